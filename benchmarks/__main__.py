@@ -1,0 +1,158 @@
+"""The command line: `python -m benchmarks list | run | show | update-readme`, from the repository's root."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks import environments, machine, report, results
+from benchmarks.catalog import FLOOR_WORKLOAD, WORKLOADS, select
+from benchmarks.environments import Environment, EnvironmentProblem
+from benchmarks.progress import Progress
+from benchmarks.runner import Settings, run_suite
+from benchmarks.targets import TARGETS, describe_should
+
+LATEST = Path(__file__).parent / "results" / "latest.json"
+README = environments.REPOSITORY / "README.md"
+PLOT = "docs/benchmarks.png"
+
+
+progress = Progress()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    try:
+        if getattr(options, "plot", None) is not None and find_spec("matplotlib") is None:  # now, not after an hour
+            raise ValueError("--plot needs matplotlib: pip install -e '.[benchmarks]'")
+        return int(options.act(options))
+    except (EnvironmentProblem, ValueError, FileNotFoundError) as problem:
+        progress.say(f"benchmarks: {problem}")
+        return 2
+    except KeyboardInterrupt:
+        progress.say("benchmarks: interrupted, nothing stored")
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure this package against another.")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    commands.add_parser("list", help="list the workloads and their targets").set_defaults(act=list_workloads)
+    _add_run(commands.add_parser("run", help="run workloads in turn, and report"))
+    show = commands.add_parser("show", help="report on a stored result")
+    show.add_argument("result", nargs="?", type=Path, default=LATEST, help="default: benchmarks/results/latest.json")
+    _add_outputs(show)
+    show.set_defaults(act=lambda options: present(results.load(options.result), options))
+    update = commands.add_parser("update-readme", help="rewrite the README's block from a stored result")
+    update.add_argument("result", nargs="?", type=Path, default=LATEST, help="default: benchmarks/results/latest.json")
+    update.add_argument("--readme", type=Path, default=README)
+    update.set_defaults(act=update_readme)
+    return top
+
+
+def _add_run(run: argparse.ArgumentParser) -> None:
+    run.add_argument("names", nargs="*", default=["core"], help="workloads or groups: core (default), payload, all")
+    run.add_argument("--rounds", type=int, default=3)
+    run.add_argument("--scale", type=float, default=1.0, help="multiply operation counts; below 1 for a quick look")
+    compared = run.add_mutually_exclusive_group()
+    compared.add_argument(
+        "--against",
+        default=environments.DEFAULT_AGAINST,
+        metavar="PYTHON_OR_SPEC",
+        help="an interpreter, a venv, or a pip requirement, which gets a venv here; 'none' for no comparison "
+        f"(default {environments.DEFAULT_AGAINST})",
+    )
+    compared.add_argument("--baseline-src", type=Path, metavar="DIR", help="another checkout of this package")
+    run.add_argument("--timeout-factor", type=float, default=1.0, help="stretch every time limit, for slow machines")
+    run.add_argument("--save", type=Path, metavar="FILE", help="store the result there (full runs: latest.json)")
+    _add_outputs(run)
+    run.set_defaults(act=run_workloads)
+
+
+def _add_outputs(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", metavar="FILE", help="write one JSON line per workload; '-' for stdout")
+    command.add_argument("--plot", type=Path, metavar="FILE", help=f"draw the ratios, e.g. {PLOT} (needs matplotlib)")
+    command.add_argument("--markdown", action="store_true", help="print markdown instead of the table")
+
+
+def list_workloads(_: argparse.Namespace) -> int:
+    rows = [["workload", "group", "unit", "must", "should", "what"]]
+    rows.append([FLOOR_WORKLOAD.name, "always", FLOOR_WORKLOAD.unit, "-", "-", FLOOR_WORKLOAD.title])
+    for workload in WORKLOADS:
+        target = TARGETS[workload.name]
+        promises = [f"{target.must:g}x", describe_should(target, workload.unit)]
+        rows.append([workload.name, workload.group, workload.unit, *promises, workload.title])
+    print(report.align(rows, right={3}))
+    return 0
+
+
+def run_workloads(options: argparse.Namespace) -> int:
+    workloads = select(options.names)
+    if options.rounds < 1 or options.scale <= 0:
+        raise ValueError("--rounds must be at least 1 and --scale above 0")
+    described = machine.describe()
+    this, other = environments.this_environment(), contestant(options)
+    payload = environments.common_payload([this, other] if other else [this])
+    settings = Settings(options.rounds, options.scale, payload, options.timeout_factor)
+    floor, rows = run_suite(workloads, this, other, settings, progress)
+    measured = results.Report(
+        machine=described,
+        date=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        rounds=options.rounds,
+        scale=options.scale,
+        payload=payload,
+        this=this.label,
+        other=other.label if other else None,
+        floor=floor,
+        rows=rows,
+    )
+    store(measured, options, complete=set(options.names) & {"core", "all"} != set())
+    present(measured, options)
+    return 1 if any(row.this.error is not None for row in rows) else 0
+
+
+def contestant(options: argparse.Namespace) -> Environment | None:
+    if options.baseline_src is not None:
+        return environments.checkout(options.baseline_src)
+    return None if options.against == "none" else environments.against(options.against, progress.say)
+
+
+def store(measured: results.Report, options: argparse.Namespace, complete: bool) -> None:
+    """Save where asked; without being asked, only what deserves to be called the latest result."""
+    path: Path | None = options.save
+    if path is None and complete and measured.scale == 1 and measured.other is not None:
+        path = LATEST
+    if path is not None:
+        results.save(measured, path)
+        progress.say(f"stored in {path}")
+
+
+def present(measured: results.Report, options: argparse.Namespace) -> int:
+    print(report.markdown(measured) if options.markdown else report.table(measured))
+    note = report.reference_note(measured)
+    if note is not None:
+        progress.say(note)
+    if options.json is not None:
+        text = "".join(f"{line}\n" for line in results.to_lines(measured))
+        sys.stdout.write(text) if options.json == "-" else Path(options.json).write_text(text, encoding="utf-8")
+    if options.plot is not None:
+        from benchmarks import plot  # only here: matplotlib is an extra
+
+        plot.draw(measured, options.plot)
+    return 0
+
+
+def update_readme(options: argparse.Namespace) -> int:
+    measured = results.load(options.result)
+    readme: Path = options.readme
+    image = PLOT if (readme.parent / PLOT).is_file() else None
+    text = readme.read_text(encoding="utf-8")
+    readme.write_text(report.update_block(text, report.markdown(measured, image)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""The workloads: what each measures, in which unit, which way is better, and what its floor is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One program under `workloads/`, by the name of its file.
+
+    `floor` says what the floor column shows: the ping-pong ("ping"), the time to copy `floor_mib` MiB of memory into
+    fresh pages ("copy"), or nothing, because no honest floor exists.
+    """
+
+    name: str
+    title: str
+    unit: str
+    better: Better = "lower"
+    group: Literal["core", "payload"] = "core"
+    floor: Literal["ping", "copy"] | None = None
+    floor_mib: int = 0
+    timeout_s: float = 120.0
+
+
+FLOOR_WORKLOAD = Workload("floor", "pickled ping-pong over a socket pair, p50", "µs", floor="ping")
+
+WORKLOADS = (
+    Workload("call_one_sync", "call_one().get(), sync endpoint, other proc, p50", "µs", floor="ping"),
+    Workload("call_one_async_endpoint", "call_one().get(), async endpoint, other proc, p50", "µs", floor="ping"),
+    Workload("actor_to_actor", "await call_one() between two actors, p50", "µs", floor="ping"),
+    Workload("in_flight", "4,000 calls in flight to one actor", "/s", better="higher"),
+    Workload("one_way", "one-way broadcasts to one actor", "/s", better="higher"),
+    Workload("call_8", "call() over 8 procs, p50", "µs", floor="ping"),
+    Workload("first_call", "first call after import, 1 proc", "s"),
+    Workload("spawn_64", "64 procs spawned and called once", "s", timeout_s=300.0),
+    Workload("private_memory", "private memory per idle proc", "MB"),
+    Workload("echo_128mb", "128 MiB there and back, p50", "ms", group="payload", floor="copy", floor_mib=256),
+    Workload("cast_16mb_8", "16 MiB cast to 8 procs, p50", "ms", group="payload", floor="copy", floor_mib=16),
+)
+
+GROUPS = ("core", "payload", "all")
+
+
+def select(names: Iterable[str]) -> tuple[Workload, ...]:
+    """The workloads that names and groups stand for, in the order of the catalogue, each once.
+
+    The floor isn't among them: every run measures it.
+
+    Raises:
+        ValueError: a name is neither a workload nor a group.
+    """
+    wanted = set(names)
+    unknown = wanted - {workload.name for workload in WORKLOADS} - set(GROUPS)
+    if unknown:
+        known = ", ".join([*(workload.name for workload in WORKLOADS), *GROUPS])
+        raise ValueError(f"no workload or group is called {', '.join(sorted(unknown))}; there are {known}")
+    return tuple(w for w in WORKLOADS if wanted & {w.name, w.group, "all"})

@@ -1,0 +1,139 @@
+"""A report as text: the terminal's table, the README's markdown, and the block of the README that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from benchmarks.catalog import FLOOR_WORKLOAD
+from benchmarks.results import Report, Row, Side
+from benchmarks.targets import REFERENCE, TARGETS, describe_should
+
+BEGIN = "<!-- benchmarks:begin -->"
+END = "<!-- benchmarks:end -->"
+NOTHING = "-"
+NUMBERS = {2, 3, 4, 5, 6}  # the columns of the terminal's table that are aligned right
+
+
+def number(value: float | None) -> str:
+    """Three significant digits and no exponent: 0.0123, 4.56, 78.9, 12,300."""
+    if value is None:
+        return NOTHING
+    if value == 0:
+        return "0"
+    digits = 0
+    while abs(value) * 10**digits < 100 and digits < 6:
+        digits += 1
+    rounded = round(value, digits) if abs(value) < 1000 else float(f"{value:.3g}")
+    return f"{rounded:,.{digits}f}"
+
+
+def times(ratio: float | None) -> str:
+    """A ratio as text: two decimals below ten, because targets are close to each other there."""
+    if ratio is None:
+        return NOTHING
+    return f"{ratio:.2f}x" if ratio < 10 else f"{number(ratio)}x"
+
+
+def table(report: Report) -> str:
+    """The table for a terminal, then what failed and on which machine it ran."""
+    header = ["workload", "unit", "floor", "this", "other", "ratio", "must", "should", "verdict"]
+    floor = ["floor", FLOOR_WORKLOAD.unit, number(report.floor.value), *[NOTHING] * 6]
+    lines = [align([header, floor, *(_cells(row) for row in report.rows)], NUMBERS), ""]
+    lines += [f"this:  {report.this}", f"other: {report.other or 'none'}", machine_line(report)]
+    failures = list(_failures(report))
+    return "\n".join(lines + (["", *failures] if failures else []))
+
+
+def align(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    """Columns padded to their widest cell, those in `right` on the left side, with a rule under the first row."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    rule = ["-" * width for width in widths]
+    return "\n".join(_line(row, widths, right) for row in [rows[0], rule, *rows[1:]])
+
+
+def markdown(report: Report, image: str | None = None) -> str:
+    """The table for the README. `image` is the path of the plot, as the README sees it."""
+    names = short_names(report)
+    header = ["workload", "unit", *names, "ratio", "must", "should", "verdict"]
+    lines = [f"![{' against '.join(names)}]({image})", ""] if image else []
+    lines += [_pipes(header), _pipes(["---"] * 2 + ["---:"] * 3 + ["---"] * 3)]
+    lines += [_pipes([row.title, *_markdown_cells(row)]) for row in report.rows]
+    floor = f"{number(report.floor.value)} {FLOOR_WORKLOAD.unit}"
+    lines += ["", f"Floor ({FLOOR_WORKLOAD.title}): {floor}.", machine_line(report)]
+    failures = [f"- {failure}" for failure in _failures(report)]
+    return "\n".join([*lines, *(["", *failures] if failures else [])])
+
+
+def update_block(text: str, block: str) -> str:
+    """`text` with what is between the two markers replaced by `block`.
+
+    Raises:
+        ValueError: a marker is missing, is there twice, or the end comes first.
+    """
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(f"wanted {BEGIN} and {END} once each, got {text.count(BEGIN)} and {text.count(END)}")
+    before, _, rest = text.partition(BEGIN)
+    _, found, after = rest.partition(END)
+    if not found:
+        raise ValueError(f"{END} comes before {BEGIN}")
+    return f"{before}{BEGIN}\n{block.strip()}\n{END}{after}"
+
+
+def machine_line(report: Report) -> str:
+    """One sentence on where, when and how the numbers were measured."""
+    machine = report.machine
+    hardware = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['kernel']}"
+    plural = "s" if report.rounds > 1 else ""
+    scale = "" if report.scale == 1 else f", scale {report.scale:g} (a quick run, not judged)"
+    return f"Measured on {report.date[:10]} on {hardware}; median of {report.rounds} round{plural}{scale}."
+
+
+def _line(row: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
+    pairs = enumerate(zip(row, widths, strict=True))
+    cells = [cell.rjust(width) if column in right else cell.ljust(width) for column, (cell, width) in pairs]
+    return "  ".join(cells).rstrip()
+
+
+def _side(side: Side | None) -> str:
+    if side is None:
+        return NOTHING
+    return "failed" if side.error is not None else number(side.value)
+
+
+def _promises(row: Row) -> list[str]:
+    target = TARGETS.get(row.name)
+    return [f"{target.must:g}x", describe_should(target, row.unit)] if target else [NOTHING, NOTHING]
+
+
+def _cells(row: Row) -> list[str]:
+    measured = [number(row.floor), _side(row.this), _side(row.other), times(row.ratio)]
+    return [row.name, row.unit, *measured, *_promises(row), row.verdict]
+
+
+def _markdown_cells(row: Row) -> list[str]:
+    return [row.unit, _side(row.this), _side(row.other), times(row.ratio), *_promises(row), row.verdict]
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _failures(report: Report) -> list[str]:
+    sides = [(row.name, name, side) for row in report.rows for name, side in (("this", row.this), ("other", row.other))]
+    failed = [(name, which, side.error) for name, which, side in sides if side is not None and side.error is not None]
+    lines = [f"{name}, {which}: {error}" for name, which, error in failed]
+    if report.floor.error is not None:
+        lines.insert(0, f"floor: {report.floor.error}")
+    return lines
+
+
+def short_names(report: Report) -> tuple[str, str]:
+    """The two packages without their Pythons."""
+    return report.this.partition(", ")[0], (report.other or "other").partition(", ")[0]
+
+
+def reference_note(report: Report) -> str | None:
+    """Why there are no verdicts, where that is so."""
+    if report.rows and not any(row.judged for row in report.rows):
+        return f"No verdicts: targets hold for a full-scale run against {REFERENCE}."
+    return None

@@ -1,0 +1,189 @@
+"""Meshes of actors: the handle through which endpoints are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from ..runtime.adverbs import Endpoint
+from ..runtime.endpoint import EndpointDefinition, describe_class
+from ..runtime.future import Future, completed
+from ..runtime.target import Target
+from ..shape import MeshTrait, Shape, Slice
+from ..wire.address import ProcAddress
+from .owned import OwnedActors
+
+T = TypeVar("T")
+
+RESERVED = frozenset(
+    "slice split flatten rename size sizes extent stop initialized _name _class _shape _inner _endpoint _proc_mesh "
+    "_mesh_name _labels _ndslice _new_with_shape".split()
+)
+
+
+class ActorMesh(MeshTrait, Generic[T]):
+    """Actors of one class, one on each proc of a mesh. Made by ``procs.spawn(...)``; has the class's endpoints.
+
+    The mesh that `spawn` returned owns the actors; slices of it, and meshes received in messages, are references.
+    """
+
+    def __init__(
+        self,
+        cls: type[T],
+        name: str,
+        uid: int,
+        procs: tuple[ProcAddress, ...],
+        shape: Shape,
+        owned: OwnedActors | None = None,
+        spawned: Future[None] | None = None,
+    ) -> None:
+        # `procs` are those of the mesh as it was spawned; `shape` picks from them
+        self._class = cls
+        self._name = name
+        self._uid = uid
+        self._procs = procs
+        self._shape = shape
+        self._owned = owned
+        self._spawned = spawned
+        self._target = Target(uid, name, [procs[rank] for rank in shape.ranks()], shape.extent)
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
+
+    def _new_with_shape(self, shape: Shape) -> ActorMesh[T]:
+        return ActorMesh(self._class, self._name, self._uid, self._procs, shape, None, self._spawned)
+
+    @property
+    def __name__(self) -> str:
+        return self._class.__name__
+
+    @property
+    def initialized(self) -> Future[None]:
+        """Done when every rank has been created; ``__init__`` may still be running."""
+        return self._spawned if self._spawned is not None else completed()
+
+    def stop(self, reason: str = "stopped by client") -> Future[None]:
+        """Stop the actors, now. Each finishes its message (async actors: is interrupted at its next await), then runs
+        ``__cleanup__``; queued messages are answered with SupervisionError.
+
+        Args:
+            reason: Told to whoever still calls them.
+
+        Returns:
+            A future that is done when all have ended, within ``cleanup_timeout`` for each.
+
+        Raises:
+            NotImplementedError: The mesh is a slice, or was received in a message; only its owner stops it.
+        """
+        if self._owned is None:
+            raise NotImplementedError(
+                f"{self._name} is a reference (a slice, or received in a message); only the mesh that spawn returned can "
+                "be stopped"
+            )
+        return self._owned.stop(reason)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        attribute = getattr(self._class, name, _MISSING)
+        if attribute is _MISSING:
+            raise AttributeError(_unknown(self._class, name))
+        found: Any = _NotAnEndpoint(self, name)
+        if isinstance(attribute, EndpointDefinition):
+            found = Endpoint(self._target, name, attribute)
+        self.__dict__[name] = found  # so that `mesh.e is mesh.e`, and the next look-up is a dict's
+        return found
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *describe_class(self._class).endpoints})
+
+    def __repr__(self) -> str:
+        return f"<ActorMesh {self._name!r} of {self._class.__qualname__} {self.extent}>"
+
+    def __reduce__(self) -> Any:
+        return _receive, (self._class, self._name, self._uid, self._procs, self._shape)
+
+
+_MISSING = object()
+
+
+def _receive(cls: type[T], name: str, uid: int, procs: tuple[ProcAddress, ...], shape: Shape) -> ActorMesh[T]:
+    return ActorMesh(cls, name, uid, procs, shape)
+
+
+def _unknown(cls: type, name: str) -> str:
+    import difflib  # only where an error is about to be shown
+
+    endpoints = describe_class(cls).endpoints
+    near = difflib.get_close_matches(name, endpoints, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"its endpoints are: {', '.join(sorted(endpoints)) or 'none'}"
+    return f"{cls.__qualname__} has no endpoint {name!r}; {hint}"
+
+
+class _NotAnEndpoint:
+    """A class attribute, seen through a mesh, that is no endpoint."""
+
+    __slots__ = ("mesh", "name")
+
+    def __init__(self, mesh: ActorMesh[Any], name: str) -> None:
+        self.mesh = mesh
+        self.name = name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            f"Actor {self.mesh._class.__qualname__}.{self.name} is not annotated as an endpoint. To call it as one, add "
+            f"a @endpoint decorator to it, or use as_endpoint(mesh.{self.name})"
+        )
+
+    def __getattr__(self, adverb: str) -> Any:
+        if adverb in ("call", "call_one", "choose", "broadcast", "stream", "rref"):
+            self()
+        raise AttributeError(adverb)
+
+    def __repr__(self) -> str:
+        return f"<{self.mesh._class.__qualname__}.{self.name}, which is not an endpoint>"
+
+
+def as_endpoint(
+    method: Callable[..., Any], *, propagate: Any = None, explicit_response_port: bool = False
+) -> Endpoint[..., Any]:
+    """The adverbs for a method that is not decorated.
+
+    Args:
+        method: ``mesh.method`` of a spawned mesh.
+        propagate: As for `endpoint`.
+        explicit_response_port: As for `endpoint`.
+
+    Raises:
+        ValueError: `method` is not an attribute of a spawned mesh.
+    """
+    if isinstance(method, Endpoint):
+        return method
+    if not isinstance(method, _NotAnEndpoint):
+        raise ValueError(f"expected an method of a spawned actor (`mesh.method`), got {method!r}")
+    function = getattr(method.mesh._class, method.name)
+    definition = EndpointDefinition[Any, Any](
+        function, propagate=propagate, explicit_response_port=explicit_response_port
+    )
+    return Endpoint(method.mesh._target, method.name, definition)
+
+
+def check_names(cls: type) -> None:
+    """Refuse endpoints that a mesh could not have.
+
+    Raises:
+        ValueError: A name is an attribute of every mesh.
+    """
+    taken = sorted(RESERVED & describe_class(cls).endpoints.keys())
+    if taken:
+        raise ValueError(
+            f"ActorMesh has an attribute that collides with an endpoint name: {', '.join(taken)}. Rename that endpoint "
+            f"of {cls.__qualname__}"
+        )
+
+

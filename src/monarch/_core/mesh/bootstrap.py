@@ -1,0 +1,143 @@
+"""How procs are started: the command, the environment, the function that runs first."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..runtime.actor import Actor
+from ..runtime.endpoint import endpoint
+from ..runtime.spawn_request import Command
+from ..shape import Point
+
+_MODULE = ("-m", "monarch._core.runtime.proc")
+
+
+class BootstrapCommand:
+    """The program that becomes a proc.
+
+    Args:
+        program: Path or name of the executable: a Python interpreter, or something that starts one.
+        arg0: What it sees as its own name; None for `program`.
+        args: Its arguments.
+        env: Changes to the environment: name to value, or to None to remove a variable.
+        inherit_env: Start from the environment of whoever launches the proc; False starts from an empty one.
+    """
+
+    def __init__(
+        self,
+        program: str,
+        arg0: str | None = None,
+        args: Sequence[str] = (),
+        env: Mapping[str, str | None] | None = None,
+        inherit_env: bool = True,
+    ) -> None:
+        self.program = program
+        self.arg0 = arg0
+        self.args = list(args)
+        self.env: dict[str, str | None] = _check_env(env or {})
+        self.inherit_env = inherit_env
+
+    def with_env(self, env: Mapping[str, str | None]) -> BootstrapCommand:
+        """A copy whose environment has these changes, too."""
+        changed = copy.copy(self)
+        changed.args = list(self.args)
+        changed.env = {**self.env, **_check_env(env)}
+        return changed
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """The whole environment of the proc, when whoever launches it has `base`."""
+        merged: dict[str, str | None] = {**(base if self.inherit_env else {}), **self.env}
+        return {name: value for name, value in merged.items() if value is not None}
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it does what a fork of the spawner does."""
+        return (self.program, self.arg0, tuple(self.args)) == (sys.executable, None, _MODULE) and self.inherit_env
+
+    def as_command(self) -> Command:
+        return Command(self.program, self.arg0, tuple(self.args))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BootstrapCommand) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]  # it can be changed
+
+    def __repr__(self) -> str:
+        return (
+            f"BootstrapCommand({self.program!r}, {self.arg0!r}, {self.args!r}, env={self.env!r}, "
+            f"inherit_env={self.inherit_env})"
+        )
+
+
+def default_bootstrap_cmd() -> BootstrapCommand:
+    """How procs start unless told otherwise: the current interpreter, the inherited environment."""
+    return BootstrapCommand(sys.executable, None, _MODULE)
+
+
+def python_bootstrap_cmd(executable: str) -> BootstrapCommand:
+    """Procs under another interpreter, which must have this package."""
+    return BootstrapCommand(os.fspath(executable), None, _MODULE)
+
+
+def _check_env(env: Mapping[str, str | None]) -> dict[str, str | None]:
+    for name, value in env.items():
+        if not isinstance(name, str) or not (value is None or isinstance(value, str)):
+            raise TypeError(f"env maps names to strings, or to None to remove a variable; got {name!r}: {value!r}")
+    return dict(env)
+
+
+CommandChoice = BootstrapCommand | Callable[[Point], BootstrapCommand] | None
+
+
+def choose_command(choice: CommandChoice, point: Point, default: BootstrapCommand) -> BootstrapCommand:
+    """The command of one proc.
+
+    Raises:
+        TypeError: The choice is neither a command nor a function that gives one.
+    """
+    command = choice(point) if callable(choice) else choice
+    if command is None:
+        return default
+    if not isinstance(command, BootstrapCommand):
+        raise TypeError(f"bootstrap_command must be, or return, a BootstrapCommand; got {command!r}")
+    return command
+
+
+_BIND_KEYS = frozenset({"cpunodebind", "membind", "physcpubind", "cpus"})
+
+
+def check_binding(proc_bind: Sequence[Mapping[str, str]] | None, per_host: int) -> list[Mapping[str, str]]:
+    """One binding for each proc of a host; empty ones where nothing was asked for.
+
+    Raises:
+        ValueError: Their number is not that of the procs, or a key is unknown.
+    """
+    if proc_bind is None:
+        return [{}] * per_host
+    if len(proc_bind) != per_host:
+        raise ValueError(f"proc_bind length ({len(proc_bind)}) must equal procs_per_host ({per_host})")
+    for binding in proc_bind:
+        unknown = binding.keys() - _BIND_KEYS
+        if unknown:
+            raise ValueError(f"proc_bind has unknown keys {sorted(unknown)}; known are {sorted(_BIND_KEYS)}")
+    return list(proc_bind)
+
+
+class Setup(Actor):
+    """Runs the function given as ``bootstrap`` before any other actor of the proc is created."""
+
+    @endpoint
+    def setup(self, bootstrap: Callable[[], Any]) -> None:
+        result = bootstrap()
+        if inspect.isawaitable(result):
+            asyncio.run(_await(result))
+
+
+async def _await(awaitable: Any) -> None:
+    await awaitable

@@ -1,0 +1,280 @@
+"""Meshes of hosts, and spawning procs on them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ... import config
+from ..runtime import client
+from ..runtime.context import context
+from ..runtime.future import Described, Future, completed
+from ..runtime.request import SystemCall
+from ..runtime.spawn_request import SpawnRequest, Start
+from ..shape import Extent, MeshTrait, Point, Region, Shape, Slice
+from ..wire import pickling
+from ..wire.address import SYSTEM, ProcAddress, random_name
+from . import mock, proc_mesh
+from .bootstrap import (
+    BootstrapCommand,
+    CommandChoice,
+    Setup,
+    check_binding,
+    choose_command,
+    default_bootstrap_cmd,
+    python_bootstrap_cmd,
+)
+from .owned import OwnedProcs
+from .proc_mesh import ProcMesh, Procs
+
+_spawn_callbacks: list[Callable[[ProcMesh], object]] = []
+
+
+class HostMesh(MeshTrait):
+    """Machines that can run procs. `this_host()` gives the machine of the calling actor.
+
+    Args:
+        hosts: Names of the hosts.
+        shape: Picks from them.
+        python: Interpreter for the procs; empty for the current one.
+    """
+
+    def __init__(self, hosts: tuple[str, ...], shape: Shape, python: str = "") -> None:
+        self._hosts = hosts
+        self._shape = shape
+        self._python = python
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
+
+    def _new_with_shape(self, shape: Shape) -> HostMesh:
+        return HostMesh(self._hosts, shape, self._python)
+
+    @property
+    def initialized(self) -> Future[bool]:
+        """Done when the hosts are attached."""
+        return completed(True)
+
+    @property
+    def region(self) -> Region:
+        return self._shape.region
+
+    @property
+    def stream_logs(self) -> bool:
+        return False
+
+    @property
+    def is_fake_in_process(self) -> bool:
+        return False
+
+    def with_python_executable(self, path: str) -> HostMesh:
+        """The same hosts; procs started through this handle, and procs that those start, use another interpreter.
+
+        Raises:
+            ValueError: There is no such executable here.
+        """
+        if shutil.which(os.fspath(path)) is None:
+            raise ValueError(f"{path!r} is not an executable program on this machine")
+        return HostMesh(self._hosts, self._shape, os.fspath(path))
+
+    def spawn_procs(
+        self,
+        per_host: Mapping[str, int] | None = None,
+        bootstrap: Callable[[], Any] | None = None,
+        name: str | None = None,
+        proc_bind: Sequence[Mapping[str, str]] | None = None,
+        bootstrap_command: CommandChoice = None,
+    ) -> ProcMesh:
+        """Start processes on every host; returns at once.
+
+        Args:
+            per_host: Labels and sizes of the procs of one host, for example ``{"gpus": 8}``; None for one proc.
+            bootstrap: A function without arguments, sync or async, that runs on every proc before any actor does.
+            name: For people; need not be unique.
+            proc_bind: For each proc of a host a mapping with any of ``cpunodebind``, ``membind``, ``physcpubind`` (needs
+                numactl) or ``cpus`` (``"0,2-4"``).
+            bootstrap_command: How to start the procs, or a function of a proc's point in the new mesh.
+
+        Returns:
+            A mesh of the dimensions of the hosts, then those of `per_host`.
+
+        Raises:
+            ValueError: A label stands twice, a size is below 1, or `proc_bind` has the wrong length.
+            OverflowError: A size is negative.
+        """
+        extent = self._check_extent(per_host)
+        size = extent.nelements // len(self)
+        bindings = check_binding(proc_bind, size)
+        if bootstrap is not None and not callable(bootstrap):
+            raise TypeError(f"bootstrap must be a function without arguments, got {bootstrap!r}")
+        hosts = tuple(self._hosts[rank] for rank in self._shape.ranks())
+        procs = Procs(random_name(60), _check_name(name), hosts, size, self._python)
+        default = python_bootstrap_cmd(self._python) if self._python else default_bootstrap_cmd()
+        starts = [
+            _start(procs, rank, choose_command(bootstrap_command, Point(rank, extent), default), bindings[rank % size])
+            for rank in range(extent.nelements)
+        ]
+        return _launch(procs, extent, starts, _first_function(bootstrap))
+
+    def _check_extent(self, per_host: Mapping[str, int] | None) -> Extent:
+        per_host = {} if per_host is None else dict(per_host)
+        for label, size in per_host.items():
+            if isinstance(size, int) and size < 0:
+                raise OverflowError(f"per_host[{label!r}] must be at least 1, got {size}")
+        overlap = [label for label in per_host if label in self._labels]
+        if overlap:
+            raise ValueError(
+                f"per_host labels {overlap} overlap with host labels {self._labels}; rename one of them, for example "
+                f"hosts.rename({overlap[0]}=...)"
+            )
+        return Extent([*self._labels, *per_host], [*self.sizes.values(), *per_host.values()])
+
+    def shutdown(self) -> Future[None]:
+        """End the hosts' agents, and every proc there; only for hosts that this program attached."""
+        raise RuntimeError("cannot shut down `HostMesh` that is a reference instead of owned: this machine is not attached")
+
+    def stop(self) -> Future[None]:
+        """Stop the procs that this mesh spawned; only for hosts that this program attached."""
+        raise RuntimeError("cannot stop `HostMesh` that is a reference instead of owned; stop its proc meshes")
+
+    async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> None:
+        raise NotImplementedError("HostMesh.sync_workspace arrives with code sync")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HostMesh):
+            return NotImplemented
+        return (self._hosts, self._shape, self._python) == (other._hosts, other._shape, other._python)
+
+    def __hash__(self) -> int:
+        return hash((self._hosts, self._shape, self._python))
+
+    def __repr__(self) -> str:
+        return f"<HostMesh {self.extent} of {len(self)} host{'s' if len(self) > 1 else ''}>"
+
+    def __reduce__(self) -> Any:
+        return HostMesh, (self._hosts, self._shape, self._python)
+
+
+def this_host() -> HostMesh:
+    """The machine that runs the calling actor, as a mesh of one element without dimensions."""
+    return proc_mesh.this_proc().host_mesh
+
+
+def host_mesh_of(procs: ProcMesh) -> HostMesh:
+    hosts = tuple(dict.fromkeys(address.host for address in procs._addresses()))
+    shape = Shape.unity() if len(hosts) == 1 else Shape(["hosts"], Slice.new_row_major([len(hosts)]))
+    return HostMesh(hosts, shape, procs._procs.python)
+
+
+proc_mesh._host_mesh_of = host_mesh_of
+
+
+def _check_name(name: str | None) -> str:
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"the name of a proc mesh is a string, got {name!r}")
+    return "anon" if name is None else name
+
+
+def _start(procs: Procs, rank: int, command: BootstrapCommand, binding: Mapping[str, str]) -> Start:
+    by_exec = not command.is_default or config.value("proc_spawn_method") == "exec"
+    numactl: tuple[str, ...] = ()
+    cpus = binding.get("cpus", "")
+    nodes = {key: value for key, value in binding.items() if key != "cpus"}
+    if nodes and sys.platform == "linux":
+        if shutil.which("numactl"):
+            numactl = tuple(f"--{key}={value}" for key, value in nodes.items())
+        else:
+            cpus = cpus or nodes.get("physcpubind", "")
+    return Start(
+        procs.address(rank).proc, rank, command.as_command() if by_exec else None, command.environment(os.environ), cpus,
+        numactl,
+    )  # fmt: skip
+
+
+def _first_function(bootstrap: Callable[[], Any] | None) -> Callable[[], Any] | None:
+    """What runs first in each proc: the user's function, after the mocks that are in force here."""
+    patches = mock.active()
+    return functools.partial(_install_then, patches, bootstrap) if patches else bootstrap
+
+
+def _install_then(patches: list[tuple[type, type]], bootstrap: Callable[[], Any] | None) -> Any:
+    mock.install(patches)
+    return bootstrap() if bootstrap is not None else None
+
+
+def _launch(procs: Procs, extent: Extent, starts: list[Start], first: Callable[[], Any] | None) -> ProcMesh:
+    cell = context()._cell
+    node = cell.node
+    addresses = [procs.address(rank) for rank in range(extent.nelements)]
+    owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent)
+    cell.ledger.enter(procs.uid, owned)
+    agents = [_agent(host) for host in procs.hosts]
+    started = SystemCall(f"{procs.name}: {len(addresses)} procs to start", agents, True)
+    for index, agent in enumerate(agents):
+        here = tuple(starts[index * procs.per_host : (index + 1) * procs.per_host])
+        request = SpawnRequest(
+            procs.uid, procs.name, extent.nelements, here, cell.address, node.root, list(sys.path), os.getcwd(), _preload(),
+            config.exported(),
+        )  # fmt: skip
+        node.cast([agent], SYSTEM, b"spawn_procs", pickling.dumps(((request,), {})), started, cell.uid, ranks=[index])
+    mesh = ProcMesh(procs, Shape.from_extent(extent), owned, started.future)
+    if first is not None:
+        mesh._ready = _run_first(mesh, first, started.future)
+    for callback in list(_spawn_callbacks):
+        callback(mesh)
+    return mesh
+
+
+def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) -> Future[bool]:
+    """Run a function on every proc, and hold back all other actors until it has returned."""
+    cell = context()._cell
+    addresses = mesh._addresses()
+    nothing = pickling.dumps(((), {}))
+    cell.node.cast(addresses, SYSTEM, b"close_gate", nothing, None, cell.uid)
+    setup: Any = mesh._spawn("setup", Setup, (), {}, gated=False)
+    ran = setup.setup.call(first)
+    ready: Future[bool] = Future._new(Described(f"{mesh.name}: the bootstrap function"))
+
+    def open_gate() -> None:
+        error = ran.exception()
+        content = pickling.dumps(((None if error is None else str(error),), {}))
+        cell.node.cast(addresses, SYSTEM, b"open_gate", content, None, cell.uid)
+        setup.stop()
+        started._subscribe(lambda: ready._resolve(None, lambda _: started.get() and (ran.get() is not None)))
+
+    ran._subscribe(open_gate)
+    return ready
+
+
+def _agent(host: str) -> ProcAddress:
+    """The agent of a host; that of this machine is started on first use, by the client."""
+    node = context()._cell.node
+    if host == node.address.host and node.address == node.root:
+        return client.client().ensure_agent()
+    return ProcAddress(host, "").agent
+
+
+def _preload() -> tuple[str, ...]:
+    """What the spawner imports once for all procs: this package, what is configured, torch if the caller uses it."""
+    wanted = ["monarch.actor", *config.value("preload")]
+    if "torch" in sys.modules and "torch" not in wanted:
+        wanted.append("torch")
+    return tuple(wanted)
+
+
+def register_proc_mesh_spawn_callback(callback: Callable[[ProcMesh], object]) -> None:
+    """Call ``callback(proc_mesh)`` for each new proc mesh, before `spawn_procs` returns."""
+    _spawn_callbacks.append(callback)
+
+
+def unregister_proc_mesh_spawn_callback(callback: Callable[[ProcMesh], object]) -> None:
+    _spawn_callbacks.remove(callback)

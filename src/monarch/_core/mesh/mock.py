@@ -1,0 +1,77 @@
+"""Replace an actor class by another wherever it is spawned, for tests."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_patches: dict[type, list[type]] = {}
+
+
+def resolve(cls: type) -> type:
+    """The class to spawn for `cls`: that of the innermost patch, or itself."""
+    stack = _patches.get(cls)
+    return stack[-1] if stack else cls
+
+
+def active() -> list[tuple[type, type]]:
+    """Every patch in force, for procs that are spawned now."""
+    return [(cls, stack[-1]) for cls, stack in _patches.items() if stack]
+
+
+def install(patches: list[tuple[type, type]]) -> None:
+    """In a proc: apply the patches that were in force when it was spawned."""
+    for original, mock in patches:
+        _patches.setdefault(original, []).append(mock)
+
+
+class patch_actor:  # noqa: N801  # used as a function, like unittest.mock.patch
+    """While active, ``spawn(name, original, ...)`` creates `mock` instead, here and in procs spawned meanwhile.
+
+    A context manager, sync and async, and a decorator of functions, sync and async. Patches nest; the inner one wins.
+
+    Args:
+        original: The actor class to replace.
+        mock: What is spawned in its place; gets the same name and arguments.
+    """
+
+    def __init__(self, original: type, mock: type) -> None:
+        for cls in (original, mock):
+            if not isinstance(cls, type):
+                raise TypeError(f"patch_actor takes two actor classes, got {cls!r}")
+        self._original = original
+        self._mock = mock
+
+    def __enter__(self) -> patch_actor:
+        _patches.setdefault(self._original, []).append(self._mock)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _patches[self._original].remove(self._mock)
+
+    async def __aenter__(self) -> patch_actor:
+        return self.__enter__()
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.__exit__()
+
+    def __call__(self, function: F) -> F:
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def call_async(*args: Any, **kwargs: Any) -> Any:
+                with self:
+                    return await function(*args, **kwargs)
+
+            return call_async  # type: ignore[return-value]  # the same signature
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return call  # type: ignore[return-value]  # the same signature

@@ -1,0 +1,248 @@
+"""Meshes of processes, and spawning actors on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+
+from ..runtime.actor import Actor
+from ..runtime.context import context
+from ..runtime.endpoint import describe_class
+from ..runtime.future import Future, completed
+from ..runtime.instance import CreatorInstance
+from ..runtime.proc_system import SpawnSpec, spawn_content
+from ..runtime.request import SystemCall
+from ..shape import MeshTrait, Point, Shape, Slice
+from ..shape.table import as_text
+from ..wire import pickling
+from ..wire.address import SYSTEM, ProcAddress, random_uid
+from . import mock
+from .actor_mesh import ActorMesh, check_names
+from .owned import OwnedActors, OwnedProcs
+
+if TYPE_CHECKING:
+    from .host_mesh import HostMesh
+
+P = ParamSpec("P")
+A = TypeVar("A", bound=Actor)
+
+
+class Procs(NamedTuple):
+    """The procs of one spawn, wherever they run.
+
+    Attributes:
+        uid: Its id, part of every proc's address.
+        name: Its name, for people.
+        hosts: The hosts, in order.
+        per_host: Procs on each.
+        python: Interpreter that procs spawned from these procs use, too; empty for their own.
+    """
+
+    uid: str
+    name: str
+    hosts: tuple[str, ...]
+    per_host: int
+    python: str = ""
+
+    def address(self, rank: int) -> ProcAddress:
+        return ProcAddress(self.hosts[rank // self.per_host], f"{self.uid}.{rank}")
+
+
+class ProcMesh(MeshTrait):
+    """Processes that run actors. Made by ``host.spawn_procs(...)``; slices of it are references."""
+
+    def __init__(
+        self,
+        procs: Procs,
+        shape: Shape,
+        owned: OwnedProcs | None = None,
+        ready: Future[bool] | None = None,
+    ) -> None:
+        self._procs = procs
+        self._shape = shape
+        self._owned = owned
+        self._ready = ready
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape.ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return tuple(self._shape.labels)
+
+    def _new_with_shape(self, shape: Shape) -> ProcMesh:
+        return ProcMesh(self._procs, shape, None, self._ready)
+
+    @property
+    def name(self) -> str:
+        """The name it was spawned with."""
+        return self._procs.name
+
+    @property
+    def initialized(self) -> Future[bool]:
+        """Done, with True, when every proc runs and the bootstrap function has returned; raises why not."""
+        return self._ready if self._ready is not None else completed(True)
+
+    @property
+    def host_mesh(self) -> HostMesh:
+        """The hosts that run these procs, one element per host."""
+        return _host_mesh_of(self)
+
+    def spawn(self, name: str, Class: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> A:  # noqa: N803
+        """Create one actor on every proc; returns at once.
+
+        Args:
+            name: For people; need not be unique.
+            Class: A subclass of `Actor`.
+            *args: Arguments of its constructor, pickled now.
+            **kwargs: As `args`.
+
+        Returns:
+            The actor mesh, which to type checkers is a `Class`.
+
+        Raises:
+            ValueError: `Class` is no actor class, mixes sync and async endpoints, or names an endpoint like an attribute
+                of meshes.
+            TypeError: The arguments do not fit the constructor.
+            RuntimeError: The procs were stopped.
+        """
+        if self._owned is not None and self._owned.stopping is not None:
+            raise RuntimeError(f"`ProcMesh` has already been stopped: {self!r}")
+        if not isinstance(name, str):
+            raise TypeError(f"the name of an actor mesh is a string, got {name!r}")
+        cls = _check_class(Class, args, kwargs)
+        return self._spawn(name, cls, args, kwargs)  # type: ignore[return-value]  # a mesh, typed as its class
+
+    def _spawn(self, name: str, cls: type, args: Any, kwargs: Any, gated: bool = True) -> ActorMesh[Any]:
+        cell = context()._cell
+        init = pickling.dumps((cls, args, kwargs))
+        uid = random_uid()
+        extent = self.extent
+        spec = SpawnSpec(
+            uid, name, f"{cls.__module__}.{cls.__qualname__}", cell.address, cell.record, self._reference(), extent
+        )  # fmt: skip
+        addresses = tuple(self._addresses())
+        record = CreatorInstance(name, spec.class_name, Point(0, extent), None, cell.record)
+
+        def path(rank: int) -> str:
+            return f"{record.creator}.<{spec.class_name} {name}{Point(rank, extent)!r}>"
+
+        owned = OwnedActors(cell, uid, name, addresses, path)
+        cell.ledger.enter(uid, owned)
+        request = SystemCall(f"{name} to be created", addresses)
+        content = spawn_content(spec, describe_class(cls).is_async, init, gated)
+        cell.node.cast(addresses, SYSTEM, b"spawn", content, request, cell.uid)
+        return ActorMesh(cls, name, uid, addresses, Shape.from_extent(extent), owned, request.future)
+
+    def stop(self, reason: str = "stopped by client") -> Future[None]:
+        """Stop every actor on these procs, running ``__cleanup__``, and end the processes. Acts when called.
+
+        Args:
+            reason: Told to whoever still calls the actors.
+
+        Returns:
+            A future that is done when the processes are gone: within ``cleanup_timeout`` plus ``process_exit_timeout``,
+            after which they are killed.
+
+        Raises:
+            ValueError: The mesh is a slice, or was received in a message; only its owner stops it.
+        """
+        if self._owned is None:
+            raise ValueError(f"ProcMesh is not owned; must be stopped by an owner: {self!r} is a reference")
+        return self._owned.stop(reason)
+
+    def to_table(self) -> str:
+        """A text table: one line per proc, with its coordinates, host and address."""
+        addresses = self._addresses()
+        return as_text(f"ProcMesh {self.name}", self.extent, lambda rank: addresses[rank])
+
+    @contextmanager
+    def activate(self) -> Iterator[ProcMesh]:
+        """Make torch operations distributed over this mesh: arrives with the distributed tensor engine."""
+        raise NotImplementedError("ProcMesh.activate needs the distributed tensor engine, which does not exist yet")
+        yield self
+
+    async def logging_option(
+        self, stream_to_client: bool = False, aggregate_window_sec: int | None = None, level: int = 20
+    ) -> None:
+        """Streaming options for output; until they arrive every line is streamed, which is what most programs ask for.
+
+        Raises:
+            RuntimeError: A window without streaming.
+            ValueError: A level outside 0..255.
+        """
+        if aggregate_window_sec is not None and not stream_to_client:
+            raise RuntimeError("cannot set aggregate window without streaming to client")
+        if not 0 <= level <= 255:
+            raise ValueError(f"level must be within 0..255, got {level}")
+
+    def sync_workspace(self, *args: object, **kwargs: object) -> None:
+        raise NotImplementedError("use HostMesh.sync_workspace, which arrives with code sync")
+
+    def _addresses(self) -> list[ProcAddress]:
+        return [self._procs.address(rank) for rank in self._shape.ranks()]
+
+    def _reference(self) -> ProcMesh:
+        return ProcMesh(self._procs, self._shape)
+
+    def _check_not_stopped(self) -> None:
+        if self._owned is not None and self._owned.stopping is not None:
+            raise RuntimeError(f"`ProcMesh` has already been stopped: {self!r}")
+
+    def __enter__(self) -> ProcMesh:
+        self._check_not_stopped()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop().get()
+
+    async def __aenter__(self) -> ProcMesh:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ProcMesh):
+            return NotImplemented
+        return self._procs == other._procs and self._shape == other._shape
+
+    def __hash__(self) -> int:
+        return hash((self._procs, self._shape))
+
+    def __repr__(self) -> str:
+        return f"<ProcMesh {self.name!r} {self.extent}>"
+
+    def __reduce__(self) -> Any:
+        return ProcMesh, (self._procs, self._shape)
+
+
+def _check_class(cls: Any, args: Any, kwargs: Any) -> type:
+    if isinstance(cls, type):
+        cls = mock.resolve(cls)
+    if not isinstance(cls, type) or not issubclass(cls, Actor):
+        raise ValueError(f"{cls!r} must subclass monarch.actor.Actor to spawn it")
+    check_names(cls)
+    describe_class(cls).check_init(args, kwargs)
+    return cls
+
+
+def _host_mesh_of(procs: ProcMesh) -> HostMesh:
+    raise NotImplementedError  # replaced by the module that defines host meshes, which builds on this one
+
+
+def client_proc_mesh(address: ProcAddress) -> ProcMesh:
+    """The zero-dimensional proc mesh of a client process."""
+    uid, _, _ = address.proc.partition(".")
+    return ProcMesh(Procs(uid, "client", (address.host,), 1), Shape.unity())
+
+
+def this_proc() -> ProcMesh:
+    """The proc of the calling actor, as a mesh of one element."""
+    proc: ProcMesh = context().actor_instance.proc
+    return proc

@@ -1,0 +1,286 @@
+"""Frames over one connected Unix socket, in order, from any thread.
+
+Sending: the calling thread writes to the socket itself when nothing is queued (no thread switch, one syscall). What the
+kernel does not take is copied and queued, and the poller's thread writes it when the socket drains. A thread that has
+made the queue longer than `send_limit` waits, which is how a slow receiver slows its senders. What ends that wait: the
+queue drains, the connection closes, or `send_timeout` passes.
+
+Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. `pause` stops reading, and so pushes back.
+
+Every connection carries requests one way only, from the side that connected, and replies the other way. A receiver that
+pauses it therefore never holds back replies, so two processes that flood each other cannot lock each other up.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+from ...errors import BackpressureError
+from ..wire.frame import READ_SIZE, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode, has_segment
+from .poller import READ, WRITE, Poller
+from .segment import Segment, make_segment, map_segment
+
+_FD_SPACE = socket.CMSG_SPACE(16 * 4)
+_MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
+_scratch = memoryview(bytearray(READ_SIZE))  # only the poller's thread reads, and it has done with it when a read returns
+
+FrameHandler = Callable[["Connection", Frame], None]
+CloseHandler = Callable[["Connection", str], None]
+
+
+class Connection:
+    """One connected socket.
+
+    Args:
+        poller: Who waits for it.
+        sock: Connected, non-blocking; owned by this object from now on.
+        on_frame: Called for each frame, on the poller's thread.
+        on_close: Called once, on the poller's thread, with the reason; not after `close`.
+        limit: Largest frame, in bytes, either way.
+        send_limit: Bytes that may be queued before senders wait.
+        send_timeout: Seconds a sender waits for the queue to drain.
+    """
+
+    __slots__ = (
+        "_closed", "_decoder", "_drained", "_fds", "_lock", "_on_close", "_on_frame", "_paused", "_poller", "_queue",
+        "_queued", "_send_limit", "_send_timeout", "_sock", "fd", "peer",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        poller: Poller,
+        sock: socket.socket,
+        on_frame: FrameHandler,
+        on_close: CloseHandler,
+        *,
+        limit: int,
+        send_limit: int,
+        send_timeout: float,
+    ) -> None:
+        self._poller = poller
+        self._sock = sock
+        self.fd = sock.fileno()
+        self.peer: object = None
+        self._on_frame = on_frame
+        self._on_close = on_close
+        self._decoder = Decoder(limit)
+        self._fds: deque[int] = deque()
+        self._lock = threading.Lock()
+        self._drained: threading.Condition | None = None
+        self._queue: deque[tuple[memoryview, Segment | None]] = deque()
+        self._queued = 0
+        self._send_limit = send_limit
+        self._send_timeout = send_timeout
+        self._closed = False
+        self._paused = False
+        poller.add(self.fd, self._ready)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def queued(self) -> int:
+        """Bytes waiting for the socket."""
+        return self._queued
+
+    def send(self, frame: Frame, segment: Segment | None = None) -> bool:
+        """Send a frame, or return False if the connection is closed.
+
+        Args:
+            frame: Its buffers may be changed by the caller as soon as this returns.
+            segment: The buffers, when the caller has already written them for several receivers.
+
+        Raises:
+            BackpressureError: The peer has not read for `send_timeout` seconds, and the queue is full.
+        """
+        buffers = frame.buffers
+        if buffers and segment is None:
+            segment = make_segment(buffers)
+        if segment is not None:
+            frame = frame._replace(flags=frame.flags | SEGMENT)
+            buffers = ()
+        data, _ = encode(frame, inline=segment is None)
+        with self._lock:
+            if self._closed:
+                return False
+            if self._queue:
+                self._enqueue([data, *buffers], segment)
+            else:
+                self._write_now(data, buffers, segment)
+        if self._queued > self._send_limit:
+            self._wait_until_drained()
+        return True
+
+    def pause(self) -> None:
+        """Stop reading until `resume`."""
+        self._paused = True
+        self._update_events()
+
+    def resume(self) -> None:
+        self._paused = False
+        self._update_events()
+
+    def close(self) -> None:
+        """Close without a word to `on_close`; what is queued is lost."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._queue.clear()
+            self._queued = 0
+        self._poller.remove(self.fd)
+        self._sock.close()
+        while self._fds:
+            os.close(self._fds.popleft())
+        self._notify_drained()
+
+    def flush(self, timeout: float) -> None:
+        """Write what is queued, for a process that ends and whose poller no longer runs; gives up after `timeout`."""
+        end = time.monotonic() + timeout
+        while self._queue and not self._closed and time.monotonic() < end:
+            select.select([], [self.fd], [], max(0.0, end - time.monotonic()))
+            self._flush_queue()
+
+    # sending
+
+    def _write_now(self, data: bytes, buffers: object, segment: Segment | None) -> None:
+        chunks: list[Bytes] = [data, *buffers] if buffers else [data]  # type: ignore[misc]  # a sequence of buffers
+        try:
+            if segment is not None:
+                ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]
+                sent = self._sock.sendmsg(chunks, ancillary)
+                segment = None
+            elif buffers:
+                sent = self._sock.sendmsg(chunks)
+            else:
+                sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # the read side reports the end, with everything that arrived before it
+        self._enqueue(chunks, segment, skip=sent)
+
+    def _enqueue(self, chunks: list[Bytes], segment: Segment | None, skip: int = 0) -> None:
+        was_empty = not self._queue
+        for chunk in chunks:
+            if skip >= len(chunk):
+                skip -= len(chunk)
+                continue
+            rest = memoryview(chunk)[skip:]
+            skip = 0
+            self._queue.append((rest if isinstance(chunk, bytes) else memoryview(bytes(rest)), segment))
+            self._queued += len(rest)
+            segment = None
+        if was_empty and self._queue:
+            self._update_events()
+
+    def _flush_queue(self) -> None:
+        with self._lock:
+            queue = self._queue
+            while queue and not self._closed:
+                try:
+                    sent = self._write_some()
+                except BlockingIOError:
+                    break
+                except OSError:
+                    queue.clear()
+                    self._queued = 0
+                    break
+                self._queued -= sent
+                while queue and sent >= len(queue[0][0]):
+                    sent -= len(queue.popleft()[0])
+                if sent:
+                    queue[0] = (queue[0][0][sent:], None)
+            if not queue:
+                self._update_events()
+        if self._queued <= self._send_limit // 2:
+            self._notify_drained()
+
+    def _write_some(self) -> int:
+        """Write the head of the queue, up to the next descriptor to pass."""
+        head, segment = self._queue[0]
+        if segment is not None:
+            sent = self._sock.sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))])
+            self._queue[0] = (head, None)
+            return sent
+        chunks = []
+        for chunk, attached in islice(self._queue, _MAX_CHUNKS):
+            if attached is not None:
+                break
+            chunks.append(chunk)
+        return self._sock.sendmsg(chunks)
+
+    def _wait_until_drained(self) -> None:
+        if threading.get_ident() == self._poller.thread_id:
+            return  # the thread that drains must not wait for itself
+        with self._lock:
+            condition = self._drained = self._drained or threading.Condition()
+        with condition:
+            drained = condition.wait_for(lambda: self._closed or self._queued <= self._send_limit // 2, self._send_timeout)
+        if not drained:
+            raise BackpressureError(
+                f"{self.peer} has not read for {self._send_timeout:g}s; {self._queued} bytes wait to be sent to it. "
+                "Is it stuck? The limits are send_buffer_limit and message_delivery_timeout."
+            )
+
+    def _notify_drained(self) -> None:
+        if self._drained is not None:
+            with self._drained:
+                self._drained.notify_all()
+
+    # receiving
+
+    def _ready(self, events: int) -> None:
+        if events & WRITE:
+            self._flush_queue()
+        if events & ~WRITE and not self._closed:
+            self._receive()
+
+    def _receive(self) -> None:
+        decoder = self._decoder
+        space = decoder.space()
+        try:
+            if space is None:
+                count, ancillary, _, _ = self._sock.recvmsg_into([_scratch], _FD_SPACE)
+                space = _scratch
+            else:
+                count, ancillary, _, _ = self._sock.recvmsg_into([space], _FD_SPACE)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            return self._lost(f"the connection broke: {error}")
+        if ancillary:
+            self._take_descriptors(ancillary)
+        if not count:
+            return self._lost("it closed the connection" + ("" if decoder.idle else " in the middle of a message"))
+        try:
+            frames = decoder.feed(_scratch[:count]) if space is _scratch else decoder.filled(count)
+            for data in frames:
+                self._on_frame(self, decode(data, map_segment(self._fds.popleft()) if has_segment(data) else None))
+        except (FrameError, IndexError) as error:
+            self._lost(f"it sent something unreadable: {error}")
+
+    def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
+        for level, kind, data in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+                self._fds.extend(fds)
+
+    def _lost(self, reason: str) -> None:
+        if not self._closed:
+            self.close()
+            self._on_close(self, reason)
+
+    def _update_events(self) -> None:
+        if not self._closed:
+            self._poller.modify(self.fd, (0 if self._paused else READ) | (WRITE if self._queue else 0))

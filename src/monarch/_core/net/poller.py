@@ -1,0 +1,138 @@
+"""One thread waits for everything: sockets, pidfds, timers, calls from other threads.
+
+Handlers run on the poller's thread and must not block. What ends its wait: readiness, the next timer, or `call_soon`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
+WRITE = select.EPOLLOUT
+
+Handler = Callable[[int], None]
+logger = logging.getLogger("monarch.net")
+
+
+class Timer:
+    """A call that will happen once, unless cancelled."""
+
+    __slots__ = ("callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback: Callable[[], None] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Poller:
+    """An epoll loop with timers. `add`, `modify`, `remove`, `call_soon` and `call_later` may be used from any thread."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Handler] = {}
+        self._soon: deque[Callable[[], None]] = deque()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._timer_ids = itertools.count()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._epoll.register(self._wake_read, select.EPOLLIN)
+        self._handlers[self._wake_read] = self._woken
+        self._stopped = False
+        self.thread_id: int | None = None
+
+    def add(self, fd: int, handler: Handler, events: int = READ) -> None:
+        """Call `handler(events)` whenever `fd` is ready (level-triggered)."""
+        self._handlers[fd] = handler
+        self._epoll.register(fd, events)
+
+    def modify(self, fd: int, events: int) -> None:
+        self._epoll.modify(fd, events)
+
+    def remove(self, fd: int) -> None:
+        """Forget `fd`; call before it is closed. Harmless when it is not there."""
+        if self._handlers.pop(fd, None) is not None:
+            try:
+                self._epoll.unregister(fd)
+            except (OSError, ValueError):  # closed already, by us or with the poller
+                pass
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self._soon.append(callback)
+        if threading.get_ident() != self.thread_id:
+            self._wake()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(callback)
+        entry = (time.monotonic() + seconds, next(self._timer_ids), timer)
+        if threading.get_ident() == self.thread_id:
+            heapq.heappush(self._timers, entry)
+        else:
+            self.call_soon(lambda: heapq.heappush(self._timers, entry))
+        return timer
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wake()
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        self.thread_id = threading.get_ident()
+        poll, handlers, soon = self._epoll.poll, self._handlers, self._soon
+        while not self._stopped:
+            for fd, events in poll(self._timeout()):
+                handler = handlers.get(fd)
+                if handler is not None:
+                    self._guard(handler, events)
+            while soon:
+                self._guard(soon.popleft())
+            self._run_timers()
+        self.thread_id = None
+
+    def close(self) -> None:
+        """Release the descriptors; after `run` has returned, or in a forked child that will not run it."""
+        self._epoll.close()
+        for fd in (self._wake_read, self._wake_write):
+            os.close(fd)
+        self._handlers.clear()
+
+    def _guard(self, callback: Callable[..., None], *args: int) -> None:
+        try:
+            callback(*args)
+        except Exception:  # a bug in one handler must not end every other conversation of the process
+            logger.exception("internal error in a handler of the I/O loop; please report it")
+
+    def _timeout(self) -> float | None:
+        if self._soon:
+            return 0
+        timers = self._timers
+        while timers and timers[0][2].callback is None:
+            heapq.heappop(timers)
+        return max(0.0, timers[0][0] - time.monotonic()) if timers else None
+
+    def _run_timers(self) -> None:
+        timers = self._timers
+        while timers and timers[0][0] <= time.monotonic():
+            callback = heapq.heappop(timers)[2].callback
+            if callback is not None:
+                self._guard(callback)
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"\0")
+        except (BlockingIOError, OSError):  # full: it will wake anyway; closed: nobody to wake
+            pass
+
+    def _woken(self, events: int) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            pass

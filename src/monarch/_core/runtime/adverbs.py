@@ -1,0 +1,198 @@
+"""How endpoints are called: call, call_one, choose, broadcast, stream, rref, send, Accumulator.
+
+All of them check the arguments, pickle them once and write the message before they return.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from ..shape import ValueMesh
+from ..wire import pickling
+from ..wire.frame import EXPLICIT
+from .endpoint import ArgumentCheck, EndpointDefinition
+from .future import Future, returns_future
+from .message import encode_meta
+from .remote_error import supervision_error
+from .request import Gather, One, Stream, StreamFuture
+
+if TYPE_CHECKING:
+    from .ports import Port
+    from .target import Target
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+
+
+class Endpoint(Generic[P, R]):
+    """One endpoint of a spawned mesh, or of a slice of it. It can be sent to other actors.
+
+    Args:
+        target: The actors addressed.
+        name: The method.
+        definition: How the class declares it.
+    """
+
+    __slots__ = ("_check", "_definition", "_flags", "_meta", "_name", "_target")
+
+    def __init__(self, target: Target, name: str, definition: EndpointDefinition[P, R]) -> None:
+        self._target = target
+        self._name = name
+        self._definition = definition
+        self._check: ArgumentCheck = definition.arguments
+        self._meta = encode_meta(name, target.extent)
+        self._flags = EXPLICIT if definition.explicit_response_port else 0
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Call every rank; a future of one value per rank, arranged as the mesh is.
+
+        The future fails with the first rank that fails: `ActorError` if the endpoint raised, `SupervisionError` if the
+        actor is gone.
+
+        Raises:
+            TypeError: The arguments do not fit the endpoint's signature. Nothing was sent.
+        """
+        self._check(args, kwargs)
+        target = self._target
+        request = Gather(self.name, target.uid, target.procs, target.extent)
+        target.cast(self._meta, pickling.dumps_call(args, kwargs), request, flags=self._flags)
+        return request.future
+
+    def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Call the only rank of a mesh; a future of its result.
+
+        Raises:
+            ValueError: The mesh has more than one rank.
+            TypeError: The arguments do not fit the endpoint's signature. Nothing was sent.
+        """
+        target = self._target
+        procs = target.procs
+        if len(procs) != 1:
+            raise ValueError(
+                f"call_one requires exactly 1 actor, but mesh {target.name} has {len(procs)}: {target.extent}. Pick one "
+                "with slice(...), or use call or choose"
+            )
+        self._check(args, kwargs)
+        request = One(self.name, target.uid, procs[0])
+        target.cast(self._meta, pickling.dumps_call(args, kwargs), request, flags=self._flags)
+        return request.future
+
+    def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Call one rank, picked at random among those not known to be dead; a future of its result."""
+        self._check(args, kwargs)
+        return self._call_rank(self._pick(), pickling.dumps_call(args, kwargs))
+
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send to every rank and wait for nothing. An exception in the endpoint ends that actor, as nobody else hears it.
+
+        Raises:
+            SupervisionError: A rank is known to be gone. The others got the message.
+        """
+        self._check(args, kwargs)
+        target = self._target
+        target.cast(self._meta, pickling.dumps_call(args, kwargs), None, flags=self._flags)
+        failure = target.known_failure()
+        if failure is not None:
+            raise supervision_error(failure, self.name)
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[StreamFuture]:
+        """Call every rank; an iterator of one future per rank, in the order in which the answers arrive.
+
+        Each future has, once done, the attribute `rank`: the `Point` of the rank that answered.
+        """
+        self._check(args, kwargs)
+        target = self._target
+        request = Stream(self.name, target.uid, target.procs, target.extent)
+        target.cast(self._meta, pickling.dumps_call(args, kwargs), request, flags=self._flags)
+        return iter(request.futures)
+
+    def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Distributed tensors as arguments and result: arrives with the distributed tensor engine."""
+        raise NotImplementedError(
+            f"{self.name}: rref needs the distributed tensor engine, which this version does not have yet; use call"
+        )
+
+    @property
+    def name(self) -> str:
+        """The call as messages show it, for example ``trainers.train()``."""
+        return f"{self._target.name}.{self._name}()"
+
+    def send(self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Port[Any] | None, selection: str) -> None:
+        self._check(args, kwargs)
+        content = pickling.dumps_call(args, kwargs)
+        ranks = range(len(self._target.procs)) if selection == "all" else [self._pick()]
+        for rank in ranks:
+            self._target.cast(self._meta, content, None, [rank], port, self._flags)
+
+    def _call_rank(self, rank: int, content: Any) -> Future[R]:
+        request = One(self.name, self._target.uid, self._target.procs[rank])
+        self._target.cast(self._meta, content, request, [rank], flags=self._flags)
+        return request.future
+
+    def _pick(self) -> int:
+        living = self._target.living_ranks()
+        return random.choice(living) if living else 0  # all are gone: the call says so
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.name} on {self._target.extent}>"
+
+    def __reduce__(self) -> Any:
+        return Endpoint, (self._target, self._name, self._definition)
+
+
+def send(
+    endpoint: Endpoint[Any, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    port: Port[Any] | None = None,
+    selection: str = "all",
+) -> None:
+    """Call an endpoint and let each result, or exception, go to a port.
+
+    Args:
+        endpoint: ``mesh.method``.
+        args: Positional arguments, a tuple.
+        kwargs: Keyword arguments.
+        port: Where the answers go; None drops them, and an exception then ends the actor, as with `broadcast`.
+        selection: ``"all"`` ranks, or ``"choose"`` for a random one.
+
+    Raises:
+        ValueError: Another selection.
+    """
+    if selection not in ("all", "choose"):
+        raise ValueError(f"Invalid selection: {selection}; use 'all' or 'choose'")
+    endpoint.send(tuple(args), dict(kwargs), port, selection)
+
+
+class Accumulator(Generic[P, R, A]):
+    """Calls an endpoint on every rank and folds the answers together as they arrive.
+
+    Args:
+        endpoint: ``mesh.method``.
+        identity: The value to start from.
+        combine: ``combine(accumulated, value) -> accumulated``.
+    """
+
+    def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:
+        self._endpoint = endpoint
+        self._identity = identity
+        self._combine = combine
+
+    def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
+        """Call now; a future of the fold, which fails with the first answer that fails."""
+        return _fold(self._identity, self._combine, self._endpoint.stream(*args, **kwargs))
+
+    def __repr__(self) -> str:
+        return f"Accumulator({self._endpoint!r}, identity={self._identity!r})"
+
+
+@returns_future
+async def _fold(accumulated: A, combine: Callable[[A, Any], A], answers: Iterator[Future[Any]]) -> A:
+    for answer in answers:
+        accumulated = combine(accumulated, await answer)
+    return accumulated
+
+

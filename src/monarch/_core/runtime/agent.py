@@ -1,0 +1,347 @@
+"""The host agent: one process per host that starts, watches and stops procs. It runs no user code.
+
+What it waits for: requests from clients and procs, exit reports from its spawner, output of the procs, and the end of
+the client that started it (a pidfd), after which it stops everything and ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ... import config
+from ..supervision.failure import EXITED, KILLED, MISSING, STOPPED, Failure, exit_reason
+from ..wire.address import AGENT, ActorAddress, ProcAddress
+from ..wire.frame import Frame
+from . import proc, spawner
+from .node import Node, Origin
+from .output import LineSplitter, Output
+from .spawn_request import SpawnRequest
+from .system import System
+
+_TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
+_ORPHAN_GRACE = 1.0  # seconds that procs get to clean up when their client is gone
+
+
+class ProcEntry:
+    """One proc on this host."""
+
+    def __init__(self, address: ProcAddress, mesh: Mesh, rank: int) -> None:
+        self.address = address
+        self.mesh = mesh
+        self.rank = rank
+        self.pid = 0
+        self.pidfd = -1
+        self.ready = False
+        self.stopping: str | None = None
+        self.end: Failure | None = None
+        self.tail: deque[str] = deque(maxlen=max(_TAIL_LINES, config.value("tail_log_lines")))
+        self.streams: dict[int, tuple[str, LineSplitter]] = {}
+
+    @property
+    def label(self) -> str:
+        return f"{self.mesh.name}[{self.rank}]"
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has ended: a pidfd cannot hit another process that got its number."""
+        if self.pidfd >= 0 and self.end is None:
+            try:
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+
+class Mesh:
+    """The procs of one proc mesh on this host."""
+
+    def __init__(self, request: SpawnRequest, origin: Origin, frame: Frame) -> None:
+        self.uid = request.mesh
+        self.name = request.name
+        self.size = request.size
+        self.owner: ActorAddress = request.owner
+        self.root = request.root
+        self.requester: tuple[Origin, Frame] | None = (origin, frame)
+        self.bound = False
+        self.procs: dict[int, ProcEntry] = {}
+
+
+class Agent(System):
+    """Args:
+    node: Hub of this process.
+    control: Socket to the spawner.
+    """
+
+    def __init__(self, node: Node, control: socket.socket) -> None:
+        super().__init__(node)
+        self._control = control
+        self._meshes: dict[str, Mesh] = {}
+        self._procs: dict[str, ProcEntry] = {}
+        self._by_pid: dict[int, ProcEntry] = {}
+        self._resolving: dict[str, list[Callable[[ProcEntry | None], None]]] = {}
+        self._subscribers: dict[ProcAddress, tuple[Origin, Frame]] = {}
+        self._when_idle: list[Callable[[], None]] = []
+        node.poller.add(control.fileno(), self._spawner_said)
+        node.inbound_lost_hooks.append(self._requester_lost)
+
+    # requests
+
+    def on_subscribe(self, origin: Origin, frame: Frame) -> None:
+        """A client wants the output of its procs; it comes as replies, in order with all other replies."""
+        self._subscribers[origin.peer] = (origin, frame)
+
+    def on_spawn_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
+        mesh = self._meshes[request.mesh] = Mesh(request, origin, frame)
+        for start in request.starts:
+            entry = ProcEntry(ProcAddress(self.node.address.host, start.proc), mesh, start.rank)
+            mesh.procs[start.rank] = self._procs[start.proc] = entry
+        spawner.send_message(self._control, request)
+        timeout = config.value("host_spawn_ready_timeout")
+        if timeout:
+            self.node.poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, timeout))
+
+    def on_ready(self, origin: Origin, frame: Frame) -> None:
+        """A proc is up."""
+        entry = self._procs.get(origin.peer.proc)
+        if entry is None:
+            return
+        entry.ready = True
+        mesh = entry.mesh
+        if mesh.requester is not None and all(proc.ready for proc in mesh.procs.values()):
+            self.answer(*mesh.requester, True)
+            mesh.requester = None
+
+    def on_resolve(self, origin: Origin, frame: Frame, name: str, was_up: bool) -> None:
+        """What became of a proc: None when it listens, else how it ended. Answered when that is known."""
+        entry = self._procs.get(name)
+        if entry is not None and entry.end is not None:
+            self.answer(origin, frame, entry.end)
+        elif entry is not None and entry.mesh.bound and not was_up:
+            self.answer(origin, frame, None)
+        else:
+            self._resolve_later(origin, frame, name, was_up)
+
+    def on_stop_mesh(self, origin: Origin, frame: Frame, uid: str, ranks: list[int] | None, reason: str) -> None:
+        """Stop procs, let them clean up, answer when they are gone."""
+        mesh = self._meshes.get(uid)
+        entries = [] if mesh is None else [e for rank, e in mesh.procs.items() if ranks is None or rank in ranks]
+        grace = config.value("cleanup_timeout") + config.value("process_exit_timeout")
+        self._stop(entries, reason, grace, lambda: self.answer(origin, frame))
+
+    def on_shutdown(self, origin: Origin, frame: Frame, reason: str, grace: float) -> None:
+        """Stop everything, answer, end."""
+        self._shut_down(reason, grace, lambda: self.answer(origin, frame))
+
+    def client_gone(self, events: int) -> None:
+        self._shut_down("the client is gone", _ORPHAN_GRACE, lambda: None)
+
+    def _shut_down(self, reason: str, grace: float, done: Callable[[], None]) -> None:
+        def finish() -> None:
+            done()
+            self.node.poller.stop()
+
+        self._stop(list(self._procs.values()), reason, grace, finish)
+
+    def _stop(self, entries: list[ProcEntry], reason: str, grace: float, done: Callable[[], None]) -> None:
+        living = [entry for entry in entries if entry.end is None]
+        left = len(living)
+        if not living:
+            done()
+            return
+
+        def one_ended(_: ProcEntry | None) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                done()
+
+        for entry in living:
+            self._resolving.setdefault(entry.address.proc, []).append(one_ended)
+            if entry.stopping is None:
+                entry.stopping = reason
+                if entry.ready:
+                    self.node.call_system(entry.address, "shutdown", reason)
+                elif entry.pid:
+                    entry.kill()
+            self.node.poller.call_later(grace, entry.kill)
+
+    # the spawner
+
+    def _spawner_said(self, events: int) -> None:
+        try:
+            message, fds = spawner.receive_message(self._control)
+        except (EOFError, ConnectionError):
+            os._exit(1)  # the spawner was killed, and with it every proc; the client sees this host as gone
+        kind, *rest = message
+        getattr(self, f"_{kind}")(*rest, *fds)
+
+    def _bound(self, uid: str) -> None:
+        mesh = self._meshes[uid]
+        mesh.bound = True
+        for entry in mesh.procs.values():
+            self._resolved(entry.address.proc, entry)
+
+    def _refused(self, uid: str, error: str) -> None:
+        mesh = self._meshes[uid]
+        failure = Failure(MISSING, f"it could not be started: {error}", mesh=mesh.name, host=socket.gethostname())
+        self._spawn_failed(mesh, f"error creating procs of {mesh.name}: {error}")
+        for entry in mesh.procs.values():
+            entry.end = failure
+            self._resolved(entry.address.proc, entry)
+
+    def _forked(self, uid: str, rank: int, pid: int, out: int, err: int) -> None:
+        entry = self._meshes[uid].procs[rank]
+        entry.pid = pid
+        entry.pidfd = os.pidfd_open(pid)
+        self._by_pid[pid] = entry
+        for fd, stream in ((out, "stdout"), (err, "stderr")):
+            os.set_blocking(fd, False)
+            entry.streams[fd] = (stream, LineSplitter())
+            self.node.poller.add(fd, lambda events, fd=fd: self._output(entry, fd))  # type: ignore[misc]  # bound now
+        if entry.stopping is not None:
+            entry.kill()
+
+    def _exited(self, pid: int, status: int) -> None:
+        entry = self._by_pid.pop(pid)
+        for fd in list(entry.streams):
+            self._output(entry, fd)
+            self._close_stream(entry, fd)
+        os.close(entry.pidfd)
+        entry.pidfd = -1
+        entry.end = self._obituary(entry, status)
+        mesh = entry.mesh
+        if not entry.ready:
+            self._spawn_failed(
+                mesh,
+                f"error creating proc (host rank 0) {entry.label}: exit_code: {entry.end.exit_code}, "
+                f"{entry.end.explain()}",
+            )
+        if entry.stopping is None:
+            self.node.call_system(mesh.owner.proc, "procs_ended", [(entry.address, entry.end)])
+        self._resolved(entry.address.proc, entry)
+        peer = self.node.peers.pop(entry.address, None)
+        if peer is not None:
+            peer.close()
+
+    def _obituary(self, entry: ProcEntry, status: int) -> Failure:
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        where = {"proc": entry.label, "pid": entry.pid, "host": socket.gethostname(), "mesh": entry.mesh.name}
+        if entry.stopping is not None:
+            return Failure(STOPPED, entry.stopping, exit_code=code, signal=number, rank=entry.rank, **where)
+        cause = KILLED if number is not None else EXITED
+        return Failure(
+            cause, exit_reason(code, number), exit_code=code, signal=number, rank=entry.rank, output=tuple(entry.tail), **where
+        )  # fmt: skip
+
+    def _spawn_failed(self, mesh: Mesh, text: str) -> None:
+        if mesh.requester is not None:
+            self.answer_error(*mesh.requester, ValueError(text))
+            mesh.requester = None
+
+    def _spawn_timed_out(self, mesh: Mesh, timeout: float) -> None:
+        late = [entry.label for entry in mesh.procs.values() if not entry.ready]
+        self._spawn_failed(
+            mesh, f"error spawning proc mesh {mesh.name}: after {timeout:g}s (host_spawn_ready_timeout) not ready: {late}"
+        )
+
+    # who asks what became of a proc
+
+    def _resolve_later(self, origin: Origin, frame: Frame, name: str, was_up: bool) -> None:
+        def answer(entry: ProcEntry | None) -> None:
+            if not timer.callback:
+                return
+            if was_up and entry is not None and entry.end is None:
+                self._resolving.setdefault(name, []).append(answer)  # it only became bound
+                return
+            timer.cancel()
+            if entry is None:
+                failure = Failure(MISSING, f"this host knows no process {name}", proc=name, host=socket.gethostname())
+                self.answer(origin, frame, failure)
+            else:
+                self.answer(origin, frame, entry.end)
+
+        # a lost connection is explained by an exit within moments; a proc not heard of may still be asked for
+        timeout = 1.0 if was_up else config.value("pending_actor_delivery_timeout")
+        timer = self.node.poller.call_later(timeout, lambda: self._resolved(name, self._procs.get(name), force=True))
+        self._resolving.setdefault(name, []).append(answer)
+
+    def _resolved(self, name: str, entry: ProcEntry | None, force: bool = False) -> None:
+        for answer in self._resolving.pop(name, []):
+            answer(entry)
+
+    # output
+
+    def _output(self, entry: ProcEntry, fd: int) -> None:
+        stream, splitter = entry.streams[fd]
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._publish(entry, stream, splitter.feed(data))
+        else:
+            self._close_stream(entry, fd)
+
+    def _close_stream(self, entry: ProcEntry, fd: int) -> None:
+        found = entry.streams.pop(fd, None)
+        if found is not None:
+            self._publish(entry, found[0], found[1].finish())
+            self.node.poller.remove(fd)
+            os.close(fd)
+
+    def _publish(self, entry: ProcEntry, stream: str, lines: list[str]) -> None:
+        if not lines:
+            return
+        entry.tail.extend(lines)
+        subscriber = self._subscribers.get(entry.mesh.root)
+        if subscriber is not None:
+            several = len(self._meshes) > 1 or entry.mesh.size > 1
+            prefix = f"[{entry.mesh.name} {entry.rank}] " if several and config.value("prefix_with_rank") else ""
+            self.answer(*subscriber, Output(stream, prefix, lines))
+
+    def _requester_lost(self, address: ProcAddress) -> None:
+        self._subscribers.pop(address, None)
+        for mesh in self._meshes.values():
+            if mesh.owner.proc == address:
+                self._stop(list(mesh.procs.values()), "its owner's process is gone", _ORPHAN_GRACE, lambda: None)
+
+
+def main() -> None:
+    """Entry of the process; its one argument is a JSON object."""
+    options: dict[str, Any] = json.loads(sys.argv[1])
+    client = os.pidfd_open(options["client_pid"])
+    if os.getppid() != options["client_pid"]:
+        return  # the client was gone before we could watch it
+    here, there = socket.socketpair()
+    spawner_parent = os.getpid()
+    if os.fork() == 0:
+        here.close()
+        os.close(options["listener"])
+        os.close(client)
+        spawner.die_with_parent(spawner_parent)
+        spec = spawner.Spawner(there, options["host"]).serve()
+        if spec is not None:
+            proc.run(spec)
+        return
+    there.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    config.inherit(options["config"])
+    listener = socket.socket(fileno=options["listener"])
+    address = ProcAddress(options["host"], AGENT)
+    node = Node(address, ProcAddress(*options["root"]), listener)
+    agent = Agent(node, here)
+    node.poller.add(client, agent.client_gone)
+    node.poller.run()
+    node.close(Failure(STOPPED, "the host agent has ended"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""An actor whose endpoints are coroutines: one thread, one event loop, one endpoint at a time.
+
+Three kinds of tasks share the loop: `_main` (construct, wait for the end, clean up), `_serve` (one endpoint after the
+other, without a task of its own each), and one task per concurrent endpoint. Supervision hooks and tasks that the actor
+made run whenever an endpoint suspends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from ... import config
+from ..supervision.failure import Failure, MeshFailure
+from ..wire import pickling
+from ..wire.frame import EXPLICIT, URGENT, Frame
+from .cell import Cell, report_cleanup_error
+from .context import Context, current
+from .message import decode_meta
+from .node import Origin
+from .request import enter_actor
+
+_YIELD_EVERY = 64  # messages, so that a backlog cannot starve the other tasks of the loop
+
+
+class AsyncCell(Cell):
+    """Its loop waits for `_arrival`. What ends that wait: a message, or `end`, which cancels it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inbox: deque[tuple[Origin, Frame]] = deque()
+        self._sleeping = False
+        self._arrival: asyncio.Future[None] | None = None
+        self._end_seen: asyncio.Future[None] | None = None
+        self._concurrent: set[asyncio.Task[None]] = set()
+        self._supervising: asyncio.Lock | None = None
+        self._early: deque[Callable[[], object]] = deque()
+        self._call_ids = itertools.count()
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True).start()
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        if frame.flags & URGENT:
+            self.supervise(pickling.loads(frame.payload))
+            return
+        self._inbox.append((origin, frame))
+        if self._sleeping:
+            self._sleeping = False
+            self._in_loop(self._wake_serve)
+        self._check_mailbox(origin, len(self._inbox))
+
+    def supervise(self, failure: Failure) -> None:
+        self._in_loop(lambda: self._start_task(self._supervise(failure)))
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self._in_loop(lambda: self._start_task(self._call_hook(function)))
+
+    def _in_loop(self, callback: Callable[[], object]) -> None:
+        """Run on the loop; before there is one, or after its end, the callback waits, or is dropped."""
+        with self._lock:
+            if self._loop is None:
+                self._early.append(callback)
+                return
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # the loop is closed: the actor has ended
+            pass
+
+    def _wake(self) -> None:
+        self._in_loop(self._see_end)
+
+    def _see_end(self) -> None:
+        if self._end_seen is not None and not self._end_seen.done():
+            self._end_seen.set_result(None)
+
+    def _wake_serve(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    def _drain(self) -> list[tuple[Origin, Frame]]:
+        items = list(self._inbox)
+        self._inbox.clear()
+        return items
+
+    # on the actor's thread
+
+    def _run(self) -> None:
+        enter_actor(self.uid, self.node.address)
+        current.set(self._context)
+        loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(loop)
+        self._end_seen = loop.create_future()
+        try:
+            loop.run_until_complete(self._main())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            self._finished()
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    async def _main(self) -> None:
+        self._supervising = asyncio.Lock()
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            self._loop = loop
+            early, self._early = self._early, deque()
+        for callback in early:
+            loop.call_soon(callback)
+        serve = None
+        if self._construct():
+            serve = loop.create_task(self._serve())
+        assert self._end_seen is not None
+        await self._end_seen
+        failure = self._close_inbox()
+        await _cancel(self._concurrent)
+        await self._clean_up(failure)
+        if serve is not None:
+            await _cancel({serve})
+        await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
+        self.actor = None
+
+    async def _clean_up(self, failure: Failure) -> None:
+        reason = self._stop_reason(failure)
+        for mesh in self.ledger.youngest_first():
+            await asyncio.wait([mesh.stop(reason).as_asyncio()], timeout=config.value("stop_actor_timeout"))
+        cleanup = getattr(self.actor, "__cleanup__", None)
+        if cleanup is not None:
+            try:
+                await cleanup(None if failure.is_stop else Exception(failure.explain()))
+            except BaseException as error:
+                report_cleanup_error(self.record, error)
+
+    async def _serve(self) -> None:
+        inbox = self._inbox
+        handled = 0
+        while True:
+            while not inbox:
+                await self._wait_for_message()
+                handled = 0
+            item = inbox.popleft()
+            name, _ = decode_meta(item[1].meta)
+            attribute = getattr(type(self.actor), name, None)
+            if getattr(attribute, "concurrent", False):
+                self._start_concurrent(item)
+            else:
+                await self._handle(*item)
+            if self._paused and len(inbox) <= self._mailbox_limit // 2:
+                self._resume_senders()
+            handled += 1
+            if handled % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+
+    async def _wait_for_message(self) -> None:
+        assert self._loop is not None
+        self._arrival = self._loop.create_future()
+        self._sleeping = True
+        if self._inbox:  # it came before the flag was up, and did not wake us
+            self._sleeping = False
+            return
+        await self._arrival
+
+    async def _handle(self, origin: Origin, frame: Frame) -> None:
+        name, extent = decode_meta(frame.meta)
+        current.set(Context(self, frame.rank, extent))
+        explicit = bool(frame.flags & EXPLICIT)
+        call_id = next(self._call_ids)
+        self._active[call_id] = (origin, frame)
+        try:
+            args, kwargs = self._arguments(origin, frame, explicit)
+            result = await self._invoke(name, args, kwargs)
+        except (Exception, asyncio.CancelledError) as error:
+            if self._ending is not None and isinstance(error, asyncio.CancelledError):
+                raise
+            self._raised(origin, frame, name, error, explicit)
+        except BaseException as error:
+            self._fail(error)
+            return  # its caller is answered with the failure
+        else:
+            if frame.request and not explicit:
+                self._answer(origin, frame, name, result)
+        self._active.pop(call_id, None)
+
+    async def _invoke(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        method = self._method(name)
+        if inspect.iscoroutinefunction(method):
+            return await method(self.actor, *args, **kwargs)
+        asyncio._set_running_loop(None)  # a plain function, called through as_endpoint, may block as in a sync actor
+        try:
+            return method(self.actor, *args, **kwargs)
+        finally:
+            asyncio._set_running_loop(self._loop)
+
+    def _start_concurrent(self, item: tuple[Origin, Frame]) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._handle(*item))
+        self._concurrent.add(task)
+        task.add_done_callback(self._concurrent.discard)
+
+    def _start_task(self, coroutine: Any) -> None:
+        assert self._loop is not None
+        self._loop.create_task(coroutine)
+
+    async def _supervise(self, failure: Failure) -> None:
+        assert self._supervising is not None
+        async with self._supervising:
+            if not self.ledger.first_failure(failure.mesh_uid, failure.rank or 0):
+                return
+            current.set(self._context)
+            hook = getattr(self.actor, "__supervise__", None)
+            try:
+                handled = hook is not None and hook(MeshFailure(failure))
+                if inspect.isawaitable(handled):
+                    handled = await handled
+            except BaseException as error:
+                self._unhandled(failure, error)
+            else:
+                if not handled:
+                    self._unhandled(failure, None)
+
+    async def _call_hook(self, function: Callable[[], object]) -> None:
+        result = function()
+        if inspect.isawaitable(result):
+            await result
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their end; bounded by the cell's `cleanup_timeout`, after which nobody waits."""
+    pending = {task for task in tasks if not task.done()}
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.wait(pending)

@@ -1,0 +1,334 @@
+"""What runs an actor: its mailbox, its end, what it owns. `sync_cell` and `async_cell` add the thread.
+
+Life of a cell::
+
+    constructing ──▶ serving ──▶ ending ──▶ ended
+         └── raised ─────────────▲
+
+Ending, in this order: calls that are queued or in progress are answered with the reason; the owner hears of a failure;
+owned meshes are stopped, youngest first; ``__cleanup__`` runs; whoever asked for the stop is told. What bounds it:
+`cleanup_timeout` after a stop was asked for, the cell counts as ended whatever its thread still does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, Protocol
+
+from ... import config
+from ..net.connection import Connection
+from ..shape import Extent, Point
+from ..supervision.failure import EXCEPTION, UNHANDLED, Failure
+from ..supervision.ledger import Ledger
+from ..wire import pickling
+from ..wire.address import ActorAddress, ProcAddress
+from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
+from .context import Context
+from .future import Future
+from .instance import CreatorInstance, Instance
+from .message import SUPERVISE
+from .node import Node, Origin
+from .ports import response_port
+from .remote_error import dump_error, format_remote
+
+logger = logging.getLogger("monarch.runtime")
+
+
+class Owned(Protocol):
+    """A mesh in an actor's ledger."""
+
+    uid: int | str
+    covers_procs: bool
+
+    def stop(self, reason: str) -> Future[Any]: ...
+
+    def failure_on(self, address: ProcAddress, failure: Failure) -> Failure | None:
+        """What the end of a process means to this mesh; None if it has no rank there."""
+
+
+class SpawnSpec(NamedTuple):
+    """One actor mesh to be spawned; the same for every rank."""
+
+    uid: int
+    name: str
+    class_name: str
+    owner: ActorAddress
+    creator: CreatorInstance
+    proc_mesh: Any
+    extent: Extent
+
+
+class BaseCell:
+    """What the client's root actor and every spawned actor have in common.
+
+    Args:
+        node: The hub of this process.
+        uid: The actor's id.
+        record: Who it is.
+    """
+
+    def __init__(self, node: Node, uid: int, record: CreatorInstance) -> None:
+        self.node = node
+        self.uid = uid
+        self.ledger = Ledger()
+        self.ports: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.instance = Instance(self, record)
+        self.record = record
+
+    @property
+    def address(self) -> ActorAddress:
+        return ActorAddress(self.node.address, self.uid)
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def supervise(self, failure: Failure) -> None:
+        """Something this actor owns has failed; on any thread."""
+        raise NotImplementedError
+
+    def end(self, failure: Failure) -> None:
+        """Let the actor end, with a failure or because it was stopped; on any thread."""
+        raise NotImplementedError
+
+    def own_failure(self, cause: str, reason: str, source: Failure | None = None) -> Failure:
+        """A failure of this actor, with everything known about where it is."""
+        record = self.record
+        proc = f"{record.proc_mesh.name}{record.rank!r}" if record.proc_mesh is not None else ""
+        return Failure(
+            cause, reason, str(record), record.name, self.uid, record.rank.rank, proc, os.getpid(), socket.gethostname(),
+            source=source,
+        )  # fmt: skip
+
+    def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
+        """A process is gone: work out what of it this actor owned. Actors tell more than the procs they ran on."""
+        if failure.is_stop:
+            return
+        meshes = sorted(self.ledger.meshes(), key=lambda mesh: mesh.covers_procs)
+        told = False
+        for mesh in meshes:
+            if mesh.covers_procs and told:
+                continue
+            own = mesh.failure_on(address, failure)
+            if own is not None:
+                told = True
+                self.supervise(own)
+
+
+class Cell(BaseCell):
+    """One spawned actor, without its thread.
+
+    Args:
+        spec: What was spawned.
+        rank: Which rank of it this is.
+        init: Pickle and buffers of the class and its constructor's arguments.
+        on_failed: Told of a failure in place of the owner, for actors that nobody owns.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        spec: SpawnSpec,
+        rank: int,
+        init: tuple[Any, list[Any]],
+        on_failed: Callable[[Failure], None] | None = None,
+    ) -> None:
+        record = CreatorInstance(spec.name, spec.class_name, Point(rank, spec.extent), spec.proc_mesh, spec.creator)
+        super().__init__(node, spec.uid, record)
+        self._spec = spec
+        self._init: tuple[Any, list[Any]] | None = init
+        self._on_failed = on_failed
+        self._context = Context(self, rank, spec.extent)
+        self._lock = threading.Lock()
+        self._ending: Failure | None = None
+        self._ended = False
+        self._when_ended: list[Callable[[], None]] = []
+        self._active: dict[int, tuple[Origin, Frame]] = {}
+        self._paused: list[Connection] = []
+        self._mailbox_limit = config.value("mailbox_limit")
+        self.actor: Any = None
+
+    # its end
+
+    def end(self, failure: Failure) -> None:
+        with self._lock:
+            if self._ending is not None:
+                return
+            self._ending = failure
+        self._wake()
+
+    def stop(self, failure: Failure, done: Callable[[], None]) -> None:
+        """Stop on request; `done` is called when it has ended, within `cleanup_timeout`."""
+        with self._lock:
+            if not self._ended:
+                self._when_ended.append(done)
+                done = _nothing
+        done()
+        self.end(failure)
+        self.node.poller.call_later(config.value("cleanup_timeout"), self._finished)
+
+    def _fail(self, error: BaseException) -> None:
+        self.end(self.own_failure(EXCEPTION, f"actor explicitly aborted due to: {format_remote(error)}"))
+
+    def _wake(self) -> None:
+        raise NotImplementedError
+
+    def _close_inbox(self) -> Failure:
+        """First step of the end: nobody waits for this actor any more."""
+        failure = self._ending
+        assert failure is not None
+        self.node.unregister(self.uid, failure)
+        for origin, frame in self._drain():
+            self.node.refuse(origin, frame, failure)
+        for origin, frame in list(self._active.values()):
+            self.node.refuse(origin, frame, failure)
+        self.node.refuse_open_responses(self.uid, failure)
+        self._resume_senders()
+        if not failure.is_stop:
+            self._tell_owner(failure)
+        return failure
+
+    def _drain(self) -> list[tuple[Origin, Frame]]:
+        raise NotImplementedError
+
+    def _tell_owner(self, failure: Failure) -> None:
+        if self._on_failed is not None:
+            self._on_failed(failure)
+            return
+        owner = self._spec.owner
+        content = pickling.dumps(failure)
+        self.node.cast([owner.proc], owner.uid, SUPERVISE, content, None, self.uid, URGENT)
+
+    def _finished(self) -> None:
+        """Last step of the end, or the bound on it."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            waiting, self._when_ended = self._when_ended, []
+        if self.uid in self.node.actors and self.node.actors[self.uid] is self:  # its thread did not get there in time
+            self._close_inbox()
+        for port in list(self.ports):
+            port.close(f"the actor that opened it, {self.record}, has ended")
+        for done in waiting:
+            done()
+
+    def _stop_reason(self, failure: Failure) -> str:
+        return failure.reason if failure.is_stop else f"its owner {self.record} failed"
+
+    # handling messages
+
+    def _construct(self) -> bool:
+        """Unpickle the class and its arguments, and call it; False if that failed."""
+        assert self._init is not None
+        try:
+            cls, args, kwargs = pickling.loads(*self._init)
+            self._init = None
+            self.actor = cls(*args, **kwargs)
+        except BaseException as error:
+            self._fail(error)
+            return False
+        return True
+
+    def _method(self, name: str) -> Any:
+        attribute = getattr(type(self.actor), name)
+        return getattr(attribute, "method", attribute)
+
+    def _arguments(self, origin: Origin, frame: Frame, explicit: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = pickling.loads(frame.payload, frame.buffers)
+        if explicit:
+            self.node.open_responses[origin.peer, frame.request, frame.rank] = (self.uid, origin, frame)
+            args = (response_port(origin.peer, self.uid, frame), *args)
+        return args, kwargs
+
+    def _answer(self, origin: Origin, frame: Frame, name: str, result: Any) -> None:
+        try:
+            payload, buffers = pickling.dumps_value(result)
+            self.node.check_size(payload, buffers)
+        except Exception as error:
+            self._answer_error(origin, frame, name, error)
+            return
+        origin.send(Frame(REPLY, VALUE, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers))
+
+    def _answer_error(self, origin: Origin, frame: Frame, name: str, error: BaseException) -> None:
+        message = f"Actor call {self.record.name}.{name} failed."
+        payload = dump_error(error, message)
+        origin.send(Frame(REPLY, ERROR, frame.rank, self.uid, frame.sender, frame.request, b"", payload))
+
+    def _raised(self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool) -> None:
+        """An endpoint raised: its caller's concern if there is one, else the owner's."""
+        if frame.request and not explicit:
+            self._answer_error(origin, frame, name, error)
+        else:
+            self._fail(error)
+
+    def _unhandled(self, failure: Failure, error: BaseException | None) -> None:
+        reason = f"{self.record} did not handle a failure of what it owns:\n{failure.explain()}"
+        if error is not None:
+            reason = f"{format_remote(error)}\nThis error occurred while handling another failure:\n{failure.explain()}"
+        self.end(self.own_failure(UNHANDLED, reason, failure))
+
+    def undeliverable(self, address: ActorAddress, failure: Failure) -> None:
+        """A one-way message of this actor found nobody. Only actors that ask for it are told."""
+        hook = getattr(self.actor, "_handle_undeliverable_message", None)
+        if hook is not None:
+            self.call_soon(lambda: hook(UndeliverableMessageEnvelope(str(self.record), str(address), failure.explain())))
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Run a hook on the actor's thread, between messages."""
+        raise NotImplementedError
+
+    # back-pressure
+
+    def _check_mailbox(self, origin: Origin, length: int) -> None:
+        if length > self._mailbox_limit and isinstance(origin, Connection) and origin not in self._paused:
+            self._paused.append(origin)
+            origin.pause()
+
+    def _resume_senders(self) -> None:
+        while self._paused:
+            self._paused.pop().resume()
+
+
+class UndeliverableMessageEnvelope(NamedTuple):
+    """A one-way message that could not be delivered."""
+
+    sender_path: str
+    destination: str
+    error: str
+
+    def sender(self) -> str:
+        return self.sender_path
+
+    def dest(self) -> str:
+        return self.destination
+
+    def error_msg(self) -> str:
+        return self.error
+
+
+def report_cleanup_error(record: CreatorInstance, error: BaseException) -> None:
+    """A raising ``__cleanup__`` ends nothing more, but is not lost."""
+    print(f"{record}: __cleanup__ raised\n{format_remote(error)}", file=sys.stderr, flush=True)
+
+
+def drain_queue(queue: SimpleQueue[Any]) -> list[Any]:
+    """Everything queued right now."""
+    items = []
+    while True:
+        try:
+            items.append(queue.get_nowait())
+        except Empty:
+            return items
+
+
+def _nothing() -> None:
+    pass
+
+

@@ -1,0 +1,236 @@
+"""The client: the user's own process, root of the supervision tree. Booted by the first use of the API, once."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ... import config
+from ..net import unix
+from ..shape import Extent, Point
+from ..supervision.failure import STOPPED, Failure, MeshFailure
+from ..wire import pickling
+from ..wire.address import AGENT, ROOT, ProcAddress, random_name
+from ..wire.frame import URGENT, Frame
+from . import faults, log
+from .cell import BaseCell
+from .context import Context, set_fallback
+from .future import Described, Future, completed
+from .instance import CreatorInstance
+from .node import Node, Origin
+from .output import Printer
+from .proc_system import ProcSystem
+
+_SHUTDOWN_GRACE = 10.0
+_EXIT_GRACE = 0.7  # seconds that procs get to clean up when the program ends
+_EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
+
+hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731  # replaced by monarch.actor
+make_proc_mesh: Callable[[ProcAddress], Any]
+"""Makes the one-element proc mesh of a process; set by the mesh layer, which this layer may not import."""
+
+
+class RootCell(BaseCell):
+    """The client's own actor: it owns what the script creates, and its failures end the program."""
+
+    def __init__(self, node: Node, record: CreatorInstance, on_fault: Callable[[MeshFailure], None]) -> None:
+        super().__init__(node, ROOT, record)
+        self._on_fault = on_fault
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        if frame.flags & URGENT:
+            self.supervise(pickling.loads(frame.payload))
+
+    def supervise(self, failure: Failure) -> None:
+        if self.ledger.first_failure(failure.mesh_uid, failure.rank or 0):
+            self._on_fault(MeshFailure(failure))
+
+    def end(self, failure: Failure) -> None:
+        if failure.is_stop:
+            raise RuntimeError("the root client cannot be stopped: end the program, or use shutdown_context()")
+        self._on_fault(MeshFailure(failure._replace(mesh="", rank=None)))
+
+
+class Client:
+    """The hub of the client process, its I/O thread, and the host agent it started."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        host, uid = random_name(), f"client{random_name(40)}"
+        address = ProcAddress(host, f"{uid}.0")
+        self.node = Node(address, root=address)
+        self.system = ProcSystem(self.node)
+        self.faults = faults.Faults(lambda: hook_finder(), lambda: self.shut_down(0).exception(_EXIT_BOUND))
+        record = CreatorInstance("root", None, Point(0, Extent([], [])), make_proc_mesh(address), None)
+        self.root = RootCell(self.node, record, self.faults.put)
+        self.node.register(ROOT, self.root)
+        self.context = Context(self.root)
+        self.printer = Printer()
+        self._agent: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._shutting_down: Future[None] | None = None
+        log.install()
+        threading.Thread(target=self.node.poller.run, name="monarch-io", daemon=True).start()
+
+    def ensure_agent(self) -> ProcAddress:
+        """The agent of this machine, started on first use; it need not be up yet to be called."""
+        with self._lock:
+            if self._agent is None:
+                self._agent = self._start_agent()
+                self.node.call_system(self.node.address.agent, "subscribe", request=_Events(self))
+        return self.node.address.agent
+
+    def _start_agent(self) -> subprocess.Popen[bytes]:
+        listener = unix.listen(ProcAddress(self.node.address.host, AGENT))
+        options = {
+            "listener": listener.fileno(),
+            "client_pid": os.getpid(),
+            "host": self.node.address.host,
+            "root": self.node.address,
+            "config": config.exported(),
+        }
+        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+        # found wherever the client found it, also when the script extended sys.path itself
+        code = f"import sys; sys.path.append({package!r}); from monarch._core.runtime.agent import main; main()"
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
+        try:
+            return subprocess.Popen(
+                [sys.executable, *flags, "-c", code, json.dumps(options)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,  # Ctrl-C in the terminal is for the client alone
+            )
+        finally:
+            listener.close()
+
+    def shut_down(self, grace: float) -> Future[None]:
+        """Stop every proc, then the agent; the future is done when they are gone. Repeated calls give the same future."""
+        with self._lock:
+            if self._shutting_down is None:
+                self._shutting_down = Future._new(Described("the procs of this program to end"))
+                if self._agent is None:
+                    self._shutting_down._resolve(None)
+                else:
+                    request = _Ended(self.node.address.agent, self._shutting_down)
+                    args = ("stopped by client", grace)
+                    self.node.call_system(self.node.address.agent, "shutdown", *args, request=request)
+            return self._shutting_down
+
+    def close(self) -> None:
+        """After `shut_down`: reap the agent, stop the I/O thread."""
+        if self._agent is not None:
+            try:
+                self._agent.wait(_EXIT_BOUND)
+            except subprocess.TimeoutExpired:
+                self._agent.kill()
+                self._agent.wait()
+        self.printer.flush(_EXIT_BOUND)
+        self.node.close(Failure(STOPPED, "the client's context was shut down"))
+        self.node.poller.stop()
+
+
+class _Events:
+    """The agent's stream of output; never done while the agent lives."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def reply(self, frame: Frame) -> bool:
+        self._client.printer.put(pickling.loads(frame.payload, frame.buffers))
+        return False
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        return address == self._client.node.address.agent
+
+
+class _Ended:
+    """The answer to `shutdown`; losing the agent is one, too."""
+
+    def __init__(self, agent: ProcAddress, future: Future[None]) -> None:
+        self._agent = agent
+        self._future = future
+
+    def reply(self, frame: Frame) -> bool:
+        self._future._resolve(None)
+        return True
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address == self._agent:
+            self._future._resolve(None)
+        return address == self._agent
+
+
+_client: Client | None = None
+_boot_lock = threading.Lock()
+
+
+def client() -> Client:
+    """The client of this process, booted if need be."""
+    global _client
+    if _client is None:
+        with _boot_lock:
+            if _client is None:
+                _client = Client()
+    return _client
+
+
+def shutdown_context(host_timeout: float | None = None) -> Future[None]:
+    """Stop everything this program started, now. The next use of the API starts afresh.
+
+    Args:
+        host_timeout: Seconds that procs get to clean up before they are killed; None for 10.
+
+    Raises:
+        ValueError: `host_timeout` is negative or not finite.
+    """
+    global _client
+    grace = _SHUTDOWN_GRACE if host_timeout is None else host_timeout
+    if not isinstance(grace, (int, float)) or not 0 <= grace < 2**64:
+        raise ValueError(f"invalid host_timeout {host_timeout}: expected a non-negative, finite number of seconds")
+    with _boot_lock:
+        ending, _client = _client, None
+    if ending is None:
+        return completed()
+    stopping = ending.shut_down(grace)
+    finished: Future[None] = Future._new(Described("the procs of this program to end"))
+
+    def finish() -> None:
+        ending.close()
+        finished._resolve(None)
+
+    stopping._subscribe(lambda: threading.Thread(target=finish, name="monarch-shutdown", daemon=True).start())
+    return finished
+
+
+def _at_exit() -> None:
+    global _client
+    ending, _client = _client, None
+    if ending is None or ending.pid != os.getpid():
+        return
+    with suppress(TimeoutError):
+        ending.shut_down(_EXIT_GRACE).get(timeout=_EXIT_BOUND)
+    ending.faults.settle(_EXIT_BOUND)
+    ending.close()
+    if ending.faults.fatal:
+        ending.faults.exit()
+
+
+def _after_fork() -> None:
+    """A forked child is not this client: it boots one of its own if it uses the API."""
+    global _client, _boot_lock
+    _client = None
+    _boot_lock = threading.Lock()
+
+
+def install() -> None:
+    """Make this process a client as soon as the API is used outside of actors, unless it is a proc."""
+    set_fallback(lambda: client().context)
+    atexit.register(_at_exit)
+    os.register_at_fork(after_in_child=_after_fork)

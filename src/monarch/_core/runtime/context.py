@@ -1,0 +1,111 @@
+"""Who is running: the current actor, and the rank of the message it handles.
+
+Kept in a context variable, so it follows asyncio tasks and `asyncio.to_thread`. Threads that an actor starts belong to
+that actor; they do not inherit context variables, so each process that runs actors notes, as a thread starts, who
+started it. Everything else in the client is the root client.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from ..shape import Extent, Point
+
+if TYPE_CHECKING:
+    from .cell import BaseCell
+    from .instance import Instance
+    from .node import Node
+
+NO_EXTENT = Extent([], [])
+
+
+class Context:
+    """The current actor and message.
+
+    Attributes:
+        actor_instance: The actor that runs, an `Instance`.
+        message_rank: Its position in the mesh, or slice, that the current message was sent to.
+    """
+
+    __slots__ = ("_cell", "_extent", "_rank")
+
+    def __init__(self, cell: BaseCell, rank: int = 0, extent: Extent = NO_EXTENT) -> None:
+        self._cell = cell
+        self._rank = rank
+        self._extent = extent
+
+    @property
+    def actor_instance(self) -> Instance:
+        return self._cell.instance
+
+    @property
+    def message_rank(self) -> Point:
+        return Point(self._rank, self._extent)
+
+    def __repr__(self) -> str:
+        return f"<Context {self.actor_instance} message_rank={self.message_rank!r}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Context cannot be sent to another process")
+
+
+current: ContextVar[Context] = ContextVar("monarch_context")
+_fallback: Callable[[], Context] | None = None
+
+
+def set_fallback(make: Callable[[], Context], override: bool = False) -> None:
+    """What `context()` answers where no actor runs: in the client the root client, booted when it must be."""
+    global _fallback
+    if override or _fallback is None:
+        _fallback = make
+
+
+def context() -> Context:
+    """The current context; never fails. On the client, outside of actors, that of the root client."""
+    try:
+        return current.get()
+    except LookupError:
+        inherited: Context | None = getattr(threading.current_thread(), "_monarch_context", None)
+        if inherited is not None:
+            return inherited
+        assert _fallback is not None, "monarch.actor was not imported"
+        return _fallback()
+
+
+def current_node() -> Node:
+    """The message hub of this process."""
+    return context()._cell.node
+
+
+def note_thread_starters() -> None:
+    """From now on, each thread remembers the actor that started it."""
+    start = threading.Thread.start
+    if hasattr(start, "_monarch"):
+        return
+
+    def start_noting(thread: threading.Thread) -> None:
+        starter = current.get(None) or getattr(threading.current_thread(), "_monarch_context", None)
+        if starter is not None:
+            thread._monarch_context = starter  # type: ignore[attr-defined]  # ours
+        start(thread)
+
+    start_noting._monarch = True  # type: ignore[attr-defined]  # marks the patch
+    threading.Thread.start = start_noting  # type: ignore[method-assign]  # no hook exists before Python 3.14
+
+
+def current_rank() -> Point:
+    """Position of the current actor in the mesh, or slice, that the current message was sent to."""
+    return context().message_rank
+
+
+def current_size() -> dict[str, int]:
+    """Sizes, by label, of the mesh or slice that the current message was sent to."""
+    return dict(context().message_rank.extent)
+
+
+def current_actor_name() -> str:
+    """Id of the current actor, an address-like text."""
+    return str(context().actor_instance.actor_id)

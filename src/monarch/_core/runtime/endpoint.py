@@ -1,0 +1,278 @@
+"""What a class declares: its endpoints, checked once per class.
+
+An endpoint is a method marked with `endpoint`. On the class it is an `EndpointDefinition`; on a spawned mesh the same
+attribute is an `Endpoint` with the adverbs (`adverbs`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, overload
+
+if TYPE_CHECKING:
+    from .adverbs import Endpoint
+    from .ports import Port
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+R_co = TypeVar("R_co", covariant=True)
+
+Propagate = Any
+
+
+class EndpointDefinition(Generic[P, R_co]):
+    """A method that can be called remotely.
+
+    Attributes:
+        method: The undecorated function.
+        explicit_response_port: Whether it answers through a `Port` it is given.
+        concurrent: Whether its invocations overlap.
+        propagate: How `rref` finds the shapes of its results.
+        instrument: Whether each invocation is traced.
+    """
+
+    def __init__(
+        self,
+        method: Callable[..., Any],
+        *,
+        propagate: Propagate = None,
+        explicit_response_port: bool = False,
+        instrument: bool = True,
+        concurrent: bool = False,
+    ) -> None:
+        _check_method(method)
+        self.method = method
+        self.propagate = propagate
+        self.explicit_response_port = explicit_response_port
+        self.instrument = instrument
+        self.concurrent = concurrent
+        self.is_async = inspect.iscoroutinefunction(method)
+        self.name = getattr(method, "__name__", "endpoint")
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]  # gives it the method's name and docstring
+
+    @property
+    def _method(self) -> Callable[..., Any]:
+        return self.method
+
+    @functools.cached_property
+    def arguments(self) -> ArgumentCheck:
+        """Checks a call's arguments, without ``self`` and the response port."""
+        return ArgumentCheck(self.method, skip=2 if self.explicit_response_port else 1)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Endpoint[P, R_co]:
+        # On an actor object it is itself. The type is what users see on a mesh, which the type checker takes for one.
+        return self  # type: ignore[return-value]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(
+            f"{self.name} is an endpoint: call it on a spawned mesh, `mesh.{self.name}.call(...)`. To share code inside "
+            f"the actor, put it in a plain method that {self.name} calls"
+        )
+
+    def __repr__(self) -> str:
+        kind = "concurrent_endpoint" if self.concurrent else "endpoint"
+        return f"<{kind} {getattr(self.method, '__qualname__', self.name)}>"
+
+
+class ArgumentCheck:
+    """Binds arguments to a signature as a local call would; plain positional calls are checked by counting."""
+
+    __slots__ = ("_most", "_required", "signature")
+
+    def __init__(self, function: Callable[..., Any], skip: int) -> None:
+        signature = inspect.signature(function)
+        parameters = list(signature.parameters.values())[skip:]
+        self.signature = signature.replace(parameters=parameters)
+        self._required, self._most = _positional_range(parameters)
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise the TypeError that a local call would raise."""
+        if not kwargs and self._required <= len(args) <= self._most:
+            return
+        self.signature.bind(*args, **kwargs)
+
+
+def _positional_range(parameters: list[inspect.Parameter]) -> tuple[int, float]:
+    """How few and how many positional arguments alone make a valid call; an empty range where they cannot."""
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = sum(p.default is p.empty for p in positional)
+    if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
+        return 1, 0
+    most = float("inf") if any(p.kind is p.VAR_POSITIONAL for p in parameters) else len(positional)
+    return required, most
+
+
+def _check_method(method: Any) -> None:
+    if isinstance(method, EndpointDefinition):
+        raise ValueError(f"{method!r} is an endpoint already; decorate it once")
+    if not callable(method):
+        raise TypeError(f"endpoint decorates a method, got {method!r}")
+    if inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method):
+        raise TypeError(
+            f"{method.__qualname__} yields: an endpoint returns one value. Return a list, or take a Port as argument and "
+            "send each value through it"
+        )
+
+
+class _Decorator(Protocol):
+    """`endpoint(...)` with options, waiting for its method."""
+
+    @overload
+    def __call__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> EndpointDefinition[P, R]: ...
+    @overload
+    def __call__(self, method: Callable[Concatenate[Any, P], R]) -> EndpointDefinition[P, R]: ...
+
+
+class _PortDecorator(Protocol):
+    """`endpoint(explicit_response_port=True)`: callers do not see the port, and get what is sent through it."""
+
+    @overload
+    def __call__(
+        self, method: Callable[Concatenate[Any, Port[R], P], Coroutine[Any, Any, None]]
+    ) -> EndpointDefinition[P, R]: ...
+    @overload
+    def __call__(self, method: Callable[Concatenate[Any, Port[R], P], None]) -> EndpointDefinition[P, R]: ...
+
+
+@overload
+def endpoint(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> EndpointDefinition[P, R]: ...
+@overload
+def endpoint(method: Callable[Concatenate[Any, P], R]) -> EndpointDefinition[P, R]: ...
+@overload
+def endpoint(
+    *, propagate: Propagate = ..., explicit_response_port: Literal[False] = ..., instrument: bool = ...
+) -> _Decorator: ...
+@overload
+def endpoint(
+    *, propagate: Propagate = ..., explicit_response_port: Literal[True], instrument: bool = ...
+) -> _PortDecorator: ...
+def endpoint(
+    method: Callable[..., Any] | None = None,
+    *,
+    propagate: Propagate = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Any:
+    """Mark a method of an `Actor` as callable from elsewhere.
+
+    Args:
+        method: A ``def`` or ``async def`` method; all endpoints of one class must be of one kind.
+        propagate: For `rref`: a function from argument shapes to result shapes.
+        explicit_response_port: The method gets, after ``self``, a `Port` and answers through it, now or later; what it
+            returns is dropped. An exception it raises ends the actor.
+        instrument: Trace each invocation.
+
+    Raises:
+        TypeError: The method is a generator.
+    """
+    return _define(method, False, propagate, explicit_response_port, instrument)
+
+
+@overload
+def concurrent_endpoint(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> EndpointDefinition[P, R]: ...
+@overload
+def concurrent_endpoint(
+    *, propagate: Propagate = ..., explicit_response_port: Literal[False] = ..., instrument: bool = ...
+) -> _Decorator: ...
+@overload
+def concurrent_endpoint(
+    *, propagate: Propagate = ..., explicit_response_port: Literal[True], instrument: bool = ...
+) -> _PortDecorator: ...
+def concurrent_endpoint(
+    method: Callable[..., Any] | None = None,
+    *,
+    propagate: Propagate = None,
+    explicit_response_port: bool = False,
+    instrument: bool = True,
+) -> Any:
+    """Mark an ``async def`` method whose invocations may overlap: each message starts a task, then the next is taken.
+
+    Bodies start in the order in which one sender sent them. Options as for `endpoint`.
+
+    Raises:
+        ValueError: The method is not ``async def``, or is an endpoint already.
+    """
+    return _define(method, True, propagate, explicit_response_port, instrument)
+
+
+def _define(method: Callable[..., Any] | None, concurrent: bool, propagate: Propagate, port: bool, trace: bool) -> Any:
+    def decorate(method: Callable[..., Any]) -> EndpointDefinition[Any, Any]:
+        if concurrent:
+            _check_concurrent(method)
+        return EndpointDefinition(
+            method, propagate=propagate, explicit_response_port=port, instrument=trace, concurrent=concurrent
+        )
+
+    return decorate if method is None else decorate(method)
+
+
+def _check_concurrent(method: Any) -> None:
+    if isinstance(method, EndpointDefinition):
+        raise ValueError("concurrent_endpoint does not wrap @endpoint; use concurrent_endpoint alone")
+    if not inspect.iscoroutinefunction(method):
+        raise ValueError(f"concurrent_endpoint can only wrap async endpoints; write `async def {method.__name__}`")
+
+
+class ActorClass(NamedTuple):
+    """What the runtime needs to know of an actor class."""
+
+    endpoints: dict[str, EndpointDefinition[Any, Any]]
+    is_async: bool
+    attributes: frozenset[str]
+    check_init: ArgumentCheck
+
+
+_HOOKS = ("__supervise__", "_handle_undeliverable_message")
+_known: weakref.WeakKeyDictionary[type, ActorClass] = weakref.WeakKeyDictionary()
+
+
+def describe_class(cls: type) -> ActorClass:
+    """Read a class once.
+
+    Raises:
+        ValueError: It mixes sync and async endpoints, or a hook is of the wrong kind.
+    """
+    known = _known.get(cls)
+    if known is None:
+        known = _known[cls] = _describe(cls)
+    return known
+
+
+def _describe(cls: type) -> ActorClass:
+    endpoints: dict[str, EndpointDefinition[Any, Any]] = {}
+    for name in dir(cls):
+        attribute = inspect.getattr_static(cls, name, None)
+        if isinstance(attribute, EndpointDefinition):
+            endpoints[name] = attribute
+    colours = {definition.is_async for definition in endpoints.values()}
+    if len(colours) == 2:
+        sync = sorted(name for name, definition in endpoints.items() if not definition.is_async)
+        others = sorted(set(endpoints) - set(sync))
+        raise ValueError(
+            f"{cls.__qualname__} mixes both async and sync endpoints. Sync: {', '.join(sync)}; async: {', '.join(others)}. "
+            "Make them all `def` or all `async def`"
+        )
+    is_async = colours != {False}
+    _check_hooks(cls, is_async)
+    check_init = ArgumentCheck(cls.__init__, skip=1)  # type: ignore[misc]  # of the class, whatever subclass that is
+    return ActorClass(endpoints, is_async, frozenset(dir(cls)), check_init)
+
+
+def _check_hooks(cls: type, is_async: bool) -> None:
+    cleanup = getattr(cls, "__cleanup__", None)
+    if cleanup is not None and inspect.iscoroutinefunction(cleanup) != is_async:
+        wanted = "async def" if is_async else "def"
+        raise ValueError(f"{cls.__qualname__}.__cleanup__ must be `{wanted}`, as its endpoints are")
+    for name in _HOOKS:
+        hook = getattr(cls, name, None)
+        if not is_async and inspect.iscoroutinefunction(hook):
+            raise ValueError(f"{cls.__qualname__}.{name} must be `def`, as the endpoints of this sync actor are")

@@ -1,0 +1,394 @@
+"""Futures: one result, any number of readers, in threads and event loops.
+
+The thread that receives an answer stores it and wakes whoever waits; decoding it (unpickling runs user code) is left to
+the first reader. What ends a wait: the answer, the failure of whoever owed it, the reader's own timeout, or Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import math
+import threading
+import warnings
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from queue import SimpleQueue
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from ...errors import DeadlockError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_running_loop = asyncio._get_running_loop
+_NEVER = threading.TIMEOUT_MAX
+
+
+class Future(Generic[R]):
+    """The result of an operation that goes on elsewhere. Monarch makes them; programs read them.
+
+    Read it with `get` from ordinary code, with ``await`` from async code, as often and from as many threads and loops
+    as you like. The operation was started by whoever made the future and does not depend on anyone reading it.
+    """
+
+    __slots__ = ("__weakref__", "_callbacks", "_decode", "_done", "_error", "_lock", "_source", "_value")
+
+    def __init__(self) -> None:
+        raise TypeError("Future cannot be constructed; calls, recv(), stop() and returns_future functions return one")
+
+    _lock: threading.Lock
+    _done: bool
+    _value: Any
+    _error: BaseException | None
+    _decode: Callable[[Any], Any] | None
+    _callbacks: list[Callable[[], None]]
+    _source: Source | None
+
+    # reading
+
+    def get(self, timeout: float | None = None) -> R:
+        """Block until the result is there and return it.
+
+        Args:
+            timeout: Seconds to wait, finite and >= 0; None waits until the operation ends.
+
+        Raises:
+            TimeoutError: It did not end in time; it goes on, and may be read again later.
+            ValueError: `timeout` is negative or not finite.
+            DeadlockError: Nothing could end this wait, because the answer needs the code that waits.
+            BaseException: What the operation raised.
+        """
+        if timeout is not None:
+            _check_timeout(timeout)
+        if not self._done:
+            self._wait(timeout)
+        return self._outcome()
+
+    result = get
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Block until the operation ends; what it raised, or None.
+
+        Raises:
+            TimeoutError: It did not end within `timeout` seconds.
+        """
+        if timeout is not None:
+            _check_timeout(timeout)
+        if not self._done:
+            self._wait(timeout)
+        try:
+            self._outcome()
+        except BaseException as error:
+            return error
+        return None
+
+    def done(self) -> bool:
+        """Whether the result, or the error, is there."""
+        return self._done
+
+    def add_done_callback(self, callback: Callable[[Future[R]], object]) -> None:
+        """Call ``callback(self)`` once when the operation ends, at once if it has.
+
+        It runs on a thread that this process keeps for such callbacks, one at a time, in the order of completion.
+        Exceptions go to ``threading.excepthook``.
+        """
+        self._subscribe(functools.partial(_callback_thread.submit, copy_context(), callback, self))
+
+    def __await__(self) -> Generator[Any, None, R]:
+        if not self._done:
+            yield from self._wait_in_loop().__await__()
+        return self._outcome()
+
+    def as_asyncio(self) -> asyncio.Future[R]:
+        """An asyncio future of the running loop with the same outcome; cancelling it cancels only that view.
+
+        Raises:
+            RuntimeError: No event loop runs in this thread.
+        """
+        return asyncio.get_running_loop().create_task(self._observe())  # type: ignore[return-value]  # a Task is one
+
+    def __repr__(self) -> str:
+        state = "pending" if not self._done else "failed" if self._error is not None else "done"
+        what = f" {self._source.describe()}" if self._source is not None else ""
+        return f"<Future {state}{what}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Future cannot be sent to another process; send a Port, or the value once it is there")
+
+    # for the runtime: making and completing
+
+    @classmethod
+    def _new(cls, source: Source | None = None) -> Future[Any]:
+        self = object.__new__(cls)
+        self._lock = threading.Lock()
+        self._done = False
+        self._value = self._error = self._decode = None
+        self._callbacks = []
+        self._source = source
+        return self
+
+    def _resolve(self, value: Any, decode: Callable[[Any], Any] | None = None) -> None:
+        """Complete it; `decode` turns `value` into the result, in the thread of the first reader."""
+        self._complete(value, None, decode)
+
+    def _reject(self, error: BaseException) -> None:
+        self._complete(None, error, None)
+
+    def _complete(self, value: Any, error: BaseException | None, decode: Callable[[Any], Any] | None) -> None:
+        with self._lock:
+            if self._done:
+                return
+            self._value, self._error, self._decode = value, error, decode
+            self._done = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def _subscribe(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when done, on the thread that completes it: it must be quick."""
+        with self._lock:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def _unsubscribe(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+    # waiting
+
+    def _wait(self, timeout: float | None) -> None:
+        self._before_blocking()
+        waiter = threading.Lock()
+        waiter.acquire()
+        wake = waiter.release
+        self._subscribe(wake)
+        try:
+            if waiter.acquire(timeout=-1 if timeout is None else min(timeout, _NEVER)):
+                return
+        except BaseException:  # Ctrl-C
+            self._unsubscribe(wake)
+            raise
+        self._unsubscribe(wake)
+        if not self._done:
+            if self._source is not None:
+                self._source.abandoned(self)
+            what = f" for {self._source.describe()}" if self._source is not None else ""
+            raise TimeoutError(f"waited {timeout:g}s{what}")
+
+    def _before_blocking(self) -> None:
+        if self._source is not None:
+            self._source.observed(self, None)
+            reason = self._source.deadlock()
+            if reason is not None:
+                raise DeadlockError(reason)
+        if _running_loop() is not None:
+            warnings.warn(
+                "Blocking get() was called from a running asyncio event loop; it stops everything else on that loop. "
+                "Write `await future` instead.",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    async def _wait_in_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._source is not None:
+            self._source.observed(self, loop)
+        waiter = loop.create_future()
+
+        def wake() -> None:
+            try:
+                loop.call_soon_threadsafe(_set_if_pending, waiter)
+            except RuntimeError:  # that loop was closed: nobody waits there any more
+                pass
+
+        self._subscribe(wake)
+        try:
+            await waiter
+        except BaseException:
+            self._unsubscribe(wake)
+            if not self._done and self._source is not None:
+                self._source.abandoned(self)
+            raise
+
+    async def _observe(self) -> R:
+        return await self
+
+    def _outcome(self) -> R:
+        if self._decode is not None:
+            self._decode_once()
+        if self._error is not None:
+            # without this each raise would add its frames to the traceback of the one before
+            raise self._error.with_traceback(None)
+        return self._value  # type: ignore[no-any-return]  # set by whoever made this future for an R
+
+    def _decode_once(self) -> None:
+        with self._lock:
+            decode = self._decode
+            if decode is None:
+                return
+            try:
+                self._value = decode(self._value)
+            except Exception as error:
+                self._value, self._error = None, error
+            self._decode = None
+
+
+class Source:
+    """What a future waits for: tells it in words, and hears of being read."""
+
+    __slots__ = ()
+
+    def describe(self) -> str:
+        return "an operation"
+
+    def deadlock(self) -> str | None:
+        """Why the current thread must not block on this, if it must not."""
+        return None
+
+    def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
+        """Someone starts to wait: in `loop`, or by blocking a thread."""
+
+    def abandoned(self, future: Future[Any]) -> None:
+        """A wait timed out or was cancelled."""
+
+
+class Described(Source):
+    """A source that is only a text."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def describe(self) -> str:
+        return self.text
+
+
+def completed(value: Any = None) -> Future[Any]:
+    """A future that is done."""
+    future: Future[Any] = Future._new()
+    future._resolve(value)
+    return future
+
+
+def failed(error: BaseException) -> Future[Any]:
+    """A future that has failed."""
+    future: Future[Any] = Future._new()
+    future._reject(error)
+    return future
+
+
+def map_future(future: Future[Any], convert: Callable[[Any], R]) -> Future[R]:
+    """A future of ``convert(result)``; `convert` runs in the thread of the first reader."""
+    mapped: Future[R] = Future._new(future._source)
+
+    def finish() -> None:
+        mapped._resolve(None, lambda _: convert(future._outcome()))
+
+    future._subscribe(finish)
+    return mapped
+
+
+def _check_timeout(timeout: float) -> None:
+    if not isinstance(timeout, (int, float)) or not math.isfinite(timeout) or timeout < 0:
+        raise ValueError(f"invalid timeout {timeout}: expected a non-negative, finite number of seconds, or None")
+
+
+def _set_if_pending(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class _CallbackThread:
+    """Runs user callbacks, so that one which blocks cannot stop the I/O thread. Started on first use."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[Callable[[], object]] | None = None
+
+    def submit(self, context: Context, callback: Callable[[Future[Any]], object], future: Future[Any]) -> None:
+        with self._lock:
+            if self._jobs is None:
+                self._jobs = SimpleQueue()
+                threading.Thread(target=self._run, args=(self._jobs,), name="monarch-callbacks", daemon=True).start()
+        self._jobs.put(functools.partial(context.run, callback, future))
+
+    @staticmethod
+    def _run(jobs: SimpleQueue[Callable[[], object]]) -> None:
+        while True:
+            try:
+                jobs.get()()
+            except Exception as error:
+                hook = threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+                threading.excepthook(hook)
+
+
+_callback_thread = _CallbackThread()
+
+
+class _Body(Source):
+    """An async function whose first reader starts it: on the reader's loop, or on a thread with a loop of its own."""
+
+    __slots__ = ("_context", "_lock", "_make", "_name", "_started", "_task", "_thread")
+
+    def __init__(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._name = name
+        self._make = make
+        self._context = copy_context()
+        self._lock = threading.Lock()
+        self._started = False
+        self._thread: int | None = None  # where the body runs
+        self._task: asyncio.Task[None] | None = None  # kept: a loop holds its tasks only weakly
+
+    def describe(self) -> str:
+        return f"{self._name}()"
+
+    def deadlock(self) -> str | None:
+        if self._thread == threading.get_ident():
+            return f"get() would stop the event loop that runs {self._name}(); write `await` instead"
+        return None
+
+    def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+        if loop is not None:
+            self._thread = threading.get_ident()
+            self._task = self._context.run(loop.create_task, self._run(future))
+            return
+        run = functools.partial(self._context.run, asyncio.run, self._run(future))
+        threading.Thread(target=run, name=f"monarch-{self._name}", daemon=True).start()
+
+    async def _run(self, future: Future[Any]) -> None:
+        self._thread = threading.get_ident()
+        try:
+            future._resolve(await self._make())
+        except BaseException as error:
+            future._reject(error)
+            if not isinstance(error, Exception):
+                raise
+
+
+def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Future[R]]:
+    """Make an async function return a `Future`, readable with ``get()`` and with ``await``.
+
+    The body starts when the future is first read and runs once: on the loop of the first reader that awaits, or on a
+    thread of its own when the first reader blocks. A reader's timeout ends only that reader's wait.
+
+    Raises:
+        TypeError: `function` is not an ``async def``.
+    """
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"returns_future needs an `async def`, got {function!r}")
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        return Future._new(_Body(function.__name__, functools.partial(function, *args, **kwargs)))
+
+    return call

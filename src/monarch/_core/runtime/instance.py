@@ -1,0 +1,142 @@
+"""Who an actor is: its name, place and creator, and what it may do to itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..shape import Point
+from ..supervision.failure import ABORTED, STOPPED, Failure
+from ..wire.address import ProcAddress
+
+if TYPE_CHECKING:
+    from .cell import BaseCell
+
+
+class ActorId(NamedTuple):
+    """Address-like identity of one actor; `str` gives ``trainers<id>.procs-0<id>@host``."""
+
+    actor_name: str
+    uid: int
+    proc_id: ProcAddress
+
+    @property
+    def label(self) -> str:
+        return self.actor_name
+
+    @property
+    def proc_name(self) -> str:
+        return self.proc_id.proc
+
+    @property
+    def addr(self) -> str:
+        return f"unix:@{self.proc_id.socket_name[1:]}"
+
+    @property
+    def is_root(self) -> bool:
+        return self.actor_name == "root"
+
+    def __str__(self) -> str:
+        return f"{plain(self.actor_name)}<{self.uid:x}>.{self.proc_id}"
+
+
+def plain(name: str) -> str:
+    """A name as it may stand in an id: letters, digits, ``-`` and ``_``."""
+    return "".join(char for char in name if char.isalnum() or char in "-_")
+
+
+class CreatorInstance:
+    """Picklable record of an actor: its spawn name, class, rank, proc mesh and creator."""
+
+    __slots__ = ("class_name", "creator", "name", "proc_mesh", "rank")
+
+    def __init__(
+        self, name: str, class_name: str | None, rank: Point, proc_mesh: Any, creator: CreatorInstance | None
+    ) -> None:
+        self.name = name
+        self.class_name = class_name
+        self.rank = rank
+        self.proc_mesh = proc_mesh
+        self.creator = creator
+
+    @property
+    def proc(self) -> Any:
+        """The one-element proc mesh of its process."""
+        return self.proc_mesh.slice(**self.rank)
+
+    def __str__(self) -> str:
+        """Path of creation, ``<root>.<__main__.Trainer trainers{'gpus': 0/8}>``."""
+        if self.creator is None:
+            return f"<{self.name}>"
+        return f"{self.creator}.<{self.class_name} {self.name}{self.rank!r}>"
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> Any:
+        return CreatorInstance, (self.name, self.class_name, self.rank, self.proc_mesh, self.creator)
+
+
+class Instance:
+    """A running actor, as `context().actor_instance` gives it."""
+
+    __slots__ = ("_cell", "_record")
+
+    def __init__(self, cell: BaseCell, record: CreatorInstance) -> None:
+        self._cell = cell
+        self._record = record
+
+    @property
+    def name(self) -> str:
+        """The name it was spawned with; ``"root"`` on the client."""
+        return self._record.name
+
+    @property
+    def class_name(self) -> str | None:
+        """``module.QualName``; None on the client."""
+        return self._record.class_name
+
+    @property
+    def rank(self) -> Point:
+        """Its position in the mesh it was spawned in; never changes."""
+        return self._record.rank
+
+    @property
+    def proc_mesh(self) -> Any:
+        """The proc mesh it was spawned on."""
+        return self._record.proc_mesh
+
+    @property
+    def proc(self) -> Any:
+        """The one-element proc mesh of its process."""
+        return self._record.proc
+
+    @property
+    def creator(self) -> CreatorInstance | None:
+        """Who spawned it; None on the client."""
+        return self._record.creator
+
+    @property
+    def actor_id(self) -> ActorId:
+        return ActorId(self.name, self._cell.uid, self._cell.node.address)
+
+    @property
+    def proc_id(self) -> str:
+        return str(self._cell.node.address)
+
+    def stop(self, reason: str | None = None) -> None:
+        """End this actor after the current message; not a failure for its owner."""
+        self._cell.end(Failure(STOPPED, reason or "stopped by itself", str(self)))
+
+    def kill(self, reason: str | None = None) -> None:
+        """End this actor with a failure that its owner hears of."""
+        text = reason or "no reason provided"
+        self._cell.end(self._cell.own_failure(ABORTED, f"actor explicitly aborted due to: {text}"))
+
+    abort = kill
+
+    def __str__(self) -> str:
+        return str(self._record)
+
+    __repr__ = __str__
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an Instance cannot be sent to another process; send str(instance), or its creator record")

@@ -1,0 +1,26 @@
+"""What a call says beside its arguments: the method, and the geometry of the mesh or slice it was sent to.
+
+It is the same for every call of one endpoint, so it is encoded once per endpoint and decoded once per receiver.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from ..shape import Extent
+
+SUPERVISE = b"\0supervise"
+"""Meta of the message by which an owner hears of a failure; no method can be called that."""
+
+
+def encode_meta(method: str, extent: Extent) -> bytes:
+    parts = [method]
+    for label, size in zip(extent.labels, extent.sizes):
+        parts += [label, str(size)]
+    return "\0".join(parts).encode()
+
+
+@functools.lru_cache(maxsize=4096)
+def decode_meta(meta: bytes) -> tuple[str, Extent]:
+    method, *geometry = meta.decode().split("\0")
+    return method, Extent(geometry[::2], [int(size) for size in geometry[1::2]])

@@ -1,0 +1,391 @@
+"""The message hub of one process: who is here, who waits for what, and the way to everybody else.
+
+One `Node` per process. Its poller runs on one thread (the main thread of a proc or an agent, a daemon thread of the
+client); calls are written by the threads that make them.
+
+Path of a call: `Node.cast` (caller's thread) → socket → `_on_frame` (receiver's poller) → the actor's mailbox.
+Path of a reply: the actor's thread writes to the connection that the call came on → `_on_frame` (caller's poller) →
+`Request.reply`, which wakes the waiting thread. Two thread switches per direction at most, one syscall to send.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import socket
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ... import config
+from ..net import unix
+from ..net.connection import Connection
+from ..net.poller import Poller
+from ..net.segment import make_segment
+from ..supervision.failure import MISSING, Failure
+from ..wire import pickling
+from ..wire.address import SYSTEM, ActorAddress, ProcAddress
+from ..wire.frame import CALL, DEAD, HELLO, PORT, PROTOCOL_VERSION, REPLY, Bytes, Frame
+from .peer import Peer
+
+logger = logging.getLogger("monarch.runtime")
+
+_LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
+_REMEMBERED = 10_000  # ended actors whose fate is still told to late callers
+
+
+class Origin(Protocol):
+    """Where a call came from, and where its reply goes."""
+
+    peer: Any
+
+    def send(self, frame: Frame) -> bool: ...
+
+
+class Receiver(Protocol):
+    """Something that takes calls: an actor's cell, or the process itself."""
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        """Called on the poller's thread (or the caller's, within one process): must not block."""
+
+
+class PortSink(Protocol):
+    """Something that takes values sent to a port."""
+
+    def arrived(self, frame: Frame) -> None: ...
+
+
+class Request(Protocol):
+    """A call that waits for replies."""
+
+    def reply(self, frame: Frame) -> bool:
+        """Take a reply; True when it was the last one."""
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        """A process is gone; True when nothing is waited for any more."""
+
+
+class Node:
+    """Args:
+    address: This process.
+    root: The client process that everything here belongs to.
+    listener: Already listening under the address's name; made here when None.
+    """
+
+    def __init__(self, address: ProcAddress, root: ProcAddress, listener: socket.socket | None = None) -> None:
+        self.address = address
+        self.root = root
+        self.poller = Poller()
+        self.actors: dict[int, Receiver] = {}
+        self.ports: dict[int, PortSink] = {}
+        self.requests: dict[int, Request] = {}
+        self.peers: dict[ProcAddress, Peer] = {}
+        self._fates: OrderedDict[tuple[ProcAddress, int], Failure] = OrderedDict()
+        self.hello = Frame(
+            HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b""
+        )  # a process says its name; that it may is known from its uid
+        self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
+        self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
+        self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
+        self._local = LocalOrigin(self)
+        self._request_ids = itertools.count(1)
+        self._unclaimed: dict[int, list[tuple[Origin, Frame]]] = {}
+        self._inbound: dict[Connection, ProcAddress | None] = {}
+        self._lock = threading.Lock()
+        self._listener = listener if listener is not None else unix.listen(address)
+        self.poller.add(self._listener.fileno(), self._accept)
+        self._limits = {
+            "limit": config.value("codec_max_frame_length"),
+            "send_limit": config.value("send_buffer_limit"),
+            "send_timeout": config.value("message_delivery_timeout"),
+        }
+        self.closed = False
+
+    # sending
+
+    def cast(
+        self,
+        procs: Sequence[ProcAddress],
+        target: int,
+        meta: bytes,
+        content: tuple[bytes, Sequence[Bytes]],
+        request: Request | None = None,
+        sender: int = 0,
+        flags: int = 0,
+        ranks: Sequence[int] | None = None,
+    ) -> int:
+        """Send one call to the actor `target` on each of `procs`, in order; returns the request id.
+
+        Args:
+            content: Pickle and buffers, as `pickling.dumps` gives them; written once however many receive it.
+            request: Gets a reply, or a failure, for each rank; None when nobody waits.
+            ranks: Rank that each message carries; by default its index.
+
+        Raises:
+            ValueError: The message is larger than ``codec_max_frame_length``.
+        """
+        payload, buffers = content
+        self.check_size(payload, buffers)
+        request_id = 0
+        if request is not None:
+            request_id = next(self._request_ids)
+            self.requests[request_id] = request
+        segment = make_segment(buffers) if buffers and len(procs) > 1 else None
+        for index, address in enumerate(procs):
+            rank = index if ranks is None else ranks[index]
+            frame = Frame(CALL, flags, rank, target, sender, request_id, meta, payload, buffers)
+            if address == self.address:
+                self._deliver_here(frame)
+                continue
+            peer = self.peers.get(address) or self._new_peer(address)
+            failure = peer.send(frame, segment)
+            if failure is not None and request is not None and request.peer_failed(address, failure):
+                self.requests.pop(request_id, None)
+        return request_id
+
+    def check_size(self, payload: Bytes, buffers: Sequence[Bytes]) -> None:
+        size = len(payload) + sum(map(len, buffers)) if buffers else len(payload)
+        if size > self._limits["limit"]:
+            raise ValueError(
+                f"a message of {size} bytes is over the limit of {self._limits['limit']} bytes; raise it with "
+                "configure(codec_max_frame_length=...) before any proc starts"
+            )
+
+    def call_system(self, address: ProcAddress, method: str, *args: Any, request: Request | None = None) -> None:
+        """Call a process itself rather than an actor on it."""
+        self.cast([address], SYSTEM, method.encode(), pickling.dumps_call(args, {}), request)
+
+    def send_to(self, address: ProcAddress, frame: Frame) -> Failure | None:
+        """Send a frame that is not a call: a reply through a stored port, a value to a port."""
+        if frame.kind == REPLY:
+            self.open_responses.pop((address, frame.request, frame.rank), None)
+        if address == self.address:
+            self._dispatch(self._local, own_copy(frame))
+            return None
+        return (self.peers.get(address) or self._new_peer(address)).send(frame)
+
+    def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
+        """Answer a call that nobody will handle."""
+        content = pickling.dumps(failure)
+        origin.send(Frame(REPLY, DEAD, frame.rank, frame.target, frame.sender, frame.request, b"", content[0]))
+
+    def refuse_open_responses(self, uid: int, failure: Failure) -> None:
+        """An actor has ended: answer the calls whose response ports it left unanswered."""
+        for key, (owner, origin, frame) in list(self.open_responses.items()):
+            if owner == uid and self.open_responses.pop(key, None) is not None:
+                self.refuse(origin, frame, failure)
+
+    # actors
+
+    def register(self, uid: int, receiver: Receiver) -> None:
+        """An actor is ready to take calls; those that came before it are handed over, in order."""
+        with self._lock:
+            early = self._unclaimed.pop(uid, [])
+            for origin, frame in early:
+                receiver.receive(origin, frame)
+            self.actors[uid] = receiver
+
+    def unregister(self, uid: int, failure: Failure) -> None:
+        """An actor has ended; later callers are told why."""
+        with self._lock:
+            self.remember(self.address, uid, failure)
+            self.actors.pop(uid, None)
+
+    def remember(self, address: ProcAddress, uid: int, failure: Failure) -> None:
+        """An actor, here or elsewhere, is known to have ended."""
+        self._fates[address, uid] = failure
+        while len(self._fates) > _REMEMBERED:
+            self._fates.popitem(last=False)
+
+    def fate(self, address: ProcAddress, uid: int) -> Failure | None:
+        """Why an actor is gone, if it is known to be."""
+        peer = self.peers.get(address)
+        if peer is not None and peer.failure is not None:
+            return peer.failure
+        return self._fates.get((address, uid)) if self._fates else None
+
+    # peers
+
+    def adopt(
+        self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
+    ) -> Connection:
+        connection = Connection(self.poller, sock, self._on_frame, on_close, **self._limits)
+        connection.peer = address
+        return connection
+
+    def ask_agent(self, address: ProcAddress, was_up: bool, answer: Callable[[Failure | None], None]) -> None:
+        """Ask the agent of a process's host what became of it: None means that it listens."""
+        self.call_system(address.agent, "resolve", address.proc, was_up, request=_Resolve(address.agent, answer))
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> None:
+        """Tell every request and every hook; on any thread."""
+        for request_id, request in list(self.requests.items()):
+            if request.peer_failed(address, failure):
+                self.requests.pop(request_id, None)
+        for hook in self.peer_lost_hooks:
+            hook(address, failure)
+
+    def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
+        """These processes were stopped on purpose: close the connections, answer whoever still waits."""
+        for address in addresses:
+            peer = self.peers.get(address)
+            if peer is None:
+                peer = self._new_peer(address)
+            peer.fail(failure)
+
+    def _new_peer(self, address: ProcAddress) -> Peer:
+        with self._lock:
+            return self.peers.setdefault(address, Peer(self, address))
+
+    def close(self, failure: Failure) -> None:
+        """Write what is queued and close every connection; what still waits is answered with `failure`."""
+        self.closed = True
+        for connection in list(self._inbound):
+            connection.flush(_LAST_WORDS)
+        for peer in list(self.peers.values()):
+            peer.flush(_LAST_WORDS)
+            peer.close()
+        for connection in list(self._inbound):
+            connection.close()
+        for request_id, request in list(self.requests.items()):
+            for address in [self.address, *self.peers]:
+                request.peer_failed(address, failure)
+            self.requests.pop(request_id, None)
+        self.poller.remove(self._listener.fileno())
+        self._listener.close()
+
+    # receiving, on the poller's thread
+
+    def _accept(self, events: int) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:
+                return
+            sock.setblocking(False)
+            try:
+                unix.check_peer(sock)
+            except OSError as error:
+                logger.warning("refused a connection: %s", error)
+                sock.close()
+                continue
+            unix.widen(sock)
+            self._inbound[self.adopt(sock, None, self._inbound_lost)] = None
+
+    def _inbound_lost(self, connection: Connection, reason: str) -> None:
+        address = self._inbound.pop(connection, None)
+        if address is not None:
+            for hook in self.inbound_lost_hooks:
+                hook(address)
+
+    def _on_frame(self, connection: Connection, frame: Frame) -> None:
+        if connection.peer is None:
+            self._greeted(connection, frame)
+        else:
+            self._dispatch(connection, frame)
+
+    def _greeted(self, connection: Connection, frame: Frame) -> None:
+        """The first frame of a connection says who connects; nothing is unpickled before."""
+        if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION:
+            logger.warning("refused a connection: expected a greeting in protocol %d", PROTOCOL_VERSION)
+            self._inbound.pop(connection, None)
+            connection.close()
+            return
+        host, _, proc = frame.meta.decode().partition("\0")
+        connection.peer = self._inbound[connection] = ProcAddress(host, proc)
+
+    def _dispatch(self, origin: Origin, frame: Frame) -> None:
+        kind = frame.kind
+        if kind == CALL:
+            receiver = self.actors.get(frame.target)
+            if receiver is not None:
+                receiver.receive(origin, frame)
+            else:
+                self._unknown_actor(origin, frame)
+        elif kind == REPLY:
+            self._replied(origin, frame)
+        elif kind == PORT:
+            sink = self.ports.get(frame.target)
+            if sink is not None:
+                sink.arrived(frame)
+
+    def _replied(self, origin: Origin, frame: Frame) -> None:
+        if frame.flags == DEAD:
+            self._learn_fate(origin, frame)
+        request = self.requests.get(frame.request)
+        if request is not None and request.reply(frame):
+            self.requests.pop(frame.request, None)
+
+    def _learn_fate(self, origin: Origin, frame: Frame) -> None:
+        failure = pickling.loads(frame.payload)
+        if origin.peer != self.address:
+            self.remember(origin.peer, frame.target, failure)
+        if not frame.request:  # a one-way message that found nobody: its sender may want to know
+            undeliverable = getattr(self.actors.get(frame.sender), "undeliverable", None)
+            if undeliverable is not None:
+                undeliverable(ActorAddress(origin.peer, frame.target), failure)
+
+    def _unknown_actor(self, origin: Origin, frame: Frame) -> None:
+        with self._lock:
+            receiver = self.actors.get(frame.target)
+            failure = self._fates.get((self.address, frame.target))
+            if receiver is None and failure is None:
+                if frame.target not in self._unclaimed:
+                    timeout = config.value("pending_actor_delivery_timeout")
+                    self.poller.call_later(timeout, lambda: self._give_up(frame.target))
+                self._unclaimed.setdefault(frame.target, []).append((origin, frame))
+                return
+        if receiver is not None:
+            receiver.receive(origin, frame)
+        elif failure is not None:
+            self.refuse(origin, frame, failure)
+
+    def _give_up(self, uid: int) -> None:
+        with self._lock:
+            early = self._unclaimed.pop(uid, [])
+        failure = Failure(MISSING, "no such actor was spawned on this process", proc=self.address.proc)
+        for origin, frame in early:
+            self.refuse(origin, frame, failure)
+
+    def _deliver_here(self, frame: Frame) -> None:
+        self._dispatch(self._local, own_copy(frame))
+
+
+class LocalOrigin:
+    """The way back to a caller in the same process."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.peer = node.address
+
+    def send(self, frame: Frame) -> bool:
+        self._node._dispatch(self, own_copy(frame))
+        return True
+
+
+def own_copy(frame: Frame) -> Frame:
+    """A frame whose buffers are the receiver's own, as if they had crossed a socket."""
+    return frame if not frame.buffers else frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])
+
+
+class _Resolve:
+    """Waits for the agent's word about a process."""
+
+    def __init__(self, agent: ProcAddress, answer: Callable[[Failure | None], None]) -> None:
+        self._agent = agent
+        self._answer = answer
+
+    def reply(self, frame: Frame) -> bool:
+        self._answer(pickling.loads(frame.payload))
+        return True
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address != self._agent:
+            return False
+        self._answer(failure)
+        return True
+
+

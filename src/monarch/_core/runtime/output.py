@@ -1,0 +1,90 @@
+"""What procs print: lines, from the pipes that the host agent reads to the client's terminal.
+
+`LineSplitter` (agent) keeps lines whole; `Printer` (client) writes each in one piece, on a thread of its own, so that a
+slow terminal slows nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from queue import SimpleQueue
+from typing import NamedTuple
+
+_LONGEST = 64 * 1024  # a line longer than this is passed on in pieces
+
+
+class LineSplitter:
+    """Bytes in, whole lines out."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[str]:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST:
+            lines.append(self._rest)
+            self._rest = b""
+        return [line.decode(errors="replace") for line in lines]
+
+    def finish(self) -> list[str]:
+        """What was printed without a newline at the end."""
+        rest, self._rest = self._rest, b""
+        return [rest.decode(errors="replace")] if rest else []
+
+
+class Output(NamedTuple):
+    """Some lines of one proc.
+
+    Attributes:
+        stream: ``"stdout"`` or ``"stderr"``.
+        prefix: Mesh and rank; empty where only one proc can print.
+        lines: Without newlines.
+    """
+
+    stream: str
+    prefix: str
+    lines: list[str]
+
+
+class Printer:
+    """Writes to the client's ``sys.stdout`` and ``sys.stderr`` as they are at that moment."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Output | threading.Event] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def put(self, output: Output) -> None:
+        self._queue.put(output)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="monarch-output", daemon=True)
+            self._thread.start()
+
+    def flush(self, timeout: float) -> None:
+        """Wait until what was put so far is written, or the timeout has passed."""
+        if self._thread is not None:
+            written = threading.Event()
+            self._queue.put(written)
+            written.wait(timeout)
+
+    def _run(self) -> None:
+        while True:
+            item = self._queue.get()
+            if isinstance(item, threading.Event):
+                item.set()
+            else:
+                _write(item.stream, item.prefix, item.lines)
+
+
+def _write(stream: str, prefix: str, lines: Sequence[str]) -> None:
+    file = sys.stderr if stream == "stderr" else sys.stdout
+    if file is None:
+        return
+    try:
+        file.write("".join(f"{prefix}{line}\n" for line in lines))
+        file.flush()
+    except (OSError, ValueError):  # the terminal is gone, or the file was closed
+        pass

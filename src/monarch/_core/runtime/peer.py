@@ -1,0 +1,154 @@
+"""The way to one other process: connect on first use, learn why it ended, tell everyone who waits for it.
+
+States::
+
+    state      event                 then
+    ---------  --------------------  -------------------------------------------------------------------
+    NEW        first send            connect: UP, or ASKING where nobody listens (yet, or any more)
+    UP         connection lost       ASKING
+    ASKING     agent: "listening"    connect again (FAILED if it had been UP: the process lives, the link broke)
+    ASKING     agent: it ended       FAILED, with the exit code, the signal, the last output
+    FAILED     -                     every send is answered with the failure
+
+While ASKING, frames wait here, in order. What ends ASKING: the agent's answer (it gives one within
+`pending_actor_delivery_timeout`), or the loss of the connection to the agent, which is the failure of the host.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ..net import unix
+from ..net.connection import Connection
+from ..net.segment import Segment
+from ..supervision.failure import HOST, LINK, Failure
+from ..wire.address import AGENT, ProcAddress
+from ..wire.frame import Frame
+
+if TYPE_CHECKING:
+    from .node import Node
+
+NEW, UP, ASKING, FAILED = "new", "up", "asking", "failed"
+
+
+class Peer:
+    """A process that this process sends requests to."""
+
+    __slots__ = ("_connection", "_lock", "_node", "_state", "_waiting", "_was_up", "address", "failure")
+
+    def __init__(self, node: Node, address: ProcAddress) -> None:
+        self._node = node
+        self.address = address
+        self._lock = threading.Lock()
+        self._state = NEW
+        self._was_up = False
+        self._connection: Connection | None = None
+        self._waiting: list[tuple[Frame, Segment | None]] = []
+        self.failure: Failure | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._state == UP
+
+    def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
+        """Send, or keep the frame until the way is clear; the failure if the process is gone."""
+        connection = self._connection
+        if connection is not None and connection.send(frame, segment):
+            return None
+        with self._lock:
+            if self._state == NEW:
+                self._connection = self._connect()
+            if self._state == FAILED:
+                return self.failure
+            connection = self._connection
+            if connection is None or connection.closed:  # closed: the poller's thread is about to hear of it
+                self._waiting.append((_own_buffers(frame, segment), segment))
+                return None
+        return None if connection.send(frame, segment) else self.send(frame, segment)
+
+    def close(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+            self._waiting.clear()
+        if connection is not None:
+            connection.close()
+
+    def flush(self, timeout: float) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.flush(timeout)
+
+    def fail(self, failure: Failure) -> None:
+        """The process is known to be gone."""
+        with self._lock:
+            if self._state == FAILED:
+                return
+            self._state = FAILED
+            self.failure = failure
+            self._waiting.clear()
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._node.peer_failed(self.address, failure)
+
+    # with the lock held
+
+    def _connect(self) -> Connection | None:
+        try:
+            sock = unix.connect(self.address)
+        except OSError as error:  # refused: not there yet, or gone; a full backlog is worth another try, too
+            self._state = ASKING
+            busy = isinstance(error, BlockingIOError)
+            self._node.poller.call_soon(lambda: self._ask(retry=busy))
+            return None
+        connection = self._node.adopt(sock, self.address, self._lost)
+        connection.send(self._node.hello)
+        self._state = UP
+        self._was_up = True
+        return connection
+
+    # on the poller's thread
+
+    def _lost(self, connection: Connection, reason: str) -> None:
+        with self._lock:
+            if self._state != UP:
+                return
+            self._state = ASKING
+            self._connection = None
+        self._ask(retry=False)
+
+    def _ask(self, retry: bool) -> None:
+        if retry:
+            self._node.poller.call_later(0.005, self._reconnect)
+        elif self.address.proc == AGENT:
+            self.fail(Failure(HOST, "the host agent is gone, and every process of that host with it", proc=str(self.address)))
+        else:
+            self._node.ask_agent(self.address, self._was_up, self._answered)
+
+    def _answered(self, failure: Failure | None) -> None:
+        if failure is not None:
+            self.fail(failure)
+        elif self._was_up:
+            self.fail(Failure(LINK, "the connection to the process broke although it runs", proc=self.address.proc))
+        else:
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        with self._lock:
+            if self._state != ASKING:
+                return
+            connection = self._connect()
+            if connection is not None:
+                for frame, segment in self._waiting:
+                    connection.send(frame, segment)
+                self._waiting.clear()
+                self._connection = connection  # only now: other threads' sends must not overtake
+
+
+def _own_buffers(frame: Frame, segment: Segment | None) -> Frame:
+    """A frame that the caller's later writes cannot change."""
+    if segment is not None or not frame.buffers:
+        return frame
+    return frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])
+

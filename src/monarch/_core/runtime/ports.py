@@ -1,0 +1,266 @@
+"""Ports: one-way handles that can be sent anywhere, and the receiving end, which stays where it was opened."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections import deque
+from typing import Any, Generic, TypeVar
+
+from ..supervision.failure import Failure
+from ..wire import pickling
+from ..wire.address import ProcAddress
+from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
+from .context import context, current_node
+from .future import Future, Source
+from .remote_error import to_exception
+
+T = TypeVar("T")
+_port_ids = itertools.count(1)
+
+
+class Port(Generic[T]):
+    """The sending end. Picklable; may be used from any thread, any number of times unless it was opened with ``once``.
+
+    Values of one sender arrive in the order in which it sent them. Sending never waits for the receiver; a port whose
+    receiver is gone swallows what is sent to it.
+    """
+
+    __slots__ = ("_address", "_frame", "_once", "_used", "return_undeliverable")
+
+    def __init__(self, address: ProcAddress, frame: Frame, once: bool = False) -> None:
+        self._address = address
+        self._frame = frame
+        self._once = once
+        self._used = False
+        self.return_undeliverable = True
+
+    def send(self, obj: T) -> None:
+        """Send one value.
+
+        Raises:
+            RuntimeError: It was opened for one value, and that has been sent.
+            Exception: What pickling the value raises.
+        """
+        self._claim_use()
+        payload, buffers = pickling.dumps_value(obj)
+        self._post(VALUE, payload, buffers)
+
+    def exception(self, exc: BaseException) -> None:
+        """Make the matching ``recv()``, or the caller who gave the port, raise `exc`."""
+        self._claim_use()
+        self._post(EXCEPTION, pickling.dumps_inline(exc))
+
+    def _claim_use(self) -> None:
+        if self._once and self._used:
+            raise RuntimeError("this port was opened for one value, and that has been sent (OncePortRef already used)")
+        self._used = True
+
+    def _post(self, flags: int, payload: Any, buffers: Any = (), rank: int | None = None, meta: bytes = b"") -> None:
+        frame = self._frame._replace(flags=flags, payload=payload, buffers=buffers, meta=meta)
+        current_node().send_to(self._address, frame if rank is None else frame._replace(rank=rank))
+
+    def _as_request(self) -> _Forward:
+        return _Forward(self)
+
+    def __repr__(self) -> str:
+        return f"<Port {self._frame.request or self._frame.target} of {self._address}>"
+
+    def __reduce__(self) -> Any:
+        return Port, (self._address, self._frame, self._once)
+
+
+class _Forward:
+    """A call whose answer goes on to a port."""
+
+    def __init__(self, port: Port[Any]) -> None:
+        self._port = port
+
+    def reply(self, frame: Frame) -> bool:
+        self._port._post(frame.flags, frame.payload, frame.buffers, frame.rank)
+        return True
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        self._port._post(DEAD, pickling.dumps_inline(failure))
+        return True
+
+
+def response_port(address: ProcAddress, uid: int, frame: Frame) -> Port[Any]:
+    """The port through which an explicit-port endpoint answers the call in `frame`."""
+    return Port(address, Frame(REPLY, VALUE, frame.rank, uid, frame.sender, frame.request, b"", b""))
+
+
+class PortReceiver(Generic[T]):
+    """The receiving end; belongs to the actor that opened it and ends with it. Not picklable."""
+
+    def __init__(self, queue: _Queue, ranked: bool = False) -> None:
+        self._queue = queue
+        self._ranked = ranked
+
+    def recv(self) -> Future[T]:
+        """A future of the next value: places are taken in the order of the ``recv()`` calls.
+
+        A wait that times out gives its place back; reading the same future again takes a new place at the end.
+        The future raises EOFError when the actor that opened the port has ended.
+
+        Raises:
+            ValueError: The port was opened for one value, and that has been asked for.
+        """
+        return self._queue.claim(self._ranked)
+
+    def ranked(self) -> PortReceiver[tuple[int, T]]:
+        """The same port, with ``(rank, value)`` pairs, for answers to `send`."""
+        return PortReceiver(self._queue, ranked=True)
+
+    def __repr__(self) -> str:
+        return f"<PortReceiver {self._queue.describe()}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle a PortReceiver: it stays with the actor that opened it. Send the Port instead")
+
+
+class Channel(Generic[T]):
+    """Opens ports in the current actor."""
+
+    @staticmethod
+    def open(once: bool = False) -> tuple[Port[T], PortReceiver[T]]:
+        """A port and its receiver.
+
+        Args:
+            once: For exactly one value.
+        """
+        queue = _Queue(once)
+        return queue.port(), PortReceiver(queue)
+
+    @staticmethod
+    def open_ranked(once: bool = False) -> tuple[Port[T], PortReceiver[tuple[int, T]]]:
+        """As `open`; the receiver gives ``(rank, value)``, for answers to `send`."""
+        queue = _Queue(once)
+        return queue.port(), PortReceiver(queue, ranked=True)
+
+
+class _Queue:
+    """Values that arrived, and futures that wait for some. Held by the node while its receiver lives."""
+
+    def __init__(self, once: bool) -> None:
+        cell = context()._cell
+        self._node = cell.node
+        self._once = once
+        self._claimed = False
+        self._lock = threading.Lock()
+        self._frames: deque[Frame] = deque()
+        self._waiting: deque[weakref.ref[Future[Any]]] = deque()
+        self._closed: str | None = None
+        self.id = next(_port_ids)
+        sink = _Sink(self)
+        self._node.ports[self.id] = sink
+        weakref.finalize(self, self._node.ports.pop, self.id, None)
+        cell.ports.add(self)
+
+    def port(self) -> Port[Any]:
+        frame = Frame(PORT, VALUE, NO_RANK, self.id, 0, 0, b"", b"")
+        return Port(self._node.address, frame, self._once)
+
+    def claim(self, ranked: bool) -> Future[Any]:
+        with self._lock:
+            if self._once and self._claimed:
+                raise ValueError("OncePort is already used: this port was opened for one value")
+            self._claimed = True
+        future: Future[Any] = Future._new(_Claim(self, ranked))
+        self.enlist(future)
+        return future
+
+    def enlist(self, future: Future[Any]) -> None:
+        with self._lock:
+            if self._frames:
+                frame = self._frames.popleft()
+            elif self._closed is not None:
+                future._reject(EOFError(self._closed))
+                return
+            else:
+                self._waiting.append(weakref.ref(future))
+                return
+        self._give(future, frame)
+
+    def withdraw(self, future: Future[Any]) -> bool:
+        """Take a future off the list; False if it was not there."""
+        with self._lock:
+            for entry in self._waiting:
+                if entry() is future:
+                    self._waiting.remove(entry)
+                    return True
+        return False
+
+    def waits(self, future: Future[Any]) -> bool:
+        with self._lock:
+            return any(entry() is future for entry in self._waiting)
+
+    def arrived(self, frame: Frame) -> None:
+        with self._lock:
+            future = None
+            while self._waiting and future is None:
+                future = self._waiting.popleft()()
+            if future is None:
+                self._frames.append(frame)
+                return
+        self._give(future, frame)
+
+    def close(self, reason: str) -> None:
+        with self._lock:
+            self._closed = f"Port closed: {reason}"
+            waiting, self._waiting = self._waiting, deque()
+        for entry in waiting:
+            future = entry()
+            if future is not None:
+                future._reject(EOFError(self._closed))
+
+    def describe(self) -> str:
+        return f"{self.id}: {len(self._frames)} values queued"
+
+    @staticmethod
+    def _give(future: Future[Any], frame: Frame) -> None:
+        source = future._source
+        future._resolve(frame, source.read if isinstance(source, _Claim) else None)
+
+
+class _Sink:
+    """What the node holds: weakly, so that a forgotten receiver ends its port."""
+
+    def __init__(self, queue: _Queue) -> None:
+        self._queue = weakref.ref(queue)
+
+    def arrived(self, frame: Frame) -> None:
+        queue = self._queue()
+        if queue is not None:
+            queue.arrived(frame)
+
+
+class _Claim(Source):
+    """A place in a port's queue."""
+
+    __slots__ = ("_queue", "_ranked")
+
+    def __init__(self, queue: _Queue, ranked: bool) -> None:
+        self._queue = queue
+        self._ranked = ranked
+
+    def describe(self) -> str:
+        return f"a value on port {self._queue.id}"
+
+    def observed(self, future: Future[Any], loop: Any) -> None:
+        if not future.done() and not self._queue.waits(future):
+            self._queue.enlist(future)
+
+    def abandoned(self, future: Future[Any]) -> None:
+        self._queue.withdraw(future)
+
+    def read(self, frame: Frame) -> Any:
+        if frame.flags != VALUE:
+            raise to_exception(frame, "a call that answers to a port")
+        value = pickling.loads(frame.payload, frame.buffers)
+        if not self._ranked:
+            return value
+        if frame.rank == NO_RANK:
+            raise ValueError("this value carries no rank: a ranked receiver takes answers to send(), not bare port.send()")
+        return frame.rank, value

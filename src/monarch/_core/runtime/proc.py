@@ -1,0 +1,81 @@
+"""A proc: a process that runs actors. Its main thread is the I/O loop; each actor has a thread of its own."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+from typing import Any
+
+from ... import config
+from ..shape import Extent, Point
+from ..supervision.failure import STOPPED, Failure
+from ..wire.address import ROOT
+from ..wire.frame import Frame
+from . import log
+from .cell import BaseCell
+from .context import Context, set_fallback
+from .instance import CreatorInstance
+from .node import Node, Origin
+from .proc_system import ProcSystem
+from .spawn_request import SPEC_VARIABLE, ProcSpec
+
+
+class BystanderCell(BaseCell):
+    """Who code is, in a proc, that no actor runs: the main thread, threads that C libraries started."""
+
+    def supervise(self, failure: Failure) -> None:
+        pass
+
+    def end(self, failure: Failure) -> None:
+        pass
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        pass
+
+
+class Proc(ProcSystem):
+    """The process itself; ends on request of its host agent."""
+
+    def on_shutdown(self, origin: Origin, frame: Frame, reason: str) -> None:
+        self.stop_all(reason, self.node.poller.stop)
+
+
+def run(spec: ProcSpec) -> None:
+    """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions and finalizers."""
+    _settle(spec)
+    node = Node(spec.address, spec.root, socket.socket(fileno=spec.listener))
+    bystander = Context(BystanderCell(node, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None)))
+    set_fallback(lambda: bystander, override=True)
+    Proc(node)
+    log.install()
+    node.call_system(spec.address.agent, "ready")
+    node.poller.run()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    node.close(Failure(STOPPED, "its process has ended", proc=spec.address.proc))
+
+
+def _settle(spec: ProcSpec) -> None:
+    if os.getcwd() != spec.cwd:
+        try:
+            os.chdir(spec.cwd)
+        except OSError as error:
+            print(f"cannot enter the working directory: {error}", file=sys.stderr)
+    sys.path[:] = spec.sys_path + [entry for entry in sys.path if entry not in spec.sys_path]
+    config.inherit(spec.config, drop_configured=True)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure: Any = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True)
+
+
+def main() -> None:
+    """Entry of an executed proc, which finds its spec in an inherited file."""
+    with os.fdopen(int(os.environ.pop(SPEC_VARIABLE)), "rb") as file:
+        run(pickle.load(file))
+
+
+if __name__ == "__main__":
+    main()

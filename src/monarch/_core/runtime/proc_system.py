@@ -1,0 +1,126 @@
+"""What a process that runs actors does on request: spawn, stop, and end with its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..supervision.failure import EXCEPTION, STOPPED, Failure
+from ..wire import pickling
+from ..wire.address import ProcAddress
+from ..wire.frame import Frame
+from .async_cell import AsyncCell
+from .cell import BaseCell, Cell, SpawnSpec
+from .context import note_thread_starters
+from .node import Node, Origin
+from .sync_cell import SyncCell
+from .system import System
+
+
+class ProcSystem(System):
+    """In every proc, and in the client, whose process can run actors too."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self._gate: list[Callable[[], None]] | None = None  # spawns that wait for the bootstrap function
+        self._gate_failure: Failure | None = None
+        node.inbound_lost_hooks.append(self._requester_lost)
+        node.peer_lost_hooks.append(self._peer_lost)
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [cell for cell in list(self.node.actors.values()) if isinstance(cell, Cell)]
+
+    def spawn(
+        self,
+        spec: SpawnSpec,
+        is_async: bool,
+        rank: int,
+        init: tuple[Any, list[Any]],
+        on_failed: Callable[[Failure], None] | None = None,
+    ) -> None:
+        """Create one actor and start its thread."""
+        note_thread_starters()
+        cell = (AsyncCell if is_async else SyncCell)(self.node, spec, rank, init, on_failed)
+        self.node.register(spec.uid, cell)
+        cell.start()
+
+    def on_spawn(
+        self, origin: Origin, frame: Frame, spec: SpawnSpec, is_async: bool, payload: Any, buffers: list[Any], gated: bool
+    ) -> None:
+        def spawn() -> None:
+            if gated and self._gate_failure is not None:
+                self._spawn_failed(spec, frame.rank, self._gate_failure)
+            else:
+                self.spawn(spec, is_async, frame.rank, (payload, buffers))
+            self.answer(origin, frame)
+
+        if gated and self._gate is not None:
+            self._gate.append(spawn)
+        else:
+            spawn()
+
+    def on_close_gate(self, origin: Origin, frame: Frame) -> None:
+        """Hold spawns back until the bootstrap function has run."""
+        self._gate = []
+
+    def on_open_gate(self, origin: Origin, frame: Frame, error: str | None) -> None:
+        if error is not None:
+            self._gate_failure = Failure(EXCEPTION, error, proc=self.node.address.proc)
+        waiting, self._gate = self._gate or [], None
+        for spawn in waiting:
+            spawn()
+
+    def on_stop_actor(self, origin: Origin, frame: Frame, uid: int, reason: str) -> None:
+        cell = self.node.actors.get(uid)
+        if isinstance(cell, Cell):
+            cell.stop(Failure(STOPPED, reason, str(cell.record)), lambda: self.answer(origin, frame))
+        else:
+            self.answer(origin, frame)
+
+    def on_procs_ended(self, origin: Origin, frame: Frame, ended: list[tuple[ProcAddress, Failure]]) -> None:
+        """The agent tells of procs that an actor here owns."""
+        for address, failure in ended:
+            self.node.forget_peers([address], failure)
+
+    def stop_all(self, reason: str, done: Callable[[], None]) -> None:
+        """Stop every actor here; `done` is called when all have ended, within `cleanup_timeout`."""
+        cells = self.cells
+        left = len(cells)
+
+        def one_ended() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self.node.poller.call_soon(done)
+
+        for cell in cells:
+            cell.stop(Failure(STOPPED, reason, str(cell.record)), lambda: self.node.poller.call_soon(one_ended))
+        if not cells:
+            done()
+
+    def _spawn_failed(self, spec: SpawnSpec, rank: int, failure: Failure) -> None:
+        """An actor that never lived: its owner hears of it, and so does whoever calls it."""
+        own = failure._replace(actor=f"{spec.creator}.<{spec.class_name} {spec.name}>", mesh=spec.name, rank=rank)
+        own = own._replace(mesh_uid=spec.uid)
+        self.node.unregister(spec.uid, own)
+
+    def _requester_lost(self, address: ProcAddress) -> None:
+        """A process is gone that talked to this one: what its actors owned here goes with it."""
+        for cell in self.cells:
+            if cell._spec.owner.proc == address:
+                cell.end(Failure(STOPPED, f"its owner's process {address.proc} is gone", str(cell.record)))
+
+    def _peer_lost(self, address: ProcAddress, failure: Failure) -> None:
+        for actor in list(self.node.actors.values()):
+            if isinstance(actor, BaseCell):
+                actor.proc_failed(address, failure)
+
+
+def spawn_content(spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gated: bool = True) -> Any:
+    """The arguments of ``spawn``; large constructor arguments stay out of band, though they were pickled before."""
+    payload, buffers = init
+    parts = [pickling.pickle.PickleBuffer(buffer) for buffer in buffers]
+    return pickling.dumps(((spec, is_async, pickling.pickle.PickleBuffer(payload), parts, gated), {}))
+
+

@@ -1,0 +1,84 @@
+"""Exceptions that cross processes: pickled where the endpoint raised, raised again where its caller waits."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from types import TracebackType
+from typing import Any
+
+from ...errors import ActorError, RemoteException, SupervisionError
+from ..supervision.failure import Failure, MeshFailure
+from ..wire import pickling
+from ..wire.frame import DEAD, ERROR, EXCEPTION, Frame
+
+_ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_HEADER = "Traceback (most recent call last):"
+_REMOTE_HEADER = "Traceback of where the remote call failed (most recent call last):"
+
+
+def dump_error(error: BaseException, message: str) -> bytes:
+    """An exception as bytes that can always be read: a stand-in replaces what does not pickle."""
+    formatted = format_remote(error)
+    try:
+        pickled = pickling.dumps_inline(error)
+    except Exception as problem:
+        stand_in = RemoteException(_type_name(error), _text(error), f"it could not be pickled: {problem}")
+        pickled = pickling.dumps_inline(stand_in)
+    return pickling.dumps_inline((pickled, _type_name(error), _text(error), message, formatted))
+
+
+def load_error(payload: Any) -> ActorError:
+    """The `ActorError` for bytes written by `dump_error`."""
+    pickled, type_name, text, message, formatted = pickling.loads(payload)
+    try:
+        exception = pickling.loads(pickled)
+    except Exception as problem:
+        exception = RemoteException(type_name, text, f"it could not be rebuilt: {type(problem).__name__}: {problem}")
+    if not isinstance(exception, BaseException):
+        exception = RemoteException(type_name, text, f"it was rebuilt as {exception!r}")
+    return ActorError(exception, message, formatted)
+
+
+def to_exception(frame: Frame, endpoint: str) -> BaseException:
+    """What a reply that is not a value raises at the caller."""
+    if frame.flags == ERROR:
+        return load_error(frame.payload)
+    if frame.flags == EXCEPTION:
+        raised = pickling.loads(frame.payload, frame.buffers)
+        return raised if isinstance(raised, BaseException) else RuntimeError(repr(raised))
+    if frame.flags == DEAD:
+        return supervision_error(pickling.loads(frame.payload), endpoint)
+    raise AssertionError(f"unknown kind of reply {frame.flags}")
+
+
+def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:
+    """The error of a caller whose callee is gone."""
+    text = f"Endpoint call {endpoint} failed, {failure.explain()}"
+    return SupervisionError(text, endpoint, MeshFailure(failure))
+
+
+def format_remote(error: BaseException) -> str:
+    """The traceback as users should read it: their frames, the chain of causes, none of ours."""
+    shown = traceback.TracebackException(type(error), error, _without_engine(error.__traceback__), capture_locals=False)
+    text = "".join(shown.format())
+    before, found, after = text.rpartition(_HEADER)
+    return before + _REMOTE_HEADER + after if found else text
+
+
+def _without_engine(tb: TracebackType | None) -> TracebackType | None:
+    while tb is not None and tb.tb_frame.f_code.co_filename.startswith(_ENGINE):
+        tb = tb.tb_next
+    return tb
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as problem:
+        return f"<no text: its __str__ raised {type(problem).__name__}>"

@@ -1,0 +1,245 @@
+"""Calls that wait for replies: one answer, one per rank gathered, or one per rank as they come.
+
+Each is told of every reply and of every process that is gone, by the thread that learns of it, and completes its
+futures. Nothing here waits. A request leaves the node's table with its last reply or failure.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ..shape import Extent, Point, Shape, Slice, ValueMesh
+from ..supervision.failure import Failure
+from ..wire import pickling
+from ..wire.address import ProcAddress
+from ..wire.frame import ERROR, VALUE, Frame
+from .future import Future, Source
+from .remote_error import load_error, supervision_error, to_exception
+
+Reply = Frame | Failure
+
+
+def read_reply(reply: Reply, endpoint: str) -> Any:
+    """The value of a reply, or its exception raised; runs in the reader's thread, as unpickling runs user code."""
+    if isinstance(reply, Failure):
+        raise supervision_error(reply, endpoint)
+    if reply.flags == VALUE:
+        return pickling.loads(reply.payload, reply.buffers)
+    raise to_exception(reply, endpoint)
+
+
+def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
+    """Why the current thread must not block on a call to these actors: one of them is the actor that it runs."""
+    running = getattr(_running, "actor", None)
+    if running is not None and running[0] == uid and running[1] in procs:
+        return (
+            f"{endpoint} would wait for the very actor that is waiting: it can handle the call only after the endpoint "
+            "that waits has returned. Call a plain method of self, or do not wait for the answer"
+        )
+    return None
+
+
+_running = threading.local()
+
+
+def enter_actor(uid: int, proc: ProcAddress) -> None:
+    """The current thread runs this actor, for as long as it lives."""
+    _running.actor = (uid, proc)
+
+
+class One(Source):
+    """One call to one actor."""
+
+    __slots__ = ("_endpoint", "_proc", "_uid", "future")
+
+    def __init__(self, endpoint: str, uid: int, proc: ProcAddress) -> None:
+        self._endpoint = endpoint
+        self._uid = uid
+        self._proc = proc
+        self.future: Future[Any] = Future._new(self)
+
+    def reply(self, frame: Frame) -> bool:
+        self.future._resolve(frame, self._read)
+        return True
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address != self._proc:
+            return False
+        self.future._resolve(failure, self._read)
+        return True
+
+    def describe(self) -> str:
+        return self._endpoint
+
+    def deadlock(self) -> str | None:
+        return blocked_by(self._uid, (self._proc,), self._endpoint)
+
+    def _read(self, reply: Reply) -> Any:
+        return read_reply(reply, self._endpoint)
+
+
+class Gather(Source):
+    """One call to every actor of a mesh; done with the last answer, or with the first that is not a value."""
+
+    __slots__ = ("_endpoint", "_extent", "_left", "_procs", "_replies", "_uid", "future")
+
+    def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
+        self._endpoint = endpoint
+        self._uid = uid
+        self._procs = procs
+        self._extent = extent
+        self._replies: list[Reply | None] = [None] * len(procs)
+        self._left = len(procs)
+        self.future: Future[Any] = Future._new(self)
+
+    def reply(self, frame: Frame) -> bool:
+        return self._take(frame.rank, frame)
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        for rank, proc in enumerate(self._procs):
+            if proc == address:
+                self._take(rank, failure)
+        return self._left == 0
+
+    def _take(self, rank: int, reply: Reply) -> bool:
+        if self._replies[rank] is None:
+            self._replies[rank] = reply
+            self._left -= 1
+            if isinstance(reply, Failure) or reply.flags != VALUE or not self._left:
+                self.future._resolve(self._replies, self._read)
+        return self._left == 0
+
+    def _read(self, replies: list[Reply | None]) -> Any:
+        for reply in replies:
+            if reply is not None and (isinstance(reply, Failure) or reply.flags != VALUE):
+                read_reply(reply, self._endpoint)
+        shape = Shape(self._extent.labels, Slice.new_row_major(self._extent.sizes))
+        return ValueMesh(shape, [read_reply(reply, self._endpoint) for reply in replies if reply is not None])
+
+    def describe(self) -> str:
+        size = len(self._procs)
+        silent = [rank for rank, reply in enumerate(self._replies) if reply is None]
+        if not silent:
+            return f"{self._endpoint} on {size} ranks"
+        named = ", ".join(repr(Point(rank, self._extent)) for rank in silent[:4])
+        more = f" and {len(silent) - 4} more" if len(silent) > 4 else ""
+        return f"{self._endpoint} on {size} ranks; no answer yet from {named}{more}"
+
+    def deadlock(self) -> str | None:
+        return blocked_by(self._uid, self._procs, self._endpoint)
+
+
+class StreamFuture(Future[Any]):
+    """The next answer to arrive of a `stream`."""
+
+    __slots__ = ("_rank",)
+    _rank: Point | None
+
+    @property
+    def rank(self) -> Point | None:
+        """Which rank answered, in the mesh that was called; None until it has."""
+        return self._rank if self.done() else None
+
+
+class Stream(Source):
+    """One call to every actor of a mesh; each answer completes the next future."""
+
+    __slots__ = ("_answered", "_endpoint", "_extent", "_procs", "_uid", "futures")
+
+    def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
+        self._endpoint = endpoint
+        self._uid = uid
+        self._procs = procs
+        self._extent = extent
+        self._answered: list[int] = []
+        self.futures: list[StreamFuture] = [StreamFuture._new(self) for _ in procs]  # type: ignore[misc]
+
+    def reply(self, frame: Frame) -> bool:
+        # several sends of one rank, through an explicit port, take several places
+        return self._take(frame.rank, frame)
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        for rank, proc in enumerate(self._procs):
+            if proc == address and rank not in self._answered:
+                self._take(rank, failure)
+        return len(self._answered) >= len(self._procs)
+
+    def _take(self, rank: int, reply: Reply) -> bool:
+        if len(self._answered) < len(self.futures):
+            future = self.futures[len(self._answered)]
+            self._answered.append(rank)
+            future._rank = Point(rank, self._extent)
+            future._resolve(reply, self._read)
+        return len(self._answered) >= len(self.futures)
+
+    def _read(self, reply: Reply) -> Any:
+        return read_reply(reply, self._endpoint)
+
+    def describe(self) -> str:
+        return f"the next answer of {self._endpoint}; {len(self._answered)} of {len(self._procs)} came"
+
+    def deadlock(self) -> str | None:
+        return blocked_by(self._uid, self._procs, self._endpoint)
+
+
+class SystemCall(Source):
+    """Calls to processes themselves; done with the last answer, or with the first that failed.
+
+    Args:
+        what: For time-outs: what is waited for.
+        procs: The process behind each expected answer.
+        result: What the future gives.
+    """
+
+    __slots__ = ("_answered", "_left", "_procs", "_result", "_what", "future")
+
+    def __init__(self, what: str, procs: Sequence[ProcAddress], result: Any = None) -> None:
+        self._what = what
+        self._procs = procs
+        self._left = len(procs)
+        self._answered: set[int] = set()
+        self._result = result
+        self.future: Future[Any] = Future._new(self)
+
+    def reply(self, frame: Frame) -> bool:
+        return self._take(frame.rank, frame)
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        for rank, proc in enumerate(self._procs):
+            if proc == address:
+                self._take(rank, failure)
+        return self._left == 0
+
+    def _take(self, rank: int, reply: Reply) -> bool:
+        if rank not in self._answered:
+            self._answered.add(rank)
+            self._left -= 1
+            if isinstance(reply, Failure) or reply.flags != VALUE:
+                self.future._resolve(reply, self._read)
+            elif not self._left:
+                self.future._resolve(self._result)
+        return self._left == 0
+
+    def _read(self, reply: Reply) -> Any:
+        if isinstance(reply, Frame) and reply.flags == ERROR:
+            raise load_error(reply.payload).exception
+        return read_reply(reply, self._what)
+
+    def describe(self) -> str:
+        return f"{self._what} ({len(self._procs) - self._left} of {len(self._procs)} done)"
+
+
+class StopCall(SystemCall):
+    """As `SystemCall`, but a process that is gone has stopped."""
+
+    __slots__ = ()
+
+    def _take(self, rank: int, reply: Reply) -> bool:
+        if rank not in self._answered:
+            self._answered.add(rank)
+            self._left -= 1
+            if not self._left:
+                self.future._resolve(self._result)
+        return self._left == 0

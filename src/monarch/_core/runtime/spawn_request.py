@@ -1,0 +1,96 @@
+"""What is asked of a host: procs, and how each is to be started."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..wire.address import ActorAddress, ProcAddress
+
+
+class Command(NamedTuple):
+    """A program to execute instead of forking.
+
+    Attributes:
+        program: Path or name of the executable.
+        arg0: What it sees as its own name; None for `program`.
+        args: Arguments after that.
+    """
+
+    program: str
+    arg0: str | None
+    args: tuple[str, ...]
+
+
+class Start(NamedTuple):
+    """How one proc starts.
+
+    Attributes:
+        proc: Its name on the host.
+        rank: Its linear rank in the mesh.
+        command: What to execute; None forks the spawner.
+        env: Its whole environment.
+        cpus: CPUs it is bound to, as ``taskset`` writes them; empty for all.
+        numactl: Arguments of ``numactl`` that start it, where NUMA nodes were asked for.
+    """
+
+    proc: str
+    rank: int
+    command: Command | None
+    env: dict[str, str]
+    cpus: str = ""
+    numactl: tuple[str, ...] = ()
+
+
+class SpawnRequest(NamedTuple):
+    """Procs of one mesh on one host.
+
+    Attributes:
+        mesh: Id of the proc mesh.
+        name: Its name, for people.
+        size: Number of ranks in the whole mesh.
+        starts: The procs to start here.
+        owner: The actor that owns them.
+        root: The client they belong to.
+        sys_path: Where they import from.
+        cwd: Their working directory.
+        preload: Modules to import once, before forking.
+        config: Configuration they inherit.
+    """
+
+    mesh: str
+    name: str
+    size: int
+    starts: tuple[Start, ...]
+    owner: ActorAddress
+    root: ProcAddress
+    sys_path: list[str]
+    cwd: str
+    preload: tuple[str, ...]
+    config: dict[str, object]
+
+
+class ProcSpec(NamedTuple):
+    """What a new proc is told about itself."""
+
+    address: ProcAddress
+    root: ProcAddress
+    mesh: str
+    name: str
+    rank: int
+    listener: int
+    sys_path: list[str]
+    cwd: str
+    config: dict[str, object]
+
+
+SPEC_VARIABLE = "MONARCH_PROC_SPEC"
+"""Environment variable that names the descriptor from which an executed proc reads its `ProcSpec`."""
+
+BEFORE_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_", "ASAN_", "LC_", "LANG", "OMP_", "MKL_", "OPENBLAS_", "KMP_")
+"""Variables that act before, or while, the interpreter and its libraries start: a proc that changes one is executed."""
+
+
+def needs_exec(env: dict[str, str], spawner_env: dict[str, str]) -> bool:
+    """Whether an environment can only be had by starting a new interpreter."""
+    changed = {key for key in env.keys() | spawner_env.keys() if env.get(key) != spawner_env.get(key)}
+    return any(key.startswith(BEFORE_START) for key in changed)

@@ -1,0 +1,221 @@
+"""The spawner: a single-threaded process that forks procs on request and reports how they end.
+
+It was forked from the agent before that had any thread, it has imported what procs need, and it never runs user code
+beyond the modules it was asked to preload. A fork of it is therefore ready in milliseconds and shares its memory.
+
+`serve` returns twice over: in a forked child with the child's `ProcSpec`, so that the child unwinds to the program's
+top level and ends as any Python program does; and in the spawner with None, when the agent is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import os
+import pickle
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+from typing import Any
+
+from ..net import unix
+from ..wire.address import ProcAddress
+from .spawn_request import SPEC_VARIABLE, Command, ProcSpec, SpawnRequest, Start, needs_exec
+
+_PR_SET_PDEATHSIG = 1
+_SIZE = struct.Struct("<Q")
+
+
+def send_message(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
+    """Send one object, and descriptors with it, over the socket pair between agent and spawner."""
+    data = pickle.dumps(message)
+    socket.send_fds(sock, [_SIZE.pack(len(data))], list(fds))
+    sock.sendall(data)
+
+
+def receive_message(sock: socket.socket) -> tuple[Any, list[int]]:
+    """The next object and its descriptors.
+
+    Raises:
+        EOFError: The other side is gone.
+    """
+    head, fds, _, _ = socket.recv_fds(sock, _SIZE.size, 8)
+    while 0 < len(head) < _SIZE.size:
+        head += sock.recv(_SIZE.size - len(head))
+    if not head:
+        raise EOFError
+    data = bytearray(_SIZE.unpack(head)[0])
+    view = memoryview(data)
+    while view:
+        count = sock.recv_into(view)
+        if not count:
+            raise EOFError
+        view = view[count:]
+    return pickle.loads(data), fds
+
+
+class Spawner:
+    """Args:
+    control: Socket to the agent.
+    host: The host's name.
+    """
+
+    def __init__(self, control: socket.socket, host: str) -> None:
+        self._control = control
+        self._host = host
+        self._pids: set[int] = set()
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def serve(self) -> ProcSpec | None:
+        """Fork on request until the agent is gone; returns in each child with its spec."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
+            if self._wake_read in ready:
+                os.read(self._wake_read, 4096)
+                self._reap()
+            if self._control.fileno() in ready:
+                try:
+                    request, _ = receive_message(self._control)
+                except (EOFError, ConnectionError):
+                    return None
+                spec = self._spawn(request)
+                if spec is not None:
+                    return spec
+
+    def _reap(self) -> None:
+        while self._pids:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            self._pids.discard(pid)
+            send_message(self._control, ("exited", pid, status))
+
+    def _spawn(self, request: SpawnRequest) -> ProcSpec | None:
+        listeners: dict[str, socket.socket] = {}
+        try:
+            self._preload(request)
+            for start in request.starts:
+                listeners[start.proc] = unix.listen(ProcAddress(self._host, start.proc))
+        except Exception as error:
+            for listener in listeners.values():
+                listener.close()
+            send_message(self._control, ("refused", request.mesh, f"{type(error).__name__}: {error}"))
+            return None
+        send_message(self._control, ("bound", request.mesh))
+        gc.collect()
+        gc.freeze()  # so that collections in the children do not copy the pages they share
+        for start in request.starts:
+            spec = self._start(request, start, listeners[start.proc])
+            if spec is not None:
+                return spec
+        gc.unfreeze()
+        return None
+
+    def _preload(self, request: SpawnRequest) -> None:
+        for entry in request.sys_path:
+            if entry not in sys.path:
+                sys.path.append(entry)
+        for module in request.preload:
+            importlib.import_module(module)
+
+    def _start(self, request: SpawnRequest, start: Start, listener: socket.socket) -> ProcSpec | None:
+        spec = ProcSpec(
+            ProcAddress(self._host, start.proc), request.root, request.mesh, request.name, start.rank, listener.fileno(),
+            request.sys_path, request.cwd, request.config,
+        )  # fmt: skip
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        parent = os.getpid()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                self._become_child(parent, out_write, err_write, listener)
+                return self._child(spec, start)
+            except BaseException as error:
+                os.write(2, f"{type(error).__name__}: {error}\n".encode())
+                os._exit(127)
+        self._pids.add(pid)
+        listener.close()
+        os.close(out_write)
+        os.close(err_write)
+        send_message(self._control, ("forked", request.mesh, start.rank, pid), (out_read, err_read))
+        os.close(out_read)
+        os.close(err_read)
+        return None
+
+    # in the child
+
+    def _become_child(self, parent: int, out: int, err: int, listener: socket.socket) -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setpgid(0, 0)  # Ctrl-C in the terminal is for the client
+        die_with_parent(parent)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (out, 1), (err, 2)):
+            os.dup2(source, target)
+        keep = listener.fileno()
+        if keep != 3:
+            os.dup2(keep, 3)
+        listener.detach()
+        self._control.detach()
+        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        os.set_inheritable(3, True)
+
+    def _child(self, spec: ProcSpec, start: Start) -> ProcSpec:
+        spec = spec._replace(listener=3)
+        if start.cpus:
+            os.sched_setaffinity(0, parse_cpus(start.cpus))
+        if start.command is None and not start.numactl and not needs_exec(start.env, dict(os.environ)):
+            os.environ.clear()
+            os.environ.update(start.env)
+            return spec
+        execute(spec, start)
+        raise AssertionError("exec returned")
+
+
+def execute(spec: ProcSpec, start: Start) -> None:
+    """Replace this process by a new interpreter, or by the command that was given, which starts one."""
+    command = start.command or Command(sys.executable, None, ("-m", "monarch._core.runtime.proc"))
+    fd = os.memfd_create("monarch-spec", 0)
+    os.write(fd, pickle.dumps(spec))
+    os.lseek(fd, 0, os.SEEK_SET)
+    env = {**start.env, SPEC_VARIABLE: str(fd)}
+    argv = [command.arg0 or command.program, *command.args]
+    program = command.program
+    if start.numactl:
+        program = shutil.which("numactl") or "numactl"
+        argv = ["numactl", *start.numactl, command.program, *command.args]
+    if os.getcwd() != spec.cwd:
+        os.chdir(spec.cwd)
+    os.execvpe(program, argv, env)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel end this process when its parent ends; the parent may be gone already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def parse_cpus(text: str) -> set[int]:
+    """CPUs in the notation of taskset: ``0,2-4``."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus

@@ -1,0 +1,119 @@
+"""An actor whose endpoints are plain functions: one thread, one message at a time, no event loop."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from ... import config
+from ..supervision.failure import Failure, MeshFailure
+from ..wire import pickling
+from ..wire.frame import EXPLICIT, URGENT, Frame
+from .cell import Cell, drain_queue, report_cleanup_error
+from .context import Context, current
+from .message import decode_meta
+from .node import Origin
+from .request import enter_actor
+
+
+class SyncCell(Cell):
+    """Its thread waits in the mailbox. What ends that wait: a message, a supervision event, or `end`."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._mailbox: SimpleQueue[tuple[Origin, Frame] | None] = SimpleQueue()
+        self._first: deque[Callable[[], object]] = deque()  # what runs before the next message
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True).start()
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        if frame.flags & URGENT:
+            self.supervise(pickling.loads(frame.payload))
+            return
+        self._mailbox.put((origin, frame))
+        self._check_mailbox(origin, self._mailbox.qsize())
+
+    def supervise(self, failure: Failure) -> None:
+        self.call_soon(lambda: self._supervise(failure))
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self._first.append(function)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._mailbox.put(None)
+
+    def _drain(self) -> list[tuple[Origin, Frame]]:
+        return [item for item in drain_queue(self._mailbox) if item is not None]
+
+    def _run(self) -> None:
+        enter_actor(self.uid, self.node.address)
+        current.set(self._context)
+        if self._construct():
+            self._serve()
+        self._finish()
+
+    def _serve(self) -> None:
+        get, first = self._mailbox.get, self._first
+        while True:
+            item = get()
+            while first and self._ending is None:
+                first.popleft()()
+            if self._ending is not None:
+                if item is not None:
+                    self.node.refuse(*item, self._ending)
+                return
+            if item is not None:
+                self._handle(*item)
+                if self._paused and self._mailbox.qsize() <= self._mailbox_limit // 2:
+                    self._resume_senders()
+
+    def _handle(self, origin: Origin, frame: Frame) -> None:
+        name, extent = decode_meta(frame.meta)
+        current.set(Context(self, frame.rank, extent))
+        explicit = bool(frame.flags & EXPLICIT)
+        self._active[0] = (origin, frame)
+        try:
+            args, kwargs = self._arguments(origin, frame, explicit)
+            result = self._method(name)(self.actor, *args, **kwargs)
+        except Exception as error:
+            self._raised(origin, frame, name, error, explicit)
+        except BaseException as error:
+            self._fail(error)
+            return  # its caller is answered with the failure
+        else:
+            if frame.request and not explicit:
+                self._answer(origin, frame, name, result)
+        self._active.clear()
+
+    def _supervise(self, failure: Failure) -> None:
+        if not self.ledger.first_failure(failure.mesh_uid, failure.rank or 0):
+            return
+        current.set(self._context)
+        hook = getattr(self.actor, "__supervise__", None)
+        try:
+            handled = hook is not None and hook(MeshFailure(failure))
+        except BaseException as error:
+            self._unhandled(failure, error)
+        else:
+            if not handled:
+                self._unhandled(failure, None)
+
+    def _finish(self) -> None:
+        current.set(self._context)
+        failure = self._close_inbox()
+        reason = self._stop_reason(failure)
+        for mesh in self.ledger.youngest_first():
+            mesh.stop(reason).exception(timeout=config.value("stop_actor_timeout"))
+        cleanup = getattr(self.actor, "__cleanup__", None)
+        if cleanup is not None:
+            try:
+                cleanup(None if failure.is_stop else Exception(failure.explain()))
+            except BaseException as error:
+                report_cleanup_error(self.record, error)
+        self.actor = None
+        self._finished()

@@ -1,0 +1,27 @@
+"""Geometry: the labelled, row-major arrangement of ranks that every mesh has, and values laid out on it.
+
+What lives here: `Extent` (labels and sizes), `Point` (one position in an extent), `Slice` (a strided set of flat
+ranks), `Shape` and `Region` (labels on a slice), `MeshTrait` (slice, split, rename, flatten and sizes of every mesh)
+and `ValueMesh` (one value per rank, the result of a call).
+
+What may not: sockets, threads, clocks, anything that knows what an actor or a host is, and imports that cost start-up
+time, because every process of a program imports this package before anything else.
+
+Two rules hold everywhere, so that no mistake picks another rank in silence. A dimension has at least one element and a
+label of its own. A position counts from 0 and is never negative; only the bounds of a Python slice count from the end.
+
+Modules here read each other's underscore attributes (tuples, where the public properties give fresh lists).
+
+Read next, in this order: `extent`, `point`, `ndslice`, `shape`, `mesh_trait`, `value_mesh`, `table`.
+"""
+
+from monarch._core.shape.extent import Extent
+from monarch._core.shape.mesh_trait import MeshTrait
+from monarch._core.shape.ndslice import Slice
+from monarch._core.shape.point import Point
+from monarch._core.shape.shape import Region, Shape
+from monarch._core.shape.value_mesh import ValueMesh
+
+NDSlice = Slice
+
+__all__ = ["Extent", "MeshTrait", "NDSlice", "Point", "Region", "Shape", "Slice", "ValueMesh"]

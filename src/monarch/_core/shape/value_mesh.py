@@ -1,0 +1,211 @@
+"""ValueMesh: one value per rank, such as the replies to a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import index
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+
+from monarch._core.shape import table
+from monarch._core.shape.extent import OutOfRangeError
+from monarch._core.shape.mesh_trait import MeshTrait
+from monarch._core.shape.ndslice import Slice
+from monarch._core.shape.point import Point
+from monarch._core.shape.shape import Shape, check_coordinates
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+V = TypeVar("V")
+
+
+class LazyValue(Generic[V]):
+    """A value that is made when it is first read, and once: slices of a mesh share it with the mesh."""
+
+    __slots__ = ("_load", "_loaded")
+
+    def __init__(self, load: Callable[[], V]) -> None:
+        self._load: Callable[[], V] | None = load
+        self._loaded: list[V] = []
+
+    def read(self) -> V:
+        """The value. Raises whatever making it raises, at each read. Any thread may call it."""
+        load = self._load
+        if load is not None:
+            # Two threads may both load; the first to append wins, so that all readers see one object without a lock.
+            self._loaded.append(load())
+            self._load = None
+        return self._loaded[0]
+
+
+class ValueMesh(MeshTrait, Generic[V]):
+    """One value per rank: what `call` gives. It slices, splits, renames and flattens like any mesh.
+
+    Iteration yields `(Point, value)` pairs in row-major order; the rank of a point counts from 0 in this mesh. `len` is
+    the number of values. The mesh itself does not change; its values are the objects that were put in, one per rank.
+    Values that came in a reply are unpickled when they are first read, so one that cannot be unpickled raises there.
+
+    Args:
+        shape: the arrangement.
+        values: one value per element of `shape`, in row-major order.
+
+    Raises:
+        ValueError: there is not one value per element.
+        TypeError: `shape` is not a Shape.
+    """
+
+    __slots__ = ("_shape", "_values")
+
+    def __init__(self, shape: Shape, values: Iterable[V]) -> None:
+        if not isinstance(shape, Shape):
+            raise TypeError(f"ValueMesh needs a Shape, got {shape!r}; for an extent, Shape.from_extent(extent)")
+        self._shape = shape
+        self._values: list[V | LazyValue[V]] = list(values)
+        if len(self._values) != len(shape):
+            raise ValueError(f"ValueMesh of shape {shape} needs {len(shape)} values, got {len(self._values)}")
+
+    @classmethod
+    def from_indexed(cls, shape: Shape, indexed: Iterable[tuple[int, V]]) -> Self:
+        """A mesh from `(rank, value)` pairs in any order.
+
+        Args:
+            shape: the arrangement.
+            indexed: the pairs; a rank is a row-major position, 0 to `len(shape) - 1`. For a rank that comes twice, the
+                last value counts.
+
+        Raises:
+            ValueError: a rank is missing, negative or too large (then it is an IndexError too).
+        """
+        values: dict[int, V] = {}
+        for rank, value in indexed:
+            values[_check_rank(rank, len(shape))] = value
+        missing = [rank for rank in range(len(shape)) if rank not in values]
+        if missing:
+            more = ", ..." if len(missing) > 10 else ""
+            raise ValueError(f"ValueMesh of shape {shape} has no value for {len(missing)} ranks: {missing[:10]}{more}")
+        return cls(shape, (values[rank] for rank in range(len(shape))))
+
+    @classmethod
+    def _from_loaders(cls, shape: Shape, loaders: Iterable[Callable[[], V]]) -> Self:
+        """A mesh whose values are made on first read, each by its own function."""
+        return cls(shape, cast("Iterable[V]", map(LazyValue, loaders)))
+
+    @property
+    def _ndslice(self) -> Slice:
+        return self._shape._ndslice
+
+    @property
+    def _labels(self) -> tuple[str, ...]:
+        return self._shape._labels
+
+    def _new_with_shape(self, shape: Shape) -> Self:
+        mine, ranks = self._ndslice, shape.ndslice.ranks()
+        if mine.is_contiguous:
+            picked = [self._values[rank - mine._offset] for rank in ranks]
+        else:
+            by_rank = dict(zip(mine.ranks(), self._values, strict=True))
+            picked = [by_rank[rank] for rank in ranks]
+        return type(self)(shape, cast("list[V]", picked))
+
+    def items(self) -> Iterator[tuple[Point, V]]:
+        """`(Point, value)` pairs in row-major order; the rank of a point counts from 0 in this mesh."""
+        extent = self.extent
+        for rank in range(len(self._values)):
+            yield Point(rank, extent), self._read(rank)
+
+    def __iter__(self) -> Iterator[tuple[Point, V]]:
+        return self.items()
+
+    def values(self) -> list[V]:
+        """All values in row-major order, as a new list."""
+        return [self._read(rank) for rank in range(len(self._values))]
+
+    def get(self, rank: int) -> V:
+        """The value at a row-major position of this mesh, from 0.
+
+        Raises:
+            ValueError: the rank is negative or not below `len` (it is an IndexError too).
+            TypeError: the rank is not a whole number.
+        """
+        return self._read(_check_rank(rank, len(self._values)))
+
+    def item(self, /, **coords: int) -> V:
+        """The value at some coordinates: `mesh.item(hosts=0, gpus=1)`, `mesh.item(**point)`.
+
+        Args:
+            coords: an index, from 0, for every dimension; none for a mesh without dimensions.
+
+        Raises:
+            KeyError: a dimension is missing, or there is no such dimension.
+            IndexError: an index is negative or not below the size of its dimension.
+            TypeError: an index is not a whole number.
+        """
+        sizes = self._ndslice._sizes
+        rank = 0
+        for i, size in zip(check_coordinates(self._labels, sizes, coords), sizes, strict=True):
+            rank = rank * size + i
+        return self._read(rank)
+
+    @overload
+    def __getitem__(self, key: int) -> V: ...
+    @overload
+    def __getitem__(self, key: slice | tuple[int | slice, ...] | Mapping[str, int | slice]) -> Any: ...
+    def __getitem__(self, key: int | slice | tuple[int | slice, ...] | Mapping[str, int | slice]) -> Any:
+        """A value, or a part of the mesh: `mesh[2]`, `mesh[{"gpus": 1}]`, `mesh[point]`, `mesh[0, 1:3]`.
+
+        Args:
+            key: one of
+
+                * a whole number: the value at that row-major position, as `get`, whatever the dimensions;
+                * a mapping from label to index or Python slice, such as a Point: as `slice`;
+                * a tuple with one index or Python slice for each dimension, outermost first: as `slice`;
+                * a Python slice, if there is one dimension: the same as the tuple that holds only it.
+
+        Returns:
+            The value if no dimension is left, otherwise a ValueMesh.
+
+        Raises:
+            IndexError: a position is out of range, or there is not one tuple entry for each dimension.
+            TypeError, ValueError: as `slice`.
+        """
+        if isinstance(key, Mapping):
+            selection = dict(key)
+        elif isinstance(key, (tuple, slice)):
+            selection = self._by_position(key if isinstance(key, tuple) else (key,))
+        else:
+            return self.get(key)
+        part = self.slice(**selection)
+        return part if part._labels else part._read(0)
+
+    def _by_position(self, key: tuple[int | slice, ...]) -> dict[str, int | slice]:
+        if len(key) != len(self._labels):
+            raise IndexError(
+                f"need one index or slice for each of the {len(self._labels)} dimensions {list(self._labels)}, got "
+                f"{len(key)}: {key!r}; name them to give only some, as in mesh[{{label: index}}]"
+            )
+        return dict(zip(self._labels, key, strict=True))
+
+    def _read(self, rank: int) -> V:
+        value = self._values[rank]
+        return value.read() if isinstance(value, LazyValue) else value
+
+    def __repr__(self) -> str:
+        """A text table of the coordinates and shortened values of at most `table.MAX_ROWS` ranks."""
+        return table.as_text(f"ValueMesh({self.extent}):", self.extent, self._read)
+
+    def _repr_html_(self) -> str:
+        """The same table for notebooks, with everything escaped."""
+        return table.as_html(f"ValueMesh({self.extent})", self.extent, self._read)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._shape, self.values())
+
+
+def _check_rank(rank: object, count: int) -> int:
+    try:
+        checked = index(rank)  # type: ignore[arg-type]  # what cannot be an index is reported below
+    except TypeError:
+        raise TypeError(f"a rank of a ValueMesh must be a whole number, got {rank!r}") from None
+    if not 0 <= checked < count:
+        raise OutOfRangeError(f"index {checked} is out of range for a ValueMesh of {count} values, 0 to {count - 1}")
+    return checked

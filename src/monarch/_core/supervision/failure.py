@@ -1,0 +1,138 @@
+"""The record of a failure, and its public face, `MeshFailure`."""
+
+from __future__ import annotations
+
+import signal as _signal
+from typing import NamedTuple
+
+EXCEPTION = "exception"  # user code raised where nobody could catch it
+ABORTED = "aborted"  # the actor ended itself with kill() or abort()
+KILLED = "killed"  # a signal ended the process
+EXITED = "exited"  # the process ended itself
+HOST = "host"  # the host agent is gone
+LINK = "link"  # the connection broke although the process runs
+STOPPED = "stopped"  # not a failure: somebody stopped it
+MISSING = "missing"  # nothing of that name was ever there
+UNHANDLED = "unhandled"  # something it owns failed, and it did not handle that
+
+
+class Failure(NamedTuple):
+    """One thing that ended, and why. Immutable, picklable with builtins alone.
+
+    Attributes:
+        cause: One of the constants of this module.
+        reason: One or more lines that say what happened.
+        actor: Path of the actor, ``<root>.<Trainer trainers{'gpus': 0/8}>``; empty where a process is meant.
+        mesh: Name of the mesh, as the user gave it.
+        mesh_uid: Its id.
+        rank: Linear rank in the mesh as it was spawned; None where the whole mesh is meant.
+        proc: The process: mesh name and rank.
+        pid: Its process id, 0 if unknown.
+        host: Name of the machine.
+        exit_code: Exit status of the process, if it exited.
+        signal: Number of the signal that ended it, if one did.
+        output: The last lines the process printed.
+        source: The failure that led to this one, if another did.
+    """
+
+    cause: str
+    reason: str
+    actor: str = ""
+    mesh: str = ""
+    mesh_uid: int = 0
+    rank: int | None = None
+    proc: str = ""
+    pid: int = 0
+    host: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    output: tuple[str, ...] = ()
+    source: Failure | None = None
+
+    def of(self, actor: str, mesh: str, mesh_uid: int, rank: int) -> Failure:
+        """This failure of a process, as it befell one actor on it."""
+        reason = f"the process this actor was running on failed: {self.reason}" if self.cause != STOPPED else self.reason
+        return self._replace(actor=actor, mesh=mesh, mesh_uid=mesh_uid, rank=rank, reason=reason)
+
+    @property
+    def is_stop(self) -> bool:
+        return self.cause == STOPPED
+
+    def explain(self) -> str:
+        """What callers are told: who, then why."""
+        who = self.actor or self.proc or self.mesh or "the actor"
+        if self.is_stop:
+            return f"{who} has status: stopped: {self.reason}"
+        lines = [f"The actor {who} and all its descendants have failed:" if self.actor else f"{who} has failed:"]
+        lines += ["  " + line for line in self.reason.splitlines()]
+        return "\n".join(lines + self._where())
+
+    def _where(self) -> list[str]:
+        place = [part for part in (self.proc and f"proc {self.proc}", self.pid and f"pid {self.pid}", self.host) if part]
+        lines = [f"  on {', '.join(map(str, place))}"] if place else []
+        if self.output:
+            lines += ["  last output:"] + [f"    | {line}" for line in self.output]
+        return lines
+
+
+def exit_reason(exit_code: int | None, signal: int | None) -> str:
+    """How a process ended, in words."""
+    if signal is not None:
+        try:
+            name = _signal.Signals(signal).name
+        except ValueError:
+            name = f"signal {signal}"
+        return f"Killed(sig={signal}): the process was ended by {name}"
+    return f"the process exited with {'' if exit_code == 0 else 'non-zero '}code {exit_code}"
+
+
+class MeshFailure:
+    """What `__supervise__` and `unhandled_fault_hook` receive: something the actor owns has failed.
+
+    Attributes:
+        mesh_name: The name the mesh was spawned with; ``"<none>"`` for the client's own failures.
+        ranks: Linear ranks that failed, in the mesh as it was spawned.
+        cause: ``"exception"``, ``"killed"``, ``"exited"``, ``"aborted"``, ``"host"``, ``"unhandled"``, ...
+        event: The whole record, a named tuple: `exit_code`, `signal`, `pid`, `host`, `output`, `source`, ...
+    """
+
+    __slots__ = ("event",)
+
+    def __init__(self, event: Failure) -> None:
+        self.event = event
+
+    @property
+    def mesh_name(self) -> str:
+        return self.event.mesh or "<none>"
+
+    @property
+    def ranks(self) -> list[int]:
+        return [] if self.event.rank is None else [self.event.rank]
+
+    crashed_ranks = ranks
+
+    @property
+    def cause(self) -> str:
+        return self.event.cause
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.event.exit_code
+
+    @property
+    def signal(self) -> int | None:
+        return self.event.signal
+
+    @property
+    def last_output(self) -> tuple[str, ...]:
+        return self.event.output
+
+    def report(self) -> str:
+        """Several lines for people: who failed, why, where, and the last lines it printed."""
+        return self.event.explain()
+
+    def __repr__(self) -> str:
+        return f"MeshFailure(mesh_name={self.mesh_name!r}, crashed_ranks={self.ranks}, event={self.event.explain()})"
+
+    def __reduce__(self) -> tuple[type, tuple[Failure]]:
+        return MeshFailure, (self.event,)

@@ -1,0 +1,54 @@
+"""Where a process and an actor live. Addresses are small values: they hash, compare and pickle."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+AGENT = "agent"
+"""Name, on every host, of the process that runs the host agent."""
+
+SYSTEM = 1
+"""Actor id, in every process, of the process itself: spawning, stopping, resolving. User actors have random ids."""
+
+ROOT = 2
+"""Actor id of the root client actor, in the client process."""
+
+
+class ProcAddress(NamedTuple):
+    """A process: the host it runs on (a random name) and its own name, unique on that host."""
+
+    host: str
+    proc: str
+
+    def __str__(self) -> str:
+        return f"{self.proc}@{self.host}"
+
+    @property
+    def agent(self) -> ProcAddress:
+        """The host agent that answers for this process."""
+        return ProcAddress(self.host, AGENT)
+
+    @property
+    def socket_name(self) -> str:
+        """Name of its listening socket in Linux's abstract namespace: no file, so nothing to clean up after a crash."""
+        return f"\0monarch/{self.host}/{self.proc}"
+
+
+class ActorAddress(NamedTuple):
+    """One actor: its process, and its id there (the same id on every rank of one actor mesh)."""
+
+    proc: ProcAddress
+    uid: int
+
+
+def random_name(bits: int = 64) -> str:
+    """A name nobody else has: `bits` random bits in base 32, lower case."""
+    number = int.from_bytes(os.urandom((bits + 7) // 8), "big")
+    digits = "0123456789abcdefghjkmnpqrstvwxyz"
+    return "".join(digits[(number >> shift) & 31] for shift in range(0, bits, 5))
+
+
+def random_uid() -> int:
+    """A 63-bit id for an actor mesh; ids below 16 are taken by the system."""
+    return int.from_bytes(os.urandom(8), "big") >> 1 | 16

@@ -1,0 +1,202 @@
+"""What crosses a socket: frames. Bytes in, frames out.
+
+Layout (little endian)::
+
+    length u64 | kind u8 | flags u8 | buffers u16 | rank u32 | target u64 | sender u64 | request u64 | meta u32
+    meta bytes | one u64 size per buffer | payload | buffers
+
+`length` counts everything after itself. One header serves all kinds, so that packing and parsing are one struct call:
+
+    ========  ==================================  ==========================================================
+    kind      target                              rest
+    ========  ==================================  ==========================================================
+    HELLO     -                                   first frame of a connection; meta names the connecting proc
+    CALL      actor id                            meta = method and geometry; request 0 = nobody waits
+    REPLY     actor id that was called            request says whose; flags say what kind of answer
+    PORT      port id                             a value sent to a `Port`
+    ========  ==================================  ==========================================================
+
+Cost of a small message: one allocation and one join to encode, one slice (copy) and one unpack to decode. A frame
+larger than the read buffer is received straight into its own memory, so it is copied once, by the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple, Union
+
+HELLO, CALL, REPLY, PORT = 1, 2, 3, 4
+
+# flags of CALL
+URGENT = 1  # overtakes queued messages: stop, supervision
+EXPLICIT = 2  # the endpoint answers through a port
+# flags of REPLY and PORT
+VALUE, ERROR, DEAD, EXCEPTION = 0, 1, 2, 3  # a result; an ActorError; a failure of the actor; an exception to raise as is
+# flag of any kind: the buffers are in a shared-memory segment whose descriptor came with the frame
+SEGMENT = 128
+
+NO_RANK = 0xFFFFFFFF
+PROTOCOL_VERSION = 1
+
+_HEADER = Struct("<QBBHIQQQI")
+_LENGTH = Struct("<Q")
+HEADER_SIZE = _HEADER.size
+READ_SIZE = 256 * 1024
+
+Bytes = Union[bytes, bytearray, memoryview]
+
+
+class Frame(NamedTuple):
+    """One message. `payload` is a pickle; `buffers` are its out-of-band parts."""
+
+    kind: int
+    flags: int
+    rank: int
+    target: int
+    sender: int
+    request: int
+    meta: bytes
+    payload: Bytes
+    buffers: Sequence[Bytes] = ()
+
+
+def encode(frame: Frame, inline: bool = True) -> tuple[bytes, int]:
+    """The frame up to its buffers, and the number of bytes the whole frame takes.
+
+    Args:
+        inline: Whether the buffers follow on the stream; False when they travel in a shared-memory segment.
+    """
+    kind, flags, rank, target, sender, request, meta, payload, buffers = frame
+    size = HEADER_SIZE + len(meta) + len(payload)
+    if not buffers:
+        head = _HEADER.pack(size - 8, kind, flags, 0, rank, target, sender, request, len(meta))
+        return b"".join((head, meta, payload)), size
+    sizes = [len(buffer) for buffer in buffers]
+    size += 8 * len(sizes)
+    total = size + sum(sizes) if inline else size
+    head = _HEADER.pack(total - 8, kind, flags, len(sizes), rank, target, sender, request, len(meta))
+    return b"".join((head, meta, *map(_LENGTH.pack, sizes), payload)), total
+
+
+class FrameError(Exception):
+    """The peer sent something that is not a frame: its fault, the connection is closed."""
+
+
+def decode(data: memoryview, segment: memoryview | None = None) -> Frame:
+    """The frame in `data`, which holds exactly one.
+
+    Args:
+        data: Header to last byte.
+        segment: Shared memory that holds the buffers, where the frame is flagged `SEGMENT`.
+    """
+    _, kind, flags, count, rank, target, sender, request, meta_size = _HEADER.unpack_from(data)
+    start = HEADER_SIZE + meta_size
+    meta = bytes(data[HEADER_SIZE:start])
+    if not count:
+        return Frame(kind, flags, rank, target, sender, request, meta, data[start:])
+    sizes = [_LENGTH.unpack_from(data, start + 8 * i)[0] for i in range(count)]
+    start += 8 * count
+    if segment is not None:
+        buffers, flags = split_segment(segment, sizes), flags & ~SEGMENT
+        return Frame(kind, flags, rank, target, sender, request, meta, data[start:], buffers)
+    first = len(data) - sum(sizes)
+    if first < start:
+        raise FrameError(f"buffers of {sum(sizes)} bytes do not fit a frame of {len(data)}")
+    payload, buffers = data[start:first], []
+    for size in sizes:
+        part = data[first : first + size]
+        buffers.append(memoryview(bytearray(part)) if data.readonly else part)  # receivers may write to what they get
+        first += size
+    return Frame(kind, flags, rank, target, sender, request, meta, payload, buffers)
+
+
+def has_segment(data: memoryview) -> bool:
+    """Whether the buffers of the frame in `data` travel in a shared-memory segment."""
+    return bool(data[9] & SEGMENT)
+
+
+ALIGNMENT = 64
+
+
+def segment_offsets(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where each buffer starts in a shared-memory segment (64-byte aligned), and the segment's size."""
+    offsets, end = [], 0
+    for size in sizes:
+        offsets.append(end)
+        end += -(-size // ALIGNMENT) * ALIGNMENT
+    return offsets, end
+
+
+def split_segment(segment: memoryview, sizes: Sequence[int]) -> list[memoryview]:
+    """The buffers that lie in a segment written with `segment_offsets`."""
+    offsets, end = segment_offsets(sizes)
+    if end > len(segment):
+        raise FrameError(f"buffers of {end} bytes do not fit a segment of {len(segment)}")
+    return [segment[start : start + size] for start, size in zip(offsets, sizes)]
+
+
+class Decoder:
+    """Cuts a byte stream into frames.
+
+    Read into `space()` where that is not None and tell `filled`; otherwise read anywhere and `feed` what came.
+
+    Args:
+        limit: Largest frame accepted, in bytes.
+    """
+
+    __slots__ = ("_filled", "_large", "_limit", "_rest")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest = b""
+        self._large: memoryview | None = None  # a frame larger than one read, received in place
+        self._filled = 0
+
+    def space(self) -> memoryview | None:
+        """The rest of a large frame's own memory, or None between frames."""
+        return None if self._large is None else self._large[self._filled :]
+
+    def filled(self, count: int) -> list[memoryview]:
+        """The large frame, once `count` more bytes in `space()` complete it."""
+        self._filled += count
+        if self._large is None or self._filled < len(self._large):
+            return []
+        done, self._large = self._large, None
+        return [done]
+
+    def feed(self, chunk: memoryview) -> list[memoryview]:
+        """The frames that `chunk` completes, each in memory of its own; the caller may reuse `chunk`.
+
+        Raises:
+            FrameError: The stream is not ours, or a frame is larger than the limit.
+        """
+        if self._rest:
+            chunk = memoryview(self._rest + chunk)
+            self._rest = b""
+        start, end, frames = 0, len(chunk), []
+        while end - start >= 8:
+            size = self._size(_LENGTH.unpack_from(chunk, start)[0])
+            if start + size > end:
+                if size > READ_SIZE:
+                    self._large = memoryview(bytearray(size))
+                    self._filled = end - start
+                    self._large[: self._filled] = chunk[start:end]
+                    return frames
+                break
+            frames.append(memoryview(bytes(chunk[start : start + size])))
+            start += size
+        self._rest = bytes(chunk[start:end])
+        return frames
+
+    @property
+    def idle(self) -> bool:
+        """Whether the stream stands between two frames, so that its end loses nothing."""
+        return self._large is None and not self._rest
+
+    def _size(self, length: int) -> int:
+        if length < HEADER_SIZE - 8:
+            raise FrameError(f"a frame of {length} bytes is shorter than its header: the peer speaks another protocol")
+        if length > self._limit:
+            raise FrameError(f"a frame of {length} bytes is over the limit of {self._limit} (codec_max_frame_length)")
+        return int(length) + 8

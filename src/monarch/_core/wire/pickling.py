@@ -1,0 +1,182 @@
+"""Objects to bytes and back: pickle protocol 5, large buffers out of band, cloudpickle only where pickle cannot.
+
+Three speeds, tried in order:
+
+1. only builtin scalars in the arguments: `pickle.dumps`, one C call;
+2. anything importable: a C pickler whose `reducer_override` looks at what is not builtin;
+3. classes and functions of ``__main__``, lambdas, closures: cloudpickle, by value.
+
+A class that travels by value is applied once per receiving process. cloudpickle alone would apply it again at each
+arrival, resetting class attributes and globals under the actors that already run there.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import sys
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import cloudpickle
+from cloudpickle import cloudpickle as _cloudpickle
+
+from .frame import Bytes
+
+OUT_OF_BAND_SIZE = 64 * 1024
+"""Buffers of at least this many bytes stay out of the pickle."""
+
+_SCALARS = frozenset({int, float, str, bool, type(None), complex})
+_EMPTY_CALL = pickle.dumps(((), {}), protocol=5)
+
+Reducer = Callable[[Any], Any]
+_reducers: dict[type, Reducer] = {}
+_lazy_reducers: dict[str, Callable[[], dict[type, Reducer]]] = {}
+
+
+def register_reducers(package: str, load: Callable[[], dict[type, Reducer]]) -> None:
+    """Teach the picklers about a package's types, when one of them first turns up.
+
+    Args:
+        package: Top-level package name, for example ``"torch"``.
+        load: Called once, returns ``{type: reducer}``; a reducer returns what ``__reduce__`` would.
+    """
+    _lazy_reducers[package] = load
+
+
+class _ByValue(Exception):
+    """Something in here cannot be named by a module and a name."""
+
+
+def dumps(obj: Any) -> tuple[bytes, Sequence[memoryview]]:
+    """Pickle `obj`; returns the pickle and its out-of-band buffers, in order.
+
+    Raises:
+        Exception: Whatever the object raises when it is pickled.
+    """
+    buffers: list[memoryview] = []
+
+    def in_band(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous: pickle must copy it
+            return True
+        if raw.nbytes < OUT_OF_BAND_SIZE:
+            return True
+        buffers.append(raw)
+        return False
+
+    try:
+        return _dump(obj, in_band, _Pickler), buffers
+    except _ByValue:
+        buffers.clear()
+        return _dump(obj, in_band, _ValuePickler), buffers
+
+
+def dumps_inline(obj: Any) -> bytes:
+    """Pickle `obj` with everything in band."""
+    try:
+        return _dump(obj, None, _Pickler)
+    except _ByValue:
+        return _dump(obj, None, _ValuePickler)
+
+
+def _dump(obj: Any, in_band: Callable[[pickle.PickleBuffer], bool] | None, pickler: type[pickle.Pickler]) -> bytes:
+    stream = io.BytesIO()
+    pickler(stream, protocol=5, buffer_callback=in_band).dump(obj)
+    return stream.getvalue()
+
+
+def dumps_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, Sequence[memoryview]]:
+    """Pickle the arguments of a call; the common cases are one C call."""
+    if not kwargs:
+        if not args:
+            return _EMPTY_CALL, ()
+        for arg in args:
+            if type(arg) not in _SCALARS:
+                break
+        else:
+            return pickle.dumps((args, kwargs), 5), ()
+    return dumps((args, kwargs))
+
+
+def dumps_value(value: Any) -> tuple[bytes, Sequence[memoryview]]:
+    """Pickle a result; builtin scalars are one C call."""
+    if type(value) in _SCALARS:
+        return pickle.dumps(value, 5), ()
+    return dumps(value)
+
+
+def loads(payload: Bytes, buffers: Sequence[Bytes] = ()) -> Any:
+    """The object that `dumps` wrote. Only for bytes of a peer that proved who it is."""
+    return pickle.loads(payload, buffers=buffers)
+
+
+class _Pickler(pickle.Pickler):
+    """Plain pickle that notices what would not be importable by the receiver."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind is types.FunctionType or isinstance(obj, type):
+            if not _importable(obj):
+                raise _ByValue
+            return NotImplemented
+        return _reduce_extension(kind, obj)
+
+
+class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
+    """cloudpickle, with classes that are set up once per receiver."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = _reduce_extension(type(obj), obj)
+        if reduced is not NotImplemented:
+            return reduced
+        reduced = super().reducer_override(obj)
+        if type(reduced) is tuple and len(reduced) == 6 and reduced[5] is _cloudpickle._class_setstate:
+            return (*reduced[:5], _set_class_once)
+        return reduced
+
+
+def _reduce_extension(kind: type, obj: Any) -> Any:
+    reducer = _reducers.get(kind)
+    if reducer is not None:
+        return reducer(obj)
+    if _lazy_reducers:
+        load = _lazy_reducers.pop(kind.__module__.partition(".")[0], None)
+        if load is not None:
+            _reducers.update(load())
+            return _reduce_extension(kind, obj)
+    return NotImplemented
+
+
+def _importable(obj: Any) -> bool:
+    module = getattr(obj, "__module__", None)
+    if module is None or module == "__main__" or module in cloudpickle.list_registry_pickle_by_value():
+        # NoneType and its like have no module of their own but pickle knows them
+        return isinstance(obj, type) and module == "builtins"
+    return _resolves(module, obj.__qualname__, obj)
+
+
+def _resolves(module: str, qualname: str, obj: Any) -> bool:
+    found: Any = sys.modules.get(module)
+    if module == "builtins" and isinstance(obj, type):
+        return True
+    try:
+        found = functools.reduce(getattr, qualname.split("."), found)
+    except AttributeError:
+        return False
+    return found is obj
+
+
+_applied: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def _set_class_once(cls: type, state: Any) -> type:
+    """Runs in the receiver: fill a class that came by value, unless an earlier message did."""
+    if cls not in _applied:
+        _cloudpickle._class_setstate(cls, state)
+        _applied.add(cls)
+    return cls

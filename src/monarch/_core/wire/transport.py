@@ -1,0 +1,45 @@
+"""The names of transports."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ChannelTransport(str, Enum):
+    """How processes talk to each other."""
+
+    Unix = "Unix"
+    TcpWithLocalhost = "TcpWithLocalhost"
+    TcpWithHostname = "TcpWithHostname"
+    MetaTlsWithHostname = "MetaTlsWithHostname"
+    MetaTlsWithIpV6 = "MetaTlsWithIpV6"
+    Tls = "Tls"
+    Local = "Local"
+    Quic = "Quic"
+    MetaQuicWithHostname = "MetaQuicWithHostname"
+    MetaQuicWithIpV6 = "MetaQuicWithIpV6"
+
+    @classmethod
+    def parse(cls, spec: ChannelTransport | str) -> ChannelTransport:
+        """The transport that a name, or an address ``tcp://host:port``, asks for.
+
+        Raises:
+            ValueError: There is no such transport.
+        """
+        if isinstance(spec, ChannelTransport):
+            return spec
+        found = _SHORT.get(spec)
+        if found is None and isinstance(spec, str) and spec.startswith("tcp://"):
+            found = cls.TcpWithHostname
+        if found is None:
+            raise ValueError(f"invalid str for BindSpec: {spec!r}; use one of {', '.join(_SHORT)}, or 'tcp://ip:port'")
+        return found
+
+
+_SHORT = {
+    "ipc": ChannelTransport.Unix,
+    "tcp": ChannelTransport.TcpWithHostname,
+    "metatls": ChannelTransport.MetaTlsWithIpV6,
+    "metatls-hostname": ChannelTransport.MetaTlsWithHostname,
+    "tls": ChannelTransport.Tls,
+}

@@ -1,0 +1,95 @@
+"""The actor API. Names only: each is documented where it is defined, below `monarch._core`."""
+
+from __future__ import annotations
+
+
+from .._core.mesh import proc_mesh as _proc_mesh
+from .._core.mesh.actor_mesh import ActorMesh, as_endpoint
+from .._core.mesh.bootstrap import BootstrapCommand, default_bootstrap_cmd
+from .._core.mesh.controllers import get_or_spawn_controller
+from .._core.mesh.host_mesh import HostMesh, this_host
+from .._core.mesh.mock import patch_actor
+from .._core.mesh.proc_mesh import ProcMesh, this_proc
+from .._core.runtime import client as _client
+from .._core.runtime.actor import Actor
+from .._core.runtime.adverbs import Accumulator, Endpoint, send
+from .._core.runtime.context import Context, context, current_actor_name, current_rank, current_size
+from .._core.runtime.endpoint import concurrent_endpoint, endpoint
+from .._core.runtime.faults import default_hook as unhandled_fault_hook
+from .._core.runtime.future import Future, returns_future
+from .._core.runtime.ports import Channel, Port, PortReceiver
+from .._core.shape import Extent, Point, ValueMesh
+from .._core.supervision.failure import MeshFailure
+from .._core.wire.ids import ProcId, Uid
+from .._core.wire.transport import ChannelTransport
+from ..errors import ActorError, DeadlockError, SupervisionError
+from . import config
+from .later import (
+    attach,
+    attach_to_workers,
+    debug_controller,
+    enable_transport,
+    get_meter,
+    run_worker_loop_forever,
+    run_worker_loop_until_shutdown,
+    span,
+    start_worker_loop_forever,
+    traced,
+)
+
+shutdown_context = _client.shutdown_context
+_client.make_proc_mesh = _proc_mesh.client_proc_mesh
+_client.hook_finder = lambda: unhandled_fault_hook  # looked up at each fault: programs assign to it
+_client.install()
+
+__all__ = [
+    "Accumulator",
+    "Actor",
+    "ActorError",
+    "ActorMesh",
+    "BootstrapCommand",
+    "Channel",
+    "ChannelTransport",
+    "Context",
+    "DeadlockError",
+    "Endpoint",
+    "Extent",
+    "Future",
+    "HostMesh",
+    "MeshFailure",
+    "Point",
+    "Port",
+    "PortReceiver",
+    "ProcId",
+    "ProcMesh",
+    "SupervisionError",
+    "Uid",
+    "ValueMesh",
+    "as_endpoint",
+    "attach",
+    "attach_to_workers",
+    "concurrent_endpoint",
+    "config",
+    "context",
+    "current_actor_name",
+    "current_rank",
+    "current_size",
+    "debug_controller",
+    "default_bootstrap_cmd",
+    "enable_transport",
+    "endpoint",
+    "get_meter",
+    "get_or_spawn_controller",
+    "patch_actor",
+    "returns_future",
+    "run_worker_loop_forever",
+    "run_worker_loop_until_shutdown",
+    "send",
+    "shutdown_context",
+    "span",
+    "start_worker_loop_forever",
+    "this_host",
+    "this_proc",
+    "traced",
+    "unhandled_fault_hook",
+]

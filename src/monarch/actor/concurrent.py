@@ -1,0 +1,7 @@
+"""Endpoints whose invocations overlap."""
+
+from __future__ import annotations
+
+from .._core.runtime.endpoint import concurrent_endpoint
+
+__all__ = ["concurrent_endpoint"]

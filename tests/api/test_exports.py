@@ -1,0 +1,274 @@
+"""Every public name is importable from the paths that programs import it from, and what is not there yet says so."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+ACTOR_NAMES = [
+    "Actor",
+    "endpoint",
+    "concurrent_endpoint",
+    "as_endpoint",
+    "Endpoint",
+    "send",
+    "Accumulator",
+    "Future",
+    "returns_future",
+    "ValueMesh",
+    "Channel",
+    "Port",
+    "PortReceiver",
+    "context",
+    "Context",
+    "current_rank",
+    "current_size",
+    "current_actor_name",
+    "Point",
+    "Extent",
+    "HostMesh",
+    "ProcMesh",
+    "this_host",
+    "this_proc",
+    "default_bootstrap_cmd",
+    "get_or_spawn_controller",
+    "attach_to_workers",
+    "run_worker_loop_forever",
+    "run_worker_loop_until_shutdown",
+    "start_worker_loop_forever",
+    "attach",
+    "enable_transport",
+    "ChannelTransport",
+    "shutdown_context",
+    "unhandled_fault_hook",
+    "ActorError",
+    "MeshFailure",
+    "debug_controller",
+    "config",
+    "span",
+    "traced",
+    "get_meter",
+    "ProcId",
+    "Uid",
+]
+
+# Hidden in Monarch although programs need them; public here.
+ALSO_PUBLIC = ["SupervisionError", "BootstrapCommand", "ActorMesh"]
+
+CONFIG_NAMES = [
+    "configure",
+    "configured",
+    "get_global_config",
+    "get_runtime_config",
+    "clear_runtime_config",
+    "Encoding",
+    "parametrize_config",
+    "parametrize_config_pointwise",
+]
+
+PRIVATE_PATHS = {
+    "monarch._rust_bindings.monarch_hyperactor.supervision": ["SupervisionError", "MeshFailure"],
+    "monarch._rust_bindings.monarch_hyperactor.handle": ["WouldBlockRuntime"],
+    "monarch._rust_bindings.monarch_hyperactor.shape": ["Shape", "Slice", "Region", "Point", "Extent"],
+    "monarch._rust_bindings.monarch_hyperactor.host_mesh": ["BootstrapCommand"],
+    "monarch._rust_bindings.monarch_hyperactor.mailbox": ["UndeliverableMessageEnvelope"],
+    "monarch._rust_bindings.monarch_hyperactor.channel": ["ChannelTransport"],
+    "monarch._src.actor.actor_mesh": [
+        "ActorMesh",
+        "Actor",
+        "ActorError",
+        "ValueMesh",
+        "Channel",
+        "Port",
+        "PortReceiver",
+        "context",
+    ],
+    "monarch._src.actor.endpoint": ["endpoint", "Endpoint"],
+    "monarch._src.actor.future": ["Future"],
+    "monarch._src.actor.host_mesh": ["HostMesh", "this_host", "this_proc"],
+    "monarch._src.actor.proc_mesh": [
+        "ProcMesh",
+        "get_or_spawn_controller",
+        "register_proc_mesh_spawn_callback",
+        "unregister_proc_mesh_spawn_callback",
+    ],
+    "monarch._src.actor.mock": ["patch_actor"],
+    "monarch._src.actor.shape": ["MeshTrait"],
+}
+
+
+@pytest.mark.parametrize("name", ACTOR_NAMES + ALSO_PUBLIC)
+def test_the_actor_package_has_the_name(name: str) -> None:
+    assert hasattr(importlib.import_module("monarch.actor"), name)
+
+
+@pytest.mark.parametrize("name", [*ACTOR_NAMES, *ALSO_PUBLIC])
+def test_the_actor_package_lists_the_name(name: str) -> None:
+    assert name in importlib.import_module("monarch.actor").__all__
+
+
+def test_everything_that_the_actor_package_lists_is_there() -> None:
+    actor = importlib.import_module("monarch.actor")
+    assert [name for name in actor.__all__ if not hasattr(actor, name)] == []
+    assert sorted(set(actor.__all__)) == sorted(actor.__all__)
+
+
+def test_concurrent_exports_only_its_endpoint() -> None:
+    concurrent = importlib.import_module("monarch.actor.concurrent")
+    assert concurrent.__all__ == ["concurrent_endpoint"]
+    assert concurrent.concurrent_endpoint is importlib.import_module("monarch.actor").concurrent_endpoint
+
+
+@pytest.mark.parametrize("name", CONFIG_NAMES)
+def test_the_config_package_has_the_name(name: str) -> None:
+    assert hasattr(importlib.import_module("monarch.config"), name)
+
+
+@pytest.mark.parametrize("name", ["SPMDActor", "setup_torch_elastic_env", "setup_torch_elastic_env_async"])
+def test_the_spmd_package_has_the_name(name: str) -> None:
+    assert hasattr(importlib.import_module("monarch.spmd"), name)
+
+
+@pytest.mark.parametrize("name", ["Extent", "Shape", "NDSlice", *CONFIG_NAMES[:5]])
+def test_the_top_level_has_the_name(name: str) -> None:
+    assert hasattr(importlib.import_module("monarch"), name)
+
+
+def test_the_top_level_names_are_the_same_objects() -> None:
+    monarch = importlib.import_module("monarch")
+    shape = importlib.import_module("monarch._rust_bindings.monarch_hyperactor.shape")
+    assert monarch.Extent is importlib.import_module("monarch.actor").Extent
+    assert monarch.Shape is shape.Shape
+    assert monarch.NDSlice is shape.Slice
+    assert monarch.configure is importlib.import_module("monarch.config").configure
+
+
+@pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in PRIVATE_PATHS.items() for name in names])
+def test_a_private_path_that_programs_use_resolves(path: str, name: str) -> None:
+    module = importlib.import_module(path)
+    value = getattr(module, name)
+    public = importlib.import_module("monarch.actor")
+    if hasattr(public, name):
+        assert value is getattr(public, name)
+
+
+def test_a_private_path_that_does_not_exist_is_an_import_error() -> None:
+    for path in (
+        "monarch._src.actor.no_such_module",
+        "monarch._rust_bindings.no_such_module",
+        "monarch.no_such_module",
+    ):
+        with pytest.raises(ImportError):
+            importlib.import_module(path)
+
+
+def test_an_unknown_top_level_name_is_an_attribute_error() -> None:
+    monarch: Any = importlib.import_module("monarch")
+    with pytest.raises(AttributeError, match="no_such_name"):
+        monarch.no_such_name
+
+
+def test_the_module_that_starts_a_proc_can_be_found_by_name() -> None:
+    assert importlib.util.find_spec("monarch._src.actor.bootstrap_main") is not None
+
+
+def test_would_block_runtime_and_supervision_error_are_runtime_errors() -> None:
+    handle = importlib.import_module("monarch._rust_bindings.monarch_hyperactor.handle")
+    assert issubclass(handle.WouldBlockRuntime, RuntimeError)
+    assert issubclass(importlib.import_module("monarch.actor").SupervisionError, RuntimeError)
+
+
+def test_channel_transport_has_its_members() -> None:
+    transport = importlib.import_module("monarch.actor").ChannelTransport
+    for name in (
+        "Unix",
+        "TcpWithLocalhost",
+        "TcpWithHostname",
+        "MetaTlsWithHostname",
+        "MetaTlsWithIpV6",
+        "Tls",
+        "Local",
+    ):
+        assert hasattr(transport, name)
+
+
+def _attach_to_workers(actor: Any) -> Any:
+    return actor.attach_to_workers(ca="trust_all_connections", workers=["tcp://127.0.0.1:1"])
+
+
+def _worker_loop(name: str) -> Any:
+    return lambda actor: getattr(actor, name)(ca="trust_all_connections", address="tcp://127.0.0.1:0")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        _attach_to_workers,
+        _worker_loop("run_worker_loop_forever"),
+        _worker_loop("run_worker_loop_until_shutdown"),
+        _worker_loop("start_worker_loop_forever"),
+        lambda actor: actor.attach("tcp://127.0.0.1:1"),
+        lambda actor: actor.debug_controller(),
+        lambda actor: importlib.import_module("monarch.spmd").setup_torch_elastic_env(None),
+    ],
+    ids=["attach_to_workers", "forever", "until_shutdown", "start", "attach", "debug_controller", "spmd"],
+)
+def test_what_comes_later_says_what_is_missing(use: Any) -> None:
+    with pytest.raises(NotImplementedError) as caught:
+        use(importlib.import_module("monarch.actor"))
+    assert len(str(caught.value)) > 20
+
+
+def test_a_future_can_not_be_made_by_hand() -> None:
+    with pytest.raises(TypeError):
+        importlib.import_module("monarch.actor").Future()
+
+
+def test_identities_are_values() -> None:
+    actor = importlib.import_module("monarch.actor")
+    uid = actor.Uid.instance_from_value(7, label="lab")
+    assert uid == actor.Uid.instance_from_value(7, label="lab")
+    assert hash(uid) == hash(actor.Uid.from_string(str(uid)))
+    assert actor.Uid.from_string(str(uid)) == uid
+    assert uid.label == "lab"
+    assert uid.is_instance
+    assert uid.instance_value == 7
+    assert str(uid).startswith("lab<")
+    assert actor.Uid.anonymous() != actor.Uid.anonymous()
+    proc = actor.ProcId(uid)
+    assert proc.uid == uid
+    assert proc.label == "lab"
+    assert actor.ProcId.from_string(str(proc)) == proc
+
+
+def test_telemetry_helpers_do_nothing_harmful() -> None:
+    actor = importlib.import_module("monarch.actor")
+
+    @actor.traced
+    def plain(x: int) -> int:
+        return x + 1
+
+    @actor.traced(name="named")
+    def named(x: int) -> int:
+        return x + 2
+
+    with actor.span("a span"):
+        assert (plain(1), named(1)) == (2, 3)
+    meter = actor.get_meter()
+    meter.create_counter("c").add(1)
+    meter.create_up_down_counter("u").add(-1)
+    meter.create_histogram("h").record(2.0)
+
+
+def test_importing_the_public_packages_is_quick_and_brings_in_neither_torch_nor_asyncio_servers() -> None:
+    program = (
+        "import sys, monarch, monarch.actor, monarch.config\n"
+        "print([name for name in ('torch', 'numpy', 'http.server', 'http.client') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert result.stdout.strip() == "[]", result.stdout + result.stderr

@@ -1,0 +1,250 @@
+"""The folder tree is the architecture: imports point downward only. Read from the source, nothing is imported here."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "monarch"
+
+# Package -> layer, the longest prefix counts. Packages of one layer do not import each other.
+LAYERS = {
+    "monarch.errors": 0,
+    "monarch.config": 0,
+    "monarch._core.shape": 1,
+    "monarch._core.supervision": 1,
+    "monarch._core.wire": 1,
+    "monarch._core.net": 2,
+    "monarch._core.runtime": 3,
+    "monarch._core.mesh": 4,
+    "monarch._core": 5,
+    "monarch.actor": 5,
+    "monarch.rdma": 5,
+    "monarch.tensor_engine": 5,
+    "monarch.spmd": 5,
+    "monarch.debugger": 5,
+    "monarch.telemetry": 5,
+    "monarch.code_sync": 5,
+    "monarch.simulator": 5,
+    "monarch.testing": 5,
+    "monarch.job": 6,
+    "monarch.admin": 6,
+    "monarch.dashboard": 7,
+    "monarch.tui": 7,
+    "monarch.tools": 8,
+    # Old names for new places.
+    "monarch._compat": 9,
+    "monarch._src": 9,
+    "monarch._rust_bindings": 9,
+    "monarch": 9,
+}
+
+MAY_IMPORT_CORE = {5, 9}
+PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire")
+NOT_PURE = {
+    "asyncio", "concurrent", "multiprocessing", "queue", "sched", "select", "selectors", "socket", "ssl", "subprocess",
+    "threading", "time", "_thread",
+}  # fmt: skip
+NOT_IN_CORE = {"torch", "http", "urllib", "aiohttp", "requests", "fastapi", "flask", "starlette", "uvicorn", "numpy"}
+SOCKETS_BETWEEN_PARENT_AND_CHILD = {
+    "socket",
+    "socketpair",
+    "send_fds",
+    "recv_fds",
+    "gethostname",
+    "SHUT_RDWR",
+    "SHUT_WR",
+}
+
+# Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
+MOST_LATE_IMPORTS = 12
+
+
+@dataclass(frozen=True)
+class Import:
+    importer: str
+    imported: str
+    line: int
+    inside_a_function: bool
+    for_types_only: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer}, line {self.line}: imports {self.imported}"
+
+
+def module_name(path: Path) -> str:
+    parts = ["monarch", *path.relative_to(SOURCE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    name = module_name(path)
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    tree = ast.parse(path.read_text(), str(path))
+
+    def visit(node: ast.AST, late: bool, types: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield Import(name, alias.name, child.lineno, late, types)
+            elif isinstance(child, ast.ImportFrom):
+                base = child.module or ""
+                if child.level:
+                    above = package.split(".")[: len(package.split(".")) - child.level + 1]
+                    base = ".".join([*above, *filter(None, [child.module])])
+                for alias in child.names:
+                    whole = f"{base}.{alias.name}"
+                    yield Import(name, whole if is_module(whole) else base, child.lineno, late, types)
+            yield from visit(
+                child,
+                late or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)),
+                types or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)),
+            )
+
+    yield from visit(tree, late=False, types=False)
+
+
+def is_module(name: str) -> bool:
+    if not name.startswith("monarch."):
+        return False
+    path = SOURCE.joinpath(*name.split(".")[1:])
+    return path.with_suffix(".py").exists() or path.is_dir()
+
+
+def package_of(module: str) -> str:
+    return max((p for p in LAYERS if module == p or module.startswith(p + ".")), key=len)
+
+
+SOURCES = sorted(SOURCE.rglob("*.py"))
+IMPORTS = [found for path in SOURCES for found in imports_of(path)]
+OWN = [found for found in IMPORTS if found.imported == "monarch" or found.imported.startswith("monarch.")]
+
+
+def listed(imports: list[Import]) -> str:
+    return "\n".join(str(found) for found in imports)
+
+
+def test_every_module_has_a_layer() -> None:
+    unknown = [name for name in map(module_name, SOURCES) if package_of(name) == "monarch" and name.count(".") > 0]
+    assert unknown == [], "say in LAYERS where these belong"
+
+
+def test_imports_point_downward_only() -> None:
+    wrong = [
+        found
+        for found in OWN
+        if (mine := package_of(found.importer)) != (other := package_of(found.imported))
+        and LAYERS[other] >= LAYERS[mine] > 0
+        and LAYERS[mine] != 9
+    ]
+    assert wrong == [], "upward or sideways:\n" + listed(wrong)
+
+
+def test_the_lowest_layer_imports_nothing_above_itself() -> None:
+    wrong = [
+        found for found in OWN if LAYERS[package_of(found.importer)] == 0 and LAYERS[package_of(found.imported)] > 0
+    ]
+    assert wrong == [], listed(wrong)
+
+
+def test_only_the_public_face_and_the_planes_import_the_core() -> None:
+    wrong = [
+        found
+        for found in OWN
+        if found.imported.startswith("monarch._core")
+        and not found.importer.startswith("monarch._core")
+        and LAYERS[package_of(found.importer)] not in MAY_IMPORT_CORE
+    ]
+    assert wrong == [], listed(wrong)
+
+
+def test_the_core_knows_neither_torch_nor_http() -> None:
+    wrong = [
+        found
+        for found in IMPORTS
+        if found.importer.startswith("monarch._core") and found.imported.split(".")[0] in NOT_IN_CORE
+    ]
+    assert wrong == [], listed(wrong)
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_a_pure_package_has_no_socket_no_thread_and_no_clock(package: str) -> None:
+    wrong = [
+        found
+        for found in IMPORTS
+        if (found.importer + ".").startswith(package + ".") and found.imported.split(".")[0] in NOT_PURE
+    ]
+    assert wrong == [], listed(wrong)
+
+
+def test_only_the_net_package_of_the_core_opens_connections() -> None:
+    """The runtime passes sockets that it inherits, and pairs between a parent and its child; it connects to nobody."""
+    wrong = [
+        f"{name}, line {node.lineno}: socket.{node.attr}"
+        for path in SOURCES
+        if (name := module_name(path)).startswith("monarch._core") and not name.startswith("monarch._core.net")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "socket"
+        and node.attr not in SOCKETS_BETWEEN_PARENT_AND_CHILD
+    ]
+    assert wrong == []
+    also_wrong = [
+        found
+        for found in IMPORTS
+        if found.importer.startswith("monarch._core")
+        and not found.importer.startswith("monarch._core.net")
+        and found.imported.split(".")[0] in {"ssl", "selectors", "socketserver"}
+    ]
+    assert also_wrong == [], listed(also_wrong)
+
+
+def test_few_imports_of_the_package_hide_inside_functions() -> None:
+    late = [found for found in OWN if found.inside_a_function]
+    assert len(late) <= MOST_LATE_IMPORTS, listed(late)
+
+
+@pytest.mark.parametrize("package", ["monarch.errors", *PURE, "monarch._core.net"])
+def test_no_import_of_another_package_hides_inside_a_function_of_a_low_layer(package: str) -> None:
+    late = [
+        found
+        for found in OWN
+        if found.inside_a_function
+        and (found.importer + ".").startswith(package + ".")
+        and package_of(found.imported) != package
+    ]
+    assert late == [], listed(late)
+
+
+def test_the_core_depends_on_the_standard_library_and_cloudpickle_only() -> None:
+    wrong = [
+        found
+        for found in IMPORTS
+        if found.importer.startswith(("monarch._core", "monarch.actor", "monarch.errors", "monarch.config"))
+        and (top := found.imported.split(".")[0]) not in {*sys.stdlib_module_names, "monarch", "cloudpickle"}
+        and not found.for_types_only
+        and not (top == "pytest" and found.importer.startswith("monarch.config"))
+    ]
+    assert wrong == [], listed(wrong)
+
+
+def test_every_package_says_what_lives_there() -> None:
+    silent = [
+        module_name(path)
+        for path in SOURCES
+        if path.name == "__init__.py"
+        and path.read_text().strip()
+        and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+def test_no_file_of_the_core_grows_out_of_hand() -> None:
+    long = {module_name(path): n for path in SOURCES if (n := len(path.read_text().splitlines())) > 600}
+    assert long == {}, "split these"

@@ -1,0 +1,129 @@
+"""Fixtures of all tiers. Tests below `procs/` and `slow/` use processes: each of them ends with a leak check."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+HERE = Path(__file__).parent
+PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
+DEFAULT_TIMEOUT = 60
+
+# Procs import the shared actor classes by name, whatever way pytest was started. Set before anything boots.
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+
+if TYPE_CHECKING:
+    from helpers.faults import Faults
+    from monarch.actor import ProcMesh
+
+
+class Spawn(Protocol):
+    """`spawn(2)`, `spawn({"gpus": 2, "z": 2})`: procs on this host that are stopped when the test ends."""
+
+    def __call__(self, per_host: int | Mapping[str, int] = 1, **options: Any) -> ProcMesh: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-leak-check", action="store_true", help="skip the leak check at the end of tests with processes"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        "may_keep(*kinds): this test leaves 'threads' or 'descriptors' on purpose (a controller lives as long as its client)",
+    )
+    config.addinivalue_line("markers", "slow: takes many seconds")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(DEFAULT_TIMEOUT))
+
+
+def _uses_processes(item: pytest.Item) -> bool:
+    try:
+        return item.path.relative_to(HERE).parts[0] in PROCESS_TIERS
+    except ValueError:
+        return False
+
+
+@pytest.fixture(scope="session")
+def _booted() -> None:
+    """Starts what stays for the whole run, so that the first test does not look as if it leaked it."""
+    import monarch.actor
+    from helpers.actors import Echo, Failing
+    from helpers.faults import Faults
+    from monarch.actor import get_or_spawn_controller, this_host
+
+    previous = monarch.actor.unhandled_fault_hook
+    monarch.actor.unhandled_fault_hook = hook = Faults()
+    procs = this_host().spawn_procs(per_host={"warm_up": 2})
+    procs.slice(warm_up=0).spawn("warm_up", Failing).fail.broadcast()
+    hook.wait_for(1)
+    monarch.actor.unhandled_fault_hook = previous
+    answer = procs.slice(warm_up=1).spawn("warm_up", Echo).say.call_one("hello")
+    answer.add_done_callback(lambda _: None)  # starts the thread that runs callbacks
+    answer.get(timeout=30)
+    get_or_spawn_controller("warm_up", Echo).get(timeout=30).say.call_one("hello").get(timeout=30)
+    procs.stop().get(timeout=30)
+
+
+@pytest.fixture
+def faults() -> Iterator[Faults]:
+    """What reached the client's fault hook during the test. Tests that do not ask for it must cause none."""
+    import monarch.actor
+    from helpers.faults import Faults
+
+    previous = monarch.actor.unhandled_fault_hook
+    hook = Faults()
+    monarch.actor.unhandled_fault_hook = hook
+    yield hook
+    monarch.actor.unhandled_fault_hook = previous
+
+
+@pytest.fixture(autouse=True)
+def _process_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not _uses_processes(request.node):
+        yield
+        return
+    request.getfixturevalue("_booted")
+    from helpers.leaks import take_snapshot, wait_settled
+
+    asked_for_faults = "faults" in request.fixturenames
+    hook: Faults = request.getfixturevalue("faults")
+    before = take_snapshot()
+    marker = request.node.get_closest_marker("may_keep")
+    kept = marker.args if marker else ()
+    yield
+    if not request.config.getoption("--no-leak-check"):
+        left = wait_settled(before, threads_may_stay="threads" in kept, descriptors_may_stay="descriptors" in kept)
+        assert not left, "left behind by this test:\n  " + "\n  ".join(left)
+    if not asked_for_faults:
+        assert len(hook) == 0, f"faults that the test did not expect:\n{hook.reports()}"
+
+
+@pytest.fixture
+def spawn(_process_test: None) -> Iterator[Spawn]:
+    from monarch.actor import this_host
+
+    spawned: list[ProcMesh] = []
+
+    def spawn_procs(per_host: int | Mapping[str, int] = 1, **options: Any) -> ProcMesh:
+        sizes = {"gpus": per_host} if isinstance(per_host, int) else dict(per_host)
+        procs = this_host().spawn_procs(per_host=sizes, **options)
+        spawned.append(procs)
+        return procs
+
+    yield spawn_procs
+    for procs in reversed(spawned):
+        procs.stop().get(timeout=30)

@@ -1,0 +1,152 @@
+"""What a test left behind: processes, file descriptors, threads, shared-memory segments.
+
+The client keeps a host agent and a spawner for as long as it lives. So a leak is what was not there before the test and does not go away
+soon after it; the descriptors of the machinery that stays are counted as well as our own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+SETTLE_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    processes: dict[int, str]
+    descriptors: dict[int, list[str]]
+    threads: dict[int, str]
+    segments: frozenset[str]
+
+
+def _stat(pid: int) -> tuple[int, str] | None:
+    """(parent, start time) of a process, None if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return int(fields[1]), fields[19]
+
+
+def descendants(root: int) -> dict[int, str]:
+    """Every living or unreaped descendant of `root`, with its start time."""
+    children: dict[int, list[tuple[int, str]]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (known := _stat(int(entry))) is not None:
+            children.setdefault(known[0], []).append((int(entry), known[1]))
+    found: dict[int, str] = {}
+    todo = [root]
+    while todo:
+        for pid, started in children.get(todo.pop(), []):
+            found[pid] = started
+            todo.append(pid)
+    return found
+
+
+def describe(pid: int) -> str:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return f"process {pid} (gone)"
+    return f"process {pid} [{state}] {command[:160]}"
+
+
+def open_descriptors(pid: int) -> list[str]:
+    targets = []
+    try:
+        for fd in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                targets.append(os.readlink(f"/proc/{pid}/fd/{fd}"))
+            except OSError:
+                continue  # the descriptor of this very listing, or one just closed
+    except OSError:
+        return []
+    return [target for target in targets if target != f"/proc/{pid}/fd"]
+
+
+def os_threads() -> dict[int, str]:
+    """Every thread of this process by its kernel id, whoever started it; the Python name where there is one."""
+    names = {t.native_id: t.name for t in threading.enumerate() if t.native_id is not None}
+    found = {}
+    for entry in os.listdir("/proc/self/task"):
+        tid = int(entry)
+        try:
+            comm = Path(f"/proc/self/task/{tid}/comm").read_text().strip()
+        except OSError:
+            continue
+        found[tid] = names.get(tid, comm)
+    return found
+
+
+def segments() -> frozenset[str]:
+    return frozenset(
+        entry.name for entry in os.scandir("/dev/shm") if entry.stat(follow_symlinks=False).st_uid == os.getuid()
+    )
+
+
+def take_snapshot() -> Snapshot:
+    processes = descendants(os.getpid())
+    watched = [os.getpid(), *processes]
+    return Snapshot(processes, {pid: open_descriptors(pid) for pid in watched}, os_threads(), segments())
+
+
+def _in_use_by_strangers(segment: str, family: set[int]) -> bool:
+    """Other programs on the machine make segments too; one that only they have mapped is not ours."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) not in family:
+            try:
+                if f"/dev/shm/{segment}" in Path(f"/proc/{entry}/maps").read_text():
+                    return True
+            except OSError:
+                continue
+    return False
+
+
+def leaks_since(before: Snapshot, *, threads_may_stay: bool = False, descriptors_may_stay: bool = False) -> list[str]:
+    """One line for each thing that is there now, was not there at `before`, and should not be."""
+    now = take_snapshot()
+    found = [
+        f"left running: {describe(pid)}"
+        for pid, started in now.processes.items()
+        if before.processes.get(pid) != started
+    ]
+    for pid, targets in before.descriptors.items():
+        new = now.descriptors.get(pid, [])
+        if len(new) > len(targets) and not descriptors_may_stay:
+            extra = Counter(new) - Counter(targets)
+            whose = "this process" if pid == os.getpid() else describe(pid)
+            found.append(f"descriptors of {whose}: {len(targets)} before, {len(new)} now, new: {dict(extra)}")
+    if len(now.threads) > len(before.threads) and not threads_may_stay:
+        names = [name for tid, name in now.threads.items() if tid not in before.threads]
+        found.append(f"threads: {len(before.threads)} before, {len(now.threads)} now, new: {names}")
+    family = {os.getpid(), *now.processes}
+    found += [
+        f"shared-memory segment /dev/shm/{name}"
+        for name in now.segments - before.segments
+        if not _in_use_by_strangers(name, family)
+    ]
+    return found
+
+
+def wait_settled(
+    before: Snapshot,
+    *,
+    timeout: float = SETTLE_SECONDS,
+    threads_may_stay: bool = False,
+    descriptors_may_stay: bool = False,
+) -> list[str]:
+    """Waits until nothing is left over, or returns what still is after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    gc.collect()
+    while True:
+        found = leaks_since(before, threads_may_stay=threads_may_stay, descriptors_may_stay=descriptors_may_stay)
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.02)

@@ -1,0 +1,37 @@
+"""Bounded waits for conditions. No test sleeps for a fixed time to let something happen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# Long enough for a machine that is busy with other tests; only a hang takes this long.
+PATIENCE = 20.0
+
+
+def wait_until(condition: Callable[[], T], *, what: str, timeout: float = PATIENCE, interval: float = 0.01) -> T:
+    """Returns the first true value of `condition()`; AssertionError naming `what` after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout} s for: {what}")
+        time.sleep(interval)
+
+
+def is_alive(pid: int) -> bool:
+    """True while `pid` is a process that has not ended (a zombie has ended)."""
+    try:
+        with open(f"/proc/{pid}/stat") as f:
+            return f.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_gone(pid: int, *, timeout: float = PATIENCE) -> None:
+    wait_until(lambda: not is_alive(pid), what=f"the end of process {pid}", timeout=timeout)

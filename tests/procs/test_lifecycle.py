@@ -1,0 +1,344 @@
+"""How actors and procs end: on request, with their cleanup, children first, leaving nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers.actors import Cleaner, Echo, Gate, open_channel
+from helpers.waiting import is_alive, wait_gone
+from monarch.actor import Actor, Port, SupervisionError, context, endpoint, this_host
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+
+def test_stopping_an_actor_mesh_runs_the_cleanup_of_every_rank(spawn: Spawn) -> None:
+    port, receiver = open_channel()
+    cleaners = spawn(3).spawn("c", Cleaner, "name", port)
+    cleaners.ready.call().get()
+    cleaners.stop().get(timeout=20)
+    assert [receiver.recv().get(timeout=20) for _ in range(3)] == [("name", None)] * 3
+
+
+def test_stopping_an_actor_mesh_acts_when_called(spawn: Spawn) -> None:
+    port, receiver = open_channel()
+    cleaner = spawn(1).spawn("c", Cleaner, "name", port)
+    cleaner.ready.call_one().get()
+    cleaner.stop()
+    assert receiver.recv().get(timeout=20) == ("name", None)
+
+
+def test_stopping_procs_acts_when_called(spawn: Spawn) -> None:
+    port, receiver = open_channel()
+    procs = spawn(2)
+    procs.spawn("c", Cleaner, "name", port).ready.call().get()
+    pids = procs.spawn("e", Echo).pid.call().get().values()
+    procs.stop()
+    assert [receiver.recv().get(timeout=20) for _ in range(2)] == [("name", None)] * 2
+    for pid in pids:
+        wait_gone(pid)
+
+
+def test_stopping_procs_runs_cleanups_and_ends_the_processes(spawn: Spawn) -> None:
+    port, receiver = open_channel()
+    procs = spawn(2)
+    procs.spawn("c", Cleaner, "name", port).ready.call().get()
+    pids = procs.spawn("e", Echo).pid.call().get().values()
+    assert procs.stop().get(timeout=20) is None
+    assert [receiver.recv().get(timeout=20) for _ in range(2)] == [("name", None)] * 2
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_the_interpreter_of_a_stopped_proc_ends_in_order(spawn: Spawn, tmp_path: Path) -> None:
+    class AtExit(Actor):
+        def __init__(self, path: str) -> None:
+            import atexit
+
+            atexit.register(lambda: open(path, "w").close())
+
+        @endpoint
+        def ready(self) -> None: ...
+
+    procs = spawn(1)
+    procs.spawn("a", AtExit, str(tmp_path / "at_exit_ran")).ready.call().get()
+    procs.stop().get(timeout=20)
+    assert (tmp_path / "at_exit_ran").exists()
+
+
+def test_stopping_twice_is_harmless(spawn: Spawn) -> None:
+    procs = spawn(1)
+    echo = procs.spawn("e", Echo)
+    assert echo.stop().get(timeout=20) in (None, ())
+    assert echo.stop().get(timeout=20) in (None, ())
+    assert procs.stop().get(timeout=20) is None
+    assert procs.stop().get(timeout=20) is None
+
+
+def test_the_result_of_a_stop_is_none(spawn: Spawn) -> None:
+    assert spawn(1).spawn("e", Echo).stop().get(timeout=20) is None
+
+
+def test_calling_a_stopped_mesh_raises_and_harms_nobody(spawn: Spawn) -> None:
+    procs = spawn(2)
+    stopped = procs.spawn("stopped", Echo)
+    other = procs.spawn("other", Echo)
+    stopped.say.call(1).get()
+    stopped.stop().get(timeout=20)
+    for _ in range(3):
+        with pytest.raises(SupervisionError, match="stopped"):
+            stopped.say.call(1).get(timeout=20)
+        with pytest.raises(SupervisionError, match="stopped"):
+            stopped.slice(gpus=0).say.call_one(1).get(timeout=20)
+    assert other.say.call(2).get(timeout=20).values() == [2, 2]
+
+
+def test_calling_actors_of_stopped_procs_raises_and_harms_nobody(spawn: Spawn) -> None:
+    procs, survivors = spawn(2), spawn(1)
+    echo = procs.spawn("e", Echo)
+    echo.say.call(1).get()
+    procs.stop("enough for today").get(timeout=20)
+    for _ in range(3):
+        with pytest.raises(SupervisionError, match="stopped"):
+            echo.say.call(1).get(timeout=20)
+    assert survivors.spawn("e", Echo).say.call_one(2).get(timeout=20) == 2
+
+
+def test_an_actor_that_calls_a_stopped_mesh_gets_the_error_and_serves_on(spawn: Spawn) -> None:
+    class Tries(Actor):
+        @endpoint
+        def attempt(self, echo: Echo) -> str:
+            try:
+                echo.say.call(1).get(timeout=20)
+            except SupervisionError as e:
+                return f"refused: {e}"
+            return "worked"
+
+    procs = spawn(1)
+    echo = procs.spawn("e", Echo)
+    tries = procs.spawn("t", Tries)
+    assert tries.attempt.call_one(echo).get() == "worked"
+    echo.stop().get(timeout=20)
+    assert tries.attempt.call_one(echo).get(timeout=30).startswith("refused")
+    assert tries.attempt.call_one(echo).get(timeout=30).startswith("refused")
+
+
+def test_a_caller_that_waits_when_the_mesh_is_stopped_is_released(spawn: Spawn, tmp_path: Path) -> None:
+    port, receiver = open_channel()
+    gate = spawn(1).spawn("g", Gate)
+    first = gate.wait_for_file.call_one(str(tmp_path / "open"), port)
+    second = gate.say.call_one("queued behind")
+    receiver.recv().get(timeout=20)
+    stop = gate.stop()
+    with pytest.raises(SupervisionError):
+        second.get(timeout=20)
+    (tmp_path / "open").touch()
+    stop.get(timeout=20)
+    error = first.exception(timeout=20)
+    assert error is None or isinstance(error, SupervisionError)
+
+
+def test_the_message_in_progress_of_a_sync_actor_is_finished_before_its_cleanup(spawn: Spawn, tmp_path: Path) -> None:
+    class Works(Actor):
+        def __init__(self, port: Port[str], door: str) -> None:
+            self.port = port
+            self.door = door
+
+        @endpoint
+        def work(self) -> None:
+            import time
+
+            self.port.send("begun")
+            while not os.path.exists(self.door):
+                time.sleep(0.005)
+            self.port.send("finished")
+
+        def __cleanup__(self, exc: Exception | None) -> None:
+            self.port.send("cleaned")
+
+    port, receiver = open_channel()
+    works = spawn(1).spawn("w", Works, port, str(tmp_path / "open"))
+    works.work.broadcast()
+    assert receiver.recv().get(timeout=20) == "begun"
+    stop = works.stop()
+    (tmp_path / "open").touch()
+    stop.get(timeout=20)
+    assert [receiver.recv().get(timeout=20) for _ in range(2)] == ["finished", "cleaned"]
+
+
+def test_an_async_cleanup_runs_in_the_loop_of_its_actor(spawn: Spawn) -> None:
+    class Works(Actor):
+        def __init__(self, port: Port[Any]) -> None:
+            self.port = port
+            self.loop = asyncio.get_running_loop()
+
+        @endpoint
+        async def ready(self) -> None: ...
+
+        async def __cleanup__(self, exc: Exception | None) -> None:
+            await asyncio.sleep(0)
+            self.port.send((asyncio.get_running_loop() is self.loop, exc))
+
+    port, receiver = open_channel()
+    works = spawn(1).spawn("w", Works, port)
+    works.ready.call_one().get()
+    works.stop().get(timeout=20)
+    assert receiver.recv().get(timeout=20) == (True, None)
+
+
+def test_stopping_an_actor_stops_the_procs_and_actors_it_spawned_children_first(spawn: Spawn) -> None:
+    port, receiver = open_channel()
+    parent = spawn(1).spawn("p", Cleaner, "parent", port)
+    parent.spawn_child.call_one("child").get(timeout=30)
+    parent.stop().get(timeout=20)
+    assert receiver.recv().get(timeout=20) == ("child", None)
+    assert receiver.recv().get(timeout=20) == ("parent", None)
+
+
+def test_stopping_an_actor_stops_what_it_spawned_on_procs_of_others(spawn: Spawn) -> None:
+    port, receiver = open_channel()
+    procs = spawn(1)
+    parent = spawn(1).spawn("p", Cleaner, "parent", port)
+    parent.spawn_child_on.call_one(procs, "child").get(timeout=30)
+    parent.stop().get(timeout=20)
+    assert receiver.recv().get(timeout=20) == ("child", None)
+    assert receiver.recv().get(timeout=20) == ("parent", None)
+    assert procs.spawn("e", Echo).say.call_one(1).get() == 1
+
+
+def test_stopping_procs_ends_the_procs_that_their_actors_spawned(spawn: Spawn) -> None:
+    class Parent(Actor):
+        def __init__(self) -> None:
+            self.procs = this_host().spawn_procs(per_host={"n": 2})
+            self.pids = self.procs.spawn("e", Echo).pid.call().get().values()
+
+        @endpoint
+        def child_pids(self) -> list[int]:
+            return self.pids
+
+    procs = spawn(2)
+    pids = [pid for pids in procs.spawn("p", Parent).child_pids.call().get(timeout=30).values() for pid in pids]
+    assert len(set(pids)) == 4
+    procs.stop().get(timeout=20)
+    for pid in pids:
+        wait_gone(pid)
+
+
+def test_an_actor_may_stop_itself_and_the_owner_hears_of_no_failure(spawn: Spawn) -> None:
+    class Leaves(Actor):
+        def __init__(self, port: Port[Any]) -> None:
+            self.port = port
+
+        @endpoint
+        def leave(self) -> str:
+            context().actor_instance.stop("my work is done")
+            return "goodbye"
+
+        def __cleanup__(self, exc: Exception | None) -> None:
+            self.port.send(exc)
+
+    port, receiver = open_channel()
+    procs = spawn(1)
+    leaves = procs.spawn("l", Leaves, port)
+    assert leaves.leave.call_one().get(timeout=20) == "goodbye"
+    assert receiver.recv().get(timeout=20) is None
+    with pytest.raises(SupervisionError, match="my work is done"):
+        leaves.leave.call_one().get(timeout=20)
+    assert procs.spawn("e", Echo).say.call_one(1).get() == 1
+
+
+def test_dropping_every_reference_to_a_mesh_does_not_stop_it(spawn: Spawn) -> None:
+    import gc
+
+    class Ticks(Actor):
+        def __init__(self, port: Port[str]) -> None:
+            self.port = port
+
+        @endpoint
+        def tick(self) -> None:
+            self.port.send("tick")
+
+        def __cleanup__(self, exc: Exception | None) -> None:
+            self.port.send("cleaned")
+
+    port, receiver = open_channel()
+    procs = spawn(1)
+    ticks = procs.spawn("t", Ticks, port)
+    tick = ticks.tick
+    tick.call_one().get()
+    assert receiver.recv().get(timeout=20) == "tick"
+    del ticks
+    gc.collect()
+    tick.call_one().get()
+    assert receiver.recv().get(timeout=20) == "tick"
+
+
+def test_a_cleanup_that_raises_does_not_stop_the_stop(spawn: Spawn, faults: Faults) -> None:
+    class Clumsy(Actor):
+        @endpoint
+        def ready(self) -> None: ...
+
+        def __cleanup__(self, exc: Exception | None) -> None:
+            raise ValueError("clumsy cleanup")
+
+    procs = spawn(1)
+    clumsy = procs.spawn("c", Clumsy)
+    clumsy.ready.call_one().get()
+    clumsy.stop().get(timeout=20)
+    assert procs.spawn("e", Echo).say.call_one(1).get() == 1
+
+
+def test_a_constructor_that_never_returns_does_not_block_the_stop_of_its_procs(spawn: Spawn) -> None:
+    class Endless(Actor):
+        def __init__(self, port: Port[int]) -> None:
+            import threading
+
+            port.send(os.getpid())
+            threading.Event().wait()
+
+        @endpoint
+        def work(self) -> None: ...
+
+    port, receiver = open_channel()
+    procs = spawn(1)
+    procs.spawn("e", Endless, port)
+    pid = receiver.recv().get(timeout=20)
+    procs.stop().get(timeout=30)
+    wait_gone(pid)
+
+
+def test_stopping_busy_procs_ends_them_within_the_grace_time_and_is_no_fault(spawn: Spawn) -> None:
+    class Busy(Actor):
+        @endpoint
+        def work(self, port: Port[int]) -> None:
+            import threading
+
+            port.send(os.getpid())
+            threading.Event().wait()
+
+    port, receiver = open_channel()
+    procs = spawn(1)
+    procs.spawn("b", Busy).work.broadcast(port)
+    pid = receiver.recv().get(timeout=20)
+    procs.stop().get(timeout=30)
+    wait_gone(pid)
+
+
+def test_meshes_can_be_made_and_stopped_again_and_again() -> None:
+    for i in range(10):
+        procs = this_host().spawn_procs(per_host={"n": 2})
+        assert procs.spawn("e", Echo).say.call(i).get(timeout=20).values() == [i, i]
+        procs.stop().get(timeout=20)
+
+
+def test_a_mesh_may_be_stopped_before_it_is_up() -> None:
+    procs = this_host().spawn_procs(per_host={"n": 4})
+    procs.stop().get(timeout=20)
+    procs = this_host().spawn_procs(per_host={"n": 2})
+    procs.spawn("e", Echo)
+    procs.stop().get(timeout=20)

@@ -1,0 +1,265 @@
+"""Classes, functions and modules of a user's script, as procs see them."""
+
+from __future__ import annotations
+
+from helpers.scripts import ScriptResult, run_script
+
+
+def succeeds(source: str, expected: str, **options: object) -> ScriptResult:
+    result = run_script(source, **options)  # type: ignore[arg-type]
+    assert result.exit_code == 0, str(result)
+    assert result.stdout.strip() == expected, str(result)
+    assert result.left_behind == [], str(result)
+    return result
+
+
+def test_classes_functions_and_constants_of_the_script_are_usable_in_procs() -> None:
+    succeeds(
+        """
+        from dataclasses import dataclass
+        from monarch.actor import Actor, endpoint, this_host
+
+        FACTOR = 10
+
+        @dataclass
+        class Config:
+            size: int
+
+        class Base(Actor):
+            def helper(self, x):
+                return x * FACTOR
+
+        def double(x):
+            return 2 * x
+
+        class Worker(Base):
+            def __init__(self, config: Config):
+                super().__init__()
+                self.config = config
+
+            @endpoint
+            def work(self, x: int) -> Config:
+                return Config(self.helper(double(x)) + self.config.size)
+
+        procs = this_host().spawn_procs(per_host={"gpus": 2})
+        worker = procs.spawn("worker", Worker, Config(1))
+        result = worker.work.call(3).get().values()
+        print(result, all(type(value) is Config for value in result))
+        """,
+        "[Config(size=61), Config(size=61)] True",
+    )
+
+
+def test_spawning_a_class_of_the_script_again_does_not_reset_the_running_actors() -> None:
+    succeeds(
+        """
+        from monarch.actor import Actor, endpoint, this_host
+
+        COUNT = 1
+
+        class Worker(Actor):
+            class_count = 1
+
+            @endpoint
+            def bump(self):
+                global COUNT
+                COUNT += 6
+                type(self).class_count += 6
+
+            @endpoint
+            def counts(self):
+                return COUNT, Worker.class_count, self.class_count
+
+        procs = this_host().spawn_procs(per_host={"gpus": 1})
+        first = procs.spawn("first", Worker)
+        first.bump.call_one().get()
+        before = first.counts.call_one().get()
+        second = procs.spawn("second", Worker)
+        second.counts.call_one().get()
+        print(before, first.counts.call_one().get(), COUNT, Worker.class_count)
+        """,
+        "(7, 7, 7) (7, 7, 7) 1 1",
+    )
+
+
+def test_sending_an_object_of_a_class_of_the_script_does_not_reset_the_class_either() -> None:
+    succeeds(
+        """
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Message:
+            seen = 0
+
+            def __init__(self, text):
+                self.text = text
+
+        class Worker(Actor):
+            @endpoint
+            def take(self, message):
+                type(message).seen += 1
+                return type(message).seen, isinstance(message, Message)
+
+        worker = this_host().spawn_procs().spawn("worker", Worker)
+        print([worker.take.call_one(Message(str(i))).get() for i in range(3)], Message.seen)
+        """,
+        "[(1, True), (2, True), (3, True)] 0",
+    )
+
+
+def test_the_directory_of_the_script_is_importable_in_procs_as_it_is_in_the_script() -> None:
+    succeeds(
+        """
+        from monarch.actor import this_host
+        import workers
+        from workers import Worker
+
+        workers.STATE = "changed in the client only"
+        worker = this_host().spawn_procs(per_host={"gpus": 2}).spawn("worker", Worker)
+        print(worker.module.call().get().values(), worker.lazily.call().get().values())
+        """,
+        "[('workers', 'as written'), ('workers', 'as written')] [42, 42]",
+        files={
+            "workers.py": """
+            from monarch.actor import Actor, endpoint
+
+            STATE = "as written"
+
+            class Worker(Actor):
+                @endpoint
+                def module(self):
+                    return type(self).__module__, STATE
+
+                @endpoint
+                def lazily(self):
+                    import imported_later
+                    return imported_later.VALUE
+            """,
+            "imported_later.py": "VALUE = 42\n",
+        },
+    )
+
+
+def test_a_directory_that_the_script_puts_on_its_path_is_importable_in_procs() -> None:
+    succeeds(
+        """
+        import os
+        import sys
+        import tempfile
+        from monarch.actor import this_host
+
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "plugin_module.py"), "w") as f:
+                f.write("from monarch.actor import Actor, endpoint\\n")
+                f.write("class Plugin(Actor):\\n")
+                f.write("    @endpoint\\n")
+                f.write("    def where(self):\\n")
+                f.write("        return __name__\\n")
+            sys.path.insert(0, folder)
+            import plugin_module
+            plugin = this_host().spawn_procs().spawn("plugin", plugin_module.Plugin)
+            print(plugin.where.call_one().get())
+        """,
+        "plugin_module",
+    )
+
+
+def test_lambdas_and_closures_of_the_script_are_sent_by_value() -> None:
+    succeeds(
+        """
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Applies(Actor):
+            @endpoint
+            def apply(self, function, *args):
+                return function(*args)
+
+        def make_adder(n):
+            def add(x):
+                return x + n
+            return add
+
+        def factorial(n):
+            return 1 if n == 0 else n * factorial(n - 1)
+
+        applies = this_host().spawn_procs().spawn("applies", Applies)
+        call = lambda f, *args: applies.apply.call_one(f, *args).get()
+        print(call(lambda x: x + 1, 1), call(make_adder(5), 1), call(factorial, 5), call(lambda: make_adder(1)(1)))
+        """,
+        "2 6 120 2",
+    )
+
+
+def test_the_script_is_not_run_again_in_procs() -> None:
+    succeeds(
+        """
+        print("the script runs")
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Worker(Actor):
+            @endpoint
+            def work(self):
+                return 1
+
+        print(this_host().spawn_procs(per_host={"gpus": 2}).spawn("w", Worker).work.call().get().values())
+        """,
+        "the script runs\n[1, 1]",
+    )
+
+
+def test_an_exception_class_of_the_script_comes_back_as_itself() -> None:
+    succeeds(
+        """
+        from monarch.actor import Actor, ActorError, endpoint, this_host
+
+        class MyError(Exception):
+            pass
+
+        class Worker(Actor):
+            @endpoint
+            def fail(self):
+                raise MyError("mine")
+
+        worker = this_host().spawn_procs().spawn("w", Worker)
+        try:
+            worker.fail.call_one().get()
+        except ActorError as e:
+            print(type(e.exception) is MyError, e.exception.args, "raise MyError" in str(e))
+        """,
+        "True ('mine',) True",
+    )
+
+
+def test_the_source_of_the_script_is_shown_in_the_remote_traceback() -> None:
+    succeeds(
+        """
+        from monarch.actor import Actor, ActorError, endpoint, this_host
+
+        class Worker(Actor):
+            @endpoint
+            def fail(self):
+                distinctive_name_of_a_variable = {}
+                return distinctive_name_of_a_variable["missing"]
+
+        try:
+            this_host().spawn_procs().spawn("w", Worker).fail.call_one().get()
+        except ActorError as e:
+            text = str(e)
+            print('return distinctive_name_of_a_variable["missing"]' in text, "script.py" in text, "line 8" in text)
+        """,
+        "True True True",
+    )
+
+
+def test_a_program_given_by_dash_c_works() -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "from monarch.actor import Actor, endpoint, this_host\n"
+        "class W(Actor):\n"
+        "    @endpoint\n"
+        "    def f(self): return 5\n"
+        "print(this_host().spawn_procs().spawn('w', W).f.call_one().get())\n"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=40)
+    assert (result.returncode, result.stdout.strip()) == (0, "5"), result.stderr

@@ -1,0 +1,200 @@
+"""What procs print and log, as it reaches the terminal of the client."""
+
+from __future__ import annotations
+
+import re
+
+from helpers.scripts import run_script
+
+
+def test_lines_of_several_procs_arrive_whole_with_mesh_and_rank_in_front() -> None:
+    result = run_script(
+        """
+        from monarch.actor import Actor, current_rank, endpoint, this_host
+
+        class Prints(Actor):
+            @endpoint
+            def print_lines(self, count):
+                rank = current_rank().rank
+                for i in range(count):
+                    print(f"<rank {rank} line {i} " + str(rank) * 300 + ">")
+
+        procs = this_host().spawn_procs(per_host={"gpus": 4}, name="workers")
+        procs.spawn("prints", Prints).print_lines.call(200).get()
+        """
+    )
+    assert result.exit_code == 0, str(result)
+    lines = [line for line in result.stdout.splitlines() if "<rank" in line]
+    assert len(lines) == 800
+    seen: dict[int, list[int]] = {rank: [] for rank in range(4)}
+    for line in lines:
+        match = re.fullmatch(r"(.*?)<rank (\d) line (\d+) (\d+)>", line)
+        assert match is not None, f"torn: {line[:200]!r}"
+        prefix, rank, number, filler = match.groups()
+        assert filler == rank * 300, f"torn: {line[:200]!r}"
+        assert "workers" in prefix
+        assert rank in prefix
+        seen[int(rank)].append(int(number))
+    assert all(numbers == list(range(200)) for numbers in seen.values())
+
+
+def test_lines_of_a_single_proc_have_no_prefix() -> None:
+    result = run_script(
+        """
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Prints(Actor):
+            @endpoint
+            def print_it(self):
+                print("just this")
+
+        this_host().spawn_procs().spawn("prints", Prints).print_it.call_one().get()
+        """
+    )
+    assert result.stdout == "just this\n", str(result)
+
+
+def test_stderr_of_procs_goes_to_stderr() -> None:
+    result = run_script(
+        """
+        import sys
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Prints(Actor):
+            @endpoint
+            def print_it(self):
+                print("to stderr", file=sys.stderr)
+
+        this_host().spawn_procs(per_host={"gpus": 2}).spawn("prints", Prints).print_it.call().get()
+        """
+    )
+    assert result.stderr.count("to stderr") == 2, str(result)
+    assert result.stdout == ""
+
+
+def test_what_was_printed_before_the_end_is_not_lost() -> None:
+    result = run_script(
+        """
+        import atexit, os
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Prints(Actor):
+            def __init__(self):
+                atexit.register(lambda: print("at exit"))
+
+            @endpoint
+            def print_it(self):
+                print("no newline", end="")
+
+            def __cleanup__(self, exc):
+                print("\\nin cleanup")
+
+        procs = this_host().spawn_procs(per_host={"gpus": 2})
+        procs.spawn("prints", Prints).print_it.call().get()
+        procs.stop().get()
+        """
+    )
+    assert result.exit_code == 0, str(result)
+    for text in ("no newline", "in cleanup", "at exit"):
+        assert result.stdout.count(text) == 2, str(result)
+
+
+def test_output_of_child_processes_of_actors_arrives_too() -> None:
+    result = run_script(
+        """
+        import subprocess
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Prints(Actor):
+            @endpoint
+            def run(self):
+                subprocess.run(["echo", "from a subprocess"], check=True)
+
+        this_host().spawn_procs(per_host={"gpus": 2}).spawn("prints", Prints).run.call().get()
+        """
+    )
+    assert result.stdout.count("from a subprocess") == 2, str(result)
+
+
+def test_a_client_that_captures_its_output_in_a_pipe_gets_it_before_it_ends() -> None:
+    result = run_script(
+        """
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Prints(Actor):
+            @endpoint
+            def print_it(self, i):
+                print("remote", i)
+
+        worker = this_host().spawn_procs().spawn("prints", Prints)
+        for i in range(50):
+            worker.print_it.call_one(i).get()
+        """
+    )
+    assert [line for line in result.stdout.splitlines() if line.startswith("remote")] == [
+        f"remote {i}" for i in range(50)
+    ]
+
+
+def test_logging_records_carry_the_actor() -> None:
+    result = run_script(
+        """
+        import logging
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Logs(Actor):
+            @endpoint
+            def log(self):
+                logging.getLogger("some.library").warning("a warning from a library")
+                self.logger.warning("a warning of the actor")
+
+        this_host().spawn_procs(per_host={"gpus": 2}).spawn("my_logs", Logs).log.call().get()
+        """
+    )
+    for text in ("a warning from a library", "a warning of the actor"):
+        lines = [line for line in result.stderr.splitlines() if text in line]
+        assert len(lines) == 2, str(result)
+        assert all("actor=" in line and "my_logs" in line for line in lines), str(result)
+
+
+def test_logging_records_carry_the_actor_in_a_format_of_the_users_own() -> None:
+    result = run_script(
+        """
+        import logging
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Logs(Actor):
+            def __init__(self):
+                logging.basicConfig(format="MINE %(levelname)s %(message)s", level=logging.INFO)
+
+            @endpoint
+            def log(self):
+                logging.info("formatted %d", 7)
+                logging.info("")
+
+        this_host().spawn_procs().spawn("my_logs", Logs).log.call_one().get()
+        """
+    )
+    (line,) = [line for line in result.stderr.splitlines() if "formatted" in line]
+    assert re.search(r"MINE INFO \[actor=.*my_logs.*\] formatted 7", line), str(result)
+    assert "MINE INFO \n" in result.stderr, "an empty message is left alone: " + str(result)
+
+
+def test_the_prefix_of_logging_records_can_be_turned_off() -> None:
+    result = run_script(
+        """
+        import logging
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Logs(Actor):
+            @endpoint
+            def log(self):
+                import monarch.actor
+                monarch.actor.config.prefix_python_logs_with_actor = False
+                logging.warning("plain warning")
+
+        this_host().spawn_procs().spawn("my_logs", Logs).log.call_one().get()
+        """
+    )
+    (line,) = [line for line in result.stderr.splitlines() if "plain warning" in line]
+    assert "actor=" not in line
