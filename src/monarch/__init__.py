@@ -1,0 +1,60 @@
+"""Monarch: one Python script controls a whole cluster.
+
+Start with `monarch.actor`. This package itself only re-exports a few names, on first use, so that importing it is free.
+
+Layers, lowest first; imports point downwards only: `errors` and `config`; the engine `_core` (`shape`, `supervision`,
+`wire`, `net`, `runtime`, `mesh`); the public face `actor`; the planes and tools built on it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from . import _compat
+
+if TYPE_CHECKING:
+    from ._core.shape import Extent as Extent
+    from ._core.shape import NDSlice as NDSlice
+    from ._core.shape import Shape as Shape
+    from .config import clear_runtime_config as clear_runtime_config
+    from .config import configure as configure
+    from .config import configured as configured
+    from .config import get_global_config as get_global_config
+    from .config import get_runtime_config as get_runtime_config
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "Extent": "._core.shape",
+    "NDSlice": "._core.shape",
+    "Shape": "._core.shape",
+    "clear_runtime_config": ".config",
+    "configure": ".config",
+    "configured": ".config",
+    "get_global_config": ".config",
+    "get_runtime_config": ".config",
+}
+_TENSOR_ENGINE = frozenset(
+    "Tensor Stream Future Module get_active_mesh get_active_stream no_mesh remote fetch_shard inspect show reduce "
+    "reduce_ to_mesh slice_mesh grad_function grad_generator call_on_shard_and_fetch set_meta world_mesh".split()
+)
+
+_compat.install()
+
+
+class _NotYet(AttributeError, NotImplementedError):
+    """A name of Monarch whose feature does not exist here yet."""
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is not None:
+        return getattr(import_module(module, __name__), name)
+    if name in _TENSOR_ENGINE:
+        raise _NotYet(f"monarch.{name} needs the distributed tensor engine, which this version does not have yet")
+    raise AttributeError(f"module 'monarch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

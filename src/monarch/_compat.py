@@ -1,0 +1,85 @@
+"""Import paths of Monarch 0.7 that are private there and used by programs all the same.
+
+One table: alias module, then where its names are found here. Nothing is imported before a program asks for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import Any
+
+_SHAPE = "monarch._core.shape"
+_ACTOR = "monarch.actor"
+_HOST_MESH = "monarch._core.mesh.host_mesh"
+
+ALIASES: dict[str, Sequence[str]] = {
+    "monarch._rust_bindings.monarch_hyperactor.channel": [_ACTOR],
+    "monarch._rust_bindings.monarch_hyperactor.handle": ["monarch._core.runtime.future"],
+    "monarch._rust_bindings.monarch_hyperactor.host_mesh": [_ACTOR],
+    "monarch._rust_bindings.monarch_hyperactor.mailbox": ["monarch._core.runtime.cell", _ACTOR],
+    "monarch._rust_bindings.monarch_hyperactor.shape": [_SHAPE],
+    "monarch._rust_bindings.monarch_hyperactor.supervision": [_ACTOR],
+    "monarch._src.actor.actor_mesh": [_ACTOR, "monarch._core.runtime.instance"],
+    "monarch._src.actor.bootstrap": [_ACTOR],
+    "monarch._src.actor.bootstrap_main": ["monarch._core.runtime.proc"],
+    "monarch._src.actor.endpoint": [_ACTOR],
+    "monarch._src.actor.future": [_ACTOR],
+    "monarch._src.actor.host_mesh": [_ACTOR],
+    "monarch._src.actor.mock": ["monarch._core.mesh.mock"],
+    "monarch._src.actor.proc_mesh": [_ACTOR, _HOST_MESH],
+    "monarch._src.actor.shape": [_SHAPE],
+}
+"""Alias to the modules whose names it has, searched in order."""
+
+RENAMED = {"WouldBlockRuntime": ("monarch.errors", "DeadlockError")}
+"""Names that are called otherwise here."""
+
+PACKAGES = frozenset(alias.rpartition(".")[0] for alias in ALIASES) | {"monarch._src", "monarch._rust_bindings"}
+
+
+class _AliasFinder(MetaPathFinder, InspectLoader):
+    """Finds and loads the modules of the table."""
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name in PACKAGES:
+            return ModuleSpec(name, self, is_package=True)
+        return ModuleSpec(name, self) if name in ALIASES else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        targets = ALIASES.get(module.__name__, ())
+
+        def find(name: str) -> Any:
+            if name in RENAMED and targets:
+                source, actual = RENAMED[name]
+                return getattr(import_module(source), actual)
+            for target in () if name.startswith("__") else targets:
+                found = getattr(import_module(target), name, None)
+                if found is not None:
+                    return found
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+        module.__getattr__ = find  # type: ignore[method-assign]  # PEP 562, for a module made by hand
+
+    def get_source(self, name: str) -> str:
+        # what `python -m monarch._src.actor.bootstrap_main` runs
+        return "from monarch._core.runtime.proc import main\nmain()\n" if name.endswith("bootstrap_main") else ""
+
+    def get_code(self, name: str) -> CodeType:
+        return compile(self.get_source(name), f"<alias {name}>", "exec")
+
+    def is_package(self, name: str) -> bool:
+        return name in PACKAGES
+
+
+def install() -> None:
+    """Make the aliases importable."""
+    if not any(isinstance(finder, _AliasFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_AliasFinder())
