@@ -28,18 +28,23 @@ class ActorError(MonarchError):
             original could not be pickled or rebuilt.
         message: Which call failed, for example ``Actor call trainers.train failed.``
         exception_formatted: The remote traceback as text, chained exceptions included.
+        rank: Position of the actor in the mesh that was called, where that has more than one.
     """
 
-    def __init__(self, exception: BaseException, message: str, exception_formatted: str = "") -> None:
-        super().__init__(exception, message, exception_formatted)
+    def __init__(
+        self, exception: BaseException, message: str, exception_formatted: str = "", rank: Any = None
+    ) -> None:
+        super().__init__(exception, message, exception_formatted, rank)
         self.exception = exception
         self.message = message
         self.exception_formatted = exception_formatted
+        self.rank = rank
 
     def __str__(self) -> str:
+        where = f" Rank {self.rank!r}." if self.rank else ""
         if not self.exception_formatted:
-            return f"{self.message} {type(self.exception).__name__}: {self.exception}"
-        return f"{self.message}\n {self.exception_formatted}"
+            return f"{self.message}{where} {type(self.exception).__name__}: {self.exception}"
+        return f"{self.message}{where}\n {self.exception_formatted}"
 
 
 class RemoteException(MonarchError):

@@ -15,7 +15,7 @@ from monarch.actor import Actor, Accumulator, Channel, Port, endpoint, concurren
 
 
 class Trainer(Actor):
-    def __init__(self, rate: float, name: str = "x") -> None: ...
+    def __init__(self, rate: float, label: str = "x") -> None: ...
 
     @endpoint
     def train(self, step: int) -> str:
@@ -39,7 +39,7 @@ class AsyncTrainer(Actor):
 
 
 procs = this_host().spawn_procs(per_host={"gpus": 2})
-trainers = procs.spawn("t", Trainer, 0.1, name="y")
+trainers = procs.spawn("t", Trainer, 0.1, label="y")
 asyncs = procs.spawn("a", AsyncTrainer)
 
 reveal_type(trainers)  # trainers

@@ -34,8 +34,12 @@ class Echo(Actor):
         return os.getpid()
 
     @endpoint
-    def parent_pid(self) -> int:
-        return os.getppid()
+    def show(self, text: str) -> None:
+        print(text)
+
+    @endpoint
+    def exit_at_once(self) -> None:
+        os._exit(1)
 
     @endpoint
     def environment(self, name: str) -> str | None:
@@ -70,7 +74,7 @@ class Counter(Actor):
         return self.value
 
     @endpoint
-    def describe(self, first: int, /, second: int, *rest: int, key: str, **more: int) -> str:
+    def describe(self, first: int, /, second: int, *rest: int, key: int, **more: int) -> str:
         return f"{first} {second} {rest} {key} {sorted(more.items())}"
 
 
@@ -318,7 +322,11 @@ class Sender(Actor):
 
     @endpoint
     def send_from_thread(self, port: Port[Any], values: list[Any]) -> None:
-        thread = threading.Thread(target=lambda: [port.send(value) for value in values])
+        def send_all() -> None:
+            for value in values:
+                port.send(value)
+
+        thread = threading.Thread(target=send_all)
         thread.start()
         thread.join()
 

@@ -372,7 +372,7 @@ def test_send_raises_a_remote_exception_at_the_port(spawn: Spawn) -> None:
 def test_send_refuses_an_unknown_selection(spawn: Spawn) -> None:
     echo = spawn(1).spawn("e", Echo)
     with pytest.raises(ValueError, match="foo"):
-        send(echo.say, (1,), {}, selection="foo")  # type: ignore[arg-type]
+        send(echo.say, (1,), {}, selection="foo")
 
 
 def test_an_accumulator_folds_the_results_of_all_ranks(spawn: Spawn) -> None:

@@ -221,7 +221,11 @@ def test_a_callback_of_a_failed_future_finds_the_error(spawn: Spawn) -> None:
     assert isinstance(errors[0], ActorError)
 
 
-def test_a_callback_that_raises_harms_neither_the_future_nor_the_others(spawn: Spawn) -> None:
+def test_a_callback_that_raises_is_reported_and_harms_neither_the_future_nor_the_others(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
     future = spawn(1).spawn("e", Echo).say.call_one(3)
     called = threading.Event()
 
@@ -232,6 +236,7 @@ def test_a_callback_that_raises_harms_neither_the_future_nor_the_others(spawn: S
     future.add_done_callback(lambda _: called.set())
     assert called.wait(20)
     assert future.get() == 3
+    assert [str(report.exc_value) for report in reported] == ["a callback fails"]
 
 
 def test_a_result_that_has_arrived_is_not_lost_when_the_mesh_is_stopped(spawn: Spawn) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from monarch._src.actor.mock import patch_actor
-
 from helpers.mocked import Fake, Original, OtherFake, Real, Replacement, Spawns
-from monarch.actor import Actor, endpoint, this_proc
+from monarch.actor import Actor, endpoint, patch_actor, this_proc
 
 if TYPE_CHECKING:
     from conftest import Spawn

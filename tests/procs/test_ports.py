@@ -141,7 +141,12 @@ def test_no_message_is_lost_or_doubled_when_receives_time_out_at_random() -> Non
     print("seed", seed)
     rng = random.Random(seed)
     port, receiver = open_channel()
-    sender = threading.Thread(target=lambda: [port.send(i) for i in range(300)])
+
+    def send_all() -> None:
+        for i in range(300):
+            port.send(i)
+
+    sender = threading.Thread(target=send_all)
     sender.start()
     received: list[int] = []
     while len(received) < 300:

@@ -211,10 +211,6 @@ def supervisor(handles: Any) -> Any:
                 return "SupervisionError"
 
         @endpoint
-        def child(self) -> Failing:
-            return self.children
-
-        @endpoint
         def alive(self) -> bool:
             return True
 

@@ -82,8 +82,8 @@ class ActorMesh(MeshTrait, Generic[T]):
         """
         if self._owned is None:
             raise NotImplementedError(
-                f"{self._name} is a reference (a slice, or received in a message); only the mesh that spawn returned can "
-                "be stopped"
+                f"{self._name} is a reference (a slice, or received in a message) and not owned here; only the mesh that "
+                "spawn returned can be stopped"
             )
         return self._owned.stop(reason)
 

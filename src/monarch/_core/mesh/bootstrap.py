@@ -15,7 +15,7 @@ from ..runtime.endpoint import endpoint
 from ..runtime.spawn_request import Command
 from ..shape import Point
 
-_MODULE = ("-m", "monarch._core.runtime.proc")
+_MODULE = ("-m", "monarch._src.actor.bootstrap_main")  # an alias of ours, and the name that programs know
 
 
 class BootstrapCommand:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ..runtime.actor import Actor
 from ..runtime.cell import SpawnSpec
-from ..runtime.context import NO_EXTENT, context
+from ..runtime.context import context
 from ..runtime.endpoint import describe_class
 from ..runtime.future import Future, map_future
+from ..runtime.message import NO_EXTENT
 from ..runtime.node import Origin
 from ..runtime.proc_system import ProcSystem
 from ..runtime.request import One

@@ -128,8 +128,9 @@ class HostMesh(MeshTrait):
     def _check_extent(self, per_host: Mapping[str, int] | None) -> Extent:
         per_host = {} if per_host is None else dict(per_host)
         for label, size in per_host.items():
-            if isinstance(size, int) and size < 0:
-                raise OverflowError(f"per_host[{label!r}] must be at least 1, got {size}")
+            if isinstance(size, int) and size < 1:
+                kind = OverflowError if size < 0 else ValueError
+                raise kind(f"per_host[{label!r}] must be at least 1, got {size}")
         overlap = [label for label in per_host if label in self._labels]
         if overlap:
             raise ValueError(

@@ -91,7 +91,7 @@ class ProcMesh(MeshTrait):
         """The hosts that run these procs, one element per host."""
         return _host_mesh_of(self)
 
-    def spawn(self, name: str, Class: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> A:  # noqa: N803
+    def spawn(self, name: str, Class: Callable[P, A], /, *args: P.args, **kwargs: P.kwargs) -> A:  # noqa: N803
         """Create one actor on every proc; returns at once.
 
         Args:
@@ -112,7 +112,7 @@ class ProcMesh(MeshTrait):
         if self._owned is not None and self._owned.stopping is not None:
             raise RuntimeError(f"`ProcMesh` has already been stopped: {self!r}")
         if not isinstance(name, str):
-            raise TypeError(f"the name of an actor mesh is a string, got {name!r}")
+            raise TypeError(f'spawn takes a name first, procs.spawn("counters", Counter, ...); got {name!r}')
         cls = _check_class(Class, args, kwargs)
         return self._spawn(name, cls, args, kwargs)  # type: ignore[return-value]  # a mesh, typed as its class
 
@@ -135,6 +135,7 @@ class ProcMesh(MeshTrait):
         request = SystemCall(f"{name} to be created", addresses)
         content = spawn_content(spec, describe_class(cls).is_async, init, gated)
         cell.node.cast(addresses, SYSTEM, b"spawn", content, request, cell.uid)
+        cell.note_unsettled(uid, addresses)
         return ActorMesh(cls, name, uid, addresses, Shape.from_extent(extent), owned, request.future)
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:

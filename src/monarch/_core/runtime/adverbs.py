@@ -6,7 +6,7 @@ All of them check the arguments, pickle them once and write the message before t
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from ..shape import ValueMesh
@@ -15,7 +15,7 @@ from ..wire.frame import EXPLICIT
 from .endpoint import ArgumentCheck, EndpointDefinition
 from .future import Future, returns_future
 from .message import encode_meta
-from .remote_error import supervision_error
+from .remote_error import explain_pickling, supervision_error
 from .request import Gather, One, Stream, StreamFuture
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Endpoint(Generic[P, R]):
         self._check(args, kwargs)
         target = self._target
         request = Gather(self.name, target.uid, target.procs, target.extent)
-        target.cast(self._meta, pickling.dumps_call(args, kwargs), request, flags=self._flags)
+        target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
         return request.future
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -77,13 +77,13 @@ class Endpoint(Generic[P, R]):
             )
         self._check(args, kwargs)
         request = One(self.name, target.uid, procs[0])
-        target.cast(self._meta, pickling.dumps_call(args, kwargs), request, flags=self._flags)
+        target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
         return request.future
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call one rank, picked at random among those not known to be dead; a future of its result."""
         self._check(args, kwargs)
-        return self._call_rank(self._pick(), pickling.dumps_call(args, kwargs))
+        return self._call_rank(self._pick(), self._pickle(args, kwargs))
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Send to every rank and wait for nothing. An exception in the endpoint ends that actor, as nobody else hears it.
@@ -93,12 +93,12 @@ class Endpoint(Generic[P, R]):
         """
         self._check(args, kwargs)
         target = self._target
-        target.cast(self._meta, pickling.dumps_call(args, kwargs), None, flags=self._flags)
+        target.cast(self._meta, self._pickle(args, kwargs), None, flags=self._flags)
         failure = target.known_failure()
         if failure is not None:
             raise supervision_error(failure, self.name)
 
-    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[StreamFuture]:
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[StreamFuture[R]]:
         """Call every rank; an iterator of one future per rank, in the order in which the answers arrive.
 
         Each future has, once done, the attribute `rank`: the `Point` of the rank that answered.
@@ -106,7 +106,7 @@ class Endpoint(Generic[P, R]):
         self._check(args, kwargs)
         target = self._target
         request = Stream(self.name, target.uid, target.procs, target.extent)
-        target.cast(self._meta, pickling.dumps_call(args, kwargs), request, flags=self._flags)
+        target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
         return iter(request.futures)
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -122,10 +122,16 @@ class Endpoint(Generic[P, R]):
 
     def send(self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Port[Any] | None, selection: str) -> None:
         self._check(args, kwargs)
-        content = pickling.dumps_call(args, kwargs)
+        content = self._pickle(args, kwargs)
         ranks = range(len(self._target.procs)) if selection == "all" else [self._pick()]
         for rank in ranks:
             self._target.cast(self._meta, content, None, [rank], port, self._flags)
+
+    def _pickle(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, Sequence[memoryview]]:
+        try:
+            return pickling.dumps_call(args, kwargs)
+        except Exception as error:
+            raise explain_pickling(error, f"the arguments of {self.name}")
 
     def _call_rank(self, rank: int, content: Any) -> Future[R]:
         request = One(self.name, self._target.uid, self._target.procs[rank])

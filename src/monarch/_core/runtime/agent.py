@@ -194,10 +194,10 @@ class Agent(System):
             entry.end = failure
             self._resolved(entry.address.proc, entry)
 
-    def _forked(self, uid: str, rank: int, pid: int, out: int, err: int) -> None:
+    def _forked(self, uid: str, rank: int, pid: int, out: int, err: int, pidfd: int) -> None:
         entry = self._meshes[uid].procs[rank]
         entry.pid = pid
-        entry.pidfd = os.pidfd_open(pid)
+        entry.pidfd = pidfd
         self._by_pid[pid] = entry
         for fd, stream in ((out, "stdout"), (err, "stderr")):
             os.set_blocking(fd, False)
@@ -328,6 +328,7 @@ def main() -> None:
         os.close(client)
         spawner.die_with_parent(spawner_parent)
         spec = spawner.Spawner(there, options["host"]).serve()
+        there.close()
         if spec is not None:
             proc.run(spec)
         return
@@ -341,6 +342,7 @@ def main() -> None:
     node.poller.add(client, agent.client_gone)
     node.poller.run()
     node.close(Failure(STOPPED, "the host agent has ended"))
+    here.close()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from typing import Any
 
 from ... import config
 from ..supervision.failure import Failure, MeshFailure
-from ..wire import pickling
 from ..wire.frame import EXPLICIT, URGENT, Frame
 from .cell import Cell, report_cleanup_error
 from .context import Context, current
@@ -48,7 +47,7 @@ class AsyncCell(Cell):
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.flags & URGENT:
-            self.supervise(pickling.loads(frame.payload))
+            self.heard(origin, frame)
             return
         self._inbox.append((origin, frame))
         if self._sleeping:

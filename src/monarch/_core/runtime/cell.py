@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
@@ -33,11 +33,12 @@ from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
 from .context import Context
 from .future import Future
 from .instance import CreatorInstance, Instance
-from .message import SUPERVISE
+from .message import SETTLE, SUPERVISE
 from .node import Node, Origin
 from .ports import response_port
 from .remote_error import dump_error, format_remote
 
+_SETTLE = SETTLE.decode()
 logger = logging.getLogger("monarch.runtime")
 
 
@@ -92,6 +93,16 @@ class BaseCell:
     def supervise(self, failure: Failure) -> None:
         """Something this actor owns has failed; on any thread."""
         raise NotImplementedError
+
+    def heard(self, origin: Origin, frame: Frame) -> None:
+        """An actor that this one owns tells of its failure."""
+        failure = pickling.loads(frame.payload)
+        if isinstance(failure.mesh_uid, int):
+            self.node.remember(origin.peer, failure.mesh_uid, failure)
+        self.supervise(failure)
+
+    def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
+        """These actors were sent something that nobody waits for."""
 
     def end(self, failure: Failure) -> None:
         """Let the actor end, with a failure or because it was stopped; on any thread."""
@@ -237,6 +248,8 @@ class Cell(BaseCell):
         return True
 
     def _method(self, name: str) -> Any:
+        if name == _SETTLE:
+            return _nothing
         attribute = getattr(type(self.actor), name)
         return getattr(attribute, "method", attribute)
 
@@ -328,7 +341,7 @@ def drain_queue(queue: SimpleQueue[Any]) -> list[Any]:
             return items
 
 
-def _nothing() -> None:
+def _nothing(*args: object) -> None:
     pass
 
 

@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -18,18 +19,21 @@ from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure, MeshFailure
 from ..wire import pickling
 from ..wire.address import AGENT, ROOT, ProcAddress, random_name
-from ..wire.frame import URGENT, Frame
+from ..wire.frame import DEAD, URGENT, Frame
 from . import faults, log
 from .cell import BaseCell
 from .context import Context, set_fallback
 from .future import Described, Future, completed
 from .instance import CreatorInstance
+from .message import SETTLE
 from .node import Node, Origin
 from .output import Printer
 from .proc_system import ProcSystem
+from .request import StopCall
 
 _SHUTDOWN_GRACE = 10.0
 _EXIT_GRACE = 0.7  # seconds that procs get to clean up when the program ends
+_SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
 
 hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731  # replaced by monarch.actor
@@ -43,10 +47,27 @@ class RootCell(BaseCell):
     def __init__(self, node: Node, record: CreatorInstance, on_fault: Callable[[MeshFailure], None]) -> None:
         super().__init__(node, ROOT, record)
         self._on_fault = on_fault
+        self._unsettled: dict[int, Sequence[ProcAddress]] = {}
+
+    def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
+        self._unsettled[uid] = procs
+
+    def settle(self, timeout: float) -> None:
+        """Wait until what was sent one way has been handled, so that a failure at the end of a script is not lost."""
+        end = time.monotonic() + timeout
+        waiting = []
+        while self._unsettled:
+            uid, procs = self._unsettled.popitem()
+            request = _Settled(self, procs)
+            self.node.cast(procs, uid, SETTLE, pickling.dumps_call((), {}), request, self.uid)
+            waiting.append(request.future)
+        with suppress(TimeoutError):
+            for future in waiting:
+                future.get(timeout=max(0.0, end - time.monotonic()))
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.flags & URGENT:
-            self.supervise(pickling.loads(frame.payload))
+            self.heard(origin, frame)
 
     def supervise(self, failure: Failure) -> None:
         if self.ledger.first_failure(failure.mesh_uid, failure.rank or 0):
@@ -136,6 +157,21 @@ class Client:
         self.node.poller.stop()
 
 
+class _Settled(StopCall):
+    """Answers to `SETTLE`; an actor that ended instead says why, maybe before its own report arrives."""
+
+    def __init__(self, root: RootCell, procs: Sequence[ProcAddress]) -> None:
+        super().__init__("the last messages to be handled", procs)
+        self._root = root
+
+    def reply(self, frame: Frame) -> bool:
+        if frame.flags == DEAD:
+            failure = pickling.loads(frame.payload)
+            if not failure.is_stop:
+                self._root.supervise(failure)
+        return super().reply(frame)
+
+
 class _Events:
     """The agent's stream of output; never done while the agent lives."""
 
@@ -214,6 +250,9 @@ def _at_exit() -> None:
     ending, _client = _client, None
     if ending is None or ending.pid != os.getpid():
         return
+    ending.faults.leaving = True
+    if getattr(sys, "last_type", None) is not KeyboardInterrupt:  # who pressed Ctrl-C does not want to wait
+        ending.root.settle(_SETTLE_BOUND)
     with suppress(TimeoutError):
         ending.shut_down(_EXIT_GRACE).get(timeout=_EXIT_BOUND)
     ending.faults.settle(_EXIT_BOUND)

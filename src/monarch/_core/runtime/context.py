@@ -13,13 +13,12 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ..shape import Extent, Point
+from .message import NO_EXTENT
 
 if TYPE_CHECKING:
     from .cell import BaseCell
     from .instance import Instance
     from .node import Node
-
-NO_EXTENT = Extent([], [])
 
 
 class Context:

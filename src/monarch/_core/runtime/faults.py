@@ -41,6 +41,7 @@ class Faults:
         self._queue: SimpleQueue[MeshFailure | threading.Event] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self.fatal = False
+        self.leaving = False  # the main thread is past its last line: nothing to interrupt
 
     def put(self, failure: MeshFailure) -> None:
         self._queue.put(failure)
@@ -74,6 +75,8 @@ class Faults:
         print(_report(failure), file=sys.stderr, flush=True)
         if not self.fatal:
             self.fatal = True
+            if self.leaving:
+                return
             threading.Thread(target=self._end_by_force, name="monarch-fault-grace", daemon=True).start()
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 

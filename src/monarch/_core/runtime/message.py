@@ -9,8 +9,13 @@ import functools
 
 from ..shape import Extent
 
+NO_EXTENT = Extent([], [])
+
 SUPERVISE = b"\0supervise"
 """Meta of the message by which an owner hears of a failure; no method can be called that."""
+
+SETTLE = b"\0settle"
+"""Meta of a call that every actor answers: everything sent to it before has been handled."""
 
 
 def encode_meta(method: str, extent: Extent) -> bytes:
@@ -22,5 +27,7 @@ def encode_meta(method: str, extent: Extent) -> bytes:
 
 @functools.lru_cache(maxsize=4096)
 def decode_meta(meta: bytes) -> tuple[str, Extent]:
+    if meta.startswith(b"\0"):
+        return meta.decode(), NO_EXTENT
     method, *geometry = meta.decode().split("\0")
     return method, Extent(geometry[::2], [int(size) for size in geometry[1::2]])

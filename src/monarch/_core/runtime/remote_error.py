@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -25,19 +26,36 @@ def dump_error(error: BaseException, message: str) -> bytes:
     except Exception as problem:
         stand_in = RemoteException(_type_name(error), _text(error), f"it could not be pickled: {problem}")
         pickled = pickling.dumps_inline(stand_in)
-    return pickling.dumps_inline((pickled, _type_name(error), _text(error), message, formatted))
+    parts = b""
+    with suppress(Exception):
+        parts = pickling.dumps_inline((type(error), error.args, vars(error)))
+    return pickling.dumps_inline((pickled, parts, _type_name(error), _text(error), message, formatted))
 
 
 def load_error(payload: Any) -> ActorError:
     """The `ActorError` for bytes written by `dump_error`."""
-    pickled, type_name, text, message, formatted = pickling.loads(payload)
+    pickled, parts, type_name, text, message, formatted = pickling.loads(payload)
     try:
         exception = pickling.loads(pickled)
+        if not isinstance(exception, BaseException):
+            raise TypeError(f"it was rebuilt as {exception!r}")
     except Exception as problem:
-        exception = RemoteException(type_name, text, f"it could not be rebuilt: {type(problem).__name__}: {problem}")
-    if not isinstance(exception, BaseException):
-        exception = RemoteException(type_name, text, f"it was rebuilt as {exception!r}")
+        exception = _rebuild(parts)
+        if exception is None:
+            exception = RemoteException(type_name, text, f"it could not be rebuilt: {type(problem).__name__}: {problem}")
     return ActorError(exception, message, formatted)
+
+
+def _rebuild(parts: bytes) -> BaseException | None:
+    """The exception from its class, arguments and attributes, for classes whose constructor takes something else."""
+    try:
+        kind, args, attributes = pickling.loads(parts)
+        exception = kind.__new__(kind, *args)
+        exception.args = args
+        vars(exception).update(attributes)
+    except Exception:
+        return None
+    return exception if isinstance(exception, BaseException) else None
 
 
 def to_exception(frame: Frame, endpoint: str) -> BaseException:
@@ -82,3 +100,13 @@ def _text(error: BaseException) -> str:
         return str(error)
     except Exception as problem:
         return f"<no text: its __str__ raised {type(problem).__name__}>"
+
+
+def explain_pickling(error: Exception, what: str) -> Exception:
+    """The error of something that cannot be sent, saying what that was; its class stays."""
+    text = f"{what} cannot be sent: {error}"
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (text,)
+    elif hasattr(error, "add_note"):
+        error.add_note(text)
+    return error

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from ...errors import ActorError
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
 from ..supervision.failure import Failure
 from ..wire import pickling
@@ -18,16 +19,20 @@ from ..wire.frame import ERROR, VALUE, Frame
 from .future import Future, Source
 from .remote_error import load_error, supervision_error, to_exception
 
+R = TypeVar("R")
 Reply = Frame | Failure
 
 
-def read_reply(reply: Reply, endpoint: str) -> Any:
+def read_reply(reply: Reply, endpoint: str, rank: Point | None = None) -> Any:
     """The value of a reply, or its exception raised; runs in the reader's thread, as unpickling runs user code."""
     if isinstance(reply, Failure):
         raise supervision_error(reply, endpoint)
     if reply.flags == VALUE:
         return pickling.loads(reply.payload, reply.buffers)
-    raise to_exception(reply, endpoint)
+    error = to_exception(reply, endpoint)
+    if isinstance(error, ActorError):
+        error.rank = rank
+    raise error
 
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
@@ -112,9 +117,9 @@ class Gather(Source):
         return self._left == 0
 
     def _read(self, replies: list[Reply | None]) -> Any:
-        for reply in replies:
+        for rank, reply in enumerate(replies):
             if reply is not None and (isinstance(reply, Failure) or reply.flags != VALUE):
-                read_reply(reply, self._endpoint)
+                read_reply(reply, self._endpoint, Point(rank, self._extent))
         shape = Shape(self._extent.labels, Slice.new_row_major(self._extent.sizes))
         return ValueMesh(shape, [read_reply(reply, self._endpoint) for reply in replies if reply is not None])
 
@@ -131,7 +136,7 @@ class Gather(Source):
         return blocked_by(self._uid, self._procs, self._endpoint)
 
 
-class StreamFuture(Future[Any]):
+class StreamFuture(Future[R]):
     """The next answer to arrive of a `stream`."""
 
     __slots__ = ("_rank",)
@@ -154,7 +159,7 @@ class Stream(Source):
         self._procs = procs
         self._extent = extent
         self._answered: list[int] = []
-        self.futures: list[StreamFuture] = [StreamFuture._new(self) for _ in procs]  # type: ignore[misc]
+        self.futures: list[StreamFuture[Any]] = [StreamFuture._new(self) for _ in procs]  # type: ignore[misc]
 
     def reply(self, frame: Frame) -> bool:
         # several sends of one rank, through an explicit port, take several places
@@ -170,12 +175,9 @@ class Stream(Source):
         if len(self._answered) < len(self.futures):
             future = self.futures[len(self._answered)]
             self._answered.append(rank)
-            future._rank = Point(rank, self._extent)
-            future._resolve(reply, self._read)
+            point = future._rank = Point(rank, self._extent)
+            future._resolve(reply, lambda reply: read_reply(reply, self._endpoint, point))
         return len(self._answered) >= len(self.futures)
-
-    def _read(self, reply: Reply) -> Any:
-        return read_reply(reply, self._endpoint)
 
     def describe(self) -> str:
         return f"the next answer of {self._endpoint}; {len(self._answered)} of {len(self._procs)} came"

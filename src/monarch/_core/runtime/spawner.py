@@ -80,17 +80,17 @@ class Spawner:
         poll.register(self._wake_read, select.POLLIN)
         while True:
             ready = {fd for fd, _ in poll.poll()}
-            if self._wake_read in ready:
-                os.read(self._wake_read, 4096)
-                self._reap()
-            if self._control.fileno() in ready:
-                try:
+            try:
+                if self._wake_read in ready:
+                    os.read(self._wake_read, 4096)
+                    self._reap()
+                if self._control.fileno() in ready:
                     request, _ = receive_message(self._control)
-                except (EOFError, ConnectionError):
-                    return None
-                spec = self._spawn(request)
-                if spec is not None:
-                    return spec
+                    spec = self._spawn(request)
+                    if spec is not None:
+                        return spec
+            except (EOFError, ConnectionError):  # the agent is gone
+                return None
 
     def _reap(self) -> None:
         while self._pids:
@@ -118,7 +118,7 @@ class Spawner:
         gc.collect()
         gc.freeze()  # so that collections in the children do not copy the pages they share
         for start in request.starts:
-            spec = self._start(request, start, listeners[start.proc])
+            spec = self._start(request, start, listeners)
             if spec is not None:
                 return spec
         gc.unfreeze()
@@ -131,7 +131,10 @@ class Spawner:
         for module in request.preload:
             importlib.import_module(module)
 
-    def _start(self, request: SpawnRequest, start: Start, listener: socket.socket) -> ProcSpec | None:
+    def _start(
+        self, request: SpawnRequest, start: Start, listeners: dict[str, socket.socket]
+    ) -> ProcSpec | None:
+        listener = listeners.pop(start.proc)
         spec = ProcSpec(
             ProcAddress(self._host, start.proc), request.root, request.mesh, request.name, start.rank, listener.fileno(),
             request.sys_path, request.cwd, request.config,
@@ -144,7 +147,9 @@ class Spawner:
         pid = os.fork()
         if pid == 0:
             try:
-                self._become_child(parent, out_write, err_write, listener)
+                self._become_child(parent, out_write, err_write, listener.fileno())
+                for sock in (listener, self._control, *listeners.values()):
+                    sock.detach()  # closed with all other descriptors
                 return self._child(spec, start)
             except BaseException as error:
                 os.write(2, f"{type(error).__name__}: {error}\n".encode())
@@ -153,14 +158,16 @@ class Spawner:
         listener.close()
         os.close(out_write)
         os.close(err_write)
-        send_message(self._control, ("forked", request.mesh, start.rank, pid), (out_read, err_read))
-        os.close(out_read)
-        os.close(err_read)
+        pidfd = os.pidfd_open(pid)  # here, where the child cannot have been reaped yet
+        send_message(self._control, ("forked", request.mesh, start.rank, pid), (out_read, err_read, pidfd))
+        for fd in (out_read, err_read, pidfd):
+            os.close(fd)
         return None
 
     # in the child
 
-    def _become_child(self, parent: int, out: int, err: int, listener: socket.socket) -> None:
+    @staticmethod
+    def _become_child(parent: int, out: int, err: int, listener: int) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setpgid(0, 0)  # Ctrl-C in the terminal is for the client
@@ -168,11 +175,8 @@ class Spawner:
         null = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((null, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
-        keep = listener.fileno()
-        if keep != 3:
-            os.dup2(keep, 3)
-        listener.detach()
-        self._control.detach()
+        if listener != 3:
+            os.dup2(listener, 3)
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
         os.set_inheritable(3, True)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from ... import config
 from ..supervision.failure import Failure, MeshFailure
-from ..wire import pickling
 from ..wire.frame import EXPLICIT, URGENT, Frame
 from .cell import Cell, drain_queue, report_cleanup_error
 from .context import Context, current
@@ -32,7 +31,7 @@ class SyncCell(Cell):
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.flags & URGENT:
-            self.supervise(pickling.loads(frame.payload))
+            self.heard(origin, frame)
             return
         self._mailbox.put((origin, frame))
         self._check_mailbox(origin, self._mailbox.qsize())

@@ -46,6 +46,8 @@ class Target:
         procs = self.procs if ranks is None else [self.procs[rank] for rank in ranks]
         if reply_to is not None:
             request = reply_to._as_request()
+        if request is None:
+            cell.note_unsettled(self.uid, procs)
         cell.node.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
 
     def known_failure(self) -> Failure | None:
