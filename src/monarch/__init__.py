@@ -36,8 +36,20 @@ _LAZY = {
     "get_runtime_config": ".config",
 }
 _TENSOR_ENGINE = frozenset(
-    "Tensor Stream Future Module get_active_mesh get_active_stream no_mesh remote fetch_shard inspect show reduce "
-    "reduce_ to_mesh slice_mesh grad_function grad_generator call_on_shard_and_fetch set_meta world_mesh".split()
+    {
+        "Tensor",
+        "Stream",
+        "Future",
+        "Module",
+        "get_active_mesh",
+        "get_active_stream",
+        "no_mesh",
+        "remote",
+        "inspect",
+        "show",
+    }
+    | {"fetch_shard", "reduce", "reduce_", "to_mesh", "slice_mesh", "grad_function", "grad_generator", "world_mesh"}
+    | {"call_on_shard_and_fetch", "set_meta"}
 )
 
 _compat.install()

@@ -31,9 +31,7 @@ class ActorError(MonarchError):
         rank: Position of the actor in the mesh that was called, where that has more than one.
     """
 
-    def __init__(
-        self, exception: BaseException, message: str, exception_formatted: str = "", rank: Any = None
-    ) -> None:
+    def __init__(self, exception: BaseException, message: str, exception_formatted: str = "", rank: Any = None) -> None:
         super().__init__(exception, message, exception_formatted, rank)
         self.exception = exception
         self.message = message

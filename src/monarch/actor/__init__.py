@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from .._core.mesh import proc_mesh as _proc_mesh
 from .._core.mesh.actor_mesh import ActorMesh, as_endpoint
 from .._core.mesh.bootstrap import BootstrapCommand, default_bootstrap_cmd
@@ -15,7 +14,8 @@ from .._core.runtime.actor import Actor
 from .._core.runtime.adverbs import Accumulator, Endpoint, send
 from .._core.runtime.context import Context, context, current_actor_name, current_rank, current_size
 from .._core.runtime.endpoint import concurrent_endpoint, endpoint
-from .._core.runtime.faults import default_hook as unhandled_fault_hook
+from .._core.runtime.faults import Hook as _Hook
+from .._core.runtime.faults import default_hook as _default_hook
 from .._core.runtime.future import Future, returns_future
 from .._core.runtime.ports import Channel, Port, PortReceiver
 from .._core.shape import Extent, Point, ValueMesh
@@ -37,8 +37,9 @@ from .later import (
     traced,
 )
 
+unhandled_fault_hook: _Hook = _default_hook
 shutdown_context = _client.shutdown_context
-_client.make_proc_mesh = _proc_mesh.client_proc_mesh
+_client.proc_mesh_maker = _proc_mesh.client_proc_mesh
 _client.hook_finder = lambda: unhandled_fault_hook  # looked up at each fault: programs assign to it
 _client.install()
 

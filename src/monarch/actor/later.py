@@ -8,7 +8,9 @@ from .._core.wire.transport import ChannelTransport
 
 
 def _missing(name: str, feature: str) -> NoReturn:
-    raise NotImplementedError(f"monarch.actor.{name} needs {feature}, which this version of pymonarch does not have yet")
+    raise NotImplementedError(
+        f"monarch.actor.{name} needs {feature}, which this version of pymonarch does not have yet"
+    )
 
 
 def attach_to_workers(*, ca: Any, workers: Any, private_key: Any = None, name: str | None = None) -> Any:

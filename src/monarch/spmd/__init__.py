@@ -6,7 +6,9 @@ from typing import Any, NoReturn
 
 
 def _missing(name: str) -> NoReturn:
-    raise NotImplementedError(f"monarch.spmd.{name} arrives with the jobs, which this version of pymonarch does not have yet")
+    raise NotImplementedError(
+        f"monarch.spmd.{name} arrives with the jobs, which this version of pymonarch does not have yet"
+    )
 
 
 def setup_torch_elastic_env(

@@ -16,8 +16,9 @@ from .owned import OwnedActors
 T = TypeVar("T")
 
 RESERVED = frozenset(
-    "slice split flatten rename size sizes extent stop initialized _name _class _shape _inner _endpoint _proc_mesh "
-    "_mesh_name _labels _ndslice _new_with_shape".split()
+    {"slice", "split", "flatten", "rename", "size", "sizes", "extent", "stop", "initialized"}
+    | {"_name", "_class", "_shape", "_inner", "_endpoint", "_proc_mesh", "_mesh_name", "_labels", "_ndslice"}
+    | {"_new_with_shape", "_uid", "_procs", "_owned", "_spawned", "_target"}
 )
 
 
@@ -165,7 +166,7 @@ def as_endpoint(
     if isinstance(method, Endpoint):
         return method
     if not isinstance(method, _NotAnEndpoint):
-        raise ValueError(f"expected an method of a spawned actor (`mesh.method`), got {method!r}")
+        raise ValueError(f"expected a method of a spawned actor (`mesh.method`), got {method!r}")
     function = getattr(method.mesh._class, method.name)
     definition = EndpointDefinition[Any, Any](
         function, propagate=propagate, explicit_response_port=explicit_response_port
@@ -185,5 +186,3 @@ def check_names(cls: type) -> None:
             f"ActorMesh has an attribute that collides with an endpoint name: {', '.join(taken)}. Rename that endpoint "
             f"of {cls.__qualname__}"
         )
-
-

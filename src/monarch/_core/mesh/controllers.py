@@ -46,7 +46,10 @@ _tables: dict[ProcAddress, _Table] = {}
 
 
 def get_or_spawn_controller(
-    name: str, Class: Callable[P, A], *args: P.args, **kwargs: P.kwargs  # noqa: N803
+    name: str,
+    Class: Callable[P, A],  # noqa: N803  # the name that programs know
+    *args: P.args,
+    **kwargs: P.kwargs,
 ) -> Future[A]:
     """The one actor of that name, created in the client's process by the first call with it.
 
@@ -103,7 +106,6 @@ def _create(
     nobody = ActorAddress(ProcAddress("", ""), 0)
     spec = SpawnSpec(uid, name, class_name, nobody, record, here, NO_EXTENT)
     system.spawn(spec, is_async, 0, (init, []), on_failed=lambda failure: table.failures.__setitem__(name, failure))
-
 
 
 System.handlers["controller"] = _on_controller

@@ -141,7 +141,9 @@ class HostMesh(MeshTrait):
 
     def shutdown(self) -> Future[None]:
         """End the hosts' agents, and every proc there; only for hosts that this program attached."""
-        raise RuntimeError("cannot shut down `HostMesh` that is a reference instead of owned: this machine is not attached")
+        raise RuntimeError(
+            "cannot shut down `HostMesh` that is a reference instead of owned: this machine is not attached"
+        )
 
     def stop(self) -> Future[None]:
         """Stop the procs that this mesh spawned; only for hosts that this program attached."""
@@ -230,7 +232,7 @@ def _launch(procs: Procs, extent: Extent, starts: list[Start], first: Callable[[
     mesh = ProcMesh(procs, Shape.from_extent(extent), owned, started.future)
     if first is not None:
         mesh._ready = _run_first(mesh, first, started.future)
-    for callback in list(_spawn_callbacks):
+    for callback in _spawn_callbacks:
         callback(mesh)
     return mesh
 

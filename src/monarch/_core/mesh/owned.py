@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..runtime.cell import BaseCell
 from ..runtime.future import Future
@@ -87,5 +86,3 @@ class OwnedProcs:
                     mesh=self._name, mesh_uid=self.uid, rank=rank, proc=f"{self._name}{Point(rank, self._extent)!r}"
                 )
         return None
-
-

@@ -8,11 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from ..runtime.actor import Actor
+from ..runtime.cell import SpawnSpec
 from ..runtime.context import context
 from ..runtime.endpoint import describe_class
 from ..runtime.future import Future, completed
 from ..runtime.instance import CreatorInstance
-from ..runtime.proc_system import SpawnSpec, spawn_content
+from ..runtime.proc_system import spawn_content
 from ..runtime.request import SystemCall
 from ..shape import MeshTrait, Point, Shape, Slice
 from ..shape.table import as_text

@@ -30,7 +30,9 @@ from .segment import Segment, make_segment, map_segment
 
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
-_scratch = memoryview(bytearray(READ_SIZE))  # only the poller's thread reads, and it has done with it when a read returns
+_scratch = memoryview(
+    bytearray(READ_SIZE)
+)  # only the poller's thread reads, and it has done with it when a read returns
 
 FrameHandler = Callable[["Connection", Frame], None]
 CloseHandler = Callable[["Connection", str], None]
@@ -225,7 +227,9 @@ class Connection:
         with self._lock:
             condition = self._drained = self._drained or threading.Condition()
         with condition:
-            drained = condition.wait_for(lambda: self._closed or self._queued <= self._send_limit // 2, self._send_timeout)
+            drained = condition.wait_for(
+                lambda: self._closed or self._queued <= self._send_limit // 2, self._send_timeout
+            )
         if not drained:
             raise BackpressureError(
                 f"{self.peer} has not read for {self._send_timeout:g}s; {self._queued} bytes wait to be sent to it. "
@@ -255,7 +259,7 @@ class Connection:
             else:
                 count, ancillary, _, _ = self._sock.recvmsg_into([space], _FD_SPACE)
         except BlockingIOError:
-            return
+            return None
         except OSError as error:
             return self._lost(f"the connection broke: {error}")
         if ancillary:

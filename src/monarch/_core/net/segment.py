@@ -27,7 +27,7 @@ class Segment:
         self.fd = os.memfd_create("monarch", os.MFD_CLOEXEC)
         try:
             os.ftruncate(self.fd, size)
-            for offset, buffer in zip(offsets, buffers):
+            for offset, buffer in zip(offsets, buffers, strict=True):
                 _write(self.fd, memoryview(buffer), offset)
         except BaseException:
             os.close(self.fd)

@@ -38,5 +38,3 @@ class Actor(MeshTrait):
 
         def stop(self, reason: str = "stopped by client") -> Future[None]:
             """On an owned mesh: stop every rank, now; the future is done when they have ended."""
-
-

@@ -93,8 +93,8 @@ class Endpoint(Generic[P, R]):
         """
         self._check(args, kwargs)
         target = self._target
+        failure = target.known_failure()  # before sending: this message may well be what ends the actor
         target.cast(self._meta, self._pickle(args, kwargs), None, flags=self._flags)
-        failure = target.known_failure()
         if failure is not None:
             raise supervision_error(failure, self.name)
 
@@ -131,7 +131,8 @@ class Endpoint(Generic[P, R]):
         try:
             return pickling.dumps_call(args, kwargs)
         except Exception as error:
-            raise explain_pickling(error, f"the arguments of {self.name}")
+            explain_pickling(error, f"the arguments of {self.name}")
+            raise
 
     def _call_rank(self, rank: int, content: Any) -> Future[R]:
         request = One(self.name, self._target.uid, self._target.procs[rank])
@@ -200,5 +201,3 @@ async def _fold(accumulated: A, combine: Callable[[A, Any], A], answers: Iterato
     for answer in answers:
         accumulated = combine(accumulated, await answer)
     return accumulated
-
-

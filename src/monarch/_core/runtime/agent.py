@@ -231,13 +231,21 @@ class Agent(System):
     def _obituary(self, entry: ProcEntry, status: int) -> Failure:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-        where = {"proc": entry.label, "pid": entry.pid, "host": socket.gethostname(), "mesh": entry.mesh.name}
+        failure = Failure(
+            KILLED if number is not None else EXITED,
+            exit_reason(code, number),
+            mesh=entry.mesh.name,
+            rank=entry.rank,
+            proc=entry.label,
+            pid=entry.pid,
+            host=socket.gethostname(),
+            exit_code=code,
+            signal=number,
+            output=tuple(entry.tail),
+        )
         if entry.stopping is not None:
-            return Failure(STOPPED, entry.stopping, exit_code=code, signal=number, rank=entry.rank, **where)
-        cause = KILLED if number is not None else EXITED
-        return Failure(
-            cause, exit_reason(code, number), exit_code=code, signal=number, rank=entry.rank, output=tuple(entry.tail), **where
-        )  # fmt: skip
+            return failure._replace(cause=STOPPED, reason=entry.stopping, output=())
+        return failure
 
     def _spawn_failed(self, mesh: Mesh, text: str) -> None:
         if mesh.requester is not None:
@@ -247,7 +255,8 @@ class Agent(System):
     def _spawn_timed_out(self, mesh: Mesh, timeout: float) -> None:
         late = [entry.label for entry in mesh.procs.values() if not entry.ready]
         self._spawn_failed(
-            mesh, f"error spawning proc mesh {mesh.name}: after {timeout:g}s (host_spawn_ready_timeout) not ready: {late}"
+            mesh,
+            f"error spawning proc mesh {mesh.name}: after {timeout:g}s (host_spawn_ready_timeout) not ready: {late}",
         )
 
     # who asks what became of a proc

@@ -291,7 +291,9 @@ class Cell(BaseCell):
         """A one-way message of this actor found nobody. Only actors that ask for it are told."""
         hook = getattr(self.actor, "_handle_undeliverable_message", None)
         if hook is not None:
-            self.call_soon(lambda: hook(UndeliverableMessageEnvelope(str(self.record), str(address), failure.explain())))
+            self.call_soon(
+                lambda: hook(UndeliverableMessageEnvelope(str(self.record), str(address), failure.explain()))
+            )
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Run a hook on the actor's thread, between messages."""
@@ -343,5 +345,3 @@ def drain_queue(queue: SimpleQueue[Any]) -> list[Any]:
 
 def _nothing(*args: object) -> None:
     pass
-
-

@@ -37,7 +37,7 @@ _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled wh
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
 
 hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731  # replaced by monarch.actor
-make_proc_mesh: Callable[[ProcAddress], Any]
+proc_mesh_maker: Callable[[ProcAddress], Any] = lambda address: None  # noqa: E731  # replaced by the mesh layer
 """Makes the one-element proc mesh of a process; set by the mesh layer, which this layer may not import."""
 
 
@@ -88,8 +88,8 @@ class Client:
         address = ProcAddress(host, f"{uid}.0")
         self.node = Node(address, root=address)
         self.system = ProcSystem(self.node)
-        self.faults = faults.Faults(lambda: hook_finder(), lambda: self.shut_down(0).exception(_EXIT_BOUND))
-        record = CreatorInstance("root", None, Point(0, Extent([], [])), make_proc_mesh(address), None)
+        self.faults = faults.Faults(lambda: hook_finder(), self._stop_now)
+        record = CreatorInstance("root", None, Point(0, Extent([], [])), proc_mesh_maker(address), None)
         self.root = RootCell(self.node, record, self.faults.put)
         self.node.register(ROOT, self.root)
         self.context = Context(self.root)
@@ -143,6 +143,10 @@ class Client:
                     args = ("stopped by client", grace)
                     self.node.call_system(self.node.address.agent, "shutdown", *args, request=request)
             return self._shutting_down
+
+    def _stop_now(self) -> None:
+        with suppress(TimeoutError):
+            self.shut_down(0).get(timeout=_EXIT_BOUND)
 
     def close(self) -> None:
         """After `shut_down`: reap the agent, stop the I/O thread."""

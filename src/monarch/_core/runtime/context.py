@@ -92,7 +92,7 @@ def note_thread_starters() -> None:
         start(thread)
 
     start_noting._monarch = True  # type: ignore[attr-defined]  # marks the patch
-    threading.Thread.start = start_noting  # type: ignore[method-assign]  # no hook exists before Python 3.14
+    threading.Thread.start = start_noting  # type: ignore[method-assign, assignment]  # no hook before Python 3.14
 
 
 def current_rank() -> Point:

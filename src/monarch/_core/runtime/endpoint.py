@@ -52,7 +52,7 @@ class EndpointDefinition(Generic[P, R_co]):
         self.concurrent = concurrent
         self.is_async = inspect.iscoroutinefunction(method)
         self.name = getattr(method, "__name__", "endpoint")
-        functools.update_wrapper(self, method)  # type: ignore[arg-type]  # gives it the method's name and docstring
+        functools.update_wrapper(self, method)
 
     @property
     def _method(self) -> Callable[..., Any]:

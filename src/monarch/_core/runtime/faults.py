@@ -97,6 +97,10 @@ class Faults:
 
 def _report(failure: MeshFailure) -> str:
     now = time.strftime("%Y-%m-%d %H:%M:%S")
-    head = f"Unhandled monarch error on the root actor, hostname={socket.gethostname()}, PID={os.getpid()} at time {now}:"
-    advice = "Catch it where the mesh was created: define __supervise__ there, or set monarch.actor.unhandled_fault_hook."
+    head = (
+        f"Unhandled monarch error on the root actor, hostname={socket.gethostname()}, PID={os.getpid()} at time {now}:"
+    )
+    advice = (
+        "Catch it where the mesh was created: define __supervise__ there, or set monarch.actor.unhandled_fault_hook."
+    )
     return f"{head}\n{failure.report()}\n{advice}"

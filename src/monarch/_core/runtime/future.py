@@ -107,7 +107,7 @@ class Future(Generic[R]):
         Raises:
             RuntimeError: No event loop runs in this thread.
         """
-        return asyncio.get_running_loop().create_task(self._observe())  # type: ignore[return-value]  # a Task is one
+        return asyncio.get_running_loop().create_task(self._observe())
 
     def __repr__(self) -> str:
         state = "pending" if not self._done else "failed" if self._error is not None else "done"

@@ -20,7 +20,7 @@ SETTLE = b"\0settle"
 
 def encode_meta(method: str, extent: Extent) -> bytes:
     parts = [method]
-    for label, size in zip(extent.labels, extent.sizes):
+    for label, size in zip(extent.labels, extent.sizes, strict=True):
         parts += [label, str(size)]
     return "\0".join(parts).encode()
 

@@ -387,5 +387,3 @@ class _Resolve:
             return False
         self._answer(failure)
         return True
-
-

@@ -122,7 +122,9 @@ class Peer:
         if retry:
             self._node.poller.call_later(0.005, self._reconnect)
         elif self.address.proc == AGENT:
-            self.fail(Failure(HOST, "the host agent is gone, and every process of that host with it", proc=str(self.address)))
+            self.fail(
+                Failure(HOST, "the host agent is gone, and every process of that host with it", proc=str(self.address))
+            )
         else:
             self._node.ask_agent(self.address, self._was_up, self._answered)
 
@@ -151,4 +153,3 @@ def _own_buffers(frame: Frame, segment: Segment | None) -> Frame:
     if segment is not None or not frame.buffers:
         return frame
     return frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])
-

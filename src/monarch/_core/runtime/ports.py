@@ -262,5 +262,7 @@ class _Claim(Source):
         if not self._ranked:
             return value
         if frame.rank == NO_RANK:
-            raise ValueError("this value carries no rank: a ranked receiver takes answers to send(), not bare port.send()")
+            raise ValueError(
+                "this value carries no rank: a ranked receiver takes answers to send(), not bare port.send()"
+            )
         return frame.rank, value

@@ -46,7 +46,9 @@ def run(spec: ProcSpec) -> None:
     """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions and finalizers."""
     _settle(spec)
     node = Node(spec.address, spec.root, socket.socket(fileno=spec.listener))
-    bystander = Context(BystanderCell(node, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None)))
+    bystander = Context(
+        BystanderCell(node, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None))
+    )
     set_fallback(lambda: bystander, override=True)
     Proc(node)
     log.install()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pickle import PickleBuffer
 from typing import Any
 
 from ..supervision.failure import EXCEPTION, STOPPED, Failure
@@ -46,7 +47,14 @@ class ProcSystem(System):
         cell.start()
 
     def on_spawn(
-        self, origin: Origin, frame: Frame, spec: SpawnSpec, is_async: bool, payload: Any, buffers: list[Any], gated: bool
+        self,
+        origin: Origin,
+        frame: Frame,
+        spec: SpawnSpec,
+        is_async: bool,
+        payload: Any,
+        buffers: list[Any],
+        gated: bool,
     ) -> None:
         def spawn() -> None:
             if gated and self._gate_failure is not None:
@@ -120,7 +128,5 @@ class ProcSystem(System):
 def spawn_content(spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gated: bool = True) -> Any:
     """The arguments of ``spawn``; large constructor arguments stay out of band, though they were pickled before."""
     payload, buffers = init
-    parts = [pickling.pickle.PickleBuffer(buffer) for buffer in buffers]
-    return pickling.dumps(((spec, is_async, pickling.pickle.PickleBuffer(payload), parts, gated), {}))
-
-
+    parts = [PickleBuffer(buffer) for buffer in buffers]
+    return pickling.dumps(((spec, is_async, PickleBuffer(payload), parts, gated), {}))

@@ -42,7 +42,9 @@ def load_error(payload: Any) -> ActorError:
     except Exception as problem:
         exception = _rebuild(parts)
         if exception is None:
-            exception = RemoteException(type_name, text, f"it could not be rebuilt: {type(problem).__name__}: {problem}")
+            exception = RemoteException(
+                type_name, text, f"it could not be rebuilt: {type(problem).__name__}: {problem}"
+            )
     return ActorError(exception, message, formatted)
 
 
@@ -102,11 +104,9 @@ def _text(error: BaseException) -> str:
         return f"<no text: its __str__ raised {type(problem).__name__}>"
 
 
-def explain_pickling(error: Exception, what: str) -> Exception:
-    """The error of something that cannot be sent, saying what that was; its class stays."""
-    text = f"{what} cannot be sent: {error}"
+def explain_pickling(error: Exception, what: str) -> None:
+    """Make the error of something that cannot be sent say what that was; its class stays."""
     if len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (text,)
+        error.args = (f"{what} cannot be sent: {error}",)
     elif hasattr(error, "add_note"):
-        error.add_note(text)
-    return error
+        error.add_note(f"{what} cannot be sent")

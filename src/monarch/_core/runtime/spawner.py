@@ -131,9 +131,7 @@ class Spawner:
         for module in request.preload:
             importlib.import_module(module)
 
-    def _start(
-        self, request: SpawnRequest, start: Start, listeners: dict[str, socket.socket]
-    ) -> ProcSpec | None:
+    def _start(self, request: SpawnRequest, start: Start, listeners: dict[str, socket.socket]) -> ProcSpec | None:
         listener = listeners.pop(start.proc)
         spec = ProcSpec(
             ProcAddress(self._host, start.proc), request.root, request.mesh, request.name, start.rank, listener.fileno(),

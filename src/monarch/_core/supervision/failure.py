@@ -39,7 +39,7 @@ class Failure(NamedTuple):
     reason: str
     actor: str = ""
     mesh: str = ""
-    mesh_uid: int = 0
+    mesh_uid: int | str = 0
     rank: int | None = None
     proc: str = ""
     pid: int = 0
@@ -49,9 +49,11 @@ class Failure(NamedTuple):
     output: tuple[str, ...] = ()
     source: Failure | None = None
 
-    def of(self, actor: str, mesh: str, mesh_uid: int, rank: int) -> Failure:
+    def of(self, actor: str, mesh: str, mesh_uid: int | str, rank: int) -> Failure:
         """This failure of a process, as it befell one actor on it."""
-        reason = f"the process this actor was running on failed: {self.reason}" if self.cause != STOPPED else self.reason
+        reason = (
+            f"the process this actor was running on failed: {self.reason}" if self.cause != STOPPED else self.reason
+        )
         return self._replace(actor=actor, mesh=mesh, mesh_uid=mesh_uid, rank=rank, reason=reason)
 
     @property
@@ -68,7 +70,9 @@ class Failure(NamedTuple):
         return "\n".join(lines + self._where())
 
     def _where(self) -> list[str]:
-        place = [part for part in (self.proc and f"proc {self.proc}", self.pid and f"pid {self.pid}", self.host) if part]
+        place = [
+            part for part in (self.proc and f"proc {self.proc}", self.pid and f"pid {self.pid}", self.host) if part
+        ]
         lines = [f"  on {', '.join(map(str, place))}"] if place else []
         if self.output:
             lines += ["  last output:"] + [f"    | {line}" for line in self.output]

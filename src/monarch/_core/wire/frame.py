@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 HELLO, CALL, REPLY, PORT = 1, 2, 3, 4
 
@@ -32,7 +32,12 @@ HELLO, CALL, REPLY, PORT = 1, 2, 3, 4
 URGENT = 1  # overtakes queued messages: stop, supervision
 EXPLICIT = 2  # the endpoint answers through a port
 # flags of REPLY and PORT
-VALUE, ERROR, DEAD, EXCEPTION = 0, 1, 2, 3  # a result; an ActorError; a failure of the actor; an exception to raise as is
+VALUE, ERROR, DEAD, EXCEPTION = (
+    0,
+    1,
+    2,
+    3,
+)  # a result; an ActorError; a failure of the actor; an exception to raise as is
 # flag of any kind: the buffers are in a shared-memory segment whose descriptor came with the frame
 SEGMENT = 128
 
@@ -44,7 +49,7 @@ _LENGTH = Struct("<Q")
 HEADER_SIZE = _HEADER.size
 READ_SIZE = 256 * 1024
 
-Bytes = Union[bytes, bytearray, memoryview]
+Bytes = bytes | bytearray | memoryview
 
 
 class Frame(NamedTuple):
@@ -133,7 +138,7 @@ def split_segment(segment: memoryview, sizes: Sequence[int]) -> list[memoryview]
     offsets, end = segment_offsets(sizes)
     if end > len(segment):
         raise FrameError(f"buffers of {end} bytes do not fit a segment of {len(segment)}")
-    return [segment[start : start + size] for start, size in zip(offsets, sizes)]
+    return [segment[start : start + size] for start, size in zip(offsets, sizes, strict=True)]
 
 
 class Decoder:
@@ -174,7 +179,8 @@ class Decoder:
         if self._rest:
             chunk = memoryview(self._rest + chunk)
             self._rest = b""
-        start, end, frames = 0, len(chunk), []
+        start, end = 0, len(chunk)
+        frames: list[memoryview] = []
         while end - start >= 8:
             size = self._size(_LENGTH.unpack_from(chunk, start)[0])
             if start + size > end:
