@@ -16,8 +16,9 @@ from .._core.runtime.context import Context, context, current_actor_name, curren
 from .._core.runtime.endpoint import concurrent_endpoint, endpoint
 from .._core.runtime.faults import Hook as _Hook
 from .._core.runtime.faults import default_hook as _default_hook
-from .._core.runtime.future import Future, returns_future
+from .._core.runtime.future import Future
 from .._core.runtime.ports import Channel, Port, PortReceiver
+from .._core.runtime.returns_future import returns_future
 from .._core.shape import Extent, Point, ValueMesh
 from .._core.supervision.failure import MeshFailure
 from .._core.wire.ids import ProcId, Uid

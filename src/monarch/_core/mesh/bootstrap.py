@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import inspect
 import os
@@ -136,6 +135,8 @@ class Setup(Actor):
     def setup(self, bootstrap: Callable[[], Any]) -> None:
         result = bootstrap()
         if inspect.isawaitable(result):
+            import asyncio  # only for bootstrap functions that are async
+
             asyncio.run(_await(result))
 
 

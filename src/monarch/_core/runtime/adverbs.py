@@ -13,10 +13,11 @@ from ..shape import ValueMesh
 from ..wire import pickling
 from ..wire.frame import EXPLICIT
 from .endpoint import ArgumentCheck, EndpointDefinition
-from .future import Future, returns_future
+from .future import Future
 from .message import encode_meta
 from .remote_error import explain_pickling, supervision_error
 from .request import Gather, One, Stream, StreamFuture
+from .returns_future import returns_future
 
 if TYPE_CHECKING:
     from .ports import Port

@@ -6,7 +6,7 @@ the client that started it (a pidfd), after which it stops everything and ends.
 
 from __future__ import annotations
 
-import json
+import ast
 import os
 import signal
 import socket
@@ -324,8 +324,8 @@ class Agent(System):
 
 
 def main() -> None:
-    """Entry of the process; its one argument is a JSON object."""
-    options: dict[str, Any] = json.loads(sys.argv[1])
+    """Entry of the process; its one argument is a Python literal."""
+    options: dict[str, Any] = ast.literal_eval(sys.argv[1])
     client = os.pidfd_open(options["client_pid"])
     if os.getppid() != options["client_pid"]:
         return  # the client was gone before we could watch it

@@ -117,7 +117,7 @@ class AsyncCell(Cell):
             serve = loop.create_task(self._serve())
         assert self._end_seen is not None
         await self._end_seen
-        failure = self._close_inbox()
+        failure = self._refuse_active()
         await _cancel(self._concurrent)
         await self._clean_up(failure)
         if serve is not None:

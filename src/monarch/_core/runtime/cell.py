@@ -5,8 +5,8 @@ Life of a cell::
     constructing ──▶ serving ──▶ ending ──▶ ended
          └── raised ─────────────▲
 
-Ending, in this order: calls that are queued or in progress are answered with the reason; the owner hears of a failure;
-owned meshes are stopped, youngest first; ``__cleanup__`` runs; whoever asked for the stop is told. What bounds it:
+Ending, in this order: queued calls are answered with the reason, and the owner hears of a failure, at once; the message
+in progress ends; owned meshes are stopped, youngest first; ``__cleanup__`` runs; whoever asked for the stop is told. What bounds it:
 `cleanup_timeout` after a stop was asked for, the cell counts as ended whatever its thread still does.
 """
 
@@ -172,6 +172,7 @@ class Cell(BaseCell):
             if self._ending is not None:
                 return
             self._ending = failure
+        self._close_inbox(failure)
         self._wake()
 
     def stop(self, failure: Failure, done: Callable[[], None]) -> None:
@@ -190,19 +191,23 @@ class Cell(BaseCell):
     def _wake(self) -> None:
         raise NotImplementedError
 
-    def _close_inbox(self) -> Failure:
-        """First step of the end: nobody waits for this actor any more."""
-        failure = self._ending
-        assert failure is not None
+    def _close_inbox(self, failure: Failure) -> None:
+        """First step of the end, at once, whatever the actor's thread does: nobody queues here any more."""
         self.node.unregister(self.uid, failure)
         for origin, frame in self._drain():
             self.node.refuse(origin, frame, failure)
-        for origin, frame in list(self._active.values()):
-            self.node.refuse(origin, frame, failure)
-        self.node.refuse_open_responses(self.uid, failure)
         self._resume_senders()
         if not failure.is_stop:
             self._tell_owner(failure)
+
+    def _refuse_active(self) -> Failure:
+        """Second step: answer the calls in progress that will not be."""
+        failure = self._ending
+        assert failure is not None
+        active, self._active = self._active, {}
+        for origin, frame in active.values():
+            self.node.refuse(origin, frame, failure)
+        self.node.refuse_open_responses(self.uid, failure)
         return failure
 
     def _drain(self) -> list[tuple[Origin, Frame]]:
@@ -223,8 +228,7 @@ class Cell(BaseCell):
                 return
             self._ended = True
             waiting, self._when_ended = self._when_ended, []
-        if self.uid in self.node.actors and self.node.actors[self.uid] is self:  # its thread did not get there in time
-            self._close_inbox()
+        self._refuse_active()  # its thread may not have got there in time
         for port in list(self.ports):
             port.close(f"the actor that opened it, {self.record}, has ended")
         for done in waiting:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import subprocess
 import sys
@@ -48,6 +47,11 @@ class RootCell(BaseCell):
         super().__init__(node, ROOT, record)
         self._on_fault = on_fault
         self._unsettled: dict[int, Sequence[ProcAddress]] = {}
+        self.leaving = False
+
+    def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
+        if not self.leaving:  # whoever leaves ends its procs and its agent itself
+            super().proc_failed(address, failure)
 
     def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
         self._unsettled[uid] = procs
@@ -114,7 +118,7 @@ class Client:
             "listener": listener.fileno(),
             "client_pid": os.getpid(),
             "host": self.node.address.host,
-            "root": self.node.address,
+            "root": tuple(self.node.address),
             "config": config.exported(),
         }
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
@@ -123,7 +127,7 @@ class Client:
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
         try:
             return subprocess.Popen(
-                [sys.executable, *flags, "-c", code, json.dumps(options)],
+                [sys.executable, *flags, "-c", code, repr(options)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[listener.fileno()],
                 start_new_session=True,  # Ctrl-C in the terminal is for the client alone
@@ -135,6 +139,7 @@ class Client:
         """Stop every proc, then the agent; the future is done when they are gone. Repeated calls give the same future."""
         with self._lock:
             if self._shutting_down is None:
+                self.root.leaving = True
                 self._shutting_down = Future._new(Described("the procs of this program to end"))
                 if self._agent is None:
                     self._shutting_down._resolve(None)

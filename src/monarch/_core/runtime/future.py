@@ -6,23 +6,23 @@ the first reader. What ends a wait: the answer, the failure of whoever owed it, 
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import inspect
 import math
+import sys
 import threading
 import warnings
-from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, copy_context
-from queue import SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar
+from collections.abc import Callable, Generator
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...errors import DeadlockError
+from .callbacks import callback_thread
 
-P = ParamSpec("P")
+if TYPE_CHECKING:
+    import asyncio
+
 R = TypeVar("R")
 
-_running_loop = asyncio._get_running_loop
 _NEVER = threading.TIMEOUT_MAX
 
 
@@ -94,7 +94,7 @@ class Future(Generic[R]):
         It runs on a thread that this process keeps for such callbacks, one at a time, in the order of completion.
         Exceptions go to ``threading.excepthook``.
         """
-        self._subscribe(functools.partial(_callback_thread.submit, copy_context(), callback, self))
+        self._subscribe(functools.partial(callback_thread.submit, copy_context(), callback, self))
 
     def __await__(self) -> Generator[Any, None, R]:
         if not self._done:
@@ -107,7 +107,8 @@ class Future(Generic[R]):
         Raises:
             RuntimeError: No event loop runs in this thread.
         """
-        return asyncio.get_running_loop().create_task(self._observe())
+        task: asyncio.Future[R] = _asyncio().get_running_loop().create_task(self._observe())
+        return task
 
     def __repr__(self) -> str:
         state = "pending" if not self._done else "failed" if self._error is not None else "done"
@@ -186,7 +187,7 @@ class Future(Generic[R]):
             reason = self._source.deadlock()
             if reason is not None:
                 raise DeadlockError(reason)
-        if _running_loop() is not None:
+        if running_loop() is not None:
             warnings.warn(
                 "Blocking get() was called from a running asyncio event loop; it stops everything else on that loop. "
                 "Write `await future` instead.",
@@ -195,7 +196,7 @@ class Future(Generic[R]):
             )
 
     async def _wait_in_loop(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = _asyncio().get_running_loop()
         if self._source is not None:
             self._source.observed(self, loop)
         waiter = loop.create_future()
@@ -304,91 +305,15 @@ def _set_if_pending(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-class _CallbackThread:
-    """Runs user callbacks, so that one which blocks cannot stop the I/O thread. Started on first use."""
+def _asyncio() -> Any:
+    """asyncio, which costs more to import than all of this package: only programs that use it pay."""
+    import asyncio
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._jobs: SimpleQueue[Callable[[], object]] | None = None
-
-    def submit(self, context: Context, callback: Callable[[Future[Any]], object], future: Future[Any]) -> None:
-        with self._lock:
-            if self._jobs is None:
-                self._jobs = SimpleQueue()
-                threading.Thread(target=self._run, args=(self._jobs,), name="monarch-callbacks", daemon=True).start()
-        self._jobs.put(functools.partial(context.run, callback, future))
-
-    @staticmethod
-    def _run(jobs: SimpleQueue[Callable[[], object]]) -> None:
-        while True:
-            try:
-                jobs.get()()
-            except Exception as error:
-                hook = threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
-                threading.excepthook(hook)
+    return asyncio
 
 
-_callback_thread = _CallbackThread()
-
-
-class _Body(Source):
-    """An async function whose first reader starts it: on the reader's loop, or on a thread with a loop of its own."""
-
-    __slots__ = ("_context", "_lock", "_make", "_name", "_started", "_task", "_thread")
-
-    def __init__(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self._name = name
-        self._make = make
-        self._context = copy_context()
-        self._lock = threading.Lock()
-        self._started = False
-        self._thread: int | None = None  # where the body runs
-        self._task: asyncio.Task[None] | None = None  # kept: a loop holds its tasks only weakly
-
-    def describe(self) -> str:
-        return f"{self._name}()"
-
-    def deadlock(self) -> str | None:
-        if self._thread == threading.get_ident():
-            return f"get() would stop the event loop that runs {self._name}(); write `await` instead"
-        return None
-
-    def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
-        with self._lock:
-            if self._started:
-                return
-            self._started = True
-        if loop is not None:
-            self._thread = threading.get_ident()
-            self._task = self._context.run(loop.create_task, self._run(future))
-            return
-        run = functools.partial(self._context.run, asyncio.run, self._run(future))
-        threading.Thread(target=run, name=f"monarch-{self._name}", daemon=True).start()
-
-    async def _run(self, future: Future[Any]) -> None:
-        self._thread = threading.get_ident()
-        try:
-            future._resolve(await self._make())
-        except BaseException as error:
-            future._reject(error)
-            if not isinstance(error, Exception):
-                raise
-
-
-def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Future[R]]:
-    """Make an async function return a `Future`, readable with ``get()`` and with ``await``.
-
-    The body starts when the future is first read and runs once: on the loop of the first reader that awaits, or on a
-    thread of its own when the first reader blocks. A reader's timeout ends only that reader's wait.
-
-    Raises:
-        TypeError: `function` is not an ``async def``.
-    """
-    if not inspect.iscoroutinefunction(function):
-        raise TypeError(f"returns_future needs an `async def`, got {function!r}")
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        return Future._new(_Body(function.__name__, functools.partial(function, *args, **kwargs)))
-
-    return call
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, if one does."""
+    module: Any = sys.modules.get("asyncio.events")
+    loop: asyncio.AbstractEventLoop | None = module._get_running_loop() if module is not None else None
+    return loop

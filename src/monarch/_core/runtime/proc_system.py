@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pickle import PickleBuffer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..supervision.failure import EXCEPTION, STOPPED, Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import Frame
-from .async_cell import AsyncCell
 from .cell import BaseCell, Cell, SpawnSpec
 from .context import note_thread_starters
 from .node import Node, Origin
 from .sync_cell import SyncCell
 from .system import System
+
+if TYPE_CHECKING:
+    from .async_cell import AsyncCell
 
 
 class ProcSystem(System):
@@ -42,7 +44,7 @@ class ProcSystem(System):
     ) -> None:
         """Create one actor and start its thread."""
         note_thread_starters()
-        cell = (AsyncCell if is_async else SyncCell)(self.node, spec, rank, init, on_failed)
+        cell = _cell_class(is_async)(self.node, spec, rank, init, on_failed)
         self.node.register(spec.uid, cell)
         cell.start()
 
@@ -123,6 +125,14 @@ class ProcSystem(System):
         for actor in list(self.node.actors.values()):
             if isinstance(actor, BaseCell):
                 actor.proc_failed(address, failure)
+
+
+def _cell_class(is_async: bool) -> type[SyncCell | AsyncCell]:
+    if not is_async:
+        return SyncCell
+    from .async_cell import AsyncCell  # brings asyncio, which a program of sync actors never needs
+
+    return AsyncCell
 
 
 def spawn_content(spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gated: bool = True) -> Any:

@@ -15,7 +15,6 @@ import importlib
 import os
 import pickle
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -115,14 +114,21 @@ class Spawner:
             send_message(self._control, ("refused", request.mesh, f"{type(error).__name__}: {error}"))
             return None
         send_message(self._control, ("bound", request.mesh))
-        gc.collect()
+        if len(request.starts) > 1:
+            self._warm_up()
         gc.freeze()  # so that collections in the children do not copy the pages they share
         for start in request.starts:
             spec = self._start(request, start, listeners)
             if spec is not None:
                 return spec
         gc.unfreeze()
+        self._warm_up()
         return None
+
+    @staticmethod
+    def _warm_up() -> None:
+        """Import what many procs will need, once; the very first proc, if it comes alone, is not made to wait for it."""
+        importlib.import_module("monarch._core.runtime.async_cell")
 
     def _preload(self, request: SpawnRequest) -> None:
         for entry in request.sys_path:
@@ -200,7 +206,7 @@ def execute(spec: ProcSpec, start: Start) -> None:
     argv = [command.arg0 or command.program, *command.args]
     program = command.program
     if start.numactl:
-        program = shutil.which("numactl") or "numactl"
+        program = "numactl"
         argv = ["numactl", *start.numactl, command.program, *command.args]
     if os.getcwd() != spec.cwd:
         os.chdir(spec.cwd)

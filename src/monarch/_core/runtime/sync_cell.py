@@ -104,7 +104,7 @@ class SyncCell(Cell):
 
     def _finish(self) -> None:
         current.set(self._context)
-        failure = self._close_inbox()
+        failure = self._refuse_active()
         reason = self._stop_reason(failure)
         for mesh in self.ledger.youngest_first():
             mesh.stop(reason).exception(timeout=config.value("stop_actor_timeout"))

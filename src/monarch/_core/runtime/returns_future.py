@@ -1,0 +1,83 @@
+"""Async functions whose result can be read with ``get()`` as well as with ``await``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Coroutine
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from .future import Future, Source
+
+if TYPE_CHECKING:
+    import asyncio
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Body(Source):
+    """An async function whose first reader starts it: on the reader's loop, or on a thread with a loop of its own."""
+
+    __slots__ = ("_context", "_lock", "_make", "_name", "_started", "_task", "_thread")
+
+    def __init__(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        self._name = name
+        self._make = make
+        self._context = copy_context()
+        self._lock = threading.Lock()
+        self._started = False
+        self._thread: int | None = None  # where the body runs
+        self._task: asyncio.Task[None] | None = None  # kept: a loop holds its tasks only weakly
+
+    def describe(self) -> str:
+        return f"{self._name}()"
+
+    def deadlock(self) -> str | None:
+        if self._thread == threading.get_ident():
+            return f"get() would stop the event loop that runs {self._name}(); write `await` instead"
+        return None
+
+    def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
+        with self._lock:
+            if self._started:
+                return
+            self._started = True
+        if loop is not None:
+            self._thread = threading.get_ident()
+            self._task = self._context.run(loop.create_task, self._run(future))
+            return
+        import asyncio  # here, because programs that never use it should not pay for it
+
+        run = functools.partial(self._context.run, asyncio.run, self._run(future))
+        threading.Thread(target=run, name=f"monarch-{self._name}", daemon=True).start()
+
+    async def _run(self, future: Future[Any]) -> None:
+        self._thread = threading.get_ident()
+        try:
+            future._resolve(await self._make())
+        except BaseException as error:
+            future._reject(error)
+            if not isinstance(error, Exception):
+                raise
+
+
+def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Future[R]]:
+    """Make an async function return a `Future`, readable with ``get()`` and with ``await``.
+
+    The body starts when the future is first read and runs once: on the loop of the first reader that awaits, or on a
+    thread of its own when the first reader blocks. A reader's timeout ends only that reader's wait.
+
+    Raises:
+        TypeError: `function` is not an ``async def``.
+    """
+    if not inspect.iscoroutinefunction(function):
+        raise TypeError(f"returns_future needs an `async def`, got {function!r}")
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        return Future._new(_Body(function.__name__, functools.partial(function, *args, **kwargs)))
+
+    return call
