@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module as _import_module
+
 from .._core.mesh import proc_mesh as _proc_mesh
 from .._core.mesh.actor_mesh import ActorMesh, as_endpoint
 from .._core.mesh.bootstrap import BootstrapCommand, default_bootstrap_cmd
@@ -22,6 +24,7 @@ from .._core.runtime.returns_future import returns_future
 from .._core.shape import Extent, Point, ValueMesh
 from .._core.supervision.failure import MeshFailure
 from .._core.wire.ids import ProcId, Uid
+from .._core.wire.pickling import register_reducers as _register_reducers
 from .._core.wire.transport import ChannelTransport
 from ..errors import ActorError, DeadlockError, SupervisionError
 from . import config
@@ -43,6 +46,7 @@ shutdown_context = _client.shutdown_context
 _client.proc_mesh_maker = _proc_mesh.client_proc_mesh
 _client.hook_finder = lambda: unhandled_fault_hook  # looked up at each fault: programs assign to it
 _client.install()
+_register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)  # sideways, so by name
 
 __all__ = [
     "Accumulator",

@@ -6,6 +6,7 @@ made the queue longer than `send_limit` waits, which is how a slow receiver slow
 queue drains, the connection closes, or `send_timeout` passes.
 
 Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. `pause` stops reading, and so pushes back.
+A thread that waits for what comes over this connection may `borrow` it and do the reading itself (see `waiter`).
 
 Every connection carries requests one way only, from the side that connected, and replies the other way. A receiver that
 pauses it therefore never holds back replies, so two processes that flood each other cannot lock each other up.
@@ -52,8 +53,8 @@ class Connection:
     """
 
     __slots__ = (
-        "_closed", "_decoder", "_drained", "_fds", "_lock", "_on_close", "_on_frame", "_paused", "_poller", "_queue",
-        "_queued", "_send_limit", "_send_timeout", "_sock", "fd", "peer",
+        "_closed", "_decoder", "_drained", "_events", "_fds", "_lent", "_lock", "_on_close", "_on_frame", "_paused",
+        "_poller", "_queue", "_queued", "_reading", "_send_limit", "_send_timeout", "_sock", "fd", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +84,9 @@ class Connection:
         self._send_timeout = send_timeout
         self._closed = False
         self._paused = False
+        self._lent = False
+        self._reading = threading.Lock()  # held by whoever reads
+        self._events = threading.Lock()  # held while what the poller watches for is changed
         poller.add(self.fd, self._ready)
 
     @property
@@ -131,6 +135,23 @@ class Connection:
         self._paused = False
         self._update_events()
 
+    def borrow(self) -> bool:
+        """Let the calling thread do the reading, until `give_back`; False if that cannot be now."""
+        if self._closed or self._paused or not self._reading.acquire(blocking=False):
+            return False
+        self._lent = True
+        self._update_events()
+        return True
+
+    def give_back(self) -> None:
+        self._lent = False
+        self._update_events()
+        self._reading.release()
+
+    @property
+    def readable_by_borrower(self) -> bool:
+        return not (self._closed or self._paused)
+
     def close(self) -> None:
         """Close without a word to `on_close`; what is queued is lost."""
         with self._lock:
@@ -139,8 +160,9 @@ class Connection:
             self._closed = True
             self._queue.clear()
             self._queued = 0
-        self._poller.remove(self.fd)
-        self._sock.close()
+        with self._events:
+            self._poller.remove(self.fd)
+            self._sock.close()
         while self._fds:
             os.close(self._fds.popleft())
         self._notify_drained()
@@ -246,16 +268,21 @@ class Connection:
     def _ready(self, events: int) -> None:
         if events & WRITE:
             self._flush_queue()
-        if events & ~WRITE and not self._closed:
-            self._receive()
+        if events & ~WRITE and not self._closed and self._reading.acquire(blocking=False):
+            try:
+                self.receive()
+            finally:
+                self._reading.release()
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Read once and hand on what came; for the poller's thread, or the one that has borrowed the connection."""
         decoder = self._decoder
         space = decoder.space()
+        scratch = None
         try:
             if space is None:
-                count, ancillary, _, _ = self._sock.recvmsg_into([_scratch], _FD_SPACE)
-                space = _scratch
+                space = scratch = _scratch_memory()
+                count, ancillary, _, _ = self._sock.recvmsg_into([scratch], _FD_SPACE)
             else:
                 count, ancillary, _, _ = self._sock.recvmsg_into([space], _FD_SPACE)
         except BlockingIOError:
@@ -267,7 +294,7 @@ class Connection:
         if not count:
             return self._lost("it closed the connection" + ("" if decoder.idle else " in the middle of a message"))
         try:
-            frames = decoder.feed(_scratch[:count]) if space is _scratch else decoder.filled(count)
+            frames = decoder.filled(count) if scratch is None else decoder.feed(scratch[:count])
             for data in frames:
                 self._on_frame(self, decode(data, map_segment(self._fds.popleft()) if has_segment(data) else None))
         except (FrameError, IndexError) as error:
@@ -286,5 +313,18 @@ class Connection:
             self._on_close(self, reason)
 
     def _update_events(self) -> None:
-        if not self._closed:
-            self._poller.modify(self.fd, (0 if self._paused else READ) | (WRITE if self._queue else 0))
+        with self._events:
+            if not self._closed:
+                read = 0 if self._paused or self._lent else READ
+                self._poller.modify(self.fd, read | (WRITE if self._queue else 0))
+
+
+_threads = threading.local()
+
+
+def _scratch_memory() -> memoryview:
+    """Where the current thread reads to; it has done with it when a read has been decoded."""
+    memory: memoryview | None = getattr(_threads, "memory", None)
+    if memory is None:
+        memory = _threads.memory = memoryview(bytearray(READ_SIZE))
+    return memory

@@ -10,12 +10,15 @@ import functools
 import math
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Generator
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...errors import DeadlockError
+from ..net.connection import Connection
+from ..net.waiter import thread_waiter
 from .callbacks import callback_thread
 
 if TYPE_CHECKING:
@@ -164,6 +167,12 @@ class Future(Generic[R]):
 
     def _wait(self, timeout: float | None) -> None:
         self._before_blocking()
+        asked = timeout
+        connection = self._source.connection() if self._source is not None else None
+        if connection is not None and connection.borrow():
+            timeout = self._read_until_done(connection, timeout)
+            if self._done:
+                return
         waiter = threading.Lock()
         waiter.acquire()
         wake = waiter.release
@@ -179,7 +188,24 @@ class Future(Generic[R]):
             if self._source is not None:
                 self._source.abandoned(self)
             what = f" for {self._source.describe()}" if self._source is not None else ""
-            raise TimeoutError(f"waited {timeout:g}s{what}")
+            raise TimeoutError(f"waited {asked:g}s{what}")
+
+    def _read_until_done(self, connection: Connection, timeout: float | None) -> float | None:
+        """Read the connection that the answer comes over, in this thread; returns the time that is left."""
+        waiter = thread_waiter()
+        end = None if timeout is None else time.monotonic() + timeout
+        self._subscribe(waiter.wake)
+        try:
+            while not self._done and connection.readable_by_borrower:
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                if waiter.wait(connection.fd, left):
+                    connection.receive()
+        finally:
+            connection.give_back()
+            self._unsubscribe(waiter.wake)
+        return None if end is None else max(0.0, end - time.monotonic())
 
     def _before_blocking(self) -> None:
         if self._source is not None:
@@ -249,6 +275,10 @@ class Source:
 
     def deadlock(self) -> str | None:
         """Why the current thread must not block on this, if it must not."""
+        return None
+
+    def connection(self) -> Connection | None:
+        """The connection that the answer comes over, if there is one and it is known."""
         return None
 
     def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:

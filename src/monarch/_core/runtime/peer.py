@@ -48,8 +48,9 @@ class Peer:
         self.failure: Failure | None = None
 
     @property
-    def connected(self) -> bool:
-        return self._state == UP
+    def connection(self) -> Connection | None:
+        """Where requests to this peer go, and replies come from; None unless it is up."""
+        return self._connection
 
     def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
         """Send, or keep the frame until the way is clear; the failure if the process is gone."""

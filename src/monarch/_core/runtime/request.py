@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ...errors import ActorError
+from ..net.connection import Connection
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
 from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import ERROR, VALUE, Frame
+from .context import current_node
 from .future import Future, Source
 from .remote_error import load_error, supervision_error, to_exception
 
@@ -54,6 +56,12 @@ def enter_actor(uid: int, proc: ProcAddress) -> None:
     _running.actor = (uid, proc)
 
 
+def connection_to(proc: ProcAddress) -> Connection | None:
+    """The connection over which a process answers this one."""
+    peer = current_node().peers.get(proc)
+    return None if peer is None else peer.connection
+
+
 class One(Source):
     """One call to one actor."""
 
@@ -77,6 +85,9 @@ class One(Source):
 
     def describe(self) -> str:
         return self._endpoint
+
+    def connection(self) -> Connection | None:
+        return connection_to(self._proc)
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, (self._proc,), self._endpoint)
@@ -131,6 +142,9 @@ class Gather(Source):
         named = ", ".join(repr(Point(rank, self._extent)) for rank in silent[:4])
         more = f" and {len(silent) - 4} more" if len(silent) > 4 else ""
         return f"{self._endpoint} on {size} ranks; no answer yet from {named}{more}"
+
+    def connection(self) -> Connection | None:
+        return connection_to(self._procs[0]) if len(self._procs) == 1 else None
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, self._procs, self._endpoint)

@@ -9,6 +9,8 @@ from queue import SimpleQueue
 from typing import Any
 
 from ... import config
+from ..net.connection import Connection
+from ..net.waiter import Waiter, thread_waiter
 from ..supervision.failure import Failure, MeshFailure
 from ..wire.frame import EXPLICIT, URGENT, Frame
 from .cell import Cell, drain_queue, report_cleanup_error
@@ -19,11 +21,15 @@ from .request import enter_actor
 
 
 class SyncCell(Cell):
-    """Its thread waits in the mailbox. What ends that wait: a message, a supervision event, or `end`."""
+    """Its thread waits for its next message; while it does, it reads the connection that the last one came over.
+
+    What ends that wait: a message, a supervision event, or `end`, all of which come through the mailbox.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._mailbox: SimpleQueue[tuple[Origin, Frame] | None] = SimpleQueue()
+        self._waiter: Waiter | None = None  # set while the thread waits at a connection, not at the mailbox
         self._first: deque[Callable[[], object]] = deque()  # what runs before the next message
 
     def start(self) -> None:
@@ -34,6 +40,9 @@ class SyncCell(Cell):
             self.heard(origin, frame)
             return
         self._mailbox.put((origin, frame))
+        waiter = self._waiter
+        if waiter is not None:
+            waiter.wake()
         self._check_mailbox(origin, self._mailbox.qsize())
 
     def supervise(self, failure: Failure) -> None:
@@ -45,6 +54,9 @@ class SyncCell(Cell):
 
     def _wake(self) -> None:
         self._mailbox.put(None)
+        waiter = self._waiter
+        if waiter is not None:
+            waiter.wake()
 
     def _drain(self) -> list[tuple[Origin, Frame]]:
         return [item for item in drain_queue(self._mailbox) if item is not None]
@@ -57,9 +69,10 @@ class SyncCell(Cell):
         self._finish()
 
     def _serve(self) -> None:
-        get, first = self._mailbox.get, self._first
+        first = self._first
+        item: tuple[Origin, Frame] | None = None
         while True:
-            item = get()
+            item = self._next(item[0] if item is not None else None)
             while first and self._ending is None:
                 first.popleft()()
             if self._ending is not None:
@@ -70,6 +83,23 @@ class SyncCell(Cell):
                 self._handle(*item)
                 if self._paused and self._mailbox.qsize() <= self._mailbox_limit // 2:
                     self._resume_senders()
+
+    def _next(self, last: Origin | None) -> tuple[Origin, Frame] | None:
+        """The next message, or None for a wake-up."""
+        mailbox = self._mailbox
+        if isinstance(last, Connection) and mailbox.empty() and last.borrow():
+            self._read_until_message(last)
+        return mailbox.get()
+
+    def _read_until_message(self, connection: Connection) -> None:
+        waiter = self._waiter = thread_waiter()
+        try:
+            while self._mailbox.empty() and connection.readable_by_borrower:
+                if waiter.wait(connection.fd, None):
+                    connection.receive()
+        finally:
+            self._waiter = None
+            connection.give_back()
 
     def _handle(self, origin: Origin, frame: Frame) -> None:
         name, extent = decode_meta(frame.meta)
