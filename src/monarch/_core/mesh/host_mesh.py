@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -82,7 +81,7 @@ class HostMesh(MeshTrait):
         Raises:
             ValueError: There is no such executable here.
         """
-        if shutil.which(os.fspath(path)) is None:
+        if _which(os.fspath(path)) is None:
             raise ValueError(f"{path!r} is not an executable program on this machine")
         return HostMesh(self._hosts, self._shape, os.fspath(path))
 
@@ -181,6 +180,12 @@ def host_mesh_of(procs: ProcMesh) -> HostMesh:
 proc_mesh._host_mesh_of = host_mesh_of
 
 
+def _which(program: str) -> str | None:
+    import shutil  # brings the compression libraries; every proc imports this module, few call this
+
+    return shutil.which(program)
+
+
 def _check_name(name: str | None) -> str:
     if name is not None and not isinstance(name, str):
         raise TypeError(f"the name of a proc mesh is a string, got {name!r}")
@@ -193,7 +198,7 @@ def _start(procs: Procs, rank: int, command: BootstrapCommand, binding: Mapping[
     cpus = binding.get("cpus", "")
     nodes = {key: value for key, value in binding.items() if key != "cpus"}
     if nodes and sys.platform == "linux":
-        if shutil.which("numactl"):
+        if _which("numactl"):
             numactl = tuple(f"--{key}={value}" for key, value in nodes.items())
         else:
             cpus = cpus or nodes.get("physcpubind", "")

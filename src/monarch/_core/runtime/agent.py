@@ -6,23 +6,22 @@ the client that started it (a pidfd), after which it stops everything and ends.
 
 from __future__ import annotations
 
-import ast
 import os
+import pickle
 import signal
 import socket
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from ... import config
 from ..supervision.failure import EXITED, KILLED, MISSING, STOPPED, Failure, exit_reason
-from ..wire.address import AGENT, ActorAddress, ProcAddress
+from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
 from . import proc, spawner
 from .node import Node, Origin
 from .output import LineSplitter, Output
-from .spawn_request import SpawnRequest
+from .spawn_request import AgentSpec, SpawnRequest
 from .system import System
 
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
@@ -324,29 +323,28 @@ class Agent(System):
 
 
 def main() -> None:
-    """Entry of the process; its one argument is a Python literal."""
-    options: dict[str, Any] = ast.literal_eval(sys.argv[1])
-    client = os.pidfd_open(options["client_pid"])
-    if os.getppid() != options["client_pid"]:
+    """Entry of the process; its one argument is a descriptor to read its `AgentSpec` from."""
+    with os.fdopen(int(sys.argv[1]), "rb") as file:
+        own: AgentSpec = pickle.load(file)
+    client = os.pidfd_open(own.client_pid)
+    if os.getppid() != own.client_pid:
         return  # the client was gone before we could watch it
     here, there = socket.socketpair()
     spawner_parent = os.getpid()
     if os.fork() == 0:
         here.close()
-        os.close(options["listener"])
+        os.close(own.listener)
         os.close(client)
         spawner.die_with_parent(spawner_parent)
-        spec = spawner.Spawner(there, options["host"]).serve()
+        spec = spawner.Spawner(there, own.address.host, own.preload).serve()
         there.close()
         if spec is not None:
             proc.run(spec)
         return
     there.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    config.inherit(options["config"])
-    listener = socket.socket(fileno=options["listener"])
-    address = ProcAddress(options["host"], AGENT)
-    node = Node(address, ProcAddress(*options["root"]), listener)
+    config.inherit(own.config)
+    node = Node(own.address, own.root, socket.socket(fileno=own.listener))
     agent = Agent(node, here)
     node.poller.add(client, agent.client_gone)
     node.poller.run()

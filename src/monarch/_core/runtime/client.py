@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import atexit
 import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..net import unix
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure, MeshFailure
 from ..wire import pickling
-from ..wire.address import AGENT, ROOT, ProcAddress, random_name
+from ..wire.address import ROOT, ProcAddress, random_name
 from ..wire.frame import DEAD, URGENT, Frame
 from . import faults, log
 from .cell import BaseCell
@@ -29,7 +28,12 @@ from .node import Node, Origin
 from .output import Printer
 from .proc_system import ProcSystem
 from .request import StopCall
+from .spawn_request import AgentSpec, write_spec
 
+if TYPE_CHECKING:
+    import subprocess
+
+_NEEDED = ("monarch.actor",)  # what every proc imports
 _SHUTDOWN_GRACE = 10.0
 _EXIT_GRACE = 0.7  # seconds that procs get to clean up when the program ends
 _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
@@ -113,27 +117,27 @@ class Client:
         return self.node.address.agent
 
     def _start_agent(self) -> subprocess.Popen[bytes]:
-        listener = unix.listen(ProcAddress(self.node.address.host, AGENT))
-        options = {
-            "listener": listener.fileno(),
-            "client_pid": os.getpid(),
-            "host": self.node.address.host,
-            "root": tuple(self.node.address),
-            "config": config.exported(),
-        }
+        import subprocess  # only here: every proc imports this module, and starts no agent
+
+        address = self.node.address.agent
+        listener = unix.listen(address)
+        spec = write_spec(
+            AgentSpec(address, self.node.address, os.getpid(), listener.fileno(), config.exported(), _NEEDED)
+        )
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
         # found wherever the client found it, also when the script extended sys.path itself
         code = f"import sys; sys.path.append({package!r}); from monarch._core.runtime.agent import main; main()"
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
         try:
             return subprocess.Popen(
-                [sys.executable, *flags, "-c", code, repr(options)],
+                [sys.executable, *flags, "-c", code, str(spec)],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[listener.fileno()],
+                pass_fds=[listener.fileno(), spec],
                 start_new_session=True,  # Ctrl-C in the terminal is for the client alone
             )
         finally:
             listener.close()
+            os.close(spec)
 
     def shut_down(self, grace: float) -> Future[None]:
         """Stop every proc, then the agent; the future is done when they are gone. Repeated calls give the same future."""
@@ -158,7 +162,7 @@ class Client:
         if self._agent is not None:
             try:
                 self._agent.wait(_EXIT_BOUND)
-            except subprocess.TimeoutExpired:
+            except Exception:  # subprocess.TimeoutExpired
                 self._agent.kill()
                 self._agent.wait()
         self.printer.flush(_EXIT_BOUND)

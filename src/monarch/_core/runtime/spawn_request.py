@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from typing import NamedTuple
 
 from ..wire.address import ActorAddress, ProcAddress
@@ -69,6 +71,26 @@ class SpawnRequest(NamedTuple):
     config: dict[str, object]
 
 
+class AgentSpec(NamedTuple):
+    """What a new agent is told.
+
+    Attributes:
+        address: Its address.
+        root: The client that starts it.
+        client_pid: The client's process id.
+        listener: Descriptor that listens under its address.
+        config: Configuration it inherits.
+        preload: Modules that every proc needs.
+    """
+
+    address: ProcAddress
+    root: ProcAddress
+    client_pid: int
+    listener: int
+    config: dict[str, object]
+    preload: tuple[str, ...]
+
+
 class ProcSpec(NamedTuple):
     """What a new proc is told about itself."""
 
@@ -85,6 +107,16 @@ class ProcSpec(NamedTuple):
 
 SPEC_VARIABLE = "MONARCH_PROC_SPEC"
 """Environment variable that names the descriptor from which an executed proc reads its `ProcSpec`."""
+
+
+def write_spec(spec: tuple[object, ...]) -> int:
+    """A descriptor from which another process can read `spec`, however large."""
+    fd = os.memfd_create("monarch-spec", os.MFD_CLOEXEC)
+    with os.fdopen(os.dup(fd), "wb") as file:
+        pickle.dump(spec, file)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
 
 BEFORE_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_", "ASAN_", "LC_", "LANG", "OMP_", "MKL_", "OPENBLAS_", "KMP_")
 """Variables that act before, or while, the interpreter and its libraries start: a proc that changes one is executed."""

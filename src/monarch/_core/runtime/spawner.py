@@ -23,7 +23,7 @@ from typing import Any
 
 from ..net import unix
 from ..wire.address import ProcAddress
-from .spawn_request import SPEC_VARIABLE, Command, ProcSpec, SpawnRequest, Start, needs_exec
+from .spawn_request import SPEC_VARIABLE, Command, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
 _SIZE = struct.Struct("<Q")
@@ -61,11 +61,13 @@ class Spawner:
     """Args:
     control: Socket to the agent.
     host: The host's name.
+    preload: Modules that every proc needs, imported while nothing has been asked for yet.
     """
 
-    def __init__(self, control: socket.socket, host: str) -> None:
+    def __init__(self, control: socket.socket, host: str, preload: tuple[str, ...]) -> None:
         self._control = control
         self._host = host
+        self._preloaded = preload
         self._pids: set[int] = set()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -74,6 +76,8 @@ class Spawner:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        for module in self._preloaded:
+            importlib.import_module(module)
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN)
@@ -199,9 +203,8 @@ class Spawner:
 def execute(spec: ProcSpec, start: Start) -> None:
     """Replace this process by a new interpreter, or by the command that was given, which starts one."""
     command = start.command or Command(sys.executable, None, ("-m", "monarch._core.runtime.proc"))
-    fd = os.memfd_create("monarch-spec", 0)
-    os.write(fd, pickle.dumps(spec))
-    os.lseek(fd, 0, os.SEEK_SET)
+    fd = write_spec(spec)
+    os.set_inheritable(fd, True)
     env = {**start.env, SPEC_VARIABLE: str(fd)}
     argv = [command.arg0 or command.program, *command.args]
     program = command.program
