@@ -1,0 +1,296 @@
+"""Small pure pieces of the runtime: what calls carry, what procs print, how procs start."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monarch._core.mesh.bootstrap import (
+    BootstrapCommand,
+    check_binding,
+    choose_command,
+    default_bootstrap_cmd,
+    python_bootstrap_cmd,
+)
+from monarch._core.runtime import output
+from monarch._core.runtime.message import NO_EXTENT, SETTLE, SUPERVISE, decode_meta, encode_meta
+from monarch._core.runtime.output import LineSplitter
+from monarch._core.runtime.spawn_request import Command, SpawnRequest, Start, needs_exec
+from monarch._core.shape import Extent, Point
+from monarch._core.wire.address import ActorAddress, ProcAddress
+
+NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,12}", fullmatch=True)
+
+
+# what a call says beside its arguments
+
+
+@given(NAMES, st.dictionaries(NAMES, st.integers(1, 10**6), max_size=5))
+def test_a_call_says_its_method_and_the_geometry_of_what_it_was_sent_to(method: str, sizes: dict[str, int]) -> None:
+    extent = Extent(list(sizes), list(sizes.values()))
+    got_method, got_extent = decode_meta(encode_meta(method, extent))
+    assert got_method == method
+    assert got_extent == extent
+    assert list(got_extent.labels) == list(sizes)
+
+
+def test_names_beyond_ascii_survive() -> None:
+    extent = Extent(["größe"], [3])
+    assert decode_meta(encode_meta("méthode", extent)) == ("méthode", extent)
+
+
+@pytest.mark.parametrize("meta", [SUPERVISE, SETTLE])
+def test_messages_of_the_system_have_names_that_no_method_has(meta: bytes) -> None:
+    name, extent = decode_meta(meta)
+    assert not name.isidentifier()
+    assert name.encode() == meta
+    assert extent is NO_EXTENT
+
+
+# lines that procs print
+
+
+@given(st.lists(st.binary(max_size=50)), st.lists(st.integers(1, 30), min_size=1))
+def test_lines_come_out_whole_whatever_the_chunks(lines: list[bytes], sizes: list[int]) -> None:
+    data = b"\n".join(lines)
+    splitter = LineSplitter()
+    got: list[str] = []
+    start = 0
+    for i in range(len(data)):
+        if start >= len(data):
+            break
+        end = start + sizes[i % len(sizes)]
+        got += splitter.feed(data[start:end])
+        start = end
+    got += splitter.finish()
+    expected = [line.decode(errors="replace") for line in data.split(b"\n")]
+    if expected[-1] == "":
+        expected.pop()
+    assert got == expected
+
+
+@given(st.text(alphabet="aé漢\U0001f600\n", max_size=60), st.integers(1, 5))
+def test_characters_cut_by_a_chunk_are_not_harmed(text: str, size: int) -> None:
+    data = text.encode()
+    splitter = LineSplitter()
+    got: list[str] = []
+    for start in range(0, len(data), size):
+        got += splitter.feed(data[start : start + size])
+    got += splitter.finish()
+    assert "\n".join(got) == text.removesuffix("\n")
+
+
+def test_a_line_without_an_end_is_given_when_the_stream_ends() -> None:
+    splitter = LineSplitter()
+    assert splitter.feed(b"one\ntwo") == ["one"]
+    assert splitter.finish() == ["two"]
+    assert splitter.finish() == []
+    assert splitter.feed(b"") == []
+
+
+def test_empty_lines_and_bytes_that_are_no_text_are_kept() -> None:
+    assert LineSplitter().feed(b"\n\n\xff\xfe\n") == ["", "", "\ufffd\ufffd"]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=8))
+def test_a_line_that_never_ends_is_passed_on_in_pieces_and_loses_nothing(sizes: list[int]) -> None:
+    splitter = LineSplitter()
+    got: list[str] = []
+    held = total = 0
+    for size in sizes:
+        new = splitter.feed(b"x" * size)
+        total += size
+        held = total - sum(map(len, got)) - sum(map(len, new))
+        got += new
+        assert held <= output._LONGEST
+    got += splitter.finish()
+    assert "".join(got) == "x" * total
+
+
+@pytest.mark.xfail(strict=True, reason="LineSplitter cuts at bytes")
+def test_a_line_passed_on_in_pieces_is_not_cut_inside_a_character() -> None:
+    text = "é" * output._LONGEST
+    data = text.encode()
+    splitter = LineSplitter()
+    got = [*splitter.feed(data[: output._LONGEST + 1]), *splitter.feed(data[output._LONGEST + 1 :]), *splitter.finish()]
+    assert "".join(got) == text
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_lines_are_written_to_the_stream_of_that_moment_in_one_piece(
+    stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+
+    class File(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, stream, File())
+    output._write(stream, "[trainers-1] ", ["one", "", "two"])
+    assert written == ["[trainers-1] one\n[trainers-1] \n[trainers-1] two\n"]
+
+
+@pytest.mark.parametrize("file", [None, "closed"])
+def test_lines_for_a_terminal_that_is_gone_are_dropped(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed if file else None)
+    output._write("stdout", "", ["one"])
+
+
+def test_a_printer_that_never_printed_has_no_thread_and_nothing_to_flush() -> None:
+    before = threading.active_count()
+    output.Printer().flush(timeout=0)
+    assert threading.active_count() == before
+
+
+# when a fork is not enough
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "MALLOC_ARENA_MAX", "OMP_NUM_THREADS", "LC_ALL",
+     "LANG", "MKL_NUM_THREADS", "GLIBC_TUNABLES"],
+)  # fmt: skip
+def test_a_change_that_acts_before_the_interpreter_starts_needs_a_new_one(name: str) -> None:
+    base = {"PATH": "/bin", "HOME": "/root"}
+    assert needs_exec({**base, name: "1"}, base)
+    assert needs_exec(base, {**base, name: "1"})
+    assert needs_exec({**base, name: "1"}, {**base, name: "2"})
+    assert not needs_exec({**base, name: "1"}, {**base, name: "1"})
+
+
+@given(st.dictionaries(NAMES, st.text(max_size=3), max_size=6), st.dictionaries(NAMES, st.text(max_size=3), max_size=6))
+def test_other_changes_do_not(env: dict[str, str], base: dict[str, str]) -> None:
+    env, base = ({f"MY_{name}": value for name, value in one.items()} for one in (env, base))
+    assert not needs_exec(env, base)
+
+
+@pytest.mark.parametrize(
+    "name", ["CUDA_VISIBLE_DEVICES", "RANK", "MASTER_ADDR", "HF_HOME", "MY_PYTHON", "OLD_LD_PRELOAD"]
+)
+def test_variables_that_are_read_later_do_not(name: str) -> None:
+    assert not needs_exec({name: "1"}, {})
+
+
+def test_requests_to_spawn_pickle() -> None:
+    start = Start("p0", 0, Command("/usr/bin/python3", None, ("-m", "x")), {"A": "1"}, cpus="0-3", numactl=("-N", "0"))
+    address = ProcAddress("host", "client")
+    request = SpawnRequest(
+        "uid", "procs", 8, (start,), ActorAddress(address, 5), address, ["/src"], "/", ("torch",), {"x": 1}
+    )
+    assert pickle.loads(pickle.dumps(request)) == request
+
+
+# commands
+
+
+def test_a_command_has_what_it_was_given_and_defaults() -> None:
+    command = BootstrapCommand("/bin/python", "name", ["-m", "x"], {"A": "1", "B": None}, inherit_env=False)
+    assert (command.program, command.arg0, command.args) == ("/bin/python", "name", ["-m", "x"])
+    assert (command.env, command.inherit_env) == ({"A": "1", "B": None}, False)
+    assert command.as_command() == Command("/bin/python", "name", ("-m", "x"))
+    plain = BootstrapCommand("/bin/python")
+    assert (plain.arg0, plain.args, plain.env, plain.inherit_env) == (None, [], {}, True)
+
+
+def test_a_command_does_not_share_what_it_was_given() -> None:
+    args, env = ["-m"], {"A": "1"}
+    command = BootstrapCommand("p", args=args, env=env)
+    args.append("x")
+    env["A"] = "2"
+    assert (command.args, command.env) == (["-m"], {"A": "1"})
+
+
+def test_changes_to_the_environment_make_a_copy() -> None:
+    command = BootstrapCommand("p", args=["-m"], env={"A": "1", "B": "2"})
+    changed = command.with_env({"B": None, "C": "3"})
+    assert changed.env == {"A": "1", "B": None, "C": "3"}
+    changed.args.append("x")
+    assert (command.env, command.args) == ({"A": "1", "B": "2"}, ["-m"])
+    assert (changed.program, changed.inherit_env) == ("p", True)
+
+
+@pytest.mark.parametrize(
+    ("inherit", "expected"),
+    [(True, {"HOME": "/root", "A": "new"}), (False, {"A": "new"})],
+)
+def test_the_environment_is_that_of_the_launcher_with_the_changes(inherit: bool, expected: dict[str, str]) -> None:
+    base = {"HOME": "/root", "A": "old", "GONE": "x"}
+    command = BootstrapCommand("p", env={"A": "new", "GONE": None, "NEVER": None}, inherit_env=inherit)
+    assert command.environment(base) == expected
+    assert base == {"HOME": "/root", "A": "old", "GONE": "x"}
+
+
+@pytest.mark.parametrize("env", [{"A": 1}, {1: "A"}, {"A": b"x"}, {None: "x"}])
+def test_environments_hold_texts_only(env: Any) -> None:
+    with pytest.raises(TypeError, match="env maps names to strings"):
+        BootstrapCommand("p", env=env)
+    with pytest.raises(TypeError, match="env maps names to strings"):
+        BootstrapCommand("p").with_env(env)
+
+
+def test_commands_compare_by_what_they_do_and_cannot_be_keys() -> None:
+    assert BootstrapCommand("p", env={"A": "1"}) == BootstrapCommand("p", env={"A": "1"})
+    assert BootstrapCommand("p") != BootstrapCommand("p", "name")
+    assert BootstrapCommand("p") != "p"
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(BootstrapCommand("p"))
+
+
+def test_commands_pickle_and_show_how_they_were_made() -> None:
+    command = BootstrapCommand("p", "n", ["-m"], {"A": None}, inherit_env=False)
+    assert pickle.loads(pickle.dumps(command)) == command
+    assert eval(repr(command)) == command
+
+
+def test_the_default_command_is_what_a_fork_does_and_others_are_not() -> None:
+    assert default_bootstrap_cmd().is_default
+    assert default_bootstrap_cmd().with_env({"A": "1"}).is_default
+    assert python_bootstrap_cmd(sys.executable).is_default
+    assert not python_bootstrap_cmd("/other/python").is_default
+    assert not BootstrapCommand(sys.executable).is_default
+    emptied = default_bootstrap_cmd()
+    emptied.inherit_env = False
+    assert not emptied.is_default
+
+
+def test_a_choice_of_command_is_one_or_a_function_of_the_place_or_none() -> None:
+    default, other = default_bootstrap_cmd(), BootstrapCommand("p")
+    place = Point(1, Extent(["gpus"], [4]))
+    asked: list[Point] = []
+
+    def choose(point: Point) -> BootstrapCommand:
+        asked.append(point)
+        return other
+
+    assert choose_command(None, place, default) is default
+    assert choose_command(other, place, default) is other
+    assert choose_command(choose, place, default) is other
+    assert asked == [place]
+
+
+@pytest.mark.parametrize("choice", ["python", lambda point: "python", 3])
+def test_anything_else_is_no_choice_of_command(choice: Any) -> None:
+    with pytest.raises(TypeError, match="bootstrap_command"):
+        choose_command(choice, Point(0, Extent(["gpus"], [1])), default_bootstrap_cmd())
+
+
+def test_bindings_are_one_for_each_proc_with_known_keys() -> None:
+    assert check_binding(None, 3) == [{}, {}, {}]
+    bindings = [{"cpunodebind": "0", "membind": "0"}, {"cpus": "0-3"}, {}]
+    assert check_binding(bindings, 3) == bindings
+    with pytest.raises(ValueError, match=r"\(2\) must equal procs_per_host \(3\)"):
+        check_binding(bindings[:2], 3)
+    with pytest.raises(ValueError, match=r"gpu.*cpunodebind"):
+        check_binding([{"gpu": "0"}], 1)

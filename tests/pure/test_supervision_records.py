@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+import pickle
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monarch._core.supervision.failure import (
+    ABORTED,
+    EXCEPTION,
+    EXITED,
+    HOST,
+    KILLED,
+    LINK,
+    MISSING,
+    STOPPED,
+    UNHANDLED,
+    Failure,
+    MeshFailure,
+    exit_reason,
+)
+from monarch._core.supervision.ledger import Ledger
+
+CAUSES = [EXCEPTION, ABORTED, KILLED, EXITED, HOST, LINK, STOPPED, MISSING, UNHANDLED]
+TEXT = st.text(max_size=20)
+UIDS = st.integers(0, 2**63) | TEXT
+
+failures: st.SearchStrategy[Failure] = st.deferred(
+    lambda: st.builds(
+        Failure,
+        st.sampled_from(CAUSES),
+        TEXT,
+        actor=TEXT,
+        mesh=TEXT,
+        mesh_uid=UIDS,
+        rank=st.none() | st.integers(0, 1000),
+        proc=TEXT,
+        pid=st.integers(0, 2**22),
+        host=TEXT,
+        exit_code=st.none() | st.integers(0, 255),
+        signal=st.none() | st.integers(1, 64),
+        output=st.lists(TEXT, max_size=3).map(tuple),
+        source=st.none() | failures,
+    )
+)
+
+
+# failures
+
+
+@given(failures)
+def test_a_failure_survives_pickling(failure: Failure) -> None:
+    again = pickle.loads(pickle.dumps(failure))
+    assert again == failure
+    assert type(again) is Failure
+
+
+@given(failures)
+def test_the_public_face_of_a_failure_survives_pickling(failure: Failure) -> None:
+    again = pickle.loads(pickle.dumps(MeshFailure(failure)))
+    assert type(again) is MeshFailure
+    assert again.event == failure
+    assert repr(again) == repr(MeshFailure(failure))
+
+
+@given(failures)
+def test_every_failure_can_be_explained(failure: Failure) -> None:
+    text = failure.explain()
+    assert (failure.actor or failure.proc or failure.mesh or "the actor") in text
+    for line in failure.reason.splitlines():
+        assert line in text
+    assert failure.is_stop == (failure.cause == STOPPED)
+
+
+def test_an_explanation_says_who_why_where_and_the_last_output() -> None:
+    failure = Failure(
+        KILLED,
+        "Killed(sig=9)\nprobably out of memory",
+        actor="<root>.<Trainer trainers{'gpus': 0/8}>",
+        proc="procs-0",
+        pid=77,
+        host="node5",
+        output=("step 1", "step 2"),
+    )
+    assert failure.explain().splitlines() == [
+        "The actor <root>.<Trainer trainers{'gpus': 0/8}> and all its descendants have failed:",
+        "  Killed(sig=9)",
+        "  probably out of memory",
+        "  on proc procs-0, pid 77, node5",
+        "  last output:",
+        "    | step 1",
+        "    | step 2",
+    ]
+
+
+def test_an_explanation_leaves_out_what_is_not_known() -> None:
+    assert Failure(MISSING, "no such actor", proc="p").explain().splitlines() == [
+        "p has failed:", "  no such actor", "  on proc p",
+    ]  # fmt: skip
+    assert Failure(HOST, "gone").explain().splitlines() == ["the actor has failed:", "  gone"]
+
+
+def test_a_stop_is_told_as_a_status_and_not_as_a_failure() -> None:
+    text = Failure(STOPPED, "stopped by client", actor="trainers").explain()
+    assert text == "trainers has status: stopped: stopped by client"
+    assert "failed" not in text
+
+
+def test_the_failure_of_a_process_becomes_that_of_its_actors() -> None:
+    process = Failure(EXITED, "exited with 3", proc="procs-1", pid=5, exit_code=3, output=("bye",))
+    actor = process.of("<Trainer trainers>", "trainers", 99, 1)
+    assert (actor.actor, actor.mesh, actor.mesh_uid, actor.rank) == ("<Trainer trainers>", "trainers", 99, 1)
+    assert (actor.proc, actor.pid, actor.exit_code, actor.output) == ("procs-1", 5, 3, ("bye",))
+    assert actor.reason == "the process this actor was running on failed: exited with 3"
+    assert process.actor == ""
+
+
+def test_the_stop_of_a_process_stays_a_stop_for_its_actors() -> None:
+    actor = Failure(STOPPED, "stopped by client", proc="p").of("a", "m", 1, 0)
+    assert actor.is_stop
+    assert actor.reason == "stopped by client"
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "words"),
+    [
+        (None, signal.SIGKILL, "SIGKILL"),
+        (None, signal.SIGSEGV, "SIGSEGV"),
+        (None, 40, "signal 40"),
+        (0, None, "exited with code 0"),
+        (3, None, "non-zero code 3"),
+    ],
+)
+def test_the_end_of_a_process_is_told_in_words(code: int | None, number: int | None, words: str) -> None:
+    assert words in exit_reason(code, number)
+    if number is not None:
+        assert f"sig={int(number)}" in exit_reason(code, number)
+
+
+def test_the_public_face_gives_the_parts_of_the_record() -> None:
+    event = Failure(EXITED, "r", mesh="trainers", rank=3, exit_code=2, signal=None, output=("x",))
+    failure = MeshFailure(event)
+    assert (failure.mesh_name, failure.ranks, failure.crashed_ranks) == ("trainers", [3], [3])
+    assert (failure.cause, failure.exit_code, failure.signal, failure.last_output) == (EXITED, 2, None, ("x",))
+    assert failure.report() == event.explain()
+    assert "trainers" in repr(failure)
+
+
+def test_a_failure_of_no_mesh_and_no_rank_says_so() -> None:
+    failure = MeshFailure(Failure(HOST, "r"))
+    assert failure.mesh_name == "<none>"
+    assert failure.ranks == []
+
+
+# ledgers
+
+
+def test_what_was_created_last_is_stopped_first() -> None:
+    ledger = Ledger()
+    for uid in (3, 1, "procs", 2):
+        ledger.enter(uid, f"mesh {uid}")
+    assert ledger.youngest_first() == ["mesh 2", "mesh procs", "mesh 1", "mesh 3"]
+    assert list(ledger.meshes()) == ["mesh 3", "mesh 1", "mesh procs", "mesh 2"]
+    assert len(ledger) == 4
+    assert "procs" in ledger
+    assert 77 not in ledger
+
+
+def test_a_struck_mesh_is_given_back_once() -> None:
+    ledger = Ledger()
+    ledger.enter(1, "mesh")
+    assert ledger.strike(1) == "mesh"
+    assert ledger.strike(1) is None
+    assert len(ledger) == 0
+
+
+def test_the_lists_may_be_changed_while_they_are_walked() -> None:
+    ledger = Ledger()
+    for uid in range(5):
+        ledger.enter(uid, uid)
+    for uid in ledger.youngest_first():
+        ledger.strike(uid)
+    assert len(ledger) == 0
+    ledger.enter(1, 1)
+    for uid in ledger.meshes():
+        ledger.strike(uid)
+
+
+def test_a_rank_fails_once_and_other_ranks_and_meshes_on_their_own() -> None:
+    ledger = Ledger()
+    ledger.enter(1, "one")
+    ledger.enter("two", "two")
+    assert [ledger.first_failure(1, 0) for _ in range(3)] == [True, False, False]
+    assert ledger.first_failure(1, 1)
+    assert ledger.first_failure("two", 0)
+
+
+def test_failures_of_what_is_not_owned_are_no_news() -> None:
+    ledger = Ledger()
+    assert not ledger.first_failure(1, 0)
+    ledger.enter(1, "mesh")
+    ledger.strike(1)
+    assert not ledger.first_failure(1, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["enter", "strike", "fail"]), st.integers(0, 3), st.integers(0, 2))))
+def test_any_history_tells_each_failure_of_an_owned_mesh_once(history: list[tuple[str, int, int]]) -> None:
+    ledger = Ledger()
+    owned: dict[int, str] = {}
+    told: set[tuple[int, int]] = set()
+    for what, uid, rank in history:
+        if what == "enter" and uid not in owned:
+            owned[uid] = f"mesh {uid}"
+            ledger.enter(uid, owned[uid])
+        elif what == "strike":
+            assert ledger.strike(uid) == owned.pop(uid, None)
+        elif what == "fail":
+            assert ledger.first_failure(uid, rank) == (uid in owned and (uid, rank) not in told)
+            if uid in owned:
+                told.add((uid, rank))
+        assert ledger.youngest_first() == list(owned.values())[::-1]
