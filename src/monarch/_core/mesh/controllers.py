@@ -105,7 +105,11 @@ def _create(
     here = client_proc_mesh(system.node.address)
     nobody = ActorAddress(ProcAddress("", ""), 0)
     spec = SpawnSpec(uid, name, class_name, nobody, record, here, NO_EXTENT)
-    system.spawn(spec, is_async, 0, (init, []), on_failed=lambda failure: table.failures.__setitem__(name, failure))
+
+    def failed(failure: Failure) -> None:
+        table.failures[name] = failure
+
+    system.spawn(spec, is_async, 0, (init, []), on_failed=failed).try_to_start()
 
 
 System.handlers["controller"] = _on_controller

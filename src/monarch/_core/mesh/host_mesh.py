@@ -252,14 +252,14 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
     ran = setup.setup.call(first)
     ready: Future[bool] = Future._new(Described(f"{mesh.name}: the bootstrap function"))
 
-    def open_gate() -> None:
+    def open_gate(ran: Future[Any]) -> None:
         error = ran.exception()
         content = pickling.dumps(((None if error is None else str(error),), {}))
         cell.node.cast(addresses, SYSTEM, b"open_gate", content, None, cell.uid)
         setup.stop()
         started._subscribe(lambda: ready._resolve(None, lambda _: started.get() and (ran.get() is not None)))
 
-    ran._subscribe(open_gate)
+    ran.add_done_callback(open_gate)  # on the callback thread: what it raised is unpickled
     return ready
 
 

@@ -11,6 +11,7 @@ from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress
+from ..wire.frame import URGENT
 
 
 class OwnedActors:
@@ -39,7 +40,8 @@ class OwnedActors:
             self.stopping = request.future
             content = pickling.dumps(((self.uid, reason), {}))
             self._cell.ledger.strike(self.uid)
-            self._cell.node.cast(self._procs, SYSTEM, b"stop_actor", content, request, self._cell.uid)
+            self._cell.note_stopped(self.uid)
+            self._cell.node.cast(self._procs, SYSTEM, b"stop_actor", content, request, self._cell.uid, URGENT)
             for address in self._procs:
                 self._cell.node.remember(address, self.uid, Failure(STOPPED, reason, mesh=self._name))
         return self.stopping

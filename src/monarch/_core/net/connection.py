@@ -15,13 +15,15 @@ pauses it therefore never holds back replies, so two processes that flood each o
 from __future__ import annotations
 
 import array
+import errno
 import os
 import select
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 
 from ...errors import BackpressureError
@@ -135,22 +137,41 @@ class Connection:
         self._paused = False
         self._update_events()
 
-    def borrow(self) -> bool:
-        """Let the calling thread do the reading, until `give_back`; False if that cannot be now."""
+    @contextmanager
+    def borrowed(self) -> Iterator[bool]:
+        """Let the calling thread do the reading; gives whether it may. What was cut short by an exception that is no
+        `Exception` (a signal handler's, in the main thread) may have lost a message: the connection is then closed.
+        """
         if self._closed or self._paused or not self._reading.acquire(blocking=False):
-            return False
-        self._lent = True
-        self._update_events()
-        return True
+            yield False
+            return
+        try:
+            self._lend(True)
+            yield True
+            self._lend(False)
+        except BaseException as error:
+            self._lent = False
+            if not isinstance(error, Exception):
+                reason = f"reading it was cut short by {type(error).__name__}"
+                self._poller.call_soon(lambda: self._lost(reason))
+            raise
+        finally:
+            self._reading.release()
 
-    def give_back(self) -> None:
-        self._lent = False
+    def _lend(self, lent: bool) -> None:
+        self._lent = lent
         self._update_events()
-        self._reading.release()
 
     @property
     def readable_by_borrower(self) -> bool:
         return not (self._closed or self._paused)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the parent's socket without touching what both share."""
+        self._closed = True
+        fd = self._sock.detach()
+        if fd >= 0:
+            os.close(fd)
 
     def close(self) -> None:
         """Close without a word to `on_close`; what is queued is lost."""
@@ -171,7 +192,9 @@ class Connection:
         """Write what is queued, for a process that ends and whose poller no longer runs; gives up after `timeout`."""
         end = time.monotonic() + timeout
         while self._queue and not self._closed and time.monotonic() < end:
-            select.select([], [self.fd], [], max(0.0, end - time.monotonic()))
+            poll = select.poll()
+            poll.register(self.fd, select.POLLOUT)
+            poll.poll(max(0.0, end - time.monotonic()) * 1000)
             self._flush_queue()
 
     # sending
@@ -189,8 +212,12 @@ class Connection:
                 sent = self._sock.send(data)
         except BlockingIOError:
             sent = 0
-        except OSError:
+        except ConnectionError:
             return  # the read side reports the end, with everything that arrived before it
+        except OSError as error:
+            if error.errno != errno.EMSGSIZE:
+                return
+            sent = 0  # more parts than one system call takes: queued, they are written in several
         self._enqueue(chunks, segment, skip=sent)
 
     def _enqueue(self, chunks: list[Bytes], segment: Segment | None, skip: int = 0) -> None:
@@ -299,6 +326,8 @@ class Connection:
                 self._on_frame(self, decode(data, map_segment(self._fds.popleft()) if has_segment(data) else None))
         except (FrameError, IndexError) as error:
             self._lost(f"it sent something unreadable: {error}")
+        except OSError as error:  # no descriptor or address space left to map a segment
+            self._lost(f"what it sent could not be received: {error}")
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:

@@ -11,6 +11,8 @@ import os
 import select
 import threading
 
+_LONGEST_MS = 2**31 - 1  # what poll takes; whoever waits longer asks again
+
 
 class Waiter:
     """An eventfd and a poll set, one pair per thread."""
@@ -27,7 +29,7 @@ class Waiter:
         if fd != self._watched:
             self._watch(fd)
         ready = False
-        for found, _ in self._poll.poll(None if timeout is None else math.ceil(timeout * 1000)):
+        for found, _ in self._poll.poll(None if timeout is None else min(math.ceil(timeout * 1000), _LONGEST_MS)):
             if found == fd:
                 ready = True
             else:
@@ -37,7 +39,11 @@ class Waiter:
     def wake(self) -> None:
         """End a `wait` of this waiter's thread; free of charge on that thread itself, which does not wait."""
         if threading.get_ident() != self.thread_id:
-            os.eventfd_write(self._event, 1)
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """End the current `wait`, or the next; for signal handlers."""
+        os.eventfd_write(self._event, 1)
 
     def _watch(self, fd: int) -> None:
         if self._watched >= 0:

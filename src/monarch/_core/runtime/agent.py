@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
+import select
 import signal
 import socket
 import sys
@@ -19,12 +21,15 @@ from ..supervision.failure import EXITED, KILLED, MISSING, STOPPED, Failure, exi
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
 from . import proc, spawner
+from .control import ControlQueue, control_pair, receive_message
 from .node import Node, Origin
 from .output import LineSplitter, Output
 from .spawn_request import AgentSpec, SpawnRequest
 from .system import System
 
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
+_EXIT_EXPECTED = 1.0  # seconds within which the exit of a proc whose connection broke is known
+_STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
 _ORPHAN_GRACE = 1.0  # seconds that procs get to clean up when their client is gone
 
 
@@ -82,10 +87,11 @@ class Agent(System):
         self._meshes: dict[str, Mesh] = {}
         self._procs: dict[str, ProcEntry] = {}
         self._by_pid: dict[int, ProcEntry] = {}
-        self._resolving: dict[str, list[Callable[[ProcEntry | None], None]]] = {}
+        self._resolving: dict[str, list[Callable[[], None]]] = {}
+        self._awaiting_end: dict[str, list[Callable[[], None]]] = {}
         self._subscribers: dict[ProcAddress, tuple[Origin, Frame]] = {}
-        self._when_idle: list[Callable[[], None]] = []
         node.poller.add(control.fileno(), self._spawner_said)
+        self._to_spawner = ControlQueue(control, lambda events: node.poller.modify(control.fileno(), events))
         node.inbound_lost_hooks.append(self._requester_lost)
 
     # requests
@@ -99,7 +105,7 @@ class Agent(System):
         for start in request.starts:
             entry = ProcEntry(ProcAddress(self.node.address.host, start.proc), mesh, start.rank)
             mesh.procs[start.rank] = self._procs[start.proc] = entry
-        spawner.send_message(self._control, request)
+        self._to_spawner.send(request)
         timeout = config.value("host_spawn_ready_timeout")
         if timeout:
             self.node.poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, timeout))
@@ -136,44 +142,58 @@ class Agent(System):
         """Stop everything, answer, end."""
         self._shut_down(reason, grace, lambda: self.answer(origin, frame))
 
-    def client_gone(self, events: int) -> None:
+    def client_gone(self, pidfd: int) -> None:
+        self.node.poller.remove(pidfd)
         self._shut_down("the client is gone", _ORPHAN_GRACE, lambda: None)
 
     def _shut_down(self, reason: str, grace: float, done: Callable[[], None]) -> None:
+        finished = False
+
         def finish() -> None:
-            done()
-            self.node.poller.stop()
+            nonlocal finished
+            if not finished:
+                finished = True
+                done()
+                self.node.poller.stop()
 
         self._stop(list(self._procs.values()), reason, grace, finish)
+        self.node.poller.call_later(grace + _STUCK_GRACE, finish)  # the spawner may be stuck in an import
 
     def _stop(self, entries: list[ProcEntry], reason: str, grace: float, done: Callable[[], None]) -> None:
-        living = [entry for entry in entries if entry.end is None]
-        left = len(living)
+        living = {entry.address.proc: entry for entry in entries if entry.end is None}
         if not living:
             done()
             return
 
-        def one_ended(_: ProcEntry | None) -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
+        def ended(name: str) -> None:
+            if living.pop(name, None) is not None and not living:
                 done()
 
-        for entry in living:
-            self._resolving.setdefault(entry.address.proc, []).append(one_ended)
+        def give_up() -> None:
+            for name, entry in list(living.items()):
+                entry.kill()
+                if not entry.pid:  # not even forked: the spawner is stuck; it will be killed should it ever start
+                    ended(name)
+
+        for name, entry in living.items():
+            self._awaiting_end.setdefault(name, []).append(lambda name=name: ended(name))  # type: ignore[misc]  # bound now
             if entry.stopping is None:
                 entry.stopping = reason
                 if entry.ready:
                     self.node.call_system(entry.address, "shutdown", reason)
                 elif entry.pid:
                     entry.kill()
-            self.node.poller.call_later(grace, entry.kill)
+        self.node.poller.call_later(grace, give_up)
 
     # the spawner
 
     def _spawner_said(self, events: int) -> None:
+        if events & select.EPOLLOUT:
+            self._to_spawner.flush()
         try:
-            message, fds = spawner.receive_message(self._control)
+            message, fds = receive_message(self._control)
+        except BlockingIOError:
+            return
         except (EOFError, ConnectionError):
             os._exit(1)  # the spawner was killed, and with it every proc; the client sees this host as gone
         kind, *rest = message
@@ -183,15 +203,27 @@ class Agent(System):
         mesh = self._meshes[uid]
         mesh.bound = True
         for entry in mesh.procs.values():
-            self._resolved(entry.address.proc, entry)
+            self._resolved(entry.address.proc)
 
     def _refused(self, uid: str, error: str) -> None:
         mesh = self._meshes[uid]
         failure = Failure(MISSING, f"it could not be started: {error}", mesh=mesh.name, host=socket.gethostname())
         self._spawn_failed(mesh, f"error creating procs of {mesh.name}: {error}")
         for entry in mesh.procs.values():
-            entry.end = failure
-            self._resolved(entry.address.proc, entry)
+            self._has_ended(entry, failure)
+
+    def _failed(self, uid: str, rank: int, error: str) -> None:
+        """One proc could not be started."""
+        mesh = self._meshes[uid]
+        entry = mesh.procs[rank]
+        self._spawn_failed(mesh, f"error creating proc {entry.label}: {error}")
+        reason = f"it could not be started: {error}"
+        failure = Failure(MISSING, reason, mesh=mesh.name, rank=rank, proc=entry.label, host=socket.gethostname())
+        self._has_ended(entry, failure)
+        self._tell_owner(entry)
+
+    def _tell_owner(self, entry: ProcEntry) -> None:
+        self.node.call_system(entry.mesh.owner.proc, "procs_ended", [(entry.address, entry.end)])
 
     def _forked(self, uid: str, rank: int, pid: int, out: int, err: int, pidfd: int) -> None:
         entry = self._meshes[uid].procs[rank]
@@ -212,20 +244,22 @@ class Agent(System):
             self._close_stream(entry, fd)
         os.close(entry.pidfd)
         entry.pidfd = -1
-        entry.end = self._obituary(entry, status)
-        mesh = entry.mesh
+        end = self._obituary(entry, status)
         if not entry.ready:
-            self._spawn_failed(
-                mesh,
-                f"error creating proc (host rank 0) {entry.label}: exit_code: {entry.end.exit_code}, "
-                f"{entry.end.explain()}",
-            )
+            text = f"error creating proc (host rank 0) {entry.label}: exit_code: {end.exit_code}, {end.explain()}"
+            self._spawn_failed(entry.mesh, text)
+        self._has_ended(entry, end)
         if entry.stopping is None:
-            self.node.call_system(mesh.owner.proc, "procs_ended", [(entry.address, entry.end)])
-        self._resolved(entry.address.proc, entry)
+            self._tell_owner(entry)
         peer = self.node.peers.pop(entry.address, None)
         if peer is not None:
             peer.close()
+
+    def _has_ended(self, entry: ProcEntry, end: Failure) -> None:
+        entry.end = end
+        self._resolved(entry.address.proc)
+        for callback in self._awaiting_end.pop(entry.address.proc, []):
+            callback()
 
     def _obituary(self, entry: ProcEntry, status: int) -> Failure:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
@@ -252,36 +286,40 @@ class Agent(System):
             mesh.requester = None
 
     def _spawn_timed_out(self, mesh: Mesh, timeout: float) -> None:
-        late = [entry.label for entry in mesh.procs.values() if not entry.ready]
-        self._spawn_failed(
-            mesh,
-            f"error spawning proc mesh {mesh.name}: after {timeout:g}s (host_spawn_ready_timeout) not ready: {late}",
-        )
+        late = [entry for entry in mesh.procs.values() if not entry.ready and entry.end is None]
+        if late:
+            names = ", ".join(entry.label for entry in late)
+            text = f"error spawning proc mesh {mesh.name}: after {timeout:g}s (host_spawn_ready_timeout) not ready: {names}"
+            self._spawn_failed(mesh, text)
+        for entry in late:
+            entry.kill()  # whoever calls its actors is told
 
     # who asks what became of a proc
 
     def _resolve_later(self, origin: Origin, frame: Frame, name: str, was_up: bool) -> None:
-        def answer(entry: ProcEntry | None) -> None:
-            if not timer.callback:
+        """Answer when the proc listens or ends, or when the time is up.
+
+        A lost connection is explained by an exit within moments; a proc not heard of may still be asked for.
+        """
+
+        def answer(final: bool) -> None:
+            entry = self._procs.get(name)
+            if timer.callback is None:
                 return
-            if was_up and entry is not None and entry.end is None:
-                self._resolving.setdefault(name, []).append(answer)  # it only became bound
+            if not final and was_up and (entry is None or entry.end is None):
+                self._resolving.setdefault(name, []).append(lambda: answer(False))  # it only became bound
                 return
             timer.cancel()
-            if entry is None:
-                failure = Failure(MISSING, f"this host knows no process {name}", proc=name, host=socket.gethostname())
-                self.answer(origin, frame, failure)
-            else:
-                self.answer(origin, frame, entry.end)
+            unknown = Failure(MISSING, f"this host knows no process {name}", proc=name, host=socket.gethostname())
+            self.answer(origin, frame, unknown if entry is None else entry.end)
 
-        # a lost connection is explained by an exit within moments; a proc not heard of may still be asked for
-        timeout = 1.0 if was_up else config.value("pending_actor_delivery_timeout")
-        timer = self.node.poller.call_later(timeout, lambda: self._resolved(name, self._procs.get(name), force=True))
-        self._resolving.setdefault(name, []).append(answer)
+        timeout = _EXIT_EXPECTED if was_up else config.value("pending_actor_delivery_timeout")
+        timer = self.node.poller.call_later(timeout, lambda: answer(True))
+        self._resolving.setdefault(name, []).append(lambda: answer(False))
 
-    def _resolved(self, name: str, entry: ProcEntry | None, force: bool = False) -> None:
+    def _resolved(self, name: str) -> None:
         for answer in self._resolving.pop(name, []):
-            answer(entry)
+            answer()
 
     # output
 
@@ -329,7 +367,7 @@ def main() -> None:
     client = os.pidfd_open(own.client_pid)
     if os.getppid() != own.client_pid:
         return  # the client was gone before we could watch it
-    here, there = socket.socketpair()
+    here, there = control_pair()
     spawner_parent = os.getpid()
     if os.fork() == 0:
         here.close()
@@ -342,14 +380,22 @@ def main() -> None:
             proc.run(spec)
         return
     there.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, spawner.ignore_interrupt)
     config.inherit(own.config)
+    _allow_many_descriptors()
     node = Node(own.address, own.root, socket.socket(fileno=own.listener))
     agent = Agent(node, here)
-    node.poller.add(client, agent.client_gone)
+    node.poller.add(client, lambda events: agent.client_gone(client))
     node.poller.run()
     node.close(Failure(STOPPED, "the host agent has ended"))
     here.close()
+
+
+def _allow_many_descriptors() -> None:
+    """An agent holds three descriptors per proc, and connections: use what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 if __name__ == "__main__":

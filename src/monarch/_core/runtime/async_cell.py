@@ -13,11 +13,14 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from ... import config
+from ..net.connection import Connection
 from ..supervision.failure import Failure, MeshFailure
 from ..wire.frame import EXPLICIT, URGENT, Frame
+from .actor_loop import ActorLoop
 from .cell import Cell, report_cleanup_error
 from .context import Context, current
 from .message import decode_meta
@@ -32,7 +35,9 @@ class AsyncCell(Cell):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: ActorLoop | None = None
+        self._thread_id: int | None = None
+        self._last_origin: Origin | None = None
         self._inbox: deque[tuple[Origin, Frame]] = deque()
         self._sleeping = False
         self._arrival: asyncio.Future[None] | None = None
@@ -41,6 +46,7 @@ class AsyncCell(Cell):
         self._supervising: asyncio.Lock | None = None
         self._early: deque[Callable[[], object]] = deque()
         self._call_ids = itertools.count()
+        self._serving: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True).start()
@@ -52,8 +58,13 @@ class AsyncCell(Cell):
         self._inbox.append((origin, frame))
         if self._sleeping:
             self._sleeping = False
-            self._in_loop(self._wake_serve)
+            if threading.get_ident() == self._thread_id:  # the loop itself read it
+                self._wake_serve()
+            else:
+                self._in_loop(self._wake_serve)
         self._check_mailbox(origin, len(self._inbox))
+        if self._ending is not None:
+            self._refuse_queued(self._ending)
 
     def supervise(self, failure: Failure) -> None:
         self._in_loop(lambda: self._start_task(self._supervise(failure)))
@@ -84,8 +95,10 @@ class AsyncCell(Cell):
             self._arrival.set_result(None)
 
     def _drain(self) -> list[tuple[Origin, Frame]]:
-        items = list(self._inbox)
-        self._inbox.clear()
+        items = []
+        with suppress(IndexError):  # another thread may drain, too
+            while True:
+                items.append(self._inbox.popleft())
         return items
 
     # on the actor's thread
@@ -93,42 +106,59 @@ class AsyncCell(Cell):
     def _run(self) -> None:
         enter_actor(self.uid, self.node.address)
         current.set(self._context)
-        loop = asyncio.new_event_loop()
+        self._thread_id = threading.get_ident()
+        loop = ActorLoop()
         asyncio.set_event_loop(loop)
         self._end_seen = loop.create_future()
         try:
-            loop.run_until_complete(self._main())
-            loop.run_until_complete(loop.shutdown_asyncgens())
+            self._run_main(loop)
         finally:
             self._finished()
             asyncio.set_event_loop(None)
             loop.close()
 
+    def _run_main(self, loop: ActorLoop) -> None:
+        try:
+            loop.run_until_complete(self._main())
+        except BaseException as error:  # a task raised SystemExit, or cancelled even this one
+            self._fail(error)
+            with suppress(BaseException):
+                loop.run_until_complete(self._end_steps())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+
     async def _main(self) -> None:
         self._supervising = asyncio.Lock()
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, ActorLoop)
         with self._lock:
             self._loop = loop
             early, self._early = self._early, deque()
         for callback in early:
             loop.call_soon(callback)
-        serve = None
         if self._construct():
-            serve = loop.create_task(self._serve())
+            self._serving = loop.create_task(self._serve())
+            self._serving.add_done_callback(self._serve_ended)
         assert self._end_seen is not None
         await self._end_seen
+        await self._end_steps()
+
+    def _serve_ended(self, task: asyncio.Task[None]) -> None:
+        if self._ending is None:
+            error = None if task.cancelled() else task.exception()
+            self._fail(error if error is not None else RuntimeError("the task that handles its messages was cancelled"))
+
+    async def _end_steps(self) -> None:
         failure = self._refuse_active()
         await _cancel(self._concurrent)
         await self._clean_up(failure)
-        if serve is not None:
-            await _cancel({serve})
+        if self._serving is not None:
+            await _cancel({self._serving})
         await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
         self.actor = None
 
     async def _clean_up(self, failure: Failure) -> None:
-        reason = self._stop_reason(failure)
-        for mesh in self.ledger.youngest_first():
-            await asyncio.wait([mesh.stop(reason).as_asyncio()], timeout=config.value("stop_actor_timeout"))
+        for stopping in self._stop_owned(failure):
+            await asyncio.wait([stopping.as_asyncio()], timeout=config.value("stop_actor_timeout"))
         cleanup = getattr(self.actor, "__cleanup__", None)
         if cleanup is not None:
             try:
@@ -143,17 +173,28 @@ class AsyncCell(Cell):
             while not inbox:
                 await self._wait_for_message()
                 handled = 0
-            item = inbox.popleft()
+            try:
+                item = inbox.popleft()
+            except IndexError:  # drained by whoever ends this actor
+                continue
+            self._last_origin = item[0]
             name, _ = decode_meta(item[1].meta)
             attribute = getattr(type(self.actor), name, None)
             if getattr(attribute, "concurrent", False):
                 self._start_concurrent(item)
             else:
                 await self._handle(*item)
+                await self._absorb_cancel()
             if self._paused and len(inbox) <= self._mailbox_limit // 2:
                 self._resume_senders()
             handled += 1
             if handled % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+
+    async def _absorb_cancel(self) -> None:
+        """An endpoint that cancelled the current task and returned must not cancel the next one."""
+        if self._ending is None and getattr(self._serving, "_must_cancel", False):
+            with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
 
     async def _wait_for_message(self) -> None:
@@ -163,6 +204,8 @@ class AsyncCell(Cell):
         if self._inbox:  # it came before the flag was up, and did not wake us
             self._sleeping = False
             return
+        last = self._last_origin
+        self._loop.expect(last if isinstance(last, Connection) else None)
         await self._arrival
 
     async def _handle(self, origin: Origin, frame: Frame) -> None:
@@ -230,9 +273,9 @@ class AsyncCell(Cell):
 
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait for their end; bounded by the cell's `cleanup_timeout`, after which nobody waits."""
+    """Cancel tasks and wait for their end, or for `cleanup_timeout`: a task may swallow its cancellation."""
     pending = {task for task in tasks if not task.done()}
     for task in pending:
         task.cancel()
     if pending:
-        await asyncio.wait(pending)
+        await asyncio.wait(pending, timeout=config.value("cleanup_timeout"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,10 @@ class CallbackThread:
         while True:
             try:
                 jobs.get()()
-            except Exception as error:
-                hook = threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
-                threading.excepthook(hook)
+            except BaseException as error:  # sys.exit in one callback must not end those of others
+                arguments = (type(error), error, error.__traceback__, threading.current_thread())
+                with suppress(BaseException):
+                    threading.excepthook(threading.ExceptHookArgs(arguments))
 
 
 callback_thread = CallbackThread()

@@ -18,11 +18,13 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 from ... import config
+from ...errors import BackpressureError
 from ..net.connection import Connection
 from ..shape import Extent, Point
 from ..supervision.failure import EXCEPTION, UNHANDLED, Failure
@@ -104,6 +106,9 @@ class BaseCell:
     def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
         """These actors were sent something that nobody waits for."""
 
+    def note_stopped(self, uid: int) -> None:
+        """A mesh that this actor owns is being stopped."""
+
     def end(self, failure: Failure) -> None:
         """Let the actor end, with a failure or because it was stopped; on any thread."""
         raise NotImplementedError
@@ -127,7 +132,7 @@ class BaseCell:
             if mesh.covers_procs and told:
                 continue
             own = mesh.failure_on(address, failure)
-            if own is not None:
+            if own is not None and self.ledger.is_news(own.mesh_uid, own.rank or 0):
                 told = True
                 self.supervise(own)
 
@@ -162,6 +167,7 @@ class Cell(BaseCell):
         self._when_ended: list[Callable[[], None]] = []
         self._active: dict[int, tuple[Origin, Frame]] = {}
         self._paused: list[Connection] = []
+        self.on_finished: Callable[[], None] | None = None
         self._mailbox_limit = config.value("mailbox_limit")
         self.actor: Any = None
 
@@ -172,8 +178,11 @@ class Cell(BaseCell):
             if self._ending is not None:
                 return
             self._ending = failure
-        self._close_inbox(failure)
-        self._wake()
+        try:
+            self._close_inbox(failure)
+        finally:
+            self._wake()
+        self.node.poller.call_later(config.value("cleanup_timeout"), self._finished)
 
     def stop(self, failure: Failure, done: Callable[[], None]) -> None:
         """Stop on request; `done` is called when it has ended, within `cleanup_timeout`."""
@@ -183,7 +192,6 @@ class Cell(BaseCell):
                 done = _nothing
         done()
         self.end(failure)
-        self.node.poller.call_later(config.value("cleanup_timeout"), self._finished)
 
     def _fail(self, error: BaseException) -> None:
         self.end(self.own_failure(EXCEPTION, f"actor explicitly aborted due to: {format_remote(error)}"))
@@ -194,16 +202,27 @@ class Cell(BaseCell):
     def _close_inbox(self, failure: Failure) -> None:
         """First step of the end, at once, whatever the actor's thread does: nobody queues here any more."""
         self.node.unregister(self.uid, failure)
-        for origin, frame in self._drain():
-            self.node.refuse(origin, frame, failure)
+        self._refuse_queued(failure)
         self._resume_senders()
         if not failure.is_stop:
             self._tell_owner(failure)
 
+    def _refuse_queued(self, failure: Failure) -> None:
+        for origin, frame in self._drain():
+            self.node.refuse(origin, frame, failure)
+
+    def _stop_owned(self, failure: Failure) -> Iterator[Future[Any]]:
+        """Stop what it owns, one after the other, youngest first; from now on it cannot own anything more."""
+        reason = failure.reason if failure.is_stop else f"its owner {self.record} failed"
+        for mesh in self.ledger.close():
+            yield mesh.stop(reason)
+
     def _refuse_active(self) -> Failure:
         """Second step: answer the calls in progress that will not be."""
         failure = self._ending
-        assert failure is not None
+        if failure is None:  # its thread ended in a way that nobody planned
+            failure = self.own_failure(EXCEPTION, "its thread ended unexpectedly")
+            self.end(failure)
         active, self._active = self._active, {}
         for origin, frame in active.values():
             self.node.refuse(origin, frame, failure)
@@ -228,14 +247,37 @@ class Cell(BaseCell):
                 return
             self._ended = True
             waiting, self._when_ended = self._when_ended, []
-        self._refuse_active()  # its thread may not have got there in time
+        failure = self._refuse_active()  # its thread may not have got there in time
+        for _ in self._stop_owned(failure):
+            pass
+        if self.on_finished is not None:
+            self.on_finished()
         for port in list(self.ports):
             port.close(f"the actor that opened it, {self.record}, has ended")
         for done in waiting:
             done()
 
-    def _stop_reason(self, failure: Failure) -> str:
-        return failure.reason if failure.is_stop else f"its owner {self.record} failed"
+    # its start
+
+    def start(self) -> None:
+        """Start its thread."""
+        raise NotImplementedError
+
+    def try_to_start(self) -> None:
+        """Start its thread, unless it was stopped before; it fails where the system has no thread to give."""
+        if self._ending is not None:
+            self._finished()
+            return
+        try:
+            self.start()
+        except RuntimeError as error:
+            self._fail(error)
+            self._finished()
+
+    def fail_to_start(self, reason: str) -> None:
+        """It will never run: what had to happen first has failed."""
+        self.end(self.own_failure(EXCEPTION, reason))
+        self._finished()
 
     # handling messages
 
@@ -260,7 +302,8 @@ class Cell(BaseCell):
     def _arguments(self, origin: Origin, frame: Frame, explicit: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = pickling.loads(frame.payload, frame.buffers)
         if explicit:
-            self.node.open_responses[origin.peer, frame.request, frame.rank] = (self.uid, origin, frame)
+            head = frame._replace(payload=b"", buffers=())
+            self.node.open_responses[origin.peer, frame.request, frame.rank] = (self.uid, origin, head)
             args = (response_port(origin.peer, self.uid, frame), *args)
         return args, kwargs
 
@@ -271,12 +314,15 @@ class Cell(BaseCell):
         except Exception as error:
             self._answer_error(origin, frame, name, error)
             return
-        origin.send(Frame(REPLY, VALUE, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers))
+        reply = Frame(REPLY, VALUE, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers)
+        with suppress(BackpressureError):  # the caller does not read; the reply is queued for when it does
+            origin.send(reply)
 
     def _answer_error(self, origin: Origin, frame: Frame, name: str, error: BaseException) -> None:
         message = f"Actor call {self.record.name}.{name} failed."
         payload = dump_error(error, message)
-        origin.send(Frame(REPLY, ERROR, frame.rank, self.uid, frame.sender, frame.request, b"", payload))
+        with suppress(BackpressureError):
+            origin.send(Frame(REPLY, ERROR, frame.rank, self.uid, frame.sender, frame.request, b"", payload))
 
     def _raised(self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool) -> None:
         """An endpoint raised: its caller's concern if there is one, else the owner's."""

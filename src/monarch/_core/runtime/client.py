@@ -50,7 +50,7 @@ class RootCell(BaseCell):
     def __init__(self, node: Node, record: CreatorInstance, on_fault: Callable[[MeshFailure], None]) -> None:
         super().__init__(node, ROOT, record)
         self._on_fault = on_fault
-        self._unsettled: dict[int, Sequence[ProcAddress]] = {}
+        self._unsettled: dict[int, set[ProcAddress]] = {}
         self.leaving = False
 
     def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
@@ -58,14 +58,18 @@ class RootCell(BaseCell):
             super().proc_failed(address, failure)
 
     def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
-        self._unsettled[uid] = procs
+        self._unsettled.setdefault(uid, set()).update(procs)
+
+    def note_stopped(self, uid: int) -> None:
+        self._unsettled.pop(uid, None)
 
     def settle(self, timeout: float) -> None:
         """Wait until what was sent one way has been handled, so that a failure at the end of a script is not lost."""
         end = time.monotonic() + timeout
         waiting = []
         while self._unsettled:
-            uid, procs = self._unsettled.popitem()
+            uid, unsettled = self._unsettled.popitem()
+            procs = list(unsettled)
             request = _Settled(self, procs)
             self.node.cast(procs, uid, SETTLE, pickling.dumps_call((), {}), request, self.uid)
             waiting.append(request.future)
@@ -106,7 +110,8 @@ class Client:
         self._lock = threading.Lock()
         self._shutting_down: Future[None] | None = None
         log.install()
-        threading.Thread(target=self.node.poller.run, name="monarch-io", daemon=True).start()
+        self._io_thread = threading.Thread(target=self.node.poller.run, name="monarch-io", daemon=True)
+        self._io_thread.start()
 
     def ensure_agent(self) -> ProcAddress:
         """The agent of this machine, started on first use; it need not be up yet to be called."""
@@ -157,6 +162,12 @@ class Client:
         with suppress(TimeoutError):
             self.shut_down(0).get(timeout=_EXIT_BOUND)
 
+    def stop_own_actors(self) -> Future[None]:
+        """Stop the actors that run in this very process, controllers among them."""
+        stopped: Future[None] = Future._new(Described("the actors of this process to end"))
+        self.node.poller.call_soon(lambda: self.system.stop_all("stopped by client", lambda: stopped._resolve(None)))
+        return stopped
+
     def close(self) -> None:
         """After `shut_down`: reap the agent, stop the I/O thread."""
         if self._agent is not None:
@@ -165,9 +176,12 @@ class Client:
             except Exception:  # subprocess.TimeoutExpired
                 self._agent.kill()
                 self._agent.wait()
-        self.printer.flush(_EXIT_BOUND)
+        self.node.poller.call_soon(self.node.poller.stop)
+        self._io_thread.join()
         self.node.close(Failure(STOPPED, "the client's context was shut down"))
-        self.node.poller.stop()
+        self.node.poller.close()
+        self.printer.close()
+        self.faults.close()
 
 
 class _Settled(StopCall):
@@ -267,6 +281,7 @@ def _at_exit() -> None:
     if getattr(sys, "last_type", None) is not KeyboardInterrupt:  # who pressed Ctrl-C does not want to wait
         ending.root.settle(_SETTLE_BOUND)
     with suppress(TimeoutError):
+        ending.stop_own_actors().get(timeout=_EXIT_GRACE)
         ending.shut_down(_EXIT_GRACE).get(timeout=_EXIT_BOUND)
     ending.faults.settle(_EXIT_BOUND)
     ending.close()
@@ -277,8 +292,10 @@ def _at_exit() -> None:
 def _after_fork() -> None:
     """A forked child is not this client: it boots one of its own if it uses the API."""
     global _client, _boot_lock
-    _client = None
+    parents, _client = _client, None
     _boot_lock = threading.Lock()
+    if parents is not None:
+        parents.node.abandon()
 
 
 def install() -> None:

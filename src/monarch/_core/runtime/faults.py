@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 
 from ... import config
@@ -38,7 +39,7 @@ class Faults:
     def __init__(self, find_hook: Callable[[], Hook], shut_down: Callable[[], None]) -> None:
         self._find_hook = find_hook
         self._shut_down = shut_down
-        self._queue: SimpleQueue[MeshFailure | threading.Event] = SimpleQueue()
+        self._queue: SimpleQueue[MeshFailure | threading.Event | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self.fatal = False
         self.leaving = False  # the main thread is past its last line: nothing to interrupt
@@ -56,9 +57,15 @@ class Faults:
             self._queue.put(handled)
             handled.wait(timeout)
 
+    def close(self) -> None:
+        """End the thread, once it has handled what it has."""
+        self._queue.put(None)
+
     def _run(self) -> None:
         while True:
             item = self._queue.get()
+            if item is None:
+                return
             if isinstance(item, threading.Event):
                 item.set()
             else:
@@ -71,12 +78,12 @@ class Faults:
         except SystemExit:
             pass
         except BaseException as error:
-            print(f"unhandled_fault_hook raised {type(error).__name__}: {error}", file=sys.stderr)
-        print(_report(failure), file=sys.stderr, flush=True)
-        if not self.fatal:
-            self.fatal = True
-            if self.leaving:
-                return
+            with suppress(OSError, ValueError):
+                print(f"unhandled_fault_hook raised {type(error).__name__}: {error}", file=sys.stderr)
+        first, self.fatal = not self.fatal, True
+        with suppress(OSError, ValueError):  # a broken stderr must not save the program
+            print(_report(failure), file=sys.stderr, flush=True)
+        if first and not self.leaving:
             threading.Thread(target=self._end_by_force, name="monarch-fault-grace", daemon=True).start()
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 

@@ -20,12 +20,14 @@ from ...errors import DeadlockError
 from ..net.connection import Connection
 from ..net.waiter import thread_waiter
 from .callbacks import callback_thread
+from .interrupts import HeldInterrupt
 
 if TYPE_CHECKING:
     import asyncio
 
 R = TypeVar("R")
 
+_decoding = threading.RLock()
 _NEVER = threading.TIMEOUT_MAX
 
 
@@ -169,7 +171,7 @@ class Future(Generic[R]):
         self._before_blocking()
         asked = timeout
         connection = self._source.connection() if self._source is not None else None
-        if connection is not None and connection.borrow():
+        if connection is not None:
             timeout = self._read_until_done(connection, timeout)
             if self._done:
                 return
@@ -191,20 +193,25 @@ class Future(Generic[R]):
             raise TimeoutError(f"waited {asked:g}s{what}")
 
     def _read_until_done(self, connection: Connection, timeout: float | None) -> float | None:
-        """Read the connection that the answer comes over, in this thread; returns the time that is left."""
-        waiter = thread_waiter()
-        end = None if timeout is None else time.monotonic() + timeout
-        self._subscribe(waiter.wake)
+        """Read the connection that the answer comes over, in this thread; returns the time that is left.
+
+        Ends without an answer when the time is up, and where the connection cannot be read here, or no longer.
+        """
         try:
-            while not self._done and connection.readable_by_borrower:
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    break
-                if waiter.wait(connection.fd, left):
-                    connection.receive()
-        finally:
-            connection.give_back()
-            self._unsubscribe(waiter.wake)
+            waiter = thread_waiter()
+        except OSError:  # out of descriptors: the poller's thread reads, as it always can
+            return timeout
+        end = None if timeout is None else time.monotonic() + timeout
+        with HeldInterrupt(waiter.interrupt) as interrupt, connection.borrowed() as mine:
+            if mine:
+                self._subscribe(waiter.wake)
+                while not self._done and not interrupt.came and connection.readable_by_borrower:
+                    left = None if end is None else end - time.monotonic()
+                    if left is not None and left <= 0:
+                        break
+                    if waiter.wait(connection.fd, left):
+                        connection.receive()
+                self._unsubscribe(waiter.wake)
         return None if end is None else max(0.0, end - time.monotonic())
 
     def _before_blocking(self) -> None:
@@ -226,8 +233,15 @@ class Future(Generic[R]):
         if self._source is not None:
             self._source.observed(self, loop)
         waiter = loop.create_future()
+        here = threading.get_ident()
+        expect = getattr(loop, "expect", None)  # an actor's loop can read the connection itself
+        if expect is not None and self._source is not None:
+            expect(self._source.connection())
 
         def wake() -> None:
+            if threading.get_ident() == here:
+                _set_if_pending(waiter)
+                return
             try:
                 loop.call_soon_threadsafe(_set_if_pending, waiter)
             except RuntimeError:  # that loop was closed: nobody waits there any more
@@ -254,7 +268,7 @@ class Future(Generic[R]):
         return self._value  # type: ignore[no-any-return]  # set by whoever made this future for an R
 
     def _decode_once(self) -> None:
-        with self._lock:
+        with _decoding:  # user code runs here: never under the lock that completing takes
             decode = self._decode
             if decode is None:
                 return

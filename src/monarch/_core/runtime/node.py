@@ -26,11 +26,12 @@ from ..net.segment import make_segment
 from ..supervision.failure import MISSING, Failure
 from ..wire import pickling
 from ..wire.address import SYSTEM, ActorAddress, ProcAddress
-from ..wire.frame import CALL, DEAD, HELLO, PORT, PROTOCOL_VERSION, REPLY, Bytes, Frame
+from ..wire.frame import CALL, DEAD, HELLO, PORT, PROTOCOL_VERSION, REPLY, URGENT, Bytes, Frame
 from .peer import Peer
 
 logger = logging.getLogger("monarch.runtime")
 
+_ACCEPT_PAUSE = 0.1  # seconds without accepting when descriptors have run out
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
 _REMEMBERED = 10_000  # ended actors whose fate is still told to late callers
 
@@ -81,6 +82,7 @@ class Node:
         self.ports: dict[int, PortSink] = {}
         self.requests: dict[int, Request] = {}
         self.peers: dict[ProcAddress, Peer] = {}
+        self._urgent_peers: dict[ProcAddress, Peer] = {}
         self._fates: OrderedDict[tuple[ProcAddress, int], Failure] = OrderedDict()
         self.hello = Frame(
             HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b""
@@ -94,13 +96,13 @@ class Node:
         self._inbound: dict[Connection, ProcAddress | None] = {}
         self._lock = threading.Lock()
         self._listener = listener if listener is not None else unix.listen(address)
-        self.poller.add(self._listener.fileno(), self._accept)
+        self.closed = False
+        self._listen()
         self._limits = {
             "limit": config.value("codec_max_frame_length"),
             "send_limit": config.value("send_buffer_limit"),
             "send_timeout": config.value("message_delivery_timeout"),
         }
-        self.closed = False
 
     # sending
 
@@ -138,8 +140,7 @@ class Node:
             if address == self.address:
                 self._deliver_here(frame)
                 continue
-            peer = self.peers.get(address) or self._new_peer(address)
-            failure = peer.send(frame, segment)
+            failure = self._peer_for(address, frame).send(frame, segment)
             if failure is not None and request is not None and request.peer_failed(address, failure):
                 self.requests.pop(request_id, None)
         return request_id
@@ -163,7 +164,7 @@ class Node:
         if address == self.address:
             self._dispatch(self._local, own_copy(frame))
             return None
-        return (self.peers.get(address) or self._new_peer(address)).send(frame)
+        return self._peer_for(address, frame).send(frame)
 
     def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
         """Answer a call that nobody will handle."""
@@ -229,21 +230,30 @@ class Node:
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
         """These processes were stopped on purpose: close the connections, answer whoever still waits."""
         for address in addresses:
-            peer = self.peers.get(address)
-            if peer is None:
-                peer = self._new_peer(address)
-            peer.fail(failure)
+            (self.peers.get(address) or self._new_peer(self.peers, address)).fail(failure)
+            urgent = self._urgent_peers.get(address)
+            if urgent is not None:
+                urgent.fail(failure)
 
-    def _new_peer(self, address: ProcAddress) -> Peer:
+    def _peer_for(self, address: ProcAddress, frame: Frame) -> Peer:
+        if frame.flags & URGENT and frame.kind == CALL:
+            # overtakes: over a connection of its own, which a full mailbox does not hold up
+            return self._urgent_peers.get(address) or self._new_peer(self._urgent_peers, address)
+        return self.peers.get(address) or self._new_peer(self.peers, address)
+
+    def _new_peer(self, peers: dict[ProcAddress, Peer], address: ProcAddress) -> Peer:
         with self._lock:
-            return self.peers.setdefault(address, Peer(self, address))
+            return peers.setdefault(address, Peer(self, address))
+
+    def _all_peers(self) -> list[Peer]:
+        return [*self.peers.values(), *self._urgent_peers.values()]
 
     def close(self, failure: Failure) -> None:
         """Write what is queued and close every connection; what still waits is answered with `failure`."""
         self.closed = True
         for connection in list(self._inbound):
             connection.flush(_LAST_WORDS)
-        for peer in list(self.peers.values()):
+        for peer in self._all_peers():
             peer.flush(_LAST_WORDS)
             peer.close()
         for connection in list(self._inbound):
@@ -255,7 +265,19 @@ class Node:
         self.poller.remove(self._listener.fileno())
         self._listener.close()
 
+    def abandon(self) -> None:
+        """In a forked child, which is another process: let go of every descriptor, without a word to anybody."""
+        for connection in [*self._inbound, *(peer.connection for peer in self._all_peers())]:
+            if connection is not None:
+                connection.abandon()
+        self._listener.close()
+        self.poller.close()
+
     # receiving, on the poller's thread
+
+    def _listen(self) -> None:
+        if not self.closed:
+            self.poller.add(self._listener.fileno(), self._accept)
 
     def _accept(self, events: int) -> None:
         while True:
@@ -263,7 +285,10 @@ class Node:
                 sock, _ = self._listener.accept()
             except BlockingIOError:
                 return
-            except OSError:
+            except OSError as error:  # out of descriptors: try again when some may be free
+                logger.warning("cannot accept connections for now: %s", error)
+                self.poller.remove(self._listener.fileno())
+                self.poller.call_later(_ACCEPT_PAUSE, self._listen)
                 return
             sock.setblocking(False)
             try:
@@ -278,6 +303,8 @@ class Node:
     def _inbound_lost(self, connection: Connection, reason: str) -> None:
         address = self._inbound.pop(connection, None)
         if address is not None:
+            for key in [key for key in self.open_responses if key[0] == address]:
+                self.open_responses.pop(key, None)
             for hook in self.inbound_lost_hooks:
                 hook(address)
 

@@ -54,7 +54,7 @@ class Printer:
     """Writes to the client's ``sys.stdout`` and ``sys.stderr`` as they are at that moment."""
 
     def __init__(self) -> None:
-        self._queue: SimpleQueue[Output | threading.Event] = SimpleQueue()
+        self._queue: SimpleQueue[Output | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def put(self, output: Output) -> None:
@@ -63,20 +63,18 @@ class Printer:
             self._thread = threading.Thread(target=self._run, name="monarch-output", daemon=True)
             self._thread.start()
 
-    def flush(self, timeout: float) -> None:
-        """Wait until what was put so far is written, or the timeout has passed."""
+    def close(self) -> None:
+        """Write everything that was put, and end the thread. Waits as long as the terminal makes it, like any print."""
         if self._thread is not None:
-            written = threading.Event()
-            self._queue.put(written)
-            written.wait(timeout)
+            self._queue.put(None)
+            self._thread.join()
 
     def _run(self) -> None:
         while True:
             item = self._queue.get()
-            if isinstance(item, threading.Event):
-                item.set()
-            else:
-                _write(item.stream, item.prefix, item.lines)
+            if item is None:
+                return
+            _write(item.stream, item.prefix, item.lines)
 
 
 def _write(stream: str, prefix: str, lines: Sequence[str]) -> None:

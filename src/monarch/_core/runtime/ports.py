@@ -61,8 +61,8 @@ class Port(Generic[T]):
         frame = self._frame._replace(flags=flags, payload=payload, buffers=buffers, meta=meta)
         current_node().send_to(self._address, frame if rank is None else frame._replace(rank=rank))
 
-    def _as_request(self) -> _Forward:
-        return _Forward(self)
+    def _as_request(self, proc: ProcAddress, rank: int) -> _Forward:
+        return _Forward(self, proc, rank)
 
     def __repr__(self) -> str:
         return f"<Port {self._frame.request or self._frame.target} of {self._address}>"
@@ -72,17 +72,21 @@ class Port(Generic[T]):
 
 
 class _Forward:
-    """A call whose answer goes on to a port."""
+    """A call to one rank, whose answer goes on to a port."""
 
-    def __init__(self, port: Port[Any]) -> None:
+    def __init__(self, port: Port[Any], proc: ProcAddress, rank: int) -> None:
         self._port = port
+        self._proc = proc
+        self._rank = rank
 
     def reply(self, frame: Frame) -> bool:
         self._port._post(frame.flags, frame.payload, frame.buffers, frame.rank)
         return True
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        self._port._post(DEAD, pickling.dumps_inline(failure))
+        if address != self._proc:
+            return False
+        self._port._post(DEAD, pickling.dumps_inline(failure), rank=self._rank)
         return True
 
 

@@ -52,6 +52,7 @@ def run(spec: ProcSpec) -> None:
     set_fallback(lambda: bystander, override=True)
     Proc(node)
     log.install()
+    os.register_at_fork(after_in_child=node.abandon)
     node.call_system(spec.address.agent, "ready")
     node.poller.run()
     sys.stdout.flush()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
-from ..supervision.failure import EXCEPTION, STOPPED, Failure
+from ..supervision.failure import STOPPED, Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import Frame
@@ -25,14 +25,16 @@ class ProcSystem(System):
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
-        self._gate: list[Callable[[], None]] | None = None  # spawns that wait for the bootstrap function
-        self._gate_failure: Failure | None = None
+        self._cells: dict[int, Cell] = {}
+        self._gate: list[Cell] | None = None  # actors that wait for the bootstrap function
+        self._gate_failure: str | None = None
         node.inbound_lost_hooks.append(self._requester_lost)
         node.peer_lost_hooks.append(self._peer_lost)
 
     @property
     def cells(self) -> list[Cell]:
-        return [cell for cell in list(self.node.actors.values()) if isinstance(cell, Cell)]
+        """Every actor that has not ended yet."""
+        return list(self._cells.values())
 
     def spawn(
         self,
@@ -41,12 +43,17 @@ class ProcSystem(System):
         rank: int,
         init: tuple[Any, list[Any]],
         on_failed: Callable[[Failure], None] | None = None,
-    ) -> None:
-        """Create one actor and start its thread."""
+    ) -> Cell:
+        """Create one actor; it takes messages from now on, and handles them once it is started."""
         note_thread_starters()
         cell = _cell_class(is_async)(self.node, spec, rank, init, on_failed)
+        cell.on_finished = lambda: self._forget(spec.uid)
+        self._cells[spec.uid] = cell
         self.node.register(spec.uid, cell)
-        cell.start()
+        return cell
+
+    def _forget(self, uid: int) -> None:
+        self._cells.pop(uid, None)
 
     def on_spawn(
         self,
@@ -58,32 +65,31 @@ class ProcSystem(System):
         buffers: list[Any],
         gated: bool,
     ) -> None:
-        def spawn() -> None:
-            if gated and self._gate_failure is not None:
-                self._spawn_failed(spec, frame.rank, self._gate_failure)
-            else:
-                self.spawn(spec, is_async, frame.rank, (payload, buffers))
-            self.answer(origin, frame)
-
-        if gated and self._gate is not None:
-            self._gate.append(spawn)
+        cell = self.spawn(spec, is_async, frame.rank, (payload, buffers))
+        if gated and self._gate_failure is not None:
+            cell.fail_to_start(self._gate_failure)
+        elif gated and self._gate is not None:
+            self._gate.append(cell)
         else:
-            spawn()
+            cell.try_to_start()
+        self.answer(origin, frame)
 
     def on_close_gate(self, origin: Origin, frame: Frame) -> None:
-        """Hold spawns back until the bootstrap function has run."""
+        """Hold actors back until the bootstrap function has run."""
         self._gate = []
 
     def on_open_gate(self, origin: Origin, frame: Frame, error: str | None) -> None:
-        if error is not None:
-            self._gate_failure = Failure(EXCEPTION, error, proc=self.node.address.proc)
+        self._gate_failure = error
         waiting, self._gate = self._gate or [], None
-        for spawn in waiting:
-            spawn()
+        for cell in waiting:
+            if error is None:
+                cell.try_to_start()
+            else:
+                cell.fail_to_start(error)
 
     def on_stop_actor(self, origin: Origin, frame: Frame, uid: int, reason: str) -> None:
-        cell = self.node.actors.get(uid)
-        if isinstance(cell, Cell):
+        cell = self._cells.get(uid)
+        if cell is not None:
             cell.stop(Failure(STOPPED, reason, str(cell.record)), lambda: self.answer(origin, frame))
         else:
             self.answer(origin, frame)
@@ -108,12 +114,6 @@ class ProcSystem(System):
             cell.stop(Failure(STOPPED, reason, str(cell.record)), lambda: self.node.poller.call_soon(one_ended))
         if not cells:
             done()
-
-    def _spawn_failed(self, spec: SpawnSpec, rank: int, failure: Failure) -> None:
-        """An actor that never lived: its owner hears of it, and so does whoever calls it."""
-        own = failure._replace(actor=f"{spec.creator}.<{spec.class_name} {spec.name}>", mesh=spec.name, rank=rank)
-        own = own._replace(mesh_uid=spec.uid)
-        self.node.unregister(spec.uid, own)
 
     def _requester_lost(self, address: ProcAddress) -> None:
         """A process is gone that talked to this one: what its actors owned here goes with it."""

@@ -13,48 +13,18 @@ import ctypes
 import gc
 import importlib
 import os
-import pickle
 import select
 import signal
 import socket
-import struct
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from ..net import unix
 from ..wire.address import ProcAddress
+from .control import receive_message, send_message
 from .spawn_request import SPEC_VARIABLE, Command, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
-_SIZE = struct.Struct("<Q")
-
-
-def send_message(sock: socket.socket, message: Any, fds: tuple[int, ...] = ()) -> None:
-    """Send one object, and descriptors with it, over the socket pair between agent and spawner."""
-    data = pickle.dumps(message)
-    socket.send_fds(sock, [_SIZE.pack(len(data))], list(fds))
-    sock.sendall(data)
-
-
-def receive_message(sock: socket.socket) -> tuple[Any, list[int]]:
-    """The next object and its descriptors.
-
-    Raises:
-        EOFError: The other side is gone.
-    """
-    head, fds, _, _ = socket.recv_fds(sock, _SIZE.size, 8)
-    while 0 < len(head) < _SIZE.size:
-        head += sock.recv(_SIZE.size - len(head))
-    if not head:
-        raise EOFError
-    data = bytearray(_SIZE.unpack(head)[0])
-    view = memoryview(data)
-    while view:
-        count = sock.recv_into(view)
-        if not count:
-            raise EOFError
-        view = view[count:]
-    return pickle.loads(data), fds
 
 
 class Spawner:
@@ -73,7 +43,7 @@ class Spawner:
 
     def serve(self) -> ProcSpec | None:
         """Fork on request until the agent is gone; returns in each child with its spec."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, ignore_interrupt)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         for module in self._preloaded:
@@ -112,7 +82,7 @@ class Spawner:
             self._preload(request)
             for start in request.starts:
                 listeners[start.proc] = unix.listen(ProcAddress(self._host, start.proc))
-        except Exception as error:
+        except BaseException as error:  # a module may well call sys.exit when it is imported
             for listener in listeners.values():
                 listener.close()
             send_message(self._control, ("refused", request.mesh, f"{type(error).__name__}: {error}"))
@@ -122,7 +92,11 @@ class Spawner:
             self._warm_up()
         gc.freeze()  # so that collections in the children do not copy the pages they share
         for start in request.starts:
-            spec = self._start(request, start, listeners)
+            try:
+                spec = self._start(request, start, listeners)
+            except OSError as error:  # out of descriptors, memory or processes
+                send_message(self._control, ("failed", request.mesh, start.rank, f"{type(error).__name__}: {error}"))
+                continue
             if spec is not None:
                 return spec
         gc.unfreeze()
@@ -147,30 +121,42 @@ class Spawner:
             ProcAddress(self._host, start.proc), request.root, request.mesh, request.name, start.rank, listener.fileno(),
             request.sys_path, request.cwd, request.config,
         )  # fmt: skip
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            for _ in range(2):
+                read, write = os.pipe()
+                ours.append(read)
+                theirs.append(write)
+            pid = self._fork(listener, theirs, listeners)
+            if pid == 0:
+                ours.clear()
+                return self._child(spec, start)
+            ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
+            send_message(self._control, ("forked", request.mesh, start.rank, pid), ours)
+        finally:
+            listener.close()
+            for fd in (*ours, *theirs):
+                os.close(fd)
+        return None
+
+    def _fork(self, listener: socket.socket, outputs: list[int], others: dict[str, socket.socket]) -> int:
+        """Fork; in the child, keep nothing but the listener and the output pipes."""
         parent = os.getpid()
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
-        if pid == 0:
-            try:
-                self._become_child(parent, out_write, err_write, listener.fileno())
-                for sock in (listener, self._control, *listeners.values()):
-                    sock.detach()  # closed with all other descriptors
-                return self._child(spec, start)
-            except BaseException as error:
-                os.write(2, f"{type(error).__name__}: {error}\n".encode())
-                os._exit(127)
-        self._pids.add(pid)
-        listener.close()
-        os.close(out_write)
-        os.close(err_write)
-        pidfd = os.pidfd_open(pid)  # here, where the child cannot have been reaped yet
-        send_message(self._control, ("forked", request.mesh, start.rank, pid), (out_read, err_read, pidfd))
-        for fd in (out_read, err_read, pidfd):
-            os.close(fd)
-        return None
+        if pid:
+            self._pids.add(pid)
+            return pid
+        try:
+            self._become_child(parent, outputs[0], outputs[1], listener.fileno())
+            for sock in (listener, self._control, *others.values()):
+                sock.detach()  # closed with all other descriptors
+            outputs.clear()
+        except BaseException as error:
+            _die(error)
+        return 0
 
     # in the child
 
@@ -188,16 +174,20 @@ class Spawner:
         os.closerange(4, os.sysconf("SC_OPEN_MAX"))
         os.set_inheritable(3, True)
 
-    def _child(self, spec: ProcSpec, start: Start) -> ProcSpec:
+    @staticmethod
+    def _child(spec: ProcSpec, start: Start) -> ProcSpec:
         spec = spec._replace(listener=3)
-        if start.cpus:
-            os.sched_setaffinity(0, parse_cpus(start.cpus))
-        if start.command is None and not start.numactl and not needs_exec(start.env, dict(os.environ)):
+        try:
+            if start.cpus:
+                os.sched_setaffinity(0, parse_cpus(start.cpus))
+            if start.command is not None or start.numactl or needs_exec(start.env, dict(os.environ)):
+                execute(spec, start)
             os.environ.clear()
             os.environ.update(start.env)
-            return spec
-        execute(spec, start)
-        raise AssertionError("exec returned")
+            _reseed()
+        except BaseException as error:
+            _die(error)
+        return spec
 
 
 def execute(spec: ProcSpec, start: Start) -> None:
@@ -214,6 +204,23 @@ def execute(spec: ProcSpec, start: Start) -> None:
     if os.getcwd() != spec.cwd:
         os.chdir(spec.cwd)
     os.execvpe(program, argv, env)
+
+
+def _die(error: BaseException) -> NoReturn:
+    """End a child that could not become a proc; the agent keeps its last words for the report."""
+    os.write(2, f"{type(error).__name__}: {error}\n".encode())
+    os._exit(127)
+
+
+def _reseed() -> None:
+    """Ranks that share a preloaded numpy must not share its stream of random numbers. (`random` does this itself.)"""
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def ignore_interrupt(number: int, frame: object) -> None:
+    """Ctrl-C is for the client. A handler, not SIG_IGN, which programs that a proc starts would inherit."""
 
 
 def die_with_parent(parent: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -44,6 +45,8 @@ class SyncCell(Cell):
         if waiter is not None:
             waiter.wake()
         self._check_mailbox(origin, self._mailbox.qsize())
+        if self._ending is not None:
+            self._refuse_queued(self._ending)
 
     def supervise(self, failure: Failure) -> None:
         self.call_soon(lambda: self._supervise(failure))
@@ -64,9 +67,13 @@ class SyncCell(Cell):
     def _run(self) -> None:
         enter_actor(self.uid, self.node.address)
         current.set(self._context)
-        if self._construct():
-            self._serve()
-        self._finish()
+        try:
+            if self._construct():
+                self._serve()
+        except BaseException as error:  # nothing of ours may leave an actor that takes calls and handles none
+            self._fail(error)
+        finally:
+            self._finish()
 
     def _serve(self) -> None:
         first = self._first
@@ -87,19 +94,24 @@ class SyncCell(Cell):
     def _next(self, last: Origin | None) -> tuple[Origin, Frame] | None:
         """The next message, or None for a wake-up."""
         mailbox = self._mailbox
-        if isinstance(last, Connection) and mailbox.empty() and last.borrow():
+        if isinstance(last, Connection) and mailbox.empty():
             self._read_until_message(last)
         return mailbox.get()
 
     def _read_until_message(self, connection: Connection) -> None:
-        waiter = self._waiter = thread_waiter()
         try:
-            while self._mailbox.empty() and connection.readable_by_borrower:
-                if waiter.wait(connection.fd, None):
-                    connection.receive()
-        finally:
-            self._waiter = None
-            connection.give_back()
+            waiter = thread_waiter()
+        except OSError:  # out of descriptors: the poller's thread reads, as it always can
+            return
+        with connection.borrowed() as mine:
+            if mine:
+                self._waiter = waiter
+                try:
+                    while self._mailbox.empty() and connection.readable_by_borrower:
+                        if waiter.wait(connection.fd, None):
+                            connection.receive()
+                finally:
+                    self._waiter = None
 
     def _handle(self, origin: Origin, frame: Frame) -> None:
         name, extent = decode_meta(frame.meta)
@@ -135,9 +147,9 @@ class SyncCell(Cell):
     def _finish(self) -> None:
         current.set(self._context)
         failure = self._refuse_active()
-        reason = self._stop_reason(failure)
-        for mesh in self.ledger.youngest_first():
-            mesh.stop(reason).exception(timeout=config.value("stop_actor_timeout"))
+        for stopping in self._stop_owned(failure):
+            with suppress(TimeoutError):
+                stopping.exception(timeout=config.value("stop_actor_timeout"))
         cleanup = getattr(self.actor, "__cleanup__", None)
         if cleanup is not None:
             try:

@@ -45,7 +45,7 @@ class Target:
         cell = context()._cell
         procs = self.procs if ranks is None else [self.procs[rank] for rank in ranks]
         if reply_to is not None:
-            request = reply_to._as_request()
+            request = reply_to._as_request(procs[0], ranks[0] if ranks else 0)
         if request is None:
             cell.note_unsettled(self.uid, procs)
         cell.node.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)

@@ -13,14 +13,27 @@ class Ledger:
     first thing that ended it, whichever of its process, its host or its own code that was.
     """
 
-    __slots__ = ("_failed", "_owned")
+    __slots__ = ("_closed", "_failed", "_owned")
 
     def __init__(self) -> None:
         self._owned: dict[int | str, Any] = {}
         self._failed: set[tuple[int | str, int]] = set()
+        self._closed = False
 
     def enter(self, uid: int | str, mesh: Any) -> None:
+        """Own one more mesh.
+
+        Raises:
+            RuntimeError: The owner is ending: nobody would stop what it makes now.
+        """
+        if self._closed:
+            raise RuntimeError("this actor is ending; it can create nothing more")
         self._owned[uid] = mesh
+
+    def close(self) -> list[Any]:
+        """The owner ends: nothing can be entered any more. What it owns, in the order in which to stop it."""
+        self._closed = True
+        return self.youngest_first()
 
     def strike(self, uid: int | str) -> Any:
         """Forget a mesh; returns what was entered, or None."""
@@ -39,9 +52,13 @@ class Ledger:
     def meshes(self) -> Iterable[Any]:
         return list(self._owned.values())
 
+    def is_news(self, uid: int | str, rank: int) -> bool:
+        """Whether the mesh is owned, and the rank is not known to have failed."""
+        return uid in self._owned and (uid, rank) not in self._failed
+
     def first_failure(self, uid: int | str, rank: int) -> bool:
-        """Whether this is news: the mesh is owned, and the rank had not failed before."""
-        if uid not in self._owned or (uid, rank) in self._failed:
+        """Note a failure; whether it was news."""
+        if not self.is_news(uid, rank):
             return False
         self._failed.add((uid, rank))
         return True
