@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import array
 import errno
+import logging
 import os
 import select
 import socket
@@ -36,6 +37,8 @@ _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
 _scratch = memoryview(
     bytearray(READ_SIZE)
 )  # only the poller's thread reads, and it has done with it when a read returns
+
+logger = logging.getLogger("monarch.net")
 
 FrameHandler = Callable[["Connection", Frame], None]
 CloseHandler = Callable[["Connection", str], None]
@@ -309,9 +312,9 @@ class Connection:
         try:
             if space is None:
                 space = scratch = _scratch_memory()
-                count, ancillary, _, _ = self._sock.recvmsg_into([scratch], _FD_SPACE)
+                count, ancillary, _, _ = self._sock.recvmsg_into([scratch], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
             else:
-                count, ancillary, _, _ = self._sock.recvmsg_into([space], _FD_SPACE)
+                count, ancillary, _, _ = self._sock.recvmsg_into([space], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -320,14 +323,35 @@ class Connection:
             self._take_descriptors(ancillary)
         if not count:
             return self._lost("it closed the connection" + ("" if decoder.idle else " in the middle of a message"))
+        broken = None
+        frames: list[Frame] = []
         try:
-            frames = decoder.filled(count) if scratch is None else decoder.feed(scratch[:count])
-            for data in frames:
-                self._on_frame(self, decode(data, map_segment(self._fds.popleft()) if has_segment(data) else None))
-        except (FrameError, IndexError) as error:
-            self._lost(f"it sent something unreadable: {error}")
-        except OSError as error:  # no descriptor or address space left to map a segment
-            self._lost(f"what it sent could not be received: {error}")
+            for data in decoder.filled(count) if scratch is None else decoder.feed(scratch[:count]):
+                frames.append(self._decode(data))
+        except FrameError as error:
+            broken = f"it sent something unreadable: {error}"
+        for frame in frames:
+            if self._closed:  # by what the frame before it did
+                return None
+            self._hand_on(frame)
+        return self._lost(broken) if broken is not None else None
+
+    def _decode(self, data: memoryview) -> Frame:
+        if not has_segment(data):
+            return decode(data)
+        if not self._fds:
+            raise FrameError("a message whose shared memory did not come with it")
+        try:
+            segment = map_segment(self._fds.popleft())
+        except (OSError, ValueError) as error:  # no descriptor or address space left, or no memory file
+            raise FrameError(f"its shared memory could not be mapped: {error}") from error
+        return decode(data, segment)
+
+    def _hand_on(self, frame: Frame) -> None:
+        try:
+            self._on_frame(self, frame)
+        except Exception:  # a bug in handling one message must not lose those behind it
+            logger.exception("internal error in handling a message; please report it")
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:
