@@ -327,7 +327,7 @@ class Connection:
         frames: list[Frame] = []
         try:
             for data in decoder.filled(count) if scratch is None else decoder.feed(scratch[:count]):
-                frames.append(self._decode(data))
+                frames.append(self._decode(data))  # noqa: PERF401  # those before a bad one are kept
         except FrameError as error:
             broken = f"it sent something unreadable: {error}"
         for frame in frames:

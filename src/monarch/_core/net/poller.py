@@ -18,6 +18,8 @@ from collections.abc import Callable
 READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 WRITE = select.EPOLLOUT
 
+_LONGEST = 3600.0  # seconds; epoll takes 24 days, a timer may be further away than that
+
 Handler = Callable[[int], None]
 logger = logging.getLogger("monarch.net")
 
@@ -100,8 +102,11 @@ class Poller:
     def close(self) -> None:
         """Release the descriptors; after `run` has returned, or in a forked child that will not run it."""
         self._epoll.close()
-        for fd in (self._wake_read, self._wake_write):
-            os.close(fd)
+        pipe = self._wake_read, self._wake_write
+        self._wake_read = self._wake_write = -1  # a late call must not write to whoever gets the number next
+        for fd in pipe:
+            if fd >= 0:
+                os.close(fd)
         self._handlers.clear()
 
     def _guard(self, callback: Callable[..., None], *args: int) -> None:
@@ -116,7 +121,7 @@ class Poller:
         timers = self._timers
         while timers and timers[0][2].callback is None:
             heapq.heappop(timers)
-        return max(0.0, timers[0][0] - time.monotonic()) if timers else None
+        return min(max(0.0, timers[0][0] - time.monotonic()), _LONGEST) if timers else None
 
     def _run_timers(self) -> None:
         timers = self._timers

@@ -7,9 +7,13 @@ the kernel frees the memory with the last descriptor or mapping, whoever dies fi
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
-from collections.abc import Sequence
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..wire.frame import Bytes, segment_offsets
 
@@ -24,6 +28,7 @@ class Segment:
 
     def __init__(self, buffers: Sequence[Bytes]) -> None:
         offsets, size = segment_offsets([len(buffer) for buffer in buffers])
+        self.fd = -1  # for `__del__`, should there be no descriptor left
         self.fd = os.memfd_create("monarch", os.MFD_CLOEXEC)
         try:
             os.ftruncate(self.fd, size)
@@ -50,11 +55,52 @@ def make_segment(buffers: Sequence[Bytes]) -> Segment | None:
 
 
 def map_segment(fd: int) -> memoryview:
-    """The memory behind a received descriptor, private to this process when written; closes `fd`."""
+    """The memory behind a received descriptor, private to this process when written; closes `fd`.
+
+    It lives as long as any view or array onto it, and holds no descriptor: a program may keep more messages than it may
+    have files.
+
+    Raises:
+        OSError, ValueError: It is no memory file, it is empty, or no address space is left.
+    """
     try:
-        return memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE))
+        if sys.version_info >= (3, 13):
+            return memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=_READ_WRITE, trackfd=False))
+        return _map_without_descriptor(fd)
     finally:
         os.close(fd)
+
+
+_READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
+
+
+def _map_without_descriptor(fd: int) -> memoryview:
+    """What `trackfd=False` does; before Python 3.13, `mmap.mmap` keeps a duplicate of the descriptor."""
+    import ctypes  # here, because only programs that receive large buffers should pay for it
+
+    size = os.fstat(fd).st_size
+    if not size:
+        raise ValueError("cannot map an empty file")
+    map_memory, unmap_memory = _system_calls()
+    address = map_memory(None, size, _READ_WRITE, mmap.MAP_PRIVATE, fd, 0)
+    if address == ctypes.c_void_p(-1).value:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    memory = (ctypes.c_char * size).from_address(address)
+    weakref.finalize(memory, unmap_memory, address, size).atexit = False
+    return memoryview(memory).cast("B")
+
+
+@functools.cache
+def _system_calls() -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """mmap and munmap."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    return libc.mmap, libc.munmap
 
 
 def _write(fd: int, data: memoryview, offset: int) -> None:

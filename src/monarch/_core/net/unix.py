@@ -18,11 +18,19 @@ class PeerRefused(ConnectionError):
 
 
 def listen(address: ProcAddress) -> socket.socket:
-    """A listening socket under the address's name, which nobody can take over while it lives."""
+    """A listening socket under the address's name, which nobody can take over while it lives.
+
+    Raises:
+        OSError: Somebody has that name, or no descriptor is left.
+    """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(address.socket_name)
-    listener.listen(BACKLOG)
-    listener.setblocking(False)
+    try:
+        listener.bind(address.socket_name)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
     return listener
 
 

@@ -238,7 +238,9 @@ class Agent(System):
             entry.kill()
 
     def _exited(self, pid: int, status: int) -> None:
-        entry = self._by_pid.pop(pid)
+        entry = self._by_pid.pop(pid, None)
+        if entry is None:  # it was killed at once, because it could not be handed over
+            return
         for fd in list(entry.streams):
             self._output(entry, fd)
             self._close_stream(entry, fd)

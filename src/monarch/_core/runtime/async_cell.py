@@ -193,9 +193,15 @@ class AsyncCell(Cell):
 
     async def _absorb_cancel(self) -> None:
         """An endpoint that cancelled the current task and returned must not cancel the next one."""
-        if self._ending is None and getattr(self._serving, "_must_cancel", False):
+        task: Any = self._serving
+        if self._ending is not None or task is None:
+            return
+        if getattr(task, "_must_cancel", False):
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
+        if hasattr(task, "uncancel"):  # since Python 3.11 cancellations are counted
+            while task.cancelling():
+                task.uncancel()
 
     async def _wait_for_message(self) -> None:
         assert self._loop is not None

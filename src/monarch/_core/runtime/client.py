@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 import threading
 import time
@@ -278,12 +279,16 @@ def _at_exit() -> None:
     if ending is None or ending.pid != os.getpid():
         return
     ending.faults.leaving = True
+    # a fault's interrupt, or one Ctrl-C too many, must not cut short what follows: it is bounded
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     if getattr(sys, "last_type", None) is not KeyboardInterrupt:  # who pressed Ctrl-C does not want to wait
         ending.root.settle(_SETTLE_BOUND)
     with suppress(TimeoutError):
         ending.stop_own_actors().get(timeout=_EXIT_GRACE)
+    with suppress(TimeoutError):
         ending.shut_down(_EXIT_GRACE).get(timeout=_EXIT_BOUND)
     ending.faults.settle(_EXIT_BOUND)
+    signal.signal(signal.SIGINT, handler)
     ending.close()
     if ending.faults.fatal:
         ending.faults.exit()

@@ -81,14 +81,25 @@ class EndpointDefinition(Generic[P, R_co]):
         return f"<{kind} {getattr(self.method, '__qualname__', self.name)}>"
 
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
 class ArgumentCheck:
-    """Binds arguments to a signature as a local call would; plain positional calls are checked by counting."""
+    """Binds arguments to a signature as a local call would; plain positional calls are checked by counting.
+
+    Args:
+        function: Who will take the arguments.
+        skip: How many it gets before them: ``self``, a response port. Where it takes those as part of ``*args``, that stays.
+    """
 
     __slots__ = ("_most", "_required", "signature")
 
     def __init__(self, function: Callable[..., Any], skip: int) -> None:
         signature = inspect.signature(function)
-        parameters = list(signature.parameters.values())[skip:]
+        parameters = list(signature.parameters.values())
+        while skip and parameters and parameters[0].kind in _POSITIONAL:
+            del parameters[0]
+            skip -= 1
         self.signature = signature.replace(parameters=parameters)
         self._required, self._most = _positional_range(parameters)
 
@@ -101,7 +112,7 @@ class ArgumentCheck:
 
 def _positional_range(parameters: list[inspect.Parameter]) -> tuple[int, float]:
     """How few and how many positional arguments alone make a valid call; an empty range where they cannot."""
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    positional = [p for p in parameters if p.kind in _POSITIONAL]
     required = sum(p.default is p.empty for p in positional)
     if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
         return 1, 0
@@ -263,8 +274,17 @@ def _describe(cls: type) -> ActorClass:
         )
     is_async = colours != {False}
     _check_hooks(cls, is_async)
-    check_init = ArgumentCheck(cls.__init__, skip=1)  # type: ignore[misc]  # of the class, whatever subclass that is
-    return ActorClass(endpoints, is_async, frozenset(dir(cls)), check_init)
+    return ActorClass(endpoints, is_async, frozenset(dir(cls)), ArgumentCheck(_constructor(cls), skip=1))
+
+
+def _constructor(cls: type) -> Callable[..., Any]:
+    """What takes the arguments of ``cls(...)``. The signatures that `object` has say that it takes anything."""
+    if cls.__init__ is not object.__init__:  # type: ignore[misc]  # of the class, whatever subclass that is
+        return cls.__init__  # type: ignore[misc]
+    return cls.__new__ if cls.__new__ is not object.__new__ else _no_constructor
+
+
+def _no_constructor(self: object) -> None: ...
 
 
 def _check_hooks(cls: type, is_async: bool) -> None:

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
+from types import TracebackType
+from typing import Any
 
 from ... import config
 from ..supervision.failure import MeshFailure
@@ -84,6 +86,7 @@ class Faults:
         with suppress(OSError, ValueError):  # a broken stderr must not save the program
             print(_report(failure), file=sys.stderr, flush=True)
         if first and not self.leaving:
+            sys.excepthook = _quiet_about_interrupt
             threading.Thread(target=self._end_by_force, name="monarch-fault-grace", daemon=True).start()
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
@@ -100,6 +103,14 @@ class Faults:
             except (OSError, ValueError, AttributeError):
                 pass
         os._exit(1)
+
+
+def _quiet_about_interrupt(
+    kind: type[BaseException], error: BaseException, traceback: TracebackType | None, shown: Any = sys.excepthook
+) -> None:
+    """The interrupt that ends the main thread is ours, and the fault has been reported."""
+    if not issubclass(kind, KeyboardInterrupt):
+        shown(kind, error, traceback)
 
 
 def _report(failure: MeshFailure) -> str:

@@ -239,11 +239,11 @@ class Future(Generic[R]):
             expect(self._source.connection())
 
         def wake() -> None:
-            if threading.get_ident() == here:
-                _set_if_pending(waiter)
-                return
             try:
-                loop.call_soon_threadsafe(_set_if_pending, waiter)
+                if threading.get_ident() == here:
+                    _set_if_pending(waiter)
+                else:
+                    loop.call_soon_threadsafe(_set_if_pending, waiter)
             except RuntimeError:  # that loop was closed: nobody waits there any more
                 pass
 
@@ -314,6 +314,31 @@ class Described(Source):
         return self.text
 
 
+class _Original(Source):
+    """What a mapped future waits for. The source of the original future knows, and completes, only that one."""
+
+    __slots__ = ("_future", "_source")
+
+    def __init__(self, future: Future[Any], source: Source) -> None:
+        self._future = future
+        self._source = source
+
+    def describe(self) -> str:
+        return self._source.describe()
+
+    def deadlock(self) -> str | None:
+        return self._source.deadlock()
+
+    def connection(self) -> Connection | None:
+        return self._source.connection()
+
+    def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
+        self._source.observed(self._future, loop)
+
+    def abandoned(self, future: Future[Any]) -> None:
+        self._source.abandoned(self._future)
+
+
 def completed(value: Any = None) -> Future[Any]:
     """A future that is done."""
     future: Future[Any] = Future._new()
@@ -330,7 +355,8 @@ def failed(error: BaseException) -> Future[Any]:
 
 def map_future(future: Future[Any], convert: Callable[[Any], R]) -> Future[R]:
     """A future of ``convert(result)``; `convert` runs in the thread of the first reader."""
-    mapped: Future[R] = Future._new(future._source)
+    source = future._source
+    mapped: Future[R] = Future._new(None if source is None else _Original(future, source))
 
     def finish() -> None:
         mapped._resolve(None, lambda _: convert(future._outcome()))

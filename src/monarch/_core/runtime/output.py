@@ -6,6 +6,7 @@ slow terminal slows nothing else.
 
 from __future__ import annotations
 
+import codecs
 import sys
 import threading
 from collections.abc import Sequence
@@ -24,11 +25,13 @@ class LineSplitter:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[str]:
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *ended, self._rest = (self._rest + data).split(b"\n")
+        lines = [line.decode(errors="replace") for line in ended]
         if len(self._rest) > _LONGEST:
-            lines.append(self._rest)
-            self._rest = b""
-        return [line.decode(errors="replace") for line in lines]
+            piece, used = codecs.utf_8_decode(self._rest, "replace", False)  # up to a character that is not complete
+            lines.append(piece)
+            self._rest = self._rest[used:]
+        return lines
 
     def finish(self) -> list[str]:
         """What was printed without a newline at the end."""

@@ -24,7 +24,7 @@ def dump_error(error: BaseException, message: str) -> bytes:
     try:
         pickled = pickling.dumps_inline(error)
     except Exception as problem:
-        stand_in = RemoteException(_type_name(error), _text(error), f"it could not be pickled: {problem}")
+        stand_in = RemoteException(_type_name(error), _text(error), f"it could not be pickled: {_text(problem)}")
         pickled = pickling.dumps_inline(stand_in)
     parts = b""
     with suppress(Exception):
@@ -43,7 +43,7 @@ def load_error(payload: Any) -> ActorError:
         exception = _rebuild(parts)
         if exception is None:
             exception = RemoteException(
-                type_name, text, f"it could not be rebuilt: {type(problem).__name__}: {problem}"
+                type_name, text, f"it could not be rebuilt: {type(problem).__name__}: {_text(problem)}"
             )
     return ActorError(exception, message, formatted)
 
@@ -52,7 +52,10 @@ def _rebuild(parts: bytes) -> BaseException | None:
     """The exception from its class, arguments and attributes, for classes whose constructor takes something else."""
     try:
         kind, args, attributes = pickling.loads(parts)
-        exception = kind.__new__(kind, *args)
+        try:
+            exception = kind.__new__(kind, *args)
+        except Exception:  # a `__new__` of its own, which takes something else
+            exception = BaseException.__new__(kind)
         exception.args = args
         vars(exception).update(attributes)
     except Exception:
@@ -81,9 +84,12 @@ def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:
 def format_remote(error: BaseException) -> str:
     """The traceback as users should read it: their frames, the chain of causes, none of ours."""
     shown = traceback.TracebackException(type(error), error, _without_engine(error.__traceback__), capture_locals=False)
-    text = "".join(shown.format())
-    before, found, after = text.rpartition(_HEADER)
-    return before + _REMOTE_HEADER + after if found else text
+    lines = list(shown.format())
+    shown.__cause__ = shown.__context__ = None
+    if shown.stack:
+        own = len(lines) - len(list(shown.format()))  # where the last part of the chain begins
+        lines[own] = lines[own].replace(_HEADER, _REMOTE_HEADER)
+    return "".join(lines)
 
 
 def _without_engine(tb: TracebackType | None) -> TracebackType | None:

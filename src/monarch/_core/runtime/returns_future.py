@@ -45,14 +45,24 @@ class _Body(Source):
             if self._started:
                 return
             self._started = True
-        if loop is not None:
-            self._thread = threading.get_ident()
-            self._task = self._context.run(loop.create_task, self._run(future))
+        if loop is None:
+            run = functools.partial(self._context.run, self._run_here, future)
+            threading.Thread(target=run, name=f"monarch-{self._name}", daemon=True).start()
             return
-        import asyncio  # here, because programs that never use it should not pay for it
+        import asyncio  # inside, because programs that never use it should not pay for it
 
-        run = functools.partial(self._context.run, asyncio.run, self._run(future))
-        threading.Thread(target=run, name=f"monarch-{self._name}", daemon=True).start()
+        self._thread = threading.get_ident()
+        self._task = self._context.run(loop.create_task, self._run(future))
+        # one that is cancelled before its first step ends without having run
+        self._task.add_done_callback(lambda _: future._reject(asyncio.CancelledError()))
+
+    def _run_here(self, future: Future[Any]) -> None:
+        import asyncio
+
+        try:
+            asyncio.run(self._run(future))
+        except BaseException as error:  # the body's own, which its readers get; or no loop could be made
+            future._reject(error)
 
     async def _run(self, future: Future[Any]) -> None:
         self._thread = threading.get_ident()

@@ -132,8 +132,12 @@ class Spawner:
             if pid == 0:
                 ours.clear()
                 return self._child(spec, start)
-            ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
-            send_message(self._control, ("forked", request.mesh, start.rank, pid), ours)
+            try:
+                ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
+                send_message(self._control, ("forked", request.mesh, start.rank, pid), ours)
+            except OSError:
+                os.kill(pid, signal.SIGKILL)  # nobody could watch it
+                raise
         finally:
             listener.close()
             for fd in (*ours, *theirs):

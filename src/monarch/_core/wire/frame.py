@@ -2,8 +2,8 @@
 
 Layout (little endian)::
 
-    length u64 | kind u8 | flags u8 | buffers u16 | rank u32 | target u64 | sender u64 | request u64 | meta u32
-    meta bytes | one u64 size per buffer | payload | buffers
+    length u64 | kind u8 | flags u8 | 2 bytes unused | rank u32 | target u64 | sender u64 | request u64 | meta u32
+    buffers u32 | meta bytes | one u64 size per buffer | payload | buffers
 
 `length` counts everything after itself. One header serves all kinds, so that packing and parsing are one struct call:
 
@@ -44,7 +44,7 @@ SEGMENT = 128
 NO_RANK = 0xFFFFFFFF
 PROTOCOL_VERSION = 1
 
-_HEADER = Struct("<QBBHIQQQI")
+_HEADER = Struct("<QBBxxIQQQII")
 _LENGTH = Struct("<Q")
 HEADER_SIZE = _HEADER.size
 READ_SIZE = 256 * 1024
@@ -75,12 +75,12 @@ def encode(frame: Frame, inline: bool = True) -> tuple[bytes, int]:
     kind, flags, rank, target, sender, request, meta, payload, buffers = frame
     size = HEADER_SIZE + len(meta) + len(payload)
     if not buffers:
-        head = _HEADER.pack(size - 8, kind, flags, 0, rank, target, sender, request, len(meta))
+        head = _HEADER.pack(size - 8, kind, flags, rank, target, sender, request, len(meta), 0)
         return b"".join((head, meta, payload)), size
     sizes = [len(buffer) for buffer in buffers]
     size += 8 * len(sizes)
     total = size + sum(sizes) if inline else size
-    head = _HEADER.pack(total - 8, kind, flags, len(sizes), rank, target, sender, request, len(meta))
+    head = _HEADER.pack(total - 8, kind, flags, rank, target, sender, request, len(meta), len(sizes))
     return b"".join((head, meta, *map(_LENGTH.pack, sizes), payload)), total
 
 
@@ -94,9 +94,14 @@ def decode(data: memoryview, segment: memoryview | None = None) -> Frame:
     Args:
         data: Header to last byte.
         segment: Shared memory that holds the buffers, where the frame is flagged `SEGMENT`.
+
+    Raises:
+        FrameError: What its header counts does not fit into it.
     """
-    _, kind, flags, count, rank, target, sender, request, meta_size = _HEADER.unpack_from(data)
+    _, kind, flags, rank, target, sender, request, meta_size, count = _HEADER.unpack_from(data)
     start = HEADER_SIZE + meta_size
+    if start + 8 * count > len(data):
+        raise FrameError(f"a header that counts {meta_size} bytes and {count} buffers, in a frame of {len(data)} bytes")
     meta = bytes(data[HEADER_SIZE:start])
     if not count:
         return Frame(kind, flags, rank, target, sender, request, meta, data[start:])
@@ -111,7 +116,8 @@ def decode(data: memoryview, segment: memoryview | None = None) -> Frame:
     payload, buffers = data[start:first], []
     for size in sizes:
         part = data[first : first + size]
-        buffers.append(memoryview(bytearray(part)) if data.readonly else part)  # receivers may write to what they get
+        # receivers may write to what they get, and arrays want their memory where numbers of their type may lie
+        buffers.append(memoryview(bytearray(part)) if data.readonly or first % _ALLOCATED else part)
         first += size
     return Frame(kind, flags, rank, target, sender, request, meta, payload, buffers)
 
@@ -122,6 +128,7 @@ def has_segment(data: memoryview) -> bool:
 
 
 ALIGNMENT = 64
+_ALLOCATED = 16  # bytes to which memory of the interpreter is aligned
 
 
 def segment_offsets(sizes: Sequence[int]) -> tuple[list[int], int]:

@@ -50,7 +50,7 @@ class Uid:
         Raises:
             ValueError: It did not write that.
         """
-        label, bracket, rest = text.partition("<")
+        label, bracket, rest = text.rpartition("<")
         if not bracket:
             return Uid(text, None) if text else _bad(text)
         if not rest.endswith(">") or len(rest) < 2 or any(char not in _DIGITS for char in rest[:-1]):
@@ -58,7 +58,7 @@ class Uid:
         value = 0
         for char in rest[:-1]:
             value = value * 58 + _DIGITS.index(char)
-        return Uid.instance_from_value(value, label or None)
+        return Uid(label or None, value) if value < 2**64 else _bad(text)
 
     @property
     def label(self) -> str | None:
@@ -84,7 +84,7 @@ class Uid:
         return isinstance(other, Uid) and self._key() == other._key()
 
     def __lt__(self, other: Uid) -> bool:
-        return self._key() < other._key()
+        return self._key() < other._key() if isinstance(other, Uid) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._key())

@@ -12,6 +12,8 @@ arrival, resetting class attributes and globals under the actors that already ru
 
 from __future__ import annotations
 
+import _collections_abc
+import builtins
 import functools
 import io
 import pickle
@@ -31,6 +33,15 @@ OUT_OF_BAND_SIZE = 64 * 1024
 
 _SCALARS = frozenset({int, float, str, bool, type(None), complex})
 _EMPTY_CALL = pickle.dumps(((), {}), protocol=5)
+_UNNAMED = frozenset({type(None), type(...), type(NotImplemented)})  # pickle knows them, `builtins` does not name them
+_ONLY_CLOUDPICKLE = frozenset({types.FunctionType, *cloudpickle.Pickler.dispatch_table.maps[0]})
+"""Types of which pickle can send only what has an importable name, or nothing at all: modules, views of dicts, ..."""
+_HIDDEN_TYPES = {
+    found: name
+    for name, found in vars(_collections_abc).items()
+    if isinstance(found, type) and found.__module__ == "builtins" and not hasattr(builtins, found.__name__)
+}
+"""Builtin types that have a name only there, such as that of the keys of a dict."""
 
 Reducer = Callable[[Any], Any]
 _reducers: dict[type, Reducer] = {}
@@ -42,7 +53,8 @@ def register_reducers(package: str, load: Callable[[], dict[type, Reducer]]) -> 
 
     Args:
         package: Top-level package name, for example ``"torch"``.
-        load: Called once, returns ``{type: reducer}``; a reducer returns what ``__reduce__`` would.
+        load: Returns ``{type: reducer}``; a reducer returns what ``__reduce__`` would. Called until it has returned once;
+            by several threads at the same time where they need it at the same time.
     """
     _lazy_reducers[package] = load
 
@@ -120,7 +132,11 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
-        if kind is types.FunctionType or isinstance(obj, type):
+        if kind in _ONLY_CLOUDPICKLE:
+            if kind is not types.FunctionType or not _importable(obj):
+                raise _ByValue
+            return NotImplemented
+        if isinstance(obj, type):
             if not _importable(obj):
                 raise _ByValue
             return NotImplemented
@@ -136,6 +152,9 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
             return reduced
         reduced = super().reducer_override(obj)
         if type(reduced) is tuple and len(reduced) == 6 and reduced[5] is _cloudpickle._class_setstate:
+            if obj in _HIDDEN_TYPES:
+                return _hidden_type, (_HIDDEN_TYPES[obj],)
+            _applied.add(obj)  # here it is complete already; it may come back
             return (*reduced[:5], _set_class_once)
         return reduced
 
@@ -145,30 +164,34 @@ def _reduce_extension(kind: type, obj: Any) -> Any:
     if reducer is not None:
         return reducer(obj)
     if _lazy_reducers:
-        load = _lazy_reducers.pop(kind.__module__.partition(".")[0], None)
+        package = kind.__module__.partition(".")[0]
+        load = _lazy_reducers.get(package)
         if load is not None:
             _reducers.update(load())
+            _lazy_reducers.pop(package, None)  # only now: until then, other threads must not take the default
             return _reduce_extension(kind, obj)
     return NotImplemented
 
 
 def _importable(obj: Any) -> bool:
     module = getattr(obj, "__module__", None)
-    if module is None or module == "__main__" or module in cloudpickle.list_registry_pickle_by_value():
-        # NoneType and its like have no module of their own but pickle knows them
-        return isinstance(obj, type) and module == "builtins"
-    return _resolves(module, obj.__qualname__, obj)
-
-
-def _resolves(module: str, qualname: str, obj: Any) -> bool:
-    found: Any = sys.modules.get(module)
-    if module == "builtins" and isinstance(obj, type):
-        return True
-    try:
-        found = functools.reduce(getattr, qualname.split("."), found)
-    except AttributeError:
+    registered = cloudpickle.list_registry_pickle_by_value()
+    if module is None or module == "__main__" or (registered and _covers(registered, module)):
         return False
+    found: Any = sys.modules.get(module)
+    try:
+        found = functools.reduce(getattr, obj.__qualname__.split("."), found)
+    except AttributeError:
+        return obj in _UNNAMED
     return found is obj
+
+
+def _covers(packages: set[str], module: str) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in packages)
+
+
+def _hidden_type(name: str) -> Any:
+    return vars(_collections_abc)[name]
 
 
 _applied: weakref.WeakSet[type] = weakref.WeakSet()
