@@ -92,7 +92,7 @@ _SPAWN_AND_STOP = (
         "30s",
         "HYPERACTOR_MESH_PROC_STOP_MAX_IDLE",
         "Longest silence while procs stop.",
-        _accepted("`stop_grace_period` and `process_exit_timeout` bound a stop"),
+        _accepted("`cleanup_timeout` and `process_exit_timeout` bound a stop"),
     ),
     Knob(
         "cleanup_timeout",
@@ -107,6 +107,7 @@ _SPAWN_AND_STOP = (
         "10s",
         "HYPERACTOR_STOP_GRACE_PERIOD",
         "How long the actors of a stopping proc get, all together, before the proc ends without them.",
+        _accepted("they all end at the same time, and `cleanup_timeout` bounds each"),
     ),
     Knob(
         "process_exit_timeout",
@@ -120,8 +121,7 @@ _SPAWN_AND_STOP = (
         DURATION,
         "10s",
         "HYPERACTOR_STOP_ACTOR_TIMEOUT",
-        "How long stopping one actor may take.",
-        _accepted("`cleanup_timeout` and `stop_grace_period` bound it"),
+        "How long an ending actor waits for each mesh that it owns to stop.",
     ),
     Knob(
         "mesh_terminate_timeout",
@@ -156,6 +156,7 @@ _FAILURES = (
         True,
         "HYPERACTOR_MESH_BOOTSTRAP_ENABLE_PDEATHSIG",
         "Have the kernel kill a child when its parent dies.",
+        _accepted("it always does"),
     ),
     Knob(
         "fault_grace",

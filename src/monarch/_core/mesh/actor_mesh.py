@@ -9,9 +9,10 @@ from ..runtime.adverbs import Endpoint
 from ..runtime.endpoint import EndpointDefinition, describe_class
 from ..runtime.future import Future, completed
 from ..runtime.target import Target
-from ..shape import MeshTrait, Shape, Slice
+from ..shape import Shape
 from ..wire.address import ProcAddress
 from .owned import OwnedActors
+from .shaped import ShapedMesh
 
 T = TypeVar("T")
 
@@ -22,7 +23,7 @@ RESERVED = frozenset(
 )
 
 
-class ActorMesh(MeshTrait, Generic[T]):
+class ActorMesh(ShapedMesh, Generic[T]):
     """Actors of one class, one on each proc of a mesh. Made by ``procs.spawn(...)``; has the class's endpoints.
 
     The mesh that `spawn` returned owns the actors; slices of it, and meshes received in messages, are references.
@@ -47,14 +48,6 @@ class ActorMesh(MeshTrait, Generic[T]):
         self._owned = owned
         self._spawned = spawned
         self._target = Target(uid, name, [procs[rank] for rank in shape.ranks()], shape.extent)
-
-    @property
-    def _ndslice(self) -> Slice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[T]:
         return ActorMesh(self._class, self._name, self._uid, self._procs, shape, None, self._spawned)

@@ -14,7 +14,7 @@ from ..runtime.context import context
 from ..runtime.future import Described, Future, completed
 from ..runtime.request import SystemCall
 from ..runtime.spawn_request import SpawnRequest, Start
-from ..shape import Extent, MeshTrait, Point, Region, Shape, Slice
+from ..shape import Extent, Point, Region, Shape, Slice
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress, random_name
 from . import mock, proc_mesh
@@ -29,11 +29,12 @@ from .bootstrap import (
 )
 from .owned import OwnedProcs
 from .proc_mesh import ProcMesh, Procs
+from .shaped import ShapedMesh
 
 _spawn_callbacks: list[Callable[[ProcMesh], object]] = []
 
 
-class HostMesh(MeshTrait):
+class HostMesh(ShapedMesh):
     """Machines that can run procs. `this_host()` gives the machine of the calling actor.
 
     Args:
@@ -46,14 +47,6 @@ class HostMesh(MeshTrait):
         self._hosts = hosts
         self._shape = shape
         self._python = python
-
-    @property
-    def _ndslice(self) -> Slice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> HostMesh:
         return HostMesh(self._hosts, shape, self._python)

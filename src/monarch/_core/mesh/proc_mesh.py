@@ -15,13 +15,14 @@ from ..runtime.future import Future, completed
 from ..runtime.instance import CreatorInstance
 from ..runtime.proc_system import spawn_content
 from ..runtime.request import SystemCall
-from ..shape import MeshTrait, Point, Shape, Slice
+from ..shape import Point, Shape
 from ..shape.table import as_text
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress, random_uid
 from . import mock
 from .actor_mesh import ActorMesh, check_names
 from .owned import OwnedActors, OwnedProcs
+from .shaped import ShapedMesh
 
 if TYPE_CHECKING:
     from .host_mesh import HostMesh
@@ -51,7 +52,7 @@ class Procs(NamedTuple):
         return ProcAddress(self.hosts[rank // self.per_host], f"{self.uid}.{rank}")
 
 
-class ProcMesh(MeshTrait):
+class ProcMesh(ShapedMesh):
     """Processes that run actors. Made by ``host.spawn_procs(...)``; slices of it are references."""
 
     def __init__(
@@ -65,14 +66,6 @@ class ProcMesh(MeshTrait):
         self._shape = shape
         self._owned = owned
         self._ready = ready
-
-    @property
-    def _ndslice(self) -> Slice:
-        return self._shape.ndslice
-
-    @property
-    def _labels(self) -> tuple[str, ...]:
-        return tuple(self._shape.labels)
 
     def _new_with_shape(self, shape: Shape) -> ProcMesh:
         return ProcMesh(self._procs, shape, None, self._ready)

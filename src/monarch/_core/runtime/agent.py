@@ -30,7 +30,7 @@ from .system import System
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
 _EXIT_EXPECTED = 1.0  # seconds within which the exit of a proc whose connection broke is known
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
-_ORPHAN_GRACE = 1.0  # seconds that procs get to clean up when their client is gone
+_ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
 
 
 class ProcEntry:
@@ -144,7 +144,7 @@ class Agent(System):
 
     def client_gone(self, pidfd: int) -> None:
         self.node.poller.remove(pidfd)
-        self._shut_down("the client is gone", _ORPHAN_GRACE, lambda: None)
+        self._shut_down("the client is gone", _orphan_grace(), lambda: None)
 
     def _shut_down(self, reason: str, grace: float, done: Callable[[], None]) -> None:
         finished = False
@@ -359,7 +359,7 @@ class Agent(System):
         self._subscribers.pop(address, None)
         for mesh in self._meshes.values():
             if mesh.owner.proc == address:
-                self._stop(list(mesh.procs.values()), "its owner's process is gone", _ORPHAN_GRACE, lambda: None)
+                self._stop(list(mesh.procs.values()), "its owner's process is gone", _orphan_grace(), lambda: None)
 
 
 def main() -> None:
@@ -391,6 +391,11 @@ def main() -> None:
     node.poller.run()
     node.close(Failure(STOPPED, "the host agent has ended"))
     here.close()
+
+
+def _orphan_grace() -> float:
+    """Seconds that procs get to clean up when whoever they belong to is gone."""
+    return min(_ORPHAN_GRACE, config.value("mesh_orphan_timeout"))
 
 
 def _allow_many_descriptors() -> None:

@@ -48,9 +48,6 @@ class AsyncCell(Cell):
         self._call_ids = itertools.count()
         self._serving: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True).start()
-
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.flags & URGENT:
             self.heard(origin, frame)

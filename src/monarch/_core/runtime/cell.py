@@ -261,6 +261,10 @@ class Cell(BaseCell):
 
     def start(self) -> None:
         """Start its thread."""
+        threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True).start()
+
+    def _run(self) -> None:
+        """What the thread does, for as long as the actor lives."""
         raise NotImplementedError
 
     def try_to_start(self) -> None:

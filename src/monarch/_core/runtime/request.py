@@ -96,16 +96,31 @@ class One(Source):
         return read_reply(reply, self._endpoint)
 
 
-class Gather(Source):
-    """One call to every actor of a mesh; done with the last answer, or with the first that is not a value."""
+class _MeshCall(Source):
+    """One call to every actor of a mesh."""
 
-    __slots__ = ("_endpoint", "_extent", "_left", "_procs", "_replies", "_uid", "future")
+    __slots__ = ("_endpoint", "_extent", "_procs", "_uid")
 
     def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
         self._endpoint = endpoint
         self._uid = uid
         self._procs = procs
         self._extent = extent
+
+    def connection(self) -> Connection | None:
+        return connection_to(self._procs[0]) if len(self._procs) == 1 else None
+
+    def deadlock(self) -> str | None:
+        return blocked_by(self._uid, self._procs, self._endpoint)
+
+
+class Gather(_MeshCall):
+    """Done with the last answer, or with the first that is not a value."""
+
+    __slots__ = ("_left", "_replies", "future")
+
+    def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
+        super().__init__(endpoint, uid, procs, extent)
         self._replies: list[Reply | None] = [None] * len(procs)
         self._left = len(procs)
         self.future: Future[Any] = Future._new(self)
@@ -143,12 +158,6 @@ class Gather(Source):
         more = f" and {len(silent) - 4} more" if len(silent) > 4 else ""
         return f"{self._endpoint} on {size} ranks; no answer yet from {named}{more}"
 
-    def connection(self) -> Connection | None:
-        return connection_to(self._procs[0]) if len(self._procs) == 1 else None
-
-    def deadlock(self) -> str | None:
-        return blocked_by(self._uid, self._procs, self._endpoint)
-
 
 class StreamFuture(Future[R]):
     """The next answer to arrive of a `stream`."""
@@ -162,16 +171,13 @@ class StreamFuture(Future[R]):
         return self._rank if self.done() else None
 
 
-class Stream(Source):
-    """One call to every actor of a mesh; each answer completes the next future."""
+class Stream(_MeshCall):
+    """Each answer completes the next future."""
 
-    __slots__ = ("_answered", "_endpoint", "_extent", "_procs", "_uid", "futures")
+    __slots__ = ("_answered", "futures")
 
     def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
-        self._endpoint = endpoint
-        self._uid = uid
-        self._procs = procs
-        self._extent = extent
+        super().__init__(endpoint, uid, procs, extent)
         self._answered: list[int] = []
         self.futures: list[StreamFuture[Any]] = [StreamFuture._new(self) for _ in procs]  # type: ignore[misc]
 
@@ -195,9 +201,6 @@ class Stream(Source):
 
     def describe(self) -> str:
         return f"the next answer of {self._endpoint}; {len(self._answered)} of {len(self._procs)} came"
-
-    def deadlock(self) -> str | None:
-        return blocked_by(self._uid, self._procs, self._endpoint)
 
 
 class SystemCall(Source):

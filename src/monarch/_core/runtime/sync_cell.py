@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -32,9 +31,6 @@ class SyncCell(Cell):
         self._mailbox: SimpleQueue[tuple[Origin, Frame] | None] = SimpleQueue()
         self._waiter: Waiter | None = None  # set while the thread waits at a connection, not at the mailbox
         self._first: deque[Callable[[], object]] = deque()  # what runs before the next message
-
-    def start(self) -> None:
-        threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True).start()
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.flags & URGENT:
