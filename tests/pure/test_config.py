@@ -735,7 +735,7 @@ def test_running_the_package_prints_the_reference_page() -> None:
 
 def test_importing_it_imports_nothing_slow_and_nothing_of_monarch() -> None:
     program = """
-import sys, typing, enum, contextlib
+import sys, typing, enum, contextlib, os, warnings
 # Loaded by file, so that whatever `import monarch` does is not measured here.
 import importlib.util
 spec = importlib.util.spec_from_file_location("alone", sys.argv[1], submodule_search_locations=[sys.argv[2]])

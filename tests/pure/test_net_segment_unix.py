@@ -118,7 +118,6 @@ def test_a_segment_is_gone_with_its_last_user() -> None:
     assert (mappings_of_segments(), descriptors_of_segments()) == (0, 0)
 
 
-@pytest.mark.xfail(strict=True, reason="mmap keeps a duplicate of the descriptor for as long as the mapping lives")
 def test_received_buffers_hold_no_descriptors() -> None:
     segment = Segment([b"x" * SEGMENT_SIZE])
     received = [map_segment(os.dup(segment.fd)) for _ in range(3)]
@@ -155,10 +154,7 @@ def test_a_segment_has_no_name_and_is_not_inherited_by_programs() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        pytest.param(
-            "memfd_create",
-            marks=pytest.mark.xfail(strict=True, reason="Segment.__del__ needs an attribute that was never set"),
-        ),
+        "memfd_create",
         "ftruncate",
         "pwrite",
     ],
@@ -209,7 +205,6 @@ def test_nobody_listens_at_an_address_before_and_after(address: ProcAddress) -> 
         unix.connect(address)
 
 
-@pytest.mark.xfail(strict=True, reason="listen leaks its socket when bind fails")
 def test_an_address_belongs_to_one_listener_at_a_time(address: ProcAddress) -> None:
     with unix.listen(address):
         with pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):

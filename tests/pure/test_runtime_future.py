@@ -3,9 +3,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import os
 import pickle
+import signal
 import socket
-import sys
 import threading
 import traceback
 import warnings
@@ -18,7 +19,7 @@ from helpers.leaks import take_snapshot, wait_settled
 from monarch._core.net.connection import Connection
 from monarch._core.net.poller import Poller
 from monarch._core.net.waiter import thread_waiter
-from monarch._core.runtime.callbacks import CallbackThread, callback_thread
+from monarch._core.runtime.callbacks import CallbackThread
 from monarch._core.runtime.future import Described, Future, Source, completed, failed, map_future
 from monarch._core.runtime.returns_future import returns_future
 from monarch._core.wire.frame import REPLY, Frame, encode
@@ -362,45 +363,43 @@ def test_an_exception_of_a_callback_goes_to_the_hook_and_stops_no_other(monkeypa
     assert seen == [1]
 
 
-class DeadCallbackThread:
-    """Whether the thread for callbacks ran on; makes place for a new one if not."""
-
-    def __init__(self) -> None:
-        self.thread = next(thread for thread in threading.enumerate() if thread.name == "monarch-callbacks")
-
-    def ran_on(self) -> bool:
-        done = threading.Event()
-        completed().add_done_callback(lambda _: done.set())
-        while not done.wait(0.01):
-            if not self.thread.is_alive():
-                callback_thread._jobs = None
-                return False
-        return True
+def thread_of_callbacks() -> int:
+    """Which thread runs callbacks now."""
+    seen: list[int] = []
+    completed().add_done_callback(lambda _: seen.append(threading.get_ident()))
+    settle_callbacks()
+    return seen[0]
 
 
-@pytest.mark.xfail(strict=True, reason="CallbackThread._run catches Exception only, and nobody restarts it")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_callback_that_ends_its_thread_stops_no_other() -> None:
-    watch = DeadCallbackThread()
-    completed().add_done_callback(lambda _: sys.exit(0))
-    assert watch.ran_on()
-
-
-@pytest.mark.xfail(strict=True, reason="an exception of threading.excepthook ends the thread for callbacks")
-def test_a_hook_that_raises_stops_no_callback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+def test_a_callback_that_would_end_its_thread_stops_no_other(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = DeadCallbackThread()
+    hooked: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: hooked.append(args.exc_type))
+
+    def end(_: object) -> None:
+        raise error
+
+    before = thread_of_callbacks()
+    completed().add_done_callback(end)
+    assert thread_of_callbacks() == before
+    assert hooked == [error]
+
+
+@pytest.mark.parametrize("error", [Boom, SystemExit])
+def test_a_hook_that_raises_stops_no_callback(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
     def hook(args: Any) -> None:
-        calls.append(args)
-        if len(calls) == 1:
-            raise Boom("a hook")
+        calls.append(args.exc_type)
+        raise error("a hook")
 
     monkeypatch.setattr(threading, "excepthook", hook)
+    before = thread_of_callbacks()
     completed().add_done_callback(lambda _: 1 // 0)
-    assert watch.ran_on()
+    assert thread_of_callbacks() == before
+    assert calls == [ZeroDivisionError]
 
 
 def test_the_thread_for_callbacks_starts_with_the_first() -> None:
@@ -588,7 +587,6 @@ def test_a_mapped_future_names_what_it_waits_for() -> None:
         mapped.get(timeout=0)
 
 
-@pytest.mark.xfail(strict=True, reason="map_future shares the source, which completes the mapped future itself")
 def test_a_mapped_future_of_an_async_function_converts_its_result() -> None:
     @returns_future
     async def three() -> int:
@@ -598,6 +596,29 @@ def test_a_mapped_future_of_an_async_function_converts_its_result() -> None:
     mapped = map_future(future, lambda value: value + 1)
     assert mapped.get(timeout=PATIENCE) == 4
     assert future.get(timeout=PATIENCE) == 3
+
+
+def test_the_source_of_a_mapped_future_hears_of_the_original() -> None:
+    heard: list[tuple[str, Future[Any]]] = []
+
+    class Noting(Source):
+        def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
+            heard.append(("observed", future))
+
+        def abandoned(self, future: Future[Any]) -> None:
+            heard.append(("abandoned", future))
+
+    future = pending(Noting())
+    mapped = map_future(map_future(future, str), str)
+    with pytest.raises(TimeoutError):
+        mapped.get(timeout=0)
+    assert heard == [("observed", future), ("abandoned", future)]
+
+
+def test_a_mapped_future_is_refused_where_the_original_would_be() -> None:
+    mapped = map_future(pending(Recorder(deadlock="it waits for itself")), str)
+    with pytest.raises(DeadlockError, match="it waits for itself"):
+        mapped.get()
 
 
 # reading the connection oneself
@@ -658,6 +679,12 @@ def test_a_thread_that_waits_for_an_answer_reads_it_itself(wire: Wire) -> None:
     assert wire.readers == [threading.get_ident()]
 
 
+def test_a_thread_that_waits_for_a_mapped_answer_reads_it_itself(wire: Wire) -> None:
+    wire.answer(0)
+    assert map_future(wire.futures[0], len).get(timeout=PATIENCE) == len(b"answer")
+    assert wire.readers == [threading.get_ident()]
+
+
 def test_a_thread_that_reads_hands_other_answers_to_their_futures(wire: Wire) -> None:
     wire.answer(2, 1, 0)
     assert wire.futures[0].get(timeout=PATIENCE) == b"answer"
@@ -676,8 +703,8 @@ def test_a_thread_that_reads_gives_up_in_time_and_gives_the_connection_back(wire
     with pytest.raises(TimeoutError, match=r"waited 0\.01s"):
         wire.futures[0].get(timeout=0.01)
     assert wire.futures[0]._callbacks == []
-    assert wire.connection.borrow()
-    wire.connection.give_back()
+    with wire.connection.borrowed() as mine:
+        assert mine
 
 
 def test_a_thread_that_reads_hears_of_the_end_of_the_connection(wire: Wire) -> None:
@@ -686,7 +713,26 @@ def test_a_thread_that_reads_hears_of_the_end_of_the_connection(wire: Wire) -> N
         wire.futures[0].get(timeout=PATIENCE)
 
 
-@pytest.mark.xfail(strict=True, reason="Waiter.wait: poll takes at most 2**31 ms")
+def test_ctrl_c_ends_a_read_of_the_main_thread_and_loses_nothing(wire: Wire) -> None:
+    future = wire.futures[0]
+
+    def interrupt() -> None:
+        while not future._callbacks:  # the main thread has the connection
+            gate.wait(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    gate = threading.Event()
+    other = threading.Thread(target=interrupt)
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        future.get(timeout=PATIENCE)
+    other.join(PATIENCE)
+    assert future._callbacks == []
+    assert not wire.connection.closed
+    wire.answer(0)
+    assert future.get(timeout=PATIENCE) == b"answer"
+
+
 def test_a_thread_that_reads_may_wait_for_months(wire: Wire) -> None:
     wire.answer(0)
     assert wire.futures[0].get(timeout=60 * 60 * 24 * 60) == b"answer"
@@ -808,7 +854,6 @@ def test_an_error_of_the_body_reaches_every_reader() -> None:
             future.get(timeout=PATIENCE)
 
 
-@pytest.mark.xfail(strict=True, reason="_Body._run raises CancelledError again on its thread, which prints a traceback")
 def test_a_body_that_is_cancelled_from_inside_says_so_to_its_reader_and_to_nobody_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -873,7 +918,6 @@ def test_bodies_may_await_and_get_each_other() -> None:
     assert outer().get(timeout=PATIENCE) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="a task cancelled before its first step never completes the future")
 def test_a_body_whose_loop_ends_before_it_has_begun_leaves_nobody_waiting() -> None:
     @returns_future
     async def work() -> int:
@@ -889,6 +933,20 @@ def test_a_body_whose_loop_ends_before_it_has_begun_leaves_nobody_waiting() -> N
         assert future.get(timeout=0.5) == 1
     except asyncio.CancelledError:
         pass
+
+
+def test_a_body_for_which_no_loop_can_be_made_tells_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    @returns_future
+    async def work() -> int:
+        return 1
+
+    def refuse(main: Any, **options: Any) -> Any:
+        main.close()
+        raise OSError("no descriptors left")
+
+    monkeypatch.setattr(asyncio, "run", refuse)
+    with pytest.raises(OSError, match="no descriptors left"):
+        work().get(timeout=PATIENCE)
 
 
 def test_a_body_whose_loop_ends_in_the_middle_leaves_nobody_waiting() -> None:

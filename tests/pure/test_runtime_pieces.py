@@ -115,13 +115,21 @@ def test_a_line_that_never_ends_is_passed_on_in_pieces_and_loses_nothing(sizes: 
     assert "".join(got) == "x" * total
 
 
-@pytest.mark.xfail(strict=True, reason="LineSplitter cuts at bytes")
-def test_a_line_passed_on_in_pieces_is_not_cut_inside_a_character() -> None:
-    text = "é" * output._LONGEST
-    data = text.encode()
+@pytest.mark.parametrize("character", ["é", "€", "\U0001f600"])
+@pytest.mark.parametrize("extra", [1, 2, 3, 4])
+def test_a_line_passed_on_in_pieces_is_not_cut_inside_a_character(character: str, extra: int) -> None:
+    text = character * output._LONGEST
+    data, cut = text.encode(), output._LONGEST + extra
     splitter = LineSplitter()
-    got = [*splitter.feed(data[: output._LONGEST + 1]), *splitter.feed(data[output._LONGEST + 1 :]), *splitter.finish()]
+    got = [*splitter.feed(data[:cut]), *splitter.feed(data[cut:]), *splitter.finish()]
     assert "".join(got) == text
+    assert len(got) > 1
+
+
+def test_a_long_line_that_is_no_text_is_passed_on_all_the_same() -> None:
+    splitter = LineSplitter()
+    (piece,) = splitter.feed(b"\xff" * (output._LONGEST + 1))
+    assert piece == "\ufffd" * (output._LONGEST + 1)
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
@@ -148,9 +156,21 @@ def test_lines_for_a_terminal_that_is_gone_are_dropped(file: Any, monkeypatch: p
     output._write("stdout", "", ["one"])
 
 
-def test_a_printer_that_never_printed_has_no_thread_and_nothing_to_flush() -> None:
+def test_a_printer_that_never_printed_has_no_thread_and_nothing_to_end() -> None:
     before = threading.active_count()
-    output.Printer().flush(timeout=0)
+    output.Printer().close()
+    assert threading.active_count() == before
+
+
+def test_a_printer_that_is_closed_has_written_everything_in_order_and_has_no_thread(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = threading.active_count()
+    printer = output.Printer()
+    for i in range(100):
+        printer.put(output.Output("stdout", f"[{i}] ", ["line"]))
+    printer.close()
+    assert capsys.readouterr().out == "".join(f"[{i}] line\n" for i in range(100))
     assert threading.active_count() == before
 
 

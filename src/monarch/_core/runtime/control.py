@@ -45,7 +45,7 @@ def receive_message(sock: socket.socket) -> tuple[Any, list[int]]:
     Raises:
         EOFError: The other side is gone.
     """
-    data, fds, _, _ = socket.recv_fds(sock, _INLINE + 1, _MAX_FDS)
+    data, fds, _, _ = socket.recv_fds(sock, _INLINE + 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
     if not data:
         raise EOFError
     if data[:1] == _HERE:

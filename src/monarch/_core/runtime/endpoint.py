@@ -277,11 +277,12 @@ def _describe(cls: type) -> ActorClass:
     return ActorClass(endpoints, is_async, frozenset(dir(cls)), ArgumentCheck(_constructor(cls), skip=1))
 
 
-def _constructor(cls: type) -> Callable[..., Any]:
+def _constructor(cls: Any) -> Callable[..., Any]:
     """What takes the arguments of ``cls(...)``. The signatures that `object` has say that it takes anything."""
-    if cls.__init__ is not object.__init__:  # type: ignore[misc]  # of the class, whatever subclass that is
-        return cls.__init__  # type: ignore[misc]
-    return cls.__new__ if cls.__new__ is not object.__new__ else _no_constructor
+    own: Callable[..., Any] = cls.__init__
+    if own is object.__init__:
+        own = cls.__new__
+    return _no_constructor if own is object.__new__ else own
 
 
 def _no_constructor(self: object) -> None: ...

@@ -1,0 +1,149 @@
+"""Actors wait for the bootstrap function of their procs: however long it takes, whether or not it succeeds."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.actors import Echo, Recorder
+from helpers.waiting import PATIENCE
+from monarch.actor import Actor, ActorError, SupervisionError, endpoint
+from monarch.config import configured
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+
+def waits_for(door: Path) -> Callable[[], None]:
+    path = str(door)
+
+    def bootstrap() -> None:
+        end = time.monotonic() + PATIENCE
+        while not os.path.exists(path) and time.monotonic() < end:
+            time.sleep(0.005)
+
+    return bootstrap
+
+
+def raises_after(door: Path) -> Callable[[], None]:
+    wait = waits_for(door)
+
+    def bootstrap() -> None:
+        wait()
+        raise ValueError("the bootstrap failed")
+
+    return bootstrap
+
+
+class Marks(Actor):
+    def __init__(self, path: str) -> None:
+        with open(path, "a") as file:
+            file.write("constructed\n")
+
+    @endpoint
+    def alive(self) -> bool:
+        return True
+
+
+def test_a_bootstrap_may_take_longer_than_messages_are_held_for_actors_that_are_not_there(
+    spawn: Spawn, tmp_path: Path
+) -> None:
+    door = tmp_path / "door"
+    with configured(pending_actor_delivery_timeout="200ms"):
+        procs = spawn(1, bootstrap=waits_for(door))
+        echo = procs.spawn("echo", Echo)
+        call = echo.say.call_one(1)
+        with pytest.raises(TimeoutError):
+            call.get(timeout=0.8)
+        door.touch()
+        assert call.get(timeout=20) == 1
+
+
+def test_messages_that_came_during_the_bootstrap_are_handled_in_order(spawn: Spawn, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    procs = spawn(2, bootstrap=waits_for(door))
+    recorder = procs.spawn("recorder", Recorder)
+    for number in range(200):
+        recorder.record.broadcast(number)
+    recorded = recorder.recorded.call()
+    door.touch()
+    assert recorded.get(timeout=20).values() == [list(range(200))] * 2
+
+
+def test_actors_are_constructed_after_the_bootstrap_and_not_before(spawn: Spawn, tmp_path: Path) -> None:
+    door, mark = tmp_path / "door", tmp_path / "mark"
+    marks = spawn(1, bootstrap=waits_for(door)).spawn("marks", Marks, str(mark))
+    alive = marks.alive.call_one()
+    with pytest.raises(TimeoutError):
+        alive.get(timeout=0.3)
+    assert not mark.exists()
+    door.touch()
+    assert alive.get(timeout=20)
+    assert mark.read_text() == "constructed\n"
+
+
+def test_a_failed_bootstrap_answers_the_calls_that_waited_for_it_and_tells_the_owner(
+    spawn: Spawn, faults: Faults, tmp_path: Path
+) -> None:
+    door, mark = tmp_path / "door", tmp_path / "mark"
+    procs = spawn(1, bootstrap=raises_after(door))
+    early = procs.spawn("early", Marks, str(mark))
+    call = early.alive.call_one()
+    door.touch()
+    with pytest.raises((SupervisionError, ActorError), match="the bootstrap failed"):
+        call.get(timeout=20)
+    faults.wait_for(1)
+    late = procs.spawn("late", Marks, str(mark))
+    with pytest.raises((SupervisionError, ActorError), match="the bootstrap failed"):
+        late.alive.call_one().get(timeout=20)
+    faults.wait_for(2)
+    assert "early" in faults.reports() and "late" in faults.reports()
+    assert not mark.exists()
+
+
+def test_a_failed_bootstrap_is_told_to_the_owner_of_an_actor_that_nobody_calls(
+    spawn: Spawn, faults: Faults, tmp_path: Path
+) -> None:
+    door, mark = tmp_path / "door", tmp_path / "mark"
+    spawn(1, bootstrap=raises_after(door)).spawn("quiet", Marks, str(mark))
+    door.touch()
+    faults.wait_for(1)
+    assert "the bootstrap failed" in faults.reports()
+    assert "quiet" in faults.reports()
+    assert not mark.exists()
+
+
+def test_an_actor_that_is_stopped_during_the_bootstrap_is_never_constructed(spawn: Spawn, tmp_path: Path) -> None:
+    door, mark = tmp_path / "door", tmp_path / "mark"
+    procs = spawn(1, bootstrap=waits_for(door))
+    marks = procs.spawn("marks", Marks, str(mark))
+    call = marks.alive.call_one()
+    stopping = marks.stop()
+    with pytest.raises(SupervisionError):
+        call.get(timeout=20)
+    door.touch()
+    stopping.get(timeout=20)
+    other = procs.spawn("other", Echo)
+    assert other.say.call_one(1).get(timeout=20) == 1, "the gate is open"
+    assert not mark.exists()
+
+
+def test_procs_can_be_stopped_during_their_bootstrap(spawn: Spawn, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    with configured(cleanup_timeout="500ms"):
+        procs = spawn(1, bootstrap=waits_for(tmp_path / "never"))
+        marks = procs.spawn("marks", Marks, str(mark))
+        call = marks.alive.call_one()
+        with pytest.raises(TimeoutError):
+            call.get(timeout=0.2)
+        procs.stop().get(timeout=20)
+        with pytest.raises(SupervisionError):
+            call.get(timeout=20)
+    assert not mark.exists()

@@ -1,0 +1,184 @@
+"""Ctrl-C, and other signals whose handlers raise, while the main thread waits for an answer: the next call works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from helpers.actors import Echo, Gate
+from helpers.scripts import run_script
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from conftest import Spawn
+
+
+class Tick(Exception):
+    """What the test's own signal handler raises."""
+
+
+@contextmanager
+def raising_on(number: signal.Signals, error: type[BaseException]) -> Iterator[None]:
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        raise error
+
+    previous = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, previous)
+
+
+def test_ctrl_c_ends_a_get_that_waits_and_the_call_can_still_be_read(spawn: Spawn, tmp_path: Path) -> None:
+    gate = spawn(1).spawn("gate", Gate)
+    door = tmp_path / "open"
+    future = gate.wait_for_file.call_one(str(door))
+    killer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    killer.start()
+    start = time.monotonic()
+    interrupted = False
+    try:
+        future.get(timeout=30)
+    except KeyboardInterrupt:
+        interrupted = True
+    killer.join()
+    assert interrupted
+    assert time.monotonic() - start < 15
+    door.touch()
+    assert future.get(timeout=20) == "through"
+    assert gate.say.call_one("after").get(timeout=20) == "after"
+
+
+def test_a_handler_that_raises_during_a_get_is_heard_and_the_call_can_still_be_read(
+    spawn: Spawn, tmp_path: Path
+) -> None:
+    gate = spawn(1).spawn("gate", Gate)
+    door = tmp_path / "open"
+    future = gate.wait_for_file.call_one(str(door))
+    start = time.monotonic()
+    interrupted = False
+    with raising_on(signal.SIGALRM, Tick):
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        try:
+            future.get(timeout=30)
+        except Tick:
+            interrupted = True
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    assert interrupted
+    assert time.monotonic() - start < 15
+    door.touch()
+    assert future.get(timeout=20) == "through"
+    assert gate.say.call_one("after").get(timeout=20) == "after"
+
+
+def test_a_connection_survives_hundreds_of_interrupts_at_any_moment() -> None:
+    # A script of its own: an interrupt may hit anywhere, pytest's own code included.
+    result = run_script(
+        """
+        import os, signal, threading, time
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Echo(Actor):
+            @endpoint
+            def say(self, value):
+                return value
+
+        go = threading.Event()
+        over = False
+
+        def interrupt_again_and_again():
+            while not over:
+                go.wait()
+                go.clear()
+                time.sleep(0.002)
+                if not over:
+                    os.kill(os.getpid(), signal.SIGINT)
+
+        procs = this_host().spawn_procs()
+        echo = procs.spawn("echo", Echo)
+        echo.say.call_one(0).get(timeout=20)
+        threading.Thread(target=interrupt_again_and_again, daemon=True).start()
+        interrupts = calls = 0
+        hung = False
+        while interrupts < 400 and not hung:
+            try:
+                go.set()
+                while True:
+                    try:
+                        echo.say.call_one(1).get(timeout=5)
+                        calls += 1
+                    except TimeoutError:
+                        hung = True
+                        break
+            except KeyboardInterrupt:
+                interrupts += 1
+        over = True
+        go.set()
+        try:
+            time.sleep(0.2)
+        except KeyboardInterrupt:
+            pass
+        print("hung:", hung, "answer:", echo.say.call_one(7).get(timeout=10))
+        """
+    )
+    assert result.exit_code == 0, str(result)
+    assert "hung: False answer: 7" in result.stdout, str(result)
+    assert result.left_behind == []
+
+
+def test_a_connection_survives_hundreds_of_alarms_whose_handler_raises() -> None:
+    result = run_script(
+        """
+        import signal, time
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Echo(Actor):
+            @endpoint
+            def say(self, value):
+                return value
+
+        class Tick(Exception):
+            pass
+
+        def tick(number, frame):
+            raise Tick
+
+        echo = this_host().spawn_procs().spawn("echo", Echo)
+        echo.say.call_one(0).get(timeout=20)
+        signal.signal(signal.SIGALRM, tick)
+        ticks = 0
+        hung = False
+        end = time.monotonic() + 15
+        while ticks < 400 and not hung and time.monotonic() < end:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.002)
+                while True:
+                    try:
+                        echo.say.call_one(1).get(timeout=5)
+                    except TimeoutError:
+                        hung = True
+                        break
+            except Tick:
+                ticks += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print("hung:", hung, "answer:", echo.say.call_one(7).get(timeout=10))
+        """
+    )
+    assert result.exit_code == 0, str(result)
+    assert "hung: False answer: 7" in result.stdout, str(result)
+
+
+def test_a_very_long_timeout_is_a_timeout_like_any_other(spawn: Spawn) -> None:
+    echo = spawn(1).spawn("echo", Echo)
+    for timeout in (10**7, 2**31, 10**12):
+        assert echo.say.call_one(timeout).get(timeout=timeout) == timeout
