@@ -14,7 +14,7 @@ import pytest
 
 from helpers.actors import Echo, Failing, open_channel
 from helpers.waiting import wait_until
-from monarch.actor import Actor, ActorError, MeshFailure, Port, SupervisionError, endpoint
+from monarch.actor import Actor, ActorError, Future, MeshFailure, Port, SupervisionError, endpoint
 from monarch.config import configured
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def test_an_exception_that_ends_threads_ends_the_actor_and_everybody_is_told(
 ) -> None:
     procs = spawn(1)
     raises = procs.spawn("raises", actor)
-    calls = [raises.out_of_endpoint.call_one(kind), raises.alive.call_one()]
+    calls: list[Future[Any]] = [raises.out_of_endpoint.call_one(kind), raises.alive.call_one()]
     for call in calls:
         with pytest.raises(SupervisionError, match=kind):
             call.get(timeout=20)
@@ -290,7 +290,9 @@ def test_a_task_that_exits_ends_its_actor_with_that_reason(spawn: Spawn, faults:
         tasks.cancellations.call_one().get(timeout=20)
 
 
-def test_an_actor_that_cancels_every_task_of_its_loop_has_failed_and_is_not_silent(spawn: Spawn, faults: Faults) -> None:
+def test_an_actor_that_cancels_every_task_of_its_loop_has_failed_and_is_not_silent(
+    spawn: Spawn, faults: Faults
+) -> None:
     tasks = spawn(1).spawn("tasks", Tasks)
     tasks.cancel_all_others.broadcast()
     faults.wait_for(1)
@@ -334,7 +336,7 @@ def test_an_actor_for_which_the_system_has_no_thread_has_failed_and_says_so(spaw
                     raise RuntimeError("can't start new thread")
                 start(thread)
 
-            threading.Thread.start = refuse  # type: ignore[method-assign]  # what a full system does
+            setattr(threading.Thread, "start", refuse)  # noqa: B010  # what a full system does
 
     procs = spawn(1)
     procs.spawn("first", UsesUpThreads).use_up.call_one().get(timeout=20)
@@ -346,10 +348,15 @@ def test_an_actor_for_which_the_system_has_no_thread_has_failed_and_says_so(spaw
     late.stop().get(timeout=20)
 
 
-def test_a_callback_of_a_future_that_exits_does_not_take_the_later_ones_with_it(spawn: Spawn) -> None:
+def test_a_callback_of_a_future_that_exits_does_not_take_the_later_ones_with_it(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[type[BaseException]] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_type))
     future = spawn(1).spawn("echo", Echo).say.call_one(1)
     future.get(timeout=20)
     ran: list[int] = []
     future.add_done_callback(lambda _: sys.exit(3))
     future.add_done_callback(lambda done: ran.append(done.get(timeout=20)))
     wait_until(lambda: ran == [1], what="the second callback")
+    assert reported == [SystemExit]

@@ -125,6 +125,7 @@ def test_an_actor_that_is_stopped_during_the_bootstrap_is_never_constructed(spaw
     procs = spawn(1, bootstrap=waits_for(door))
     marks = procs.spawn("marks", Marks, str(mark))
     call = marks.alive.call_one()
+    marks.initialized.get(timeout=20)  # it is there, behind the gate
     stopping = marks.stop()
     with pytest.raises(SupervisionError):
         call.get(timeout=20)

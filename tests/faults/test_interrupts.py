@@ -11,19 +11,24 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
+import pytest
+
 from helpers.actors import Echo, Gate
 from helpers.scripts import run_script
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
-
     from conftest import Spawn
+    from helpers.faults import Faults
 
 
 class Tick(Exception):
     """What the test's own signal handler raises."""
+
+
+class BareTick(BaseException):
+    """As `sys.exit` in a handler: no `Exception`."""
 
 
 @contextmanager
@@ -40,45 +45,72 @@ def raising_on(number: signal.Signals, error: type[BaseException]) -> Iterator[N
 
 def test_ctrl_c_ends_a_get_that_waits_and_the_call_can_still_be_read(spawn: Spawn, tmp_path: Path) -> None:
     gate = spawn(1).spawn("gate", Gate)
+    gate.say.call_one("the connection is up, and is read by whoever waits").get(timeout=20)
     door = tmp_path / "open"
     future = gate.wait_for_file.call_one(str(door))
     killer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     killer.start()
     start = time.monotonic()
-    interrupted = False
-    try:
+    with pytest.raises(KeyboardInterrupt):
         future.get(timeout=30)
-    except KeyboardInterrupt:
-        interrupted = True
     killer.join()
-    assert interrupted
     assert time.monotonic() - start < 15
     door.touch()
     assert future.get(timeout=20) == "through"
     assert gate.say.call_one("after").get(timeout=20) == "after"
 
 
+CLOSES = pytest.mark.xfail(strict=True, reason="a link is closed when whoever waits at it gets a BaseException")
+
+
+@pytest.mark.parametrize("error", [Tick, pytest.param(BareTick, marks=CLOSES)])
 def test_a_handler_that_raises_during_a_get_is_heard_and_the_call_can_still_be_read(
-    spawn: Spawn, tmp_path: Path
+    spawn: Spawn, faults: Faults, tmp_path: Path, error: type[BaseException]
 ) -> None:
     gate = spawn(1).spawn("gate", Gate)
+    gate.say.call_one("the connection is up, and is read by whoever waits").get(timeout=20)
     door = tmp_path / "open"
     future = gate.wait_for_file.call_one(str(door))
     start = time.monotonic()
-    interrupted = False
-    with raising_on(signal.SIGALRM, Tick):
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        try:
+    with raising_on(signal.SIGUSR1, error):
+        killer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
+        killer.start()
+        with pytest.raises(error):
             future.get(timeout=30)
-        except Tick:
-            interrupted = True
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    assert interrupted
+        killer.join()
     assert time.monotonic() - start < 15
     door.touch()
     assert future.get(timeout=20) == "through"
     assert gate.say.call_one("after").get(timeout=20) == "after"
+    assert len(faults) == 0, faults.reports()
+
+
+def test_a_program_whose_sigterm_handler_exits_during_a_get_ends_with_that_status_and_no_fault() -> None:
+    result = run_script(
+        """
+        import signal, sys, time
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Slow(Actor):
+            @endpoint
+            def warm_up(self):
+                pass
+
+            @endpoint
+            def sleep(self):
+                print("sleeping")
+                time.sleep(60)
+
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
+        slow = this_host().spawn_procs().spawn("slow", Slow)
+        slow.warm_up.call_one().get(timeout=20)
+        slow.sleep.call_one().get()
+        """,
+        signal_after=("sleeping", signal.SIGTERM),
+    )
+    assert result.exit_code == 7, str(result)
+    assert result.stderr == "", str(result)
+    assert result.left_behind == []
 
 
 def test_a_connection_survives_hundreds_of_interrupts_at_any_moment() -> None:
@@ -136,7 +168,10 @@ def test_a_connection_survives_hundreds_of_interrupts_at_any_moment() -> None:
     assert result.left_behind == []
 
 
-def test_a_connection_survives_hundreds_of_alarms_whose_handler_raises() -> None:
+@pytest.mark.xfail(
+    strict=True, reason="only SIGINT is held while the main thread reads; other handlers may raise anywhere"
+)
+def test_no_alarm_is_lost_and_no_call_either_when_handlers_raise_while_answers_arrive() -> None:
     result = run_script(
         """
         import signal, time
@@ -150,32 +185,37 @@ def test_a_connection_survives_hundreds_of_alarms_whose_handler_raises() -> None
         class Tick(Exception):
             pass
 
+        fired = 0
+
         def tick(number, frame):
+            global fired
+            fired += 1
             raise Tick
 
         echo = this_host().spawn_procs().spawn("echo", Echo)
         echo.say.call_one(0).get(timeout=20)
         signal.signal(signal.SIGALRM, tick)
-        ticks = 0
-        hung = False
-        end = time.monotonic() + 15
-        while ticks < 400 and not hung and time.monotonic() < end:
+        swallowed = unanswered = 0
+        for _ in range(300):
+            before = fired
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.002)
-                while True:
-                    try:
-                        echo.say.call_one(1).get(timeout=5)
-                    except TimeoutError:
-                        hung = True
-                        break
+                while fired == before:
+                    echo.say.call_one(1).get(timeout=2)
+                swallowed += 1
+            except TimeoutError:
+                unanswered += 1
             except Tick:
-                ticks += 1
+                pass
+            if swallowed or unanswered:
+                break
         signal.setitimer(signal.ITIMER_REAL, 0)
-        print("hung:", hung, "answer:", echo.say.call_one(7).get(timeout=10))
+        print("swallowed:", swallowed, "unanswered:", unanswered, "answer:", echo.say.call_one(7).get(timeout=10))
         """
     )
     assert result.exit_code == 0, str(result)
-    assert "hung: False answer: 7" in result.stdout, str(result)
+    assert "swallowed: 0 unanswered: 0 answer: 7" in result.stdout, str(result)
+    assert result.stderr == "", str(result)
 
 
 def test_a_very_long_timeout_is_a_timeout_like_any_other(spawn: Spawn) -> None:

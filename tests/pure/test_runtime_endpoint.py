@@ -78,7 +78,7 @@ def test_arguments_are_checked_as_signature_bind_does(
     args, kwargs = given_
     signature = inspect.signature(method)
     bound = signature.replace(parameters=list(signature.parameters.values())[1:])
-    check = ArgumentCheck(method, skip=1)
+    check = ArgumentCheck(method, 1, "method")
     assert accepts(lambda: check(args, kwargs)) == accepts(lambda: bound.bind(*args, **kwargs))
 
 
@@ -88,14 +88,14 @@ def test_arguments_are_refused_exactly_when_a_local_call_refuses_them(
 ) -> None:
     args, kwargs = given_
     assume(not hides_a_name(method))
-    refused = accepts(lambda: ArgumentCheck(method, skip=1)(args, kwargs))
+    refused = accepts(lambda: ArgumentCheck(method, 1, "method")(args, kwargs))
     assert (refused is None) == (accepts(lambda: method(None, *args, **kwargs)) is None)
 
 
 def test_parameters_with_names_only_are_never_taken_for_self_or_the_port() -> None:
     def method(self: object, *, x: int) -> None: ...
 
-    check = ArgumentCheck(method, skip=2)
+    check = ArgumentCheck(method, 2, "method")
     check((), {"x": 1})
     with pytest.raises(TypeError):
         check((), {})
@@ -119,23 +119,23 @@ def test_arguments_after_a_response_port_are_checked_without_it(
 def test_a_method_that_takes_everything_as_star_args_takes_everything() -> None:
     def method(*args: int, **kwargs: int) -> None: ...
 
-    ArgumentCheck(method, skip=1)((1, 2, 3), {"x": 4})
-    ArgumentCheck(method, skip=1)((1, 2, 3), {})
-    ArgumentCheck(method, skip=1)((), {})
-    ArgumentCheck(method, skip=2)((1, 2, 3), {})
+    ArgumentCheck(method, 1, "method")((1, 2, 3), {"x": 4})
+    ArgumentCheck(method, 1, "method")((1, 2, 3), {})
+    ArgumentCheck(method, 1, "method")((), {})
+    ArgumentCheck(method, 2, "method")((1, 2, 3), {})
 
 
 def test_a_method_whose_port_is_one_of_its_star_args_takes_everything() -> None:
     def method(self: object, *args: int) -> None: ...
 
-    ArgumentCheck(method, skip=2)((1, 2, 3), {})
+    ArgumentCheck(method, 2, "method")((1, 2, 3), {})
 
 
 def test_a_constructor_is_checked_without_self() -> None:
     class Thing:
         def __init__(self, x: int, *, y: int = 0) -> None: ...
 
-    check = ArgumentCheck(Thing.__init__, skip=1)
+    check = ArgumentCheck(Thing.__init__, 1, "method")
     check((1,), {"y": 2})
     for args, kwargs in [((), {}), ((1, 2), {}), ((1,), {"z": 1})]:
         with pytest.raises(TypeError):

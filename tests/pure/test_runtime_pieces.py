@@ -144,7 +144,7 @@ def test_lines_are_written_to_the_stream_of_that_moment_in_one_piece(
             return len(text)
 
     monkeypatch.setattr(sys, stream, File())
-    output._write(stream, "[trainers-1] ", ["one", "", "two"])
+    output._write(output.Output(stream, "[trainers-1] ", ["one", "", "two"]))
     assert written == ["[trainers-1] one\n[trainers-1] \n[trainers-1] two\n"]
 
 
@@ -153,7 +153,7 @@ def test_lines_for_a_terminal_that_is_gone_are_dropped(file: Any, monkeypatch: p
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed if file else None)
-    output._write("stdout", "", ["one"])
+    output._write(output.Output("stdout", "", ["one"]))
 
 
 def test_a_printer_that_never_printed_has_no_thread_and_nothing_to_end() -> None:

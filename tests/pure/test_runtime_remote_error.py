@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from monarch._core.runtime.remote_error import (
     dump_error,
-    explain_pickling,
+    explain,
+    explain_arguments,
     format_remote,
     load_error,
     supervision_error,
@@ -384,13 +385,19 @@ def test_a_stopped_actor_raises_a_supervision_error_too() -> None:
 @pytest.mark.parametrize("error", [TypeError("cannot pickle 'lock' object"), pickle.PicklingError("no"), Plain("no")])
 def test_an_error_of_pickling_says_what_could_not_be_sent_and_keeps_its_class(error: Exception) -> None:
     kind, text = type(error), str(error)
-    explain_pickling(error, "an argument of trainers.train()")
+    explain(error, "a value for a port cannot be sent")
     assert type(error) is kind
-    assert str(error) == f"an argument of trainers.train() cannot be sent: {text}"
+    assert str(error) == f"a value for a port cannot be sent: {text}"
+
+
+def test_an_error_of_arguments_names_the_one_that_is_to_blame() -> None:
+    error = TypeError("cannot pickle")
+    explain_arguments(error, "trainers.train()", (1, "fine"), {"model": threading.Lock()})
+    assert "argument 'model' of trainers.train(), a _thread.lock, cannot be sent" in str(error)
 
 
 @pytest.mark.parametrize("error", [OSError(2, "x"), KeyError(3), Plain(), UnicodeDecodeError("u", b"x", 0, 1, "r")])
 def test_errors_that_are_no_single_text_keep_their_arguments(error: Exception) -> None:
     args = error.args
-    explain_pickling(error, "an argument")
+    explain(error, "an argument")
     assert error.args == args

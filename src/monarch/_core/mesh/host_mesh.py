@@ -12,6 +12,7 @@ from ... import config
 from ..runtime import client
 from ..runtime.context import context
 from ..runtime.future import Described, Future, completed
+from ..runtime.remote_error import relay_error
 from ..runtime.request import SystemCall
 from ..runtime.spawn_request import SpawnRequest, Start
 from ..shape import Extent, Point, Region, Shape, Slice
@@ -247,7 +248,7 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
 
     def open_gate(ran: Future[Any]) -> None:
         error = ran.exception()
-        content = pickling.dumps(((None if error is None else str(error),), {}))
+        content = pickling.dumps(((None if error is None else relay_error(error),), {}))
         cell.node.cast(addresses, SYSTEM, b"open_gate", content, None, cell.uid)
         setup.stop()
         started._subscribe(lambda: ready._resolve(None, lambda _: started.get() and (ran.get() is not None)))

@@ -14,7 +14,8 @@ from ..runtime.endpoint import describe_class
 from ..runtime.future import Future, completed
 from ..runtime.instance import CreatorInstance
 from ..runtime.proc_system import spawn_content
-from ..runtime.request import SystemCall
+from ..runtime.remote_error import explain_arguments
+from ..runtime.request import SpawnCall
 from ..shape import Point, Shape
 from ..shape.table import as_text
 from ..wire import pickling
@@ -112,7 +113,11 @@ class ProcMesh(ShapedMesh):
 
     def _spawn(self, name: str, cls: type, args: Any, kwargs: Any, gated: bool = True) -> ActorMesh[Any]:
         cell = context()._cell
-        init = pickling.dumps((cls, args, kwargs))
+        try:
+            init = pickling.dumps((cls, args, kwargs))
+        except Exception as error:
+            explain_arguments(error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs)
+            raise
         uid = random_uid()
         extent = self.extent
         spec = SpawnSpec(
@@ -125,11 +130,13 @@ class ProcMesh(ShapedMesh):
             return f"{record.creator}.<{spec.class_name} {name}{Point(rank, extent)!r}>"
 
         owned = OwnedActors(cell, uid, name, addresses, path)
-        cell.ledger.enter(uid, owned)
-        request = SystemCall(f"{name} to be created", addresses)
+        if gated:  # the actor that runs the bootstrap function is nobody's concern but ours
+            cell.ledger.enter(uid, owned)
+        request = SpawnCall(f"{name} to be created", addresses)
         content = spawn_content(spec, describe_class(cls).is_async, init, gated)
         cell.node.cast(addresses, SYSTEM, b"spawn", content, request, cell.uid)
-        cell.note_unsettled(uid, addresses)
+        if gated:
+            cell.note_unsettled(uid, addresses)
         return ActorMesh(cls, name, uid, addresses, Shape.from_extent(extent), owned, request.future)
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ class Actor(MeshTrait):
     run on the actor's thread, between messages.
     """
 
-    @property
+    @functools.cached_property  # so that a class may set its own
     def logger(self) -> logging.Logger:
         """A logger named after the class, level DEBUG."""
         logger = logging.getLogger(type(self).__name__)

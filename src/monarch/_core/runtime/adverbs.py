@@ -15,7 +15,7 @@ from ..wire.frame import EXPLICIT
 from .endpoint import ArgumentCheck, EndpointDefinition
 from .future import Future
 from .message import encode_meta
-from .remote_error import explain_pickling, supervision_error
+from .remote_error import explain_arguments, supervision_error
 from .request import Gather, One, Stream, StreamFuture
 from .returns_future import returns_future
 
@@ -47,7 +47,7 @@ class Endpoint(Generic[P, R]):
         self._meta = encode_meta(name, target.extent)
         self._flags = EXPLICIT if definition.explicit_response_port else 0
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """Call every rank; a future of one value per rank, arranged as the mesh is.
 
         The future fails with the first rank that fails: `ActorError` if the endpoint raised, `SupervisionError` if the
@@ -62,7 +62,7 @@ class Endpoint(Generic[P, R]):
         target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
         return request.future
 
-    def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the only rank of a mesh; a future of its result.
 
         Raises:
@@ -81,12 +81,12 @@ class Endpoint(Generic[P, R]):
         target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
         return request.future
 
-    def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+    def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call one rank, picked at random among those not known to be dead; a future of its result."""
         self._check(args, kwargs)
         return self._call_rank(self._pick(), self._pickle(args, kwargs))
 
-    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Send to every rank and wait for nothing. An exception in the endpoint ends that actor, as nobody else hears it.
 
         Raises:
@@ -99,7 +99,7 @@ class Endpoint(Generic[P, R]):
         if failure is not None:
             raise supervision_error(failure, self.name)
 
-    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Iterator[StreamFuture[R]]:
+    def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[StreamFuture[R]]:
         """Call every rank; an iterator of one future per rank, in the order in which the answers arrive.
 
         Each future has, once done, the attribute `rank`: the `Point` of the rank that answered.
@@ -110,10 +110,18 @@ class Endpoint(Generic[P, R]):
         target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
         return iter(request.futures)
 
-    def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Distributed tensors as arguments and result: arrives with the distributed tensor engine."""
         raise NotImplementedError(
             f"{self.name}: rref needs the distributed tensor engine, which this version does not have yet; use call"
+        )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.name} is remote: write {self._target.name}.{self._name}.call(...), or another adverb")
+
+    def __getattr__(self, adverb: str) -> Any:
+        raise AttributeError(
+            f"{self.name} has no adverb {adverb!r}; they are call, call_one, choose, broadcast, stream and rref"
         )
 
     @property
@@ -132,7 +140,7 @@ class Endpoint(Generic[P, R]):
         try:
             return pickling.dumps_call(args, kwargs)
         except Exception as error:
-            explain_pickling(error, f"the arguments of {self.name}")
+            explain_arguments(error, self.name, args, kwargs)
             raise
 
     def _call_rank(self, rank: int, content: Any) -> Future[R]:

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ... import config
-from ..supervision.failure import EXITED, KILLED, MISSING, STOPPED, Failure, exit_reason
+from ..supervision.failure import EXITED, KILLED, MISSING, STOPPED, UNSTARTED, Failure, exit_reason
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
 from . import proc, spawner
@@ -28,8 +28,9 @@ from .spawn_request import AgentSpec, SpawnRequest
 from .system import System
 
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
-_EXIT_EXPECTED = 1.0  # seconds within which the exit of a proc whose connection broke is known
+_EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
+_PROMPT = 0.2  # seconds after which text without a newline is shown
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
 
 
@@ -126,6 +127,9 @@ class Agent(System):
         entry = self._procs.get(name)
         if entry is not None and entry.end is not None:
             self.answer(origin, frame, entry.end)
+        elif entry is not None and entry.stopping is not None:  # it closes its connections first, then it ends
+            failure = Failure(STOPPED, entry.stopping, mesh=entry.mesh.name, rank=entry.rank, proc=entry.label)
+            self.answer(origin, frame, failure)
         elif entry is not None and entry.mesh.bound and not was_up:
             self.answer(origin, frame, None)
         else:
@@ -207,7 +211,7 @@ class Agent(System):
 
     def _refused(self, uid: str, error: str) -> None:
         mesh = self._meshes[uid]
-        failure = Failure(MISSING, f"it could not be started: {error}", mesh=mesh.name, host=socket.gethostname())
+        failure = Failure(UNSTARTED, f"it could not be started: {error}", mesh=mesh.name, host=socket.gethostname())
         self._spawn_failed(mesh, f"error creating procs of {mesh.name}: {error}")
         for entry in mesh.procs.values():
             self._has_ended(entry, failure)
@@ -218,15 +222,21 @@ class Agent(System):
         entry = mesh.procs[rank]
         self._spawn_failed(mesh, f"error creating proc {entry.label}: {error}")
         reason = f"it could not be started: {error}"
-        failure = Failure(MISSING, reason, mesh=mesh.name, rank=rank, proc=entry.label, host=socket.gethostname())
+        failure = Failure(UNSTARTED, reason, mesh=mesh.name, rank=rank, proc=entry.label, host=socket.gethostname())
         self._has_ended(entry, failure)
-        self._tell_owner(entry)
 
     def _tell_owner(self, entry: ProcEntry) -> None:
         self.node.call_system(entry.mesh.owner.proc, "procs_ended", [(entry.address, entry.end)])
 
-    def _forked(self, uid: str, rank: int, pid: int, out: int, err: int, pidfd: int) -> None:
+    def _forked(self, uid: str, rank: int, pid: int, *fds: int) -> None:
         entry = self._meshes[uid].procs[rank]
+        if len(fds) < 3:  # the kernel leaves out what does not fit
+            for fd in fds:
+                os.close(fd)
+            os.kill(pid, signal.SIGKILL)  # it cannot have been reaped: it runs
+            self._failed(uid, rank, "OSError: the host agent is out of descriptors; raise `ulimit -n`")
+            return
+        out, err, pidfd = fds
         entry.pid = pid
         entry.pidfd = pidfd
         self._by_pid[pid] = entry
@@ -247,11 +257,13 @@ class Agent(System):
         os.close(entry.pidfd)
         entry.pidfd = -1
         end = self._obituary(entry, status)
+        if not entry.ready and not end.is_stop:
+            end = end._replace(cause=UNSTARTED)
         if not entry.ready:
             text = f"error creating proc (host rank 0) {entry.label}: exit_code: {end.exit_code}, {end.explain()}"
             self._spawn_failed(entry.mesh, text)
         self._has_ended(entry, end)
-        if entry.stopping is None:
+        if entry.stopping is None and entry.ready:
             self._tell_owner(entry)
         peer = self.node.peers.pop(entry.address, None)
         if peer is not None:
@@ -335,6 +347,8 @@ class Agent(System):
             data = b""
         if data:
             self._publish(entry, stream, splitter.feed(data))
+            if splitter.waiting and not self._prefix(entry):
+                self.node.poller.call_later(_PROMPT, lambda: self._publish_rest(entry, stream, splitter))
         else:
             self._close_stream(entry, fd)
 
@@ -345,15 +359,21 @@ class Agent(System):
             self.node.poller.remove(fd)
             os.close(fd)
 
-    def _publish(self, entry: ProcEntry, stream: str, lines: list[str]) -> None:
+    def _publish(self, entry: ProcEntry, stream: str, lines: list[str], end: str = "\n") -> None:
         if not lines:
             return
         entry.tail.extend(lines)
         subscriber = self._subscribers.get(entry.mesh.root)
         if subscriber is not None:
-            several = len(self._meshes) > 1 or entry.mesh.size > 1
-            prefix = f"[{entry.mesh.name} {entry.rank}] " if several and config.value("prefix_with_rank") else ""
-            self.answer(*subscriber, Output(stream, prefix, lines))
+            self.answer(*subscriber, Output(stream, self._prefix(entry), lines, end))
+
+    def _publish_rest(self, entry: ProcEntry, stream: str, splitter: LineSplitter) -> None:
+        """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing else prints."""
+        self._publish(entry, stream, splitter.finish(), end="")
+
+    def _prefix(self, entry: ProcEntry) -> str:
+        several = len(self._meshes) > 1 or entry.mesh.size > 1
+        return f"[{entry.mesh.name} {entry.rank}] " if several and config.value("prefix_with_rank") else ""
 
     def _requester_lost(self, address: ProcAddress) -> None:
         self._subscribers.pop(address, None)
@@ -364,6 +384,7 @@ class Agent(System):
 
 def main() -> None:
     """Entry of the process; its one argument is a descriptor to read its `AgentSpec` from."""
+    _open_standard_streams()
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         own: AgentSpec = pickle.load(file)
     client = os.pidfd_open(own.client_pid)
@@ -393,9 +414,19 @@ def main() -> None:
     here.close()
 
 
+def _open_standard_streams() -> None:
+    """A client without stdin, stdout or stderr hands none on: no other descriptor may get their numbers."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
 def _orphan_grace() -> float:
     """Seconds that procs get to clean up when whoever they belong to is gone."""
-    return min(_ORPHAN_GRACE, config.value("mesh_orphan_timeout"))
+    limit: float = config.value("mesh_orphan_timeout")
+    return min(_ORPHAN_GRACE, limit)
 
 
 def _allow_many_descriptors() -> None:

@@ -6,11 +6,13 @@ import functools
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import Context
+from contextvars import Context, copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .future import Future
 
 
@@ -40,3 +42,24 @@ class CallbackThread:
 
 
 callback_thread = CallbackThread()
+
+
+class UserCallback:
+    """A callback that a program attached: runs on its event loop, or on the callback thread."""
+
+    __slots__ = ("_context", "_future", "_loop", "callback")
+
+    def __init__(
+        self, callback: Callable[[Future[Any]], object], future: Future[Any], loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        self.callback = callback
+        self._future = future
+        self._loop = loop
+        self._context = copy_context()
+
+    def __call__(self) -> None:
+        if self._loop is None:
+            callback_thread.submit(self._context, self.callback, self._future)
+            return
+        with suppress(RuntimeError):  # that loop was closed: nobody is there to be called
+            self._loop.call_soon_threadsafe(self.callback, self._future, context=self._context)

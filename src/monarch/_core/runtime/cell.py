@@ -27,7 +27,7 @@ from ... import config
 from ...errors import BackpressureError
 from ..net.connection import Connection
 from ..shape import Extent, Point
-from ..supervision.failure import EXCEPTION, UNHANDLED, Failure
+from ..supervision.failure import EXCEPTION, STOPPED, UNHANDLED, UNSTARTED, Failure
 from ..supervision.ledger import Ledger
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
@@ -38,7 +38,7 @@ from .instance import CreatorInstance, Instance
 from .message import SETTLE, SUPERVISE
 from .node import Node, Origin
 from .ports import response_port
-from .remote_error import dump_error, format_remote
+from .remote_error import dump_error, explain, format_remote
 
 _SETTLE = SETTLE.decode()
 logger = logging.getLogger("monarch.runtime")
@@ -124,7 +124,7 @@ class BaseCell:
 
     def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
         """A process is gone: work out what of it this actor owned. Actors tell more than the procs they ran on."""
-        if failure.is_stop:
+        if failure.is_stop or failure.cause == UNSTARTED or not self.ledger.first_death(address):
             return
         meshes = sorted(self.ledger.meshes(), key=lambda mesh: mesh.covers_procs)
         told = False
@@ -194,7 +194,7 @@ class Cell(BaseCell):
         self.end(failure)
 
     def _fail(self, error: BaseException) -> None:
-        self.end(self.own_failure(EXCEPTION, f"actor explicitly aborted due to: {format_remote(error)}"))
+        self.end(self.own_failure(EXCEPTION, format_remote(error)))
 
     def _wake(self) -> None:
         raise NotImplementedError
@@ -278,9 +278,12 @@ class Cell(BaseCell):
             self._fail(error)
             self._finished()
 
-    def fail_to_start(self, reason: str) -> None:
-        """It will never run: what had to happen first has failed."""
-        self.end(self.own_failure(EXCEPTION, reason))
+    def discard(self, answer: Callable[[Origin, Frame], None]) -> None:
+        """It will never run, as what had to happen first has failed: nobody's failure but that one's."""
+        with self._lock:
+            self._ending = self._ending or Failure(STOPPED, "it was never started", str(self.record))
+        for origin, frame in self._drain():
+            answer(origin, frame)
         self._finished()
 
     # handling messages
@@ -289,13 +292,22 @@ class Cell(BaseCell):
         """Unpickle the class and its arguments, and call it; False if that failed."""
         assert self._init is not None
         try:
-            cls, args, kwargs = pickling.loads(*self._init)
+            try:
+                cls, args, kwargs = pickling.loads(*self._init)
+            except Exception as error:
+                explain(error, f"the class could not be read in {self._place}, where its module must be importable")
+                raise
             self._init = None
             self.actor = cls(*args, **kwargs)
         except BaseException as error:
             self._fail(error)
             return False
         return True
+
+    @property
+    def _place(self) -> str:
+        mesh = self.record.proc_mesh
+        return f"proc {mesh.name}{self.record.rank!r}" if mesh is not None else "the client"
 
     def _method(self, name: str) -> Any:
         if name == _SETTLE:
@@ -304,7 +316,11 @@ class Cell(BaseCell):
         return getattr(attribute, "method", attribute)
 
     def _arguments(self, origin: Origin, frame: Frame, explicit: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        args, kwargs = pickling.loads(frame.payload, frame.buffers)
+        try:
+            args, kwargs = pickling.loads(frame.payload, frame.buffers)
+        except Exception as error:
+            explain(error, f"the arguments could not be read in {self._place}, where their modules must be importable")
+            raise
         if explicit:
             head = frame._replace(payload=b"", buffers=())
             self.node.open_responses[origin.peer, frame.request, frame.rank] = (self.uid, origin, head)
@@ -316,6 +332,7 @@ class Cell(BaseCell):
             payload, buffers = pickling.dumps_value(result)
             self.node.check_size(payload, buffers)
         except Exception as error:
+            explain(error, f"the result of {self.record.name}.{name}() cannot be sent")
             self._answer_error(origin, frame, name, error)
             return
         reply = Frame(REPLY, VALUE, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers)

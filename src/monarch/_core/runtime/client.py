@@ -181,7 +181,6 @@ class Client:
         self._io_thread.join()
         self.node.close(Failure(STOPPED, "the client's context was shut down"))
         self.node.poller.close()
-        self.printer.close()
         self.faults.close()
 
 
@@ -267,6 +266,7 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
 
     def finish() -> None:
         ending.close()
+        ending.printer.close()
         finished._resolve(None)
 
     stopping._subscribe(lambda: threading.Thread(target=finish, name="monarch-shutdown", daemon=True).start())
@@ -288,8 +288,9 @@ def _at_exit() -> None:
     with suppress(TimeoutError):
         ending.shut_down(_EXIT_GRACE).get(timeout=_EXIT_BOUND)
     ending.faults.settle(_EXIT_BOUND)
-    signal.signal(signal.SIGINT, handler)
     ending.close()
+    signal.signal(signal.SIGINT, handler)
+    ending.printer.close()
     if ending.faults.fatal:
         ending.faults.exit()
 

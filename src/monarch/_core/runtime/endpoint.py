@@ -61,7 +61,7 @@ class EndpointDefinition(Generic[P, R_co]):
     @functools.cached_property
     def arguments(self) -> ArgumentCheck:
         """Checks a call's arguments, without ``self`` and the response port."""
-        return ArgumentCheck(self.method, skip=2 if self.explicit_response_port else 1)
+        return ArgumentCheck(self.method, 2 if self.explicit_response_port else 1, self.name)
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -76,6 +76,11 @@ class EndpointDefinition(Generic[P, R_co]):
             f"the actor, put it in a plain method that {self.name} calls"
         )
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("call", "call_one", "choose", "broadcast", "stream", "rref"):
+            self()
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __repr__(self) -> str:
         kind = "concurrent_endpoint" if self.concurrent else "endpoint"
         return f"<{kind} {getattr(self.method, '__qualname__', self.name)}>"
@@ -89,12 +94,14 @@ class ArgumentCheck:
 
     Args:
         function: Who will take the arguments.
+        name: What it is called, for errors.
         skip: How many it gets before them: ``self``, a response port. Where it takes those as part of ``*args``, that stays.
     """
 
-    __slots__ = ("_most", "_required", "signature")
+    __slots__ = ("_most", "_name", "_required", "signature")
 
-    def __init__(self, function: Callable[..., Any], skip: int) -> None:
+    def __init__(self, function: Callable[..., Any], skip: int, name: str) -> None:
+        self._name = name
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())
         while skip and parameters and parameters[0].kind in _POSITIONAL:
@@ -107,7 +114,10 @@ class ArgumentCheck:
         """Raise the TypeError that a local call would raise."""
         if not kwargs and self._required <= len(args) <= self._most:
             return
-        self.signature.bind(*args, **kwargs)
+        try:
+            self.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{self._name}{self.signature}: {error}") from None
 
 
 def _positional_range(parameters: list[inspect.Parameter]) -> tuple[int, float]:
@@ -274,7 +284,7 @@ def _describe(cls: type) -> ActorClass:
         )
     is_async = colours != {False}
     _check_hooks(cls, is_async)
-    return ActorClass(endpoints, is_async, frozenset(dir(cls)), ArgumentCheck(_constructor(cls), skip=1))
+    return ActorClass(endpoints, is_async, frozenset(dir(cls)), ArgumentCheck(_constructor(cls), 1, cls.__qualname__))
 
 
 def _constructor(cls: Any) -> Callable[..., Any]:

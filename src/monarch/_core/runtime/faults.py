@@ -82,13 +82,17 @@ class Faults:
         except BaseException as error:
             with suppress(OSError, ValueError):
                 print(f"unhandled_fault_hook raised {type(error).__name__}: {error}", file=sys.stderr)
-        first, self.fatal = not self.fatal, True
-        with suppress(OSError, ValueError):  # a broken stderr must not save the program
-            print(_report(failure), file=sys.stderr, flush=True)
-        if first and not self.leaving:
+        interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+        first, self.fatal = not self.fatal, not interactive
+        with suppress(OSError, ValueError, AttributeError):  # a broken stderr must not save the program
+            sys.stderr.write(_report(failure) + "\n")
+            sys.stderr.flush()
+        if self.leaving or not first:
+            return
+        if not interactive:  # a session goes on, with its variables; only what runs is interrupted
             sys.excepthook = _quiet_about_interrupt
             threading.Thread(target=self._end_by_force, name="monarch-fault-grace", daemon=True).start()
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def _end_by_force(self) -> None:
         time.sleep(config.value("fault_grace"))

@@ -6,20 +6,18 @@ the first reader. What ends a wait: the answer, the failure of whoever owed it, 
 
 from __future__ import annotations
 
-import functools
 import math
 import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Generator
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...errors import DeadlockError
 from ..net.connection import Connection
 from ..net.waiter import thread_waiter
-from .callbacks import callback_thread
+from .callbacks import UserCallback
 from .interrupts import HeldInterrupt
 
 if TYPE_CHECKING:
@@ -96,10 +94,22 @@ class Future(Generic[R]):
     def add_done_callback(self, callback: Callable[[Future[R]], object]) -> None:
         """Call ``callback(self)`` once when the operation ends, at once if it has.
 
-        It runs on a thread that this process keeps for such callbacks, one at a time, in the order of completion.
-        Exceptions go to ``threading.excepthook``.
+        Added from code that an event loop runs, it runs on that loop. Otherwise it runs on a thread that this process
+        keeps for such callbacks, one at a time, in the order of completion; exceptions go to ``threading.excepthook``.
         """
-        self._subscribe(functools.partial(callback_thread.submit, copy_context(), callback, self))
+        self._subscribe(UserCallback(callback, self, running_loop()))
+
+    def remove_done_callback(self, callback: Callable[[Future[R]], object]) -> int:
+        """Forget a callback that has not been called; how often it had been added."""
+        with self._lock:
+            kept = [c for c in self._callbacks if not (isinstance(c, UserCallback) and c.callback == callback)]
+            removed = len(self._callbacks) - len(kept)
+            self._callbacks[:] = kept
+        return removed
+
+    def cancelled(self) -> bool:
+        """False: what a future stands for cannot be cancelled. (`asyncio.wait` asks.)"""
+        return False
 
     def __await__(self) -> Generator[Any, None, R]:
         if not self._done:
@@ -367,7 +377,7 @@ def map_future(future: Future[Any], convert: Callable[[Any], R]) -> Future[R]:
 
 def _check_timeout(timeout: float) -> None:
     if not isinstance(timeout, (int, float)) or not math.isfinite(timeout) or timeout < 0:
-        raise ValueError(f"invalid timeout {timeout}: expected a non-negative, finite number of seconds, or None")
+        raise ValueError(f"invalid timeout {timeout!r}: expected a non-negative, finite number of seconds, or None")
 
 
 def _set_if_pending(waiter: asyncio.Future[None]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import sys
 import threading
-from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -33,6 +32,11 @@ class LineSplitter:
             self._rest = self._rest[used:]
         return lines
 
+    @property
+    def waiting(self) -> bool:
+        """Whether something was printed without a newline at its end."""
+        return bool(self._rest)
+
     def finish(self) -> list[str]:
         """What was printed without a newline at the end."""
         rest, self._rest = self._rest, b""
@@ -46,11 +50,13 @@ class Output(NamedTuple):
         stream: ``"stdout"`` or ``"stderr"``.
         prefix: Mesh and rank; empty where only one proc can print.
         lines: Without newlines.
+        end: What follows the last of them.
     """
 
     stream: str
     prefix: str
     lines: list[str]
+    end: str = "\n"
 
 
 class Printer:
@@ -77,15 +83,15 @@ class Printer:
             item = self._queue.get()
             if item is None:
                 return
-            _write(item.stream, item.prefix, item.lines)
+            _write(item)
 
 
-def _write(stream: str, prefix: str, lines: Sequence[str]) -> None:
-    file = sys.stderr if stream == "stderr" else sys.stdout
+def _write(output: Output) -> None:
+    file = sys.stderr if output.stream == "stderr" else sys.stdout
     if file is None:
         return
     try:
-        file.write("".join(f"{prefix}{line}\n" for line in lines))
+        file.write("\n".join(output.prefix + line for line in output.lines) + output.end)
         file.flush()
     except (OSError, ValueError):  # the terminal is gone, or the file was closed
         pass

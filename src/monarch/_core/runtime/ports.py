@@ -14,7 +14,7 @@ from ..wire.address import ProcAddress
 from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
 from .context import context, current_node
 from .future import Future, Source
-from .remote_error import to_exception
+from .remote_error import explain, to_exception
 
 T = TypeVar("T")
 _port_ids = itertools.count(1)
@@ -44,7 +44,11 @@ class Port(Generic[T]):
             Exception: What pickling the value raises.
         """
         self._claim_use()
-        payload, buffers = pickling.dumps_value(obj)
+        try:
+            payload, buffers = pickling.dumps_value(obj)
+        except Exception as error:
+            explain(error, "a value for a port cannot be sent")
+            raise
         self._post(VALUE, payload, buffers)
 
     def exception(self, exc: BaseException) -> None:

@@ -21,6 +21,8 @@ from .node import Node, Origin
 from .proc_system import ProcSystem
 from .spawn_request import SPEC_VARIABLE, ProcSpec
 
+_SETTLED = 0.2  # seconds after which a proc does what need not delay its first message
+
 
 class BystanderCell(BaseCell):
     """Who code is, in a proc, that no actor runs: the main thread, threads that C libraries started."""
@@ -54,9 +56,11 @@ def run(spec: ProcSpec) -> None:
     log.install()
     os.register_at_fork(after_in_child=node.abandon)
     node.call_system(spec.address.agent, "ready")
+    node.poller.call_later(_SETTLED, _prefer_forkserver)
     node.poller.run()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
     node.close(Failure(STOPPED, "its process has ended", proc=spec.address.proc))
 
 
@@ -67,11 +71,27 @@ def _settle(spec: ProcSpec) -> None:
         except OSError as error:
             print(f"cannot enter the working directory: {error}", file=sys.stderr)
     sys.path[:] = spec.sys_path + [entry for entry in sys.path if entry not in spec.sys_path]
+    sys.argv[:] = [f"{spec.name}[{spec.rank}]"]
+    sys.breakpointhook = _no_debugger
     config.inherit(spec.config, drop_configured=True)
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(line_buffering=True)
+
+
+def _no_debugger(*args: object, **kwargs: object) -> None:
+    raise NotImplementedError(
+        "breakpoint() in an actor needs the debugger, which this version of pymonarch does not have yet"
+    )
+
+
+def _prefer_forkserver() -> None:
+    """Have multiprocessing start its processes from a clean one: this one has threads, which a fork would cut off."""
+    import multiprocessing  # late, because few actors use it
+
+    if multiprocessing.get_start_method(allow_none=True) is None:
+        multiprocessing.set_start_method("forkserver")
 
 
 def main() -> None:

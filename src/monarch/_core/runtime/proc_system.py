@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..supervision.failure import STOPPED, Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
-from ..wire.frame import Frame
+from ..wire.frame import ERROR, REPLY, Frame
 from .cell import BaseCell, Cell, SpawnSpec
 from .context import note_thread_starters
 from .node import Node, Origin
@@ -26,8 +26,8 @@ class ProcSystem(System):
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         self._cells: dict[int, Cell] = {}
-        self._gate: list[Cell] | None = None  # actors that wait for the bootstrap function
-        self._gate_failure: str | None = None
+        self._gate: list[tuple[Cell, Origin, Frame]] | None = None  # actors that wait for the bootstrap function
+        self._bootstrap_error: bytes | None = None
         node.inbound_lost_hooks.append(self._requester_lost)
         node.peer_lost_hooks.append(self._peer_lost)
 
@@ -66,26 +66,35 @@ class ProcSystem(System):
         gated: bool,
     ) -> None:
         cell = self.spawn(spec, is_async, frame.rank, (payload, buffers))
-        if gated and self._gate_failure is not None:
-            cell.fail_to_start(self._gate_failure)
-        elif gated and self._gate is not None:
-            self._gate.append(cell)
-        else:
+        if not gated:
             cell.try_to_start()
-        self.answer(origin, frame)
+            self.answer(origin, frame)
+        elif self._gate is not None:
+            self._gate.append((cell, origin, frame))
+        else:
+            self._pass_gate(cell, origin, frame)
 
     def on_close_gate(self, origin: Origin, frame: Frame) -> None:
         """Hold actors back until the bootstrap function has run."""
         self._gate = []
 
-    def on_open_gate(self, origin: Origin, frame: Frame, error: str | None) -> None:
-        self._gate_failure = error
+    def on_open_gate(self, origin: Origin, frame: Frame, error: bytes | None) -> None:
+        """The bootstrap function has run, or raised `error`, which is what every actor here answers from now on."""
+        self._bootstrap_error = error
         waiting, self._gate = self._gate or [], None
-        for cell in waiting:
-            if error is None:
-                cell.try_to_start()
-            else:
-                cell.fail_to_start(error)
+        for held in waiting:
+            self._pass_gate(*held)
+
+    def _pass_gate(self, cell: Cell, origin: Origin, frame: Frame) -> None:
+        error = self._bootstrap_error
+        if error is None:
+            cell.try_to_start()
+            self.answer(origin, frame)
+            return
+        refuser = _Refuser(error)
+        cell.discard(refuser.receive)
+        self.node.register(cell.uid, refuser)
+        refuser.receive(origin, frame)
 
     def on_stop_actor(self, origin: Origin, frame: Frame, uid: int, reason: str) -> None:
         cell = self._cells.get(uid)
@@ -125,6 +134,17 @@ class ProcSystem(System):
         for actor in list(self.node.actors.values()):
             if isinstance(actor, BaseCell):
                 actor.proc_failed(address, failure)
+
+
+class _Refuser:
+    """Stands for an actor of a proc whose bootstrap function failed: whoever calls it gets that error."""
+
+    def __init__(self, error: bytes) -> None:
+        self._error = error
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        if frame.request:
+            origin.send(Frame(REPLY, ERROR, frame.rank, frame.target, frame.sender, frame.request, b"", self._error))
 
 
 def _cell_class(is_async: bool) -> type[SyncCell | AsyncCell]:

@@ -20,7 +20,17 @@ _REMOTE_HEADER = "Traceback of where the remote call failed (most recent call la
 
 def dump_error(error: BaseException, message: str) -> bytes:
     """An exception as bytes that can always be read: a stand-in replaces what does not pickle."""
-    formatted = format_remote(error)
+    return _dump(error, message, format_remote(error))
+
+
+def relay_error(error: BaseException) -> bytes:
+    """As `dump_error`, for what another call has raised here: an `ActorError` is passed on as it is."""
+    if isinstance(error, ActorError):
+        return _dump(error.exception, error.message, error.exception_formatted)
+    return dump_error(error, "")
+
+
+def _dump(error: BaseException, message: str, formatted: str) -> bytes:
     try:
         pickled = pickling.dumps_inline(error)
     except Exception as problem:
@@ -110,9 +120,24 @@ def _text(error: BaseException) -> str:
         return f"<no text: its __str__ raised {type(problem).__name__}>"
 
 
-def explain_pickling(error: Exception, what: str) -> None:
-    """Make the error of something that cannot be sent say what that was; its class stays."""
+def explain(error: Exception, what: str) -> None:
+    """Make an error say what was being done when it came up; its class stays."""
     if len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (f"{what} cannot be sent: {error}",)
+        error.args = (f"{what}: {error}",)
     elif hasattr(error, "add_note"):
-        error.add_note(f"{what} cannot be sent")
+        error.add_note(what)
+
+
+def explain_arguments(error: Exception, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Make the error of arguments that do not pickle name the one that is to blame, and say what to do."""
+    named = [(f"argument {index + 1}", arg) for index, arg in enumerate(args)]
+    named += [(f"argument {name!r}", arg) for name, arg in kwargs.items()]
+    for name, arg in named:
+        try:
+            pickling.dumps_inline(arg)
+        except Exception:
+            kind = type(arg)
+            what = f"{name} of {call}, a {kind.__module__}.{kind.__qualname__}, cannot be sent"
+            explain(error, f"{what} (make it inside the actor, or give its class a __getstate__)")
+            return
+    explain(error, f"the arguments of {call} cannot be sent")

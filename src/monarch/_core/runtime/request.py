@@ -262,3 +262,12 @@ class StopCall(SystemCall):
             if not self._left:
                 self.future._resolve(self._result)
         return self._left == 0
+
+
+class SpawnCall(SystemCall):
+    """Actors to be created; what kept them from it is raised as it came."""
+
+    __slots__ = ()
+
+    def _read(self, reply: Reply) -> Any:
+        return read_reply(reply, self._what)

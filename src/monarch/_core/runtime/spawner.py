@@ -147,8 +147,9 @@ class Spawner:
     def _fork(self, listener: socket.socket, outputs: list[int], others: dict[str, socket.socket]) -> int:
         """Fork; in the child, keep nothing but the listener and the output pipes."""
         parent = os.getpid()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
         pid = os.fork()
         if pid:
             self._pids.add(pid)

@@ -13,6 +13,7 @@ HOST = "host"  # the host agent is gone
 LINK = "link"  # the connection broke although the process runs
 STOPPED = "stopped"  # not a failure: somebody stopped it
 MISSING = "missing"  # nothing of that name was ever there
+UNSTARTED = "unstarted"  # the process never came up; whoever asked for it has the error
 UNHANDLED = "unhandled"  # something it owns failed, and it did not handle that
 
 

@@ -13,12 +13,13 @@ class Ledger:
     first thing that ended it, whichever of its process, its host or its own code that was.
     """
 
-    __slots__ = ("_closed", "_failed", "_owned")
+    __slots__ = ("_closed", "_dead", "_failed", "_owned")
 
     def __init__(self) -> None:
         self._owned: dict[int | str, Any] = {}
         self._failed: set[tuple[int | str, int]] = set()
         self._closed = False
+        self._dead: set[object] = set()
 
     def enter(self, uid: int | str, mesh: Any) -> None:
         """Own one more mesh.
@@ -51,6 +52,12 @@ class Ledger:
 
     def meshes(self) -> Iterable[Any]:
         return list(self._owned.values())
+
+    def first_death(self, process: object) -> bool:
+        """Note the end of a process, which may be heard of in several ways; whether it was news."""
+        news = process not in self._dead
+        self._dead.add(process)
+        return news
 
     def is_news(self, uid: int | str, rank: int) -> bool:
         """Whether the mesh is owned, and the rank is not known to have failed."""

@@ -85,7 +85,7 @@ def dumps(obj: Any) -> tuple[bytes, Sequence[memoryview]]:
         return _dump(obj, in_band, _Pickler), buffers
     except _ByValue:
         buffers.clear()
-        return _dump(obj, in_band, _ValuePickler), buffers
+    return _dump(obj, in_band, _ValuePickler), buffers  # outside, so that its errors do not show the first attempt
 
 
 def dumps_inline(obj: Any) -> bytes:
@@ -93,7 +93,8 @@ def dumps_inline(obj: Any) -> bytes:
     try:
         return _dump(obj, None, _Pickler)
     except _ByValue:
-        return _dump(obj, None, _ValuePickler)
+        pass
+    return _dump(obj, None, _ValuePickler)
 
 
 def _dump(obj: Any, in_band: Callable[[pickle.PickleBuffer], bool] | None, pickler: type[pickle.Pickler]) -> bytes:

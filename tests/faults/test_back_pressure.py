@@ -1,0 +1,136 @@
+"""Receivers that are slower than their senders: senders are slowed, memory stays bounded, a stop is not held up."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers.actors import AsyncRecorder, Echo, Gate, Recorder, open_channel
+from monarch.actor import Actor, Port, endpoint
+from monarch.config import configured
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+
+MEGABYTE = 1 << 20
+
+
+def test_an_actor_with_a_full_mailbox_that_is_stuck_is_stopped_within_the_grace_time(
+    spawn: Spawn, tmp_path: Path
+) -> None:
+    door = tmp_path / "door"
+    with configured(mailbox_limit=20, cleanup_timeout="500ms"):
+        procs = spawn(1)
+        gate = procs.spawn("gate", Gate)
+        port, started = open_channel()
+        stuck = gate.wait_for_file.call_one(str(door), port)
+        started.recv().get(timeout=20)
+        for number in range(500):
+            gate.say.broadcast(number)
+        start = time.monotonic()
+        gate.stop().get(timeout=20)
+        assert time.monotonic() - start < 8
+        with pytest.raises(Exception, match="stop"):
+            stuck.get(timeout=20)
+        # its neighbour, and its process, are reached again
+        assert procs.spawn("echo", Echo).say.call_one(1).get(timeout=20) == 1
+        door.touch()
+
+
+def test_an_actor_with_a_full_mailbox_that_works_on_is_stopped_promptly(spawn: Spawn) -> None:
+    class Slow(Actor):
+        @endpoint
+        def work(self) -> None:
+            time.sleep(0.05)
+
+    with configured(mailbox_limit=10):
+        slow = spawn(1).spawn("slow", Slow)
+        slow.work.call_one().get(timeout=20)
+        for _ in range(1000):  # 50 s of work
+            slow.work.broadcast()
+        start = time.monotonic()
+        slow.stop().get(timeout=20)
+        assert time.monotonic() - start < 8
+
+
+@pytest.mark.parametrize("limit", [1, 10])
+@pytest.mark.parametrize("kind", [Recorder, AsyncRecorder])
+def test_a_mailbox_limit_pauses_senders_and_resumes_them_and_nothing_is_lost(
+    spawn: Spawn, kind: type[Recorder], limit: int
+) -> None:
+    with configured(mailbox_limit=limit):
+        recorder = spawn(1).spawn("recorder", kind)
+        for burst in range(5):
+            calls = [recorder.record.call_one(number) for number in range(300)]
+            for call in calls:
+                call.get(timeout=20)
+            assert len(recorder.recorded.call_one().get(timeout=20)) == 300 * (burst + 1)
+        assert recorder.recorded.call_one().get(timeout=20) == list(range(300)) * 5
+
+
+@pytest.mark.parametrize("kind", [Recorder, AsyncRecorder])
+def test_pauses_that_come_just_as_the_actor_has_caught_up_are_resumed(spawn: Spawn, kind: type[Recorder]) -> None:
+    with configured(mailbox_limit=1):
+        recorder = spawn(1).spawn("recorder", kind)
+        for _ in range(400):
+            for call in [recorder.record.call_one(0) for _ in range(6)]:
+                call.get(timeout=20)
+
+
+def memory(field: str) -> int:
+    """A line of /proc/self/status, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(field)
+
+
+class Consumer(Actor):
+    def __init__(self) -> None:
+        self.count = 0
+        self.before = 0
+
+    @endpoint
+    def start(self) -> None:
+        self.before = memory("VmRSS")
+
+    @endpoint
+    def take(self, data: bytes) -> None:
+        time.sleep(0.001)
+        self.count += 1
+
+    @endpoint
+    def took(self) -> tuple[int, int]:
+        return self.count, memory("VmHWM") - self.before
+
+
+class Producer(Actor):
+    @endpoint
+    def produce(self, consumer: Any, count: int, size: int, done: Port[int]) -> None:
+        before = memory("VmRSS")
+        data = b"x" * size
+        for _ in range(count):
+            consumer.take.broadcast(data)
+        done.send(memory("VmHWM") - before)
+
+
+def test_a_producer_that_is_faster_than_its_consumer_makes_neither_of_them_grow_without_bound(spawn: Spawn) -> None:
+    count, size = 800, 150_000
+    with configured(mailbox_limit=10, send_buffer_limit=2 * MEGABYTE):
+        consumer = spawn(1, name="consumer").spawn("consumer", Consumer)
+        producer = spawn(1, name="producer").spawn("producer", Producer)
+        consumer.start.call_one().get(timeout=20)
+        port, done = open_channel()
+        producer.produce.broadcast(consumer, count, size, port)
+        grown_producer = done.recv().get(timeout=40)
+        taken, grown_consumer = consumer.took.call_one().get(timeout=40)
+        # the client's call may overtake the last of the producer's: ask until all are there
+        end = time.monotonic() + 20
+        while taken < count and time.monotonic() < end:
+            taken, grown_consumer = consumer.took.call_one().get(timeout=40)
+    assert taken == count
+    assert grown_producer < 30 * MEGABYTE, f"{grown_producer / MEGABYTE:.0f} of {count * size / MEGABYTE:.0f} MiB"
+    assert grown_consumer < 30 * MEGABYTE, f"{grown_consumer / MEGABYTE:.0f} of {count * size / MEGABYTE:.0f} MiB"

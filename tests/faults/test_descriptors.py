@@ -1,0 +1,173 @@
+"""Processes that run out of file descriptors, and programs that keep many large messages."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers.scripts import ScriptResult, run_script
+from monarch.actor import Actor, endpoint
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+
+LARGE = 400_000  # bytes: such buffers travel as shared memory, whose descriptor is passed on
+KEPT = 150
+
+
+AGENT = pytest.mark.xfail(strict=True, reason="descriptors passed to an agent that has no room for them are lost")
+
+
+def ask_for_many_procs(count: int) -> ScriptResult:
+    return run_script(
+        f"""
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        import monarch.actor
+        from monarch.actor import Actor, endpoint, this_host
+        from monarch.config import configure
+
+        class Echo(Actor):
+            @endpoint
+            def say(self, value):
+                return value
+
+        monarch.actor.unhandled_fault_hook = lambda failure: None
+        configure(cleanup_timeout="500ms", process_exit_timeout="500ms")
+        echo = this_host().spawn_procs(name="others").spawn("echo", Echo)
+        assert echo.say.call_one(1).get(timeout=20) == 1
+        procs = this_host().spawn_procs(name="too_many", per_host={{"g": {count}}})
+        try:
+            procs.initialized.get(timeout=5)
+            print("all up")
+        except Exception as error:
+            print("error:", error)
+        print("others:", echo.say.call_one("fine").get(timeout=20))
+        procs.stop().get(timeout=6)
+        print("others:", echo.say.call_one("fine").get(timeout=20))
+        again = this_host().spawn_procs(name="again").spawn("echo", Echo)
+        print("again:", again.say.call_one("fine").get(timeout=20))
+        """
+    )
+
+
+# 20: the agent has no room for what it is passed; 55: the spawner cannot fork them all; 70: it cannot even listen for all
+@pytest.mark.parametrize("count", [pytest.param(20, marks=AGENT), 55, 70])
+def test_procs_for_which_descriptors_are_missing_are_an_error_with_the_reason_and_harm_no_others(count: int) -> None:
+    result = ask_for_many_procs(count)
+    assert result.exit_code == 0, str(result)
+    error, *rest = result.stdout.splitlines()
+    assert error.startswith("error:") and "too_many" in error and "Too many open files" in error, str(result)
+    assert rest == ["others: fine", "others: fine", "again: fine"], str(result)
+    assert result.left_behind == []
+
+
+EXHAUSTED = """
+    import os, resource
+    from monarch.actor import Actor, endpoint, this_host
+
+    class Fills(Actor):
+        @endpoint
+        def fill(self):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+            self.files = []
+            try:
+                while True:
+                    self.files.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                return len(self.files)
+
+        @endpoint
+        def length(self, data):
+            return len(data)
+
+    fills = this_host().spawn_procs().spawn("fills", Fills)
+    assert fills.fill.call_one().get(timeout=20) > 50
+    for size in (1, 100_000, 1 << 20):
+        print("size:", fills.length.call_one(bytearray(size)).get(timeout=20))
+"""
+
+
+def test_an_actor_whose_process_has_no_descriptor_left_still_answers() -> None:
+    result = run_script(EXHAUSTED)
+    assert result.exit_code == 0, str(result)
+    assert result.stdout.splitlines() == ["size: 1", "size: 100000", "size: 1048576"], str(result)
+
+
+@pytest.mark.xfail(strict=True, reason="Waiter.__del__ raises AttributeError when there was no descriptor for it")
+def test_a_process_that_has_no_descriptor_left_reports_no_errors_of_the_engines_own() -> None:
+    result = run_script(EXHAUSTED)
+    assert "Exception ignored" not in result.stderr, str(result)
+    assert "Traceback" not in result.stderr, str(result)
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def mapped_messages() -> int:
+    return sum("memfd:monarch" in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+class Keeps(Actor):
+    """Keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    @endpoint
+    def make(self) -> Any:
+        import numpy
+
+        return numpy.zeros(LARGE, dtype=numpy.uint8)
+
+    @endpoint
+    def keep(self, data: Any) -> None:
+        self.kept.append(data)
+
+    @endpoint
+    def count(self) -> tuple[int, int]:
+        return open_descriptors(), mapped_messages()
+
+    @endpoint
+    def drop(self) -> None:
+        self.kept.clear()
+        gc.collect()
+
+
+@pytest.fixture(scope="session")
+def numpy() -> Any:
+    """Imported before the leak check takes its picture: numpy starts threads."""
+    return pytest.importorskip("numpy")
+
+
+def test_keeping_many_large_arguments_takes_no_descriptors(numpy: Any, spawn: Spawn) -> None:
+    keeps = spawn(1).spawn("keeps", Keeps)
+    data = numpy.ones(LARGE, dtype=numpy.uint8)
+    keeps.keep.call_one(data).get(timeout=20)
+    before, _ = keeps.count.call_one().get(timeout=20)
+    for _ in range(KEPT):
+        keeps.keep.broadcast(data)
+    after, mapped = keeps.count.call_one().get(timeout=30)
+    assert mapped >= KEPT, "they did not come as shared memory, so this test shows nothing"
+    assert after <= before + 5
+    keeps.drop.call_one().get(timeout=20)
+    _, mapped = keeps.count.call_one().get(timeout=20)
+    assert mapped <= 2
+
+
+def test_keeping_many_large_results_takes_no_descriptors(numpy: Any, spawn: Spawn) -> None:
+    keeps = spawn(1).spawn("keeps", Keeps)
+    kept = [keeps.make.call_one().get(timeout=20)]
+    before, mapped_before = open_descriptors(), mapped_messages()
+    kept += [keeps.make.call_one().get(timeout=20) for _ in range(KEPT)]
+    assert mapped_messages() - mapped_before >= KEPT, "they did not come as shared memory, so this test shows nothing"
+    assert open_descriptors() <= before + 5
+    assert sum(int(array.sum()) for array in kept) == 0
+    kept.clear()
+    gc.collect()
+    assert mapped_messages() <= mapped_before

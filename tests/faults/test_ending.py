@@ -1,0 +1,421 @@
+"""Ends: of actors, of procs, of the program. Whatever happens at the same time, nothing stays and nothing is kept quiet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers.actors import Cleaner, Echo, Failing, open_channel
+from helpers.scripts import run_script
+from helpers.waiting import is_alive, wait_gone, wait_until
+from monarch.actor import Actor, Port, concurrent_endpoint, context, endpoint, this_host
+from monarch.config import configured
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+# actors that own procs and do not end by themselves
+
+
+class Owner(Actor):
+    @endpoint
+    def own(self) -> int:
+        self.procs = this_host().spawn_procs(name="owned")
+        self.echo = self.procs.spawn("echo", Echo)
+        return self.echo.pid.call_one().get(timeout=20)
+
+    @endpoint
+    def block(self, started: Port[bool]) -> None:
+        started.send(True)
+        time.sleep(600)
+
+
+class AsyncOwner(Actor):
+    def __init__(self, cleaned: str) -> None:
+        self.cleaned = cleaned
+
+    @endpoint
+    async def own(self) -> int:
+        self.procs = this_host().spawn_procs(name="owned")
+        self.echo = self.procs.spawn("echo", Echo)
+        return await self.echo.pid.call_one()
+
+    @concurrent_endpoint
+    async def swallow_cancellations(self, started: Port[bool]) -> None:
+        started.send(True)
+        while True:
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                pass
+
+    @endpoint
+    async def fail(self) -> None:
+        raise ValueError("on purpose")
+
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        with open(self.cleaned, "w") as file:
+            file.write(str(exc))
+
+
+def test_what_a_stuck_actor_owned_ends_with_it(spawn: Spawn) -> None:
+    with configured(cleanup_timeout="500ms"):
+        owner = spawn(1).spawn("owner", Owner)
+        owned = owner.own.call_one().get(timeout=20)
+        port, started = open_channel()
+        owner.block.broadcast(port)
+        started.recv().get(timeout=20)
+        owner.stop().get(timeout=20)
+        wait_gone(owned)
+
+
+def test_a_failed_actor_cleans_up_though_one_of_its_tasks_swallows_its_cancellation(
+    spawn: Spawn, faults: Faults, tmp_path: Path
+) -> None:
+    cleaned = tmp_path / "cleaned"
+    with configured(cleanup_timeout="500ms"):
+        owner = spawn(1).spawn("owner", AsyncOwner, str(cleaned))
+        owned = owner.own.call_one().get(timeout=20)
+        port, started = open_channel()
+        owner.swallow_cancellations.broadcast(port)
+        started.recv().get(timeout=20)
+        owner.fail.broadcast()
+        faults.wait_for(1)
+        wait_gone(owned)
+        wait_until(cleaned.exists, what="the cleanup")
+        wait_until(lambda: "on purpose" in cleaned.read_text(), what="the reason in the cleanup")
+
+
+def test_an_actor_whose_meshes_are_slow_to_stop_cleans_up_all_the_same(spawn: Spawn, faults: Faults) -> None:
+    class SlowChild(Actor):
+        @endpoint
+        def block(self, started: Port[bool]) -> None:
+            started.send(True)
+            time.sleep(600)
+
+    class Parent(Cleaner):
+        @endpoint
+        def own(self, started: Port[bool]) -> None:
+            self.procs = this_host().spawn_procs(name="slow")
+            self.child = self.procs.spawn("child", SlowChild)
+            self.child.block.broadcast(started)
+
+    with configured(stop_actor_timeout="200ms", cleanup_timeout="2s"):
+        report, cleaned = open_channel()
+        port, started = open_channel()
+        parent = spawn(1).spawn("parent", Parent, "parent", report)
+        parent.own.call_one(port).get(timeout=20)
+        started.recv().get(timeout=20)
+        parent.fail.broadcast()
+        name, reason = cleaned.recv().get(timeout=20)
+    assert name == "parent"
+    assert "cleaner fails" in reason
+    faults.wait_for(1)
+
+
+class CleansUpSlowly(Actor):
+    """Its cleanup has begun when `begun` exists, and is through when `path` does."""
+
+    def __init__(self, begun: str, path: str) -> None:
+        self.begun = begun
+        self.path = path
+
+    @endpoint
+    def fail(self) -> None:
+        raise ValueError("on purpose")
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        open(self.begun, "w").close()
+        time.sleep(0.5)
+        open(self.path, "w").close()
+
+
+def test_procs_that_are_stopped_let_the_cleanup_of_a_failed_actor_finish(
+    spawn: Spawn, faults: Faults, tmp_path: Path
+) -> None:
+    begun, through = tmp_path / "begun", tmp_path / "through"
+    procs = spawn(1)
+    procs.spawn("cleans", CleansUpSlowly, str(begun), str(through)).fail.broadcast()
+    wait_until(begun.exists, what="the begin of the cleanup")
+    procs.stop().get(timeout=20)
+    assert through.exists()
+    faults.wait_for(1)
+
+
+def test_a_program_that_an_unhandled_fault_ends_lets_the_cleanup_of_the_failed_actor_finish(tmp_path: Path) -> None:
+    through = tmp_path / "through"
+    result = run_script(
+        f"""
+        import time
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Cleans(Actor):
+            @endpoint
+            def fail(self):
+                raise ValueError("on purpose")
+
+            def __cleanup__(self, exc):
+                time.sleep(0.3)
+                open({str(through)!r}, "w").close()
+
+        this_host().spawn_procs().spawn("cleans", Cleans).fail.broadcast()
+        time.sleep(30)
+        """
+    )
+    assert result.exit_code == 1, str(result)
+    assert "on purpose" in result.stderr
+    assert result.duration < 20
+    assert through.exists()
+
+
+# calls that race with an actor's end
+
+
+class Leaves(Actor):
+    @endpoint
+    def alive(self) -> int:
+        return 1
+
+    @endpoint
+    def leave(self) -> None:
+        context().actor_instance.stop()
+
+
+class LeavesAsync(Actor):
+    @endpoint
+    async def alive(self) -> int:
+        return 1
+
+    @endpoint
+    async def leave(self) -> None:
+        context().actor_instance.stop()
+
+
+class SwitchesFast(Actor):
+    @endpoint
+    def switch_fast(self) -> None:
+        sys.setswitchinterval(1e-6)
+
+
+class Floods(Actor):
+    @endpoint
+    def flood(self, leaves: Any, count: int) -> int:
+        """Calls while the actor leaves; how many were neither answered nor refused."""
+        calls = [leaves.alive.call_one() for _ in range(count)]
+        try:
+            leaves.leave.broadcast()
+            calls += [leaves.alive.call_one() for _ in range(count)]
+        except Exception:
+            pass  # it is known to be gone
+        end = time.monotonic() + 10
+        lost = 0
+        for call in calls:
+            try:
+                call.exception(timeout=max(0.0, end - time.monotonic()))
+            except TimeoutError:
+                lost += 1
+        return lost
+
+
+@pytest.mark.parametrize("kind", [Leaves, LeavesAsync])
+def test_every_call_that_races_with_the_end_of_an_actor_is_answered_or_refused(
+    spawn: Spawn, kind: type[Leaves]
+) -> None:
+    procs = spawn(1, name="leaves")
+    procs.spawn("fast", SwitchesFast).switch_fast.call_one().get(timeout=20)
+    floods = spawn(3, name="floods").spawn("floods", Floods)
+    for _ in range(60):
+        assert floods.flood.call(procs.spawn("leaves", kind), 40).get(timeout=40).values() == [0, 0, 0]
+
+
+@pytest.mark.xfail(strict=True, reason="a stop overtakes the spawn message of procs that are not up yet")
+def test_an_actor_that_is_stopped_while_its_procs_start_does_not_live_on(spawn: Spawn) -> None:
+    survivors = 0
+    for _ in range(12):
+        procs = this_host().spawn_procs()
+        echo = procs.spawn("echo", Echo)
+        call = echo.say.call_one("alive")
+        echo.stop().get(timeout=20)
+        survivors += call.exception(timeout=20) is None and echo is not None
+        procs.stop().get(timeout=20)
+    assert survivors == 0
+
+
+class SpawnsOnAndOn(Actor):
+    @endpoint
+    async def spawn_on_and_on(self, pids: Port[int]) -> None:
+        while True:
+            procs = this_host().spawn_procs(name="many")
+            pids.send(await procs.spawn("echo", Echo).pid.call_one())
+            await asyncio.sleep(0.01)
+
+
+def test_an_actor_that_is_stopped_while_it_spawns_leaves_no_procs(spawn: Spawn) -> None:
+    spawns = spawn(1).spawn("spawns", SpawnsOnAndOn)
+    port, receiver = open_channel()
+    spawns.spawn_on_and_on.broadcast(port)
+    pids = [receiver.recv().get(timeout=20) for _ in range(4)]
+    spawns.stop().get(timeout=20)
+    try:
+        while True:
+            pids.append(receiver.recv().get(timeout=0.3))
+    except TimeoutError:
+        pass
+    wait_until(lambda: not any(is_alive(pid) for pid in pids), what="the end of all that was spawned")
+
+
+def test_the_death_of_a_process_is_reported_though_an_actor_on_it_had_failed_before(
+    spawn: Spawn, faults: Faults
+) -> None:
+    procs = spawn(1, name="mortal")
+    failing = procs.spawn("failing", Failing)
+    pid = procs.spawn("echo", Echo).pid.call_one().get(timeout=20)
+    failing.fail.broadcast("the first")
+    faults.wait_for(1)
+    os.kill(pid, signal.SIGKILL)
+    first, second = faults.wait_for(2)
+    assert first.mesh_name == "failing"
+    assert "the first" in first.report()
+    assert second.mesh_name != "failing"
+    assert "KILL" in second.report()
+
+
+# the end of the program
+
+
+def test_actors_in_the_clients_process_clean_up_when_the_program_ends() -> None:
+    result = run_script(
+        """
+        from monarch.actor import Actor, endpoint, this_host, this_proc
+
+        class Cleans(Actor):
+            def __init__(self, name):
+                self.name = name
+
+            @endpoint
+            def alive(self):
+                return True
+
+            def __cleanup__(self, exc):
+                print("cleaned up:", self.name, exc, flush=True)
+
+        here = this_proc().spawn("here", Cleans, "here")
+        there = this_host().spawn_procs().spawn("there", Cleans, "there")
+        assert here.alive.call_one().get(timeout=20) and there.alive.call_one().get(timeout=20)
+        """
+    )
+    assert result.exit_code == 0, str(result)
+    assert sorted(result.stdout.splitlines()) == ["cleaned up: here None", "cleaned up: there None"], str(result)
+
+
+def test_shutting_down_again_and_again_leaves_nothing() -> None:
+    result = run_script(
+        """
+        import os, threading, time
+        import monarch.actor
+        from monarch.actor import Actor, endpoint, shutdown_context, this_host
+
+        class Prints(Actor):
+            @endpoint
+            def show(self):
+                print("printed")
+                return 1
+
+            @endpoint
+            def fail(self):
+                raise ValueError("on purpose")
+
+        def left():
+            return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+        told = threading.Event()
+        monarch.actor.unhandled_fault_hook = lambda failure: told.set()
+
+        def use_and_shut_down():
+            prints = this_host().spawn_procs().spawn("prints", Prints)
+            assert prints.show.call_one().get(timeout=20) == 1
+            told.clear()
+            prints.fail.broadcast()
+            assert told.wait(20)
+            shutdown_context().get(timeout=20)
+
+        use_and_shut_down()
+        end = time.monotonic() + 5
+        while left()[1] > 1 and time.monotonic() < end:
+            time.sleep(0.01)
+        before = left()
+        for _ in range(4):
+            use_and_shut_down()
+        end = time.monotonic() + 5
+        while left() != before and time.monotonic() < end:
+            time.sleep(0.01)
+        print("before:", before, "after:", left(), [thread.name for thread in threading.enumerate()])
+        assert left() == before
+        """
+    )
+    assert result.exit_code == 0, str(result)
+    assert result.stdout.count("printed") == 5
+    assert result.left_behind == []
+
+
+@pytest.mark.parametrize("later", ["", "a.slice(g=1).ok.broadcast()", "a.ok.broadcast()", "a.slice(g=1).ok.call_one()"])
+def test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last(later: str) -> None:
+    result = run_script(
+        f"""
+        import time
+        from monarch.actor import Actor, endpoint, this_host
+
+        class A(Actor):
+            @endpoint
+            def fail(self):
+                time.sleep(0.15)
+                raise ValueError("the last line")
+
+            @endpoint
+            def ok(self):
+                pass
+
+        a = this_host().spawn_procs(per_host={{"g": 2}}).spawn("a", A)
+        a.ok.call().get(timeout=20)
+        a.slice(g=0).fail.broadcast()
+        {later}
+        """
+    )
+    assert result.exit_code == 1, str(result)
+    assert "the last line" in result.stderr, str(result)
+    assert result.left_behind == []
+
+
+@pytest.mark.parametrize("breaks", ["os.dup2(write, 2)", "sys.stderr.close()", "sys.stderr = None"])
+def test_an_unhandled_fault_ends_the_program_though_nothing_can_be_written_to_stderr(breaks: str) -> None:
+    result = run_script(
+        f"""
+        import os, sys, time
+        from monarch.actor import Actor, endpoint, this_host
+
+        class A(Actor):
+            @endpoint
+            def fail(self):
+                raise ValueError("on purpose")
+
+        read, write = os.pipe()
+        os.close(read)
+        {breaks}
+        this_host().spawn_procs().spawn("a", A).fail.broadcast()
+        time.sleep(30)
+        print("still running")
+        """
+    )
+    assert result.exit_code == 1, str(result)
+    assert "still running" not in result.stdout
+    assert result.duration < 20
+    assert result.left_behind == []
