@@ -56,7 +56,8 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
     "socket",
     "socketpair",
     "AF_UNIX",  # of a pair
-    "SOCK_SEQPACKET", "MSG_CMSG_CLOEXEC",
+    "SOCK_SEQPACKET",
+    "MSG_CMSG_CLOEXEC",
     "send_fds",
     "recv_fds",
     "gethostname",

@@ -19,9 +19,6 @@ LARGE = 400_000  # bytes: such buffers travel as shared memory, whose descriptor
 KEPT = 150
 
 
-AGENT = pytest.mark.xfail(strict=True, reason="descriptors passed to an agent that has no room for them are lost")
-
-
 def ask_for_many_procs(count: int) -> ScriptResult:
     return run_script(
         f"""
@@ -56,7 +53,7 @@ def ask_for_many_procs(count: int) -> ScriptResult:
 
 
 # 20: the agent has no room for what it is passed; 55: the spawner cannot fork them all; 70: it cannot even listen for all
-@pytest.mark.parametrize("count", [pytest.param(20, marks=AGENT), 55, 70])
+@pytest.mark.parametrize("count", [20, 55, 70])
 def test_procs_for_which_descriptors_are_missing_are_an_error_with_the_reason_and_harm_no_others(count: int) -> None:
     result = ask_for_many_procs(count)
     assert result.exit_code == 0, str(result)
@@ -98,7 +95,6 @@ def test_an_actor_whose_process_has_no_descriptor_left_still_answers() -> None:
     assert result.stdout.splitlines() == ["size: 1", "size: 100000", "size: 1048576"], str(result)
 
 
-@pytest.mark.xfail(strict=True, reason="Waiter.__del__ raises AttributeError when there was no descriptor for it")
 def test_a_process_that_has_no_descriptor_left_reports_no_errors_of_the_engines_own() -> None:
     result = run_script(EXHAUSTED)
     assert "Exception ignored" not in result.stderr, str(result)

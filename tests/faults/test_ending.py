@@ -237,7 +237,6 @@ def test_every_call_that_races_with_the_end_of_an_actor_is_answered_or_refused(
         assert floods.flood.call(procs.spawn("leaves", kind), 40).get(timeout=40).values() == [0, 0, 0]
 
 
-@pytest.mark.xfail(strict=True, reason="a stop overtakes the spawn message of procs that are not up yet")
 def test_an_actor_that_is_stopped_while_its_procs_start_does_not_live_on(spawn: Spawn) -> None:
     survivors = 0
     for _ in range(12):

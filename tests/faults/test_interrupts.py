@@ -60,10 +60,7 @@ def test_ctrl_c_ends_a_get_that_waits_and_the_call_can_still_be_read(spawn: Spaw
     assert gate.say.call_one("after").get(timeout=20) == "after"
 
 
-CLOSES = pytest.mark.xfail(strict=True, reason="a link is closed when whoever waits at it gets a BaseException")
-
-
-@pytest.mark.parametrize("error", [Tick, pytest.param(BareTick, marks=CLOSES)])
+@pytest.mark.parametrize("error", [Tick, BareTick])
 def test_a_handler_that_raises_during_a_get_is_heard_and_the_call_can_still_be_read(
     spawn: Spawn, faults: Faults, tmp_path: Path, error: type[BaseException]
 ) -> None:
@@ -168,9 +165,6 @@ def test_a_connection_survives_hundreds_of_interrupts_at_any_moment() -> None:
     assert result.left_behind == []
 
 
-@pytest.mark.xfail(
-    strict=True, reason="only SIGINT is held while the main thread reads; other handlers may raise anywhere"
-)
 def test_no_alarm_is_lost_and_no_call_either_when_handlers_raise_while_answers_arrive() -> None:
     result = run_script(
         """

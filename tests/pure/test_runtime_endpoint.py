@@ -79,7 +79,9 @@ def test_arguments_are_checked_as_signature_bind_does(
     signature = inspect.signature(method)
     bound = signature.replace(parameters=list(signature.parameters.values())[1:])
     check = ArgumentCheck(method, 1, "method")
-    assert accepts(lambda: check(args, kwargs)) == accepts(lambda: bound.bind(*args, **kwargs))
+    ours, pythons = accepts(lambda: check(args, kwargs)), accepts(lambda: bound.bind(*args, **kwargs))
+    assert (ours is None) == (pythons is None)
+    assert (pythons or "") in (ours or "")
 
 
 @given(functions(), arguments)

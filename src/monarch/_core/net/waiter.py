@@ -18,6 +18,7 @@ class Waiter:
     """An eventfd and a poll set, one pair per thread."""
 
     def __init__(self) -> None:
+        self._event = -1
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._event, select.POLLIN)
@@ -58,7 +59,8 @@ class Waiter:
             pass
 
     def __del__(self) -> None:
-        os.close(self._event)
+        if self._event >= 0:
+            os.close(self._event)
 
 
 _threads = threading.local()

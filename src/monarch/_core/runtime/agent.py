@@ -234,7 +234,7 @@ class Agent(System):
             for fd in fds:
                 os.close(fd)
             os.kill(pid, signal.SIGKILL)  # it cannot have been reaped: it runs
-            self._failed(uid, rank, "OSError: the host agent is out of descriptors; raise `ulimit -n`")
+            self._failed(uid, rank, "OSError: Too many open files in the host agent; raise `ulimit -n`")
             return
         out, err, pidfd = fds
         entry.pid = pid

@@ -18,7 +18,7 @@ from ...errors import DeadlockError
 from ..net.connection import Connection
 from ..net.waiter import thread_waiter
 from .callbacks import UserCallback
-from .interrupts import HeldInterrupt
+from .interrupts import HeldInterrupts
 
 if TYPE_CHECKING:
     import asyncio
@@ -212,7 +212,7 @@ class Future(Generic[R]):
         except OSError:  # out of descriptors: the poller's thread reads, as it always can
             return timeout
         end = None if timeout is None else time.monotonic() + timeout
-        with HeldInterrupt(waiter.interrupt) as interrupt, connection.borrowed() as mine:
+        with HeldInterrupts(waiter.interrupt) as interrupt, connection.borrowed() as mine:
             if mine:
                 self._subscribe(waiter.wake)
                 while not self._done and not interrupt.came and connection.readable_by_borrower:

@@ -1,4 +1,4 @@
-"""Ctrl-C while the main thread reads a connection: noted at once, delivered when the connection is whole again.
+"""Signals while the main thread reads a connection: noted at once, delivered when the connection is whole again.
 
 The interpreter runs signal handlers in the main thread between any two instructions. One that raises there could lose
 bytes that were read but not yet handed on. While it reads, the main thread therefore has a handler that only takes a
@@ -12,38 +12,40 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_SIGINT = int(_signal.SIGINT)  # `signal` wraps the same functions in enums, which costs 5 µs here
+# `signal` wraps the same functions in enums, which costs 5 µs here
+_HELD = tuple(int(getattr(_signal, name)) for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2"))
 
 
-class HeldInterrupt:
-    """A context in which SIGINT raises nothing.
+class HeldInterrupts:
+    """A context in which no signal handler of the program runs; those that were due run at its end.
 
     Args:
         wake: Ends the wait of the current thread.
     """
 
-    __slots__ = ("_handler", "_wake", "came")
+    __slots__ = ("_handlers", "_wake", "came")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._handler: Any = None
-        self.came = False
+        self._handlers: list[tuple[int, Any]] = []
+        self.came: list[int] = []
 
-    def __enter__(self) -> HeldInterrupt:
+    def __enter__(self) -> HeldInterrupts:
         if threading.current_thread() is threading.main_thread():
-            handler = _signal.getsignal(_SIGINT)
-            if callable(handler):  # neither ignored, nor the system's own
-                self._handler = handler
-                _signal.signal(_SIGINT, self._note)
+            for number in _HELD:
+                handler = _signal.getsignal(number)
+                if callable(handler):  # neither ignored, nor the system's own
+                    self._handlers.append((number, handler))
+                    _signal.signal(number, self._note)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        handler = self._handler
-        if handler is not None:
-            _signal.signal(_SIGINT, handler)
-            if self.came:
-                handler(_SIGINT, None)
+        for number, handler in self._handlers:
+            _signal.signal(number, handler)
+        for number, handler in self._handlers:
+            if number in self.came:
+                handler(number, None)
 
     def _note(self, number: int, frame: object) -> None:
-        self.came = True
+        self.came.append(number)
         self._wake()

@@ -97,6 +97,7 @@ class Node:
         self._lock = threading.Lock()
         self._listener = listener if listener is not None else unix.listen(address)
         self.closed = False
+        self._deaf = False  # out of descriptors, and it has been said
         self._listen()
         self._limits = {
             "limit": config.value("codec_max_frame_length"),
@@ -286,10 +287,13 @@ class Node:
             except BlockingIOError:
                 return
             except OSError as error:  # out of descriptors: try again when some may be free
-                logger.warning("cannot accept connections for now: %s", error)
+                if not self._deaf:
+                    logger.warning("cannot accept connections for now: %s", error)
+                self._deaf = True
                 self.poller.remove(self._listener.fileno())
                 self.poller.call_later(_ACCEPT_PAUSE, self._listen)
                 return
+            self._deaf = False
             sock.setblocking(False)
             try:
                 unix.check_peer(sock)

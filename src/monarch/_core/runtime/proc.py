@@ -6,6 +6,7 @@ import os
 import pickle
 import socket
 import sys
+from contextlib import suppress
 from typing import Any
 
 from ... import config
@@ -88,10 +89,11 @@ def _no_debugger(*args: object, **kwargs: object) -> None:
 
 def _prefer_forkserver() -> None:
     """Have multiprocessing start its processes from a clean one: this one has threads, which a fork would cut off."""
-    import multiprocessing  # late, because few actors use it
+    with suppress(OSError):  # out of descriptors, say: whoever uses it will see
+        import multiprocessing  # late, because few actors use it
 
-    if multiprocessing.get_start_method(allow_none=True) is None:
-        multiprocessing.set_start_method("forkserver")
+        if multiprocessing.get_start_method(allow_none=True) is None:
+            multiprocessing.set_start_method("forkserver")
 
 
 def main() -> None:

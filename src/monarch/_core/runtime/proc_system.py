@@ -65,6 +65,10 @@ class ProcSystem(System):
         buffers: list[Any],
         gated: bool,
     ) -> None:
+        stopped = self.node.fate(self.node.address, spec.uid)
+        if stopped is not None:  # before it was there
+            self.answer(origin, frame)
+            return
         cell = self.spawn(spec, is_async, frame.rank, (payload, buffers))
         if not gated:
             cell.try_to_start()
@@ -98,6 +102,8 @@ class ProcSystem(System):
 
     def on_stop_actor(self, origin: Origin, frame: Frame, uid: int, reason: str) -> None:
         cell = self._cells.get(uid)
+        if cell is None and self.node.fate(self.node.address, uid) is None:  # it has overtaken the spawn
+            self.node.remember(self.node.address, uid, Failure(STOPPED, reason))
         if cell is not None:
             cell.stop(Failure(STOPPED, reason, str(cell.record)), lambda: self.answer(origin, frame))
         else:
