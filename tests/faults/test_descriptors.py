@@ -167,3 +167,45 @@ def test_keeping_many_large_results_takes_no_descriptors(numpy: Any, spawn: Spaw
     kept.clear()
     gc.collect()
     assert mapped_messages() <= mapped_before
+
+
+def test_a_call_that_waits_for_a_descriptor_to_connect_with_does_not_spin_and_goes_out_in_the_end() -> None:
+    result = run_script(
+        """
+        import os, resource, time
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Calls(Actor):
+            @endpoint
+            def say(self, value):
+                return value
+
+            @endpoint
+            def call_without_descriptors(self, other):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+                files = []
+                try:
+                    while True:
+                        files.append(os.open(os.devnull, os.O_RDONLY))
+                except OSError:
+                    pass
+                before = time.process_time()
+                call = other.say.call_one("there")
+                try:
+                    call.get(timeout=1)
+                except TimeoutError:
+                    pass
+                used = time.process_time() - before
+                for file in files:
+                    os.close(file)
+                return call.get(timeout=20), used
+
+        calls = this_host().spawn_procs(name="calls").spawn("calls", Calls)
+        other = this_host().spawn_procs(name="other").spawn("other", Calls)
+        assert other.say.call_one(1).get(timeout=20) == calls.say.call_one(1).get(timeout=20) == 1
+        answer, used = calls.call_without_descriptors.call_one(other).get(timeout=30)
+        assert answer == "there"
+        assert used < 0.2, f"{used:.2f} s of processor time in 1 s of waiting"
+        """
+    )
+    assert result.exit_code == 0, str(result)

@@ -24,7 +24,7 @@ from . import proc, spawner
 from .control import ControlQueue, control_pair, receive_message
 from .node import Node, Origin
 from .output import LineSplitter, Output
-from .spawn_request import AgentSpec, SpawnRequest
+from .spawn_request import AgentSpec, Kill, SpawnRequest
 from .system import System
 
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
@@ -233,7 +233,7 @@ class Agent(System):
         if len(fds) < 3:  # the kernel leaves out what does not fit
             for fd in fds:
                 os.close(fd)
-            os.kill(pid, signal.SIGKILL)  # it cannot have been reaped: it runs
+            self._to_spawner.send(Kill(pid))
             self._failed(uid, rank, "OSError: Too many open files in the host agent; raise `ulimit -n`")
             return
         out, err, pidfd = fds

@@ -29,6 +29,8 @@ from ..wire.frame import Frame
 if TYPE_CHECKING:
     from .node import Node
 
+_BACKLOG_PAUSE = 0.005  # seconds until the peer may have accepted some of those who wait
+_SHORTAGE_PAUSE = 0.1  # seconds until this process may have descriptors, or memory, again
 NEW, UP, ASKING, FAILED = "new", "up", "asking", "failed"
 
 
@@ -98,10 +100,11 @@ class Peer:
     def _connect(self) -> Connection | None:
         try:
             sock = unix.connect(self.address)
-        except OSError as error:  # refused: not there yet, or gone; a full backlog is worth another try, too
+        except OSError as error:
             self._state = ASKING
-            busy = isinstance(error, BlockingIOError)
-            self._node.poller.call_soon(lambda: self._ask(retry=busy))
+            refused = isinstance(error, ConnectionRefusedError)  # not there yet, or gone
+            delay = 0.0 if refused else _BACKLOG_PAUSE if isinstance(error, BlockingIOError) else _SHORTAGE_PAUSE
+            self._node.poller.call_soon(lambda: self._ask(delay))
             return None
         connection = self._node.adopt(sock, self.address, self._lost)
         connection.send(self._node.hello)
@@ -117,11 +120,11 @@ class Peer:
                 return
             self._state = ASKING
             self._connection = None
-        self._ask(retry=False)
+        self._ask(0.0)
 
-    def _ask(self, retry: bool) -> None:
-        if retry:
-            self._node.poller.call_later(0.005, self._reconnect)
+    def _ask(self, delay: float) -> None:
+        if delay:
+            self._node.poller.call_later(delay, self._reconnect)
         elif self.address.proc == AGENT:
             self.fail(
                 Failure(HOST, "the host agent is gone, and every process of that host with it", proc=str(self.address))

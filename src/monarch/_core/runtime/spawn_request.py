@@ -71,6 +71,12 @@ class SpawnRequest(NamedTuple):
     config: dict[str, object]
 
 
+class Kill(NamedTuple):
+    """Asks the spawner to end a child that the agent could not take over."""
+
+    pid: int
+
+
 class AgentSpec(NamedTuple):
     """What a new agent is told.
 

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 from ..net import unix
 from ..wire.address import ProcAddress
 from .control import receive_message, send_message
-from .spawn_request import SPEC_VARIABLE, Command, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
+from .spawn_request import SPEC_VARIABLE, Command, Kill, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
 
@@ -59,6 +59,9 @@ class Spawner:
                     self._reap()
                 if self._control.fileno() in ready:
                     request, _ = receive_message(self._control)
+                    if isinstance(request, Kill):
+                        self._kill(request)
+                        continue
                     spec = self._spawn(request)
                     if spec is not None:
                         return spec
@@ -75,6 +78,10 @@ class Spawner:
                 return
             self._pids.discard(pid)
             send_message(self._control, ("exited", pid, status))
+
+    def _kill(self, request: Kill) -> None:
+        if request.pid in self._pids:  # not reaped, so the number is still its own
+            os.kill(request.pid, signal.SIGKILL)
 
     def _spawn(self, request: SpawnRequest) -> ProcSpec | None:
         listeners: dict[str, socket.socket] = {}
