@@ -6,7 +6,6 @@ import os
 import pickle
 import socket
 import sys
-from contextlib import suppress
 from typing import Any
 
 from ... import config
@@ -14,7 +13,7 @@ from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..wire.address import ROOT
 from ..wire.frame import Frame
-from . import log
+from . import log, spawner
 from .cell import BaseCell
 from .context import Context, set_fallback
 from .instance import CreatorInstance
@@ -57,7 +56,7 @@ def run(spec: ProcSpec) -> None:
     log.install()
     os.register_at_fork(after_in_child=node.abandon)
     node.call_system(spec.address.agent, "ready")
-    node.poller.call_later(_SETTLED, _prefer_forkserver)
+    node.poller.call_later(_SETTLED, spawner.prefer_forkserver)
     node.poller.run()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -85,15 +84,6 @@ def _no_debugger(*args: object, **kwargs: object) -> None:
     raise NotImplementedError(
         "breakpoint() in an actor needs the debugger, which this version of pymonarch does not have yet"
     )
-
-
-def _prefer_forkserver() -> None:
-    """Have multiprocessing start its processes from a clean one: this one has threads, which a fork would cut off."""
-    with suppress(OSError):  # out of descriptors, say: whoever uses it will see
-        import multiprocessing  # late, because few actors use it
-
-        if multiprocessing.get_start_method(allow_none=True) is None:
-            multiprocessing.set_start_method("forkserver")
 
 
 def main() -> None:

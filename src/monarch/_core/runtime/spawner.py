@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from ..net import unix
@@ -114,6 +115,7 @@ class Spawner:
     def _warm_up() -> None:
         """Import what many procs will need, once; the very first proc, if it comes alone, is not made to wait for it."""
         importlib.import_module("monarch._core.runtime.async_cell")
+        prefer_forkserver()
 
     def _preload(self, request: SpawnRequest) -> None:
         for entry in request.sys_path:
@@ -233,6 +235,15 @@ def _reseed() -> None:
 
 def ignore_interrupt(number: int, frame: object) -> None:
     """Ctrl-C is for the client. A handler, not SIG_IGN, which programs that a proc starts would inherit."""
+
+
+def prefer_forkserver() -> None:
+    """Have multiprocessing start its processes from a clean one: a proc has threads, which a fork would cut off."""
+    with suppress(OSError):  # out of descriptors, say: whoever uses it will see
+        import multiprocessing  # late, because few actors use it
+
+        if multiprocessing.get_start_method(allow_none=True) is None:
+            multiprocessing.set_start_method("forkserver")
 
 
 def die_with_parent(parent: int) -> None:
