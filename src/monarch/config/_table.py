@@ -334,7 +334,7 @@ _LOGS = (
         count(example=100),
         0,
         "HYPERACTOR_MESH_TAIL_LOG_LINES",
-        "How many last lines of a dead proc's stderr its failure report shows.",
+        "How many of the last lines that a dead proc printed its failure report shows; never fewer than 10.",
     ),
     Knob(
         "prefix_with_rank",
