@@ -104,8 +104,7 @@ class ProcMesh(ShapedMesh):
             TypeError: The arguments do not fit the constructor.
             RuntimeError: The procs were stopped.
         """
-        if self._owned is not None and self._owned.stopping is not None:
-            raise RuntimeError(f"`ProcMesh` has already been stopped: {self!r}")
+        self._check_not_stopped()
         if not isinstance(name, str):
             raise TypeError(f'spawn takes a name first, procs.spawn("counters", Counter, ...); got {name!r}')
         cls = _check_class(Class, args, kwargs)

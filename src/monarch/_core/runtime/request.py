@@ -114,16 +114,12 @@ class _MeshCall(Source):
         return blocked_by(self._uid, self._procs, self._endpoint)
 
 
-class Gather(_MeshCall):
-    """Done with the last answer, or with the first that is not a value."""
+class _PerRank(Source):
+    """Expects one answer of each rank; the last of them, or of their failures, ends the request."""
 
-    __slots__ = ("_left", "_replies", "future")
-
-    def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
-        super().__init__(endpoint, uid, procs, extent)
-        self._replies: list[Reply | None] = [None] * len(procs)
-        self._left = len(procs)
-        self.future: Future[Any] = Future._new(self)
+    __slots__ = ()
+    _procs: Sequence[ProcAddress]
+    _left: int
 
     def reply(self, frame: Frame) -> bool:
         return self._take(frame.rank, frame)
@@ -133,6 +129,21 @@ class Gather(_MeshCall):
             if proc == address:
                 self._take(rank, failure)
         return self._left == 0
+
+    def _take(self, rank: int, reply: Reply) -> bool:
+        raise NotImplementedError
+
+
+class Gather(_PerRank, _MeshCall):
+    """Done with the last answer, or with the first that is not a value."""
+
+    __slots__ = ("_left", "_replies", "future")
+
+    def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
+        super().__init__(endpoint, uid, procs, extent)
+        self._replies: list[Reply | None] = [None] * len(procs)
+        self._left = len(procs)
+        self.future: Future[Any] = Future._new(self)
 
     def _take(self, rank: int, reply: Reply) -> bool:
         if self._replies[rank] is None:
@@ -203,7 +214,7 @@ class Stream(_MeshCall):
         return f"the next answer of {self._endpoint}; {len(self._answered)} of {len(self._procs)} came"
 
 
-class SystemCall(Source):
+class SystemCall(_PerRank):
     """Calls to processes themselves; done with the last answer, or with the first that failed.
 
     Args:
@@ -222,24 +233,19 @@ class SystemCall(Source):
         self._result = result
         self.future: Future[Any] = Future._new(self)
 
-    def reply(self, frame: Frame) -> bool:
-        return self._take(frame.rank, frame)
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        for rank, proc in enumerate(self._procs):
-            if proc == address:
-                self._take(rank, failure)
-        return self._left == 0
-
     def _take(self, rank: int, reply: Reply) -> bool:
         if rank not in self._answered:
             self._answered.add(rank)
             self._left -= 1
-            if isinstance(reply, Failure) or reply.flags != VALUE:
+            if self._is_failure(reply):
                 self.future._resolve(reply, self._read)
             elif not self._left:
                 self.future._resolve(self._result)
         return self._left == 0
+
+    @staticmethod
+    def _is_failure(reply: Reply) -> bool:
+        return isinstance(reply, Failure) or reply.flags != VALUE
 
     def _read(self, reply: Reply) -> Any:
         if isinstance(reply, Frame) and reply.flags == ERROR:
@@ -255,13 +261,9 @@ class StopCall(SystemCall):
 
     __slots__ = ()
 
-    def _take(self, rank: int, reply: Reply) -> bool:
-        if rank not in self._answered:
-            self._answered.add(rank)
-            self._left -= 1
-            if not self._left:
-                self.future._resolve(self._result)
-        return self._left == 0
+    @staticmethod
+    def _is_failure(reply: Reply) -> bool:
+        return False
 
 
 class SpawnCall(SystemCall):

@@ -36,10 +36,7 @@ class SyncCell(Cell):
         if frame.flags & URGENT:
             self.heard(origin, frame)
             return
-        self._mailbox.put((origin, frame))
-        waiter = self._waiter
-        if waiter is not None:
-            waiter.wake()
+        self._put((origin, frame))
         self._check_mailbox(origin, self._mailbox.qsize())
         if self._ending is not None:
             self._refuse_queued(self._ending)
@@ -52,7 +49,10 @@ class SyncCell(Cell):
         self._wake()
 
     def _wake(self) -> None:
-        self._mailbox.put(None)
+        self._put(None)
+
+    def _put(self, item: tuple[Origin, Frame] | None) -> None:
+        self._mailbox.put(item)
         waiter = self._waiter
         if waiter is not None:
             waiter.wake()
