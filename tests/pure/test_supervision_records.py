@@ -21,7 +21,6 @@ from monarch._core.supervision.failure import (
     MeshFailure,
     exit_reason,
 )
-from monarch._core.supervision.ledger import Ledger
 
 CAUSES = [EXCEPTION, ABORTED, KILLED, EXITED, HOST, LINK, STOPPED, MISSING, UNHANDLED]
 TEXT = st.text(max_size=20)
@@ -152,72 +151,3 @@ def test_a_failure_of_no_mesh_and_no_rank_says_so() -> None:
     failure = MeshFailure(Failure(HOST, "r"))
     assert failure.mesh_name == "<none>"
     assert failure.ranks == []
-
-
-# ledgers
-
-
-def test_what_was_created_last_is_stopped_first() -> None:
-    ledger = Ledger()
-    for uid in (3, 1, "procs", 2):
-        ledger.enter(uid, f"mesh {uid}")
-    assert ledger.youngest_first() == ["mesh 2", "mesh procs", "mesh 1", "mesh 3"]
-    assert list(ledger.meshes()) == ["mesh 3", "mesh 1", "mesh procs", "mesh 2"]
-    assert len(ledger) == 4
-    assert "procs" in ledger
-    assert 77 not in ledger
-
-
-def test_a_struck_mesh_is_given_back_once() -> None:
-    ledger = Ledger()
-    ledger.enter(1, "mesh")
-    assert ledger.strike(1) == "mesh"
-    assert ledger.strike(1) is None
-    assert len(ledger) == 0
-
-
-def test_the_lists_may_be_changed_while_they_are_walked() -> None:
-    ledger = Ledger()
-    for uid in range(5):
-        ledger.enter(uid, uid)
-    for uid in ledger.youngest_first():
-        ledger.strike(uid)
-    assert len(ledger) == 0
-    ledger.enter(1, 1)
-    for uid in ledger.meshes():
-        ledger.strike(uid)
-
-
-def test_a_rank_fails_once_and_other_ranks_and_meshes_on_their_own() -> None:
-    ledger = Ledger()
-    ledger.enter(1, "one")
-    ledger.enter("two", "two")
-    assert [ledger.first_failure(1, 0) for _ in range(3)] == [True, False, False]
-    assert ledger.first_failure(1, 1)
-    assert ledger.first_failure("two", 0)
-
-
-def test_failures_of_what_is_not_owned_are_no_news() -> None:
-    ledger = Ledger()
-    assert not ledger.first_failure(1, 0)
-    ledger.enter(1, "mesh")
-    ledger.strike(1)
-    assert not ledger.first_failure(1, 0)
-
-
-@given(st.lists(st.tuples(st.sampled_from(["enter", "strike", "fail"]), st.integers(0, 3), st.integers(0, 2))))
-def test_any_history_tells_each_failure_of_an_owned_mesh_once(history: list[tuple[str, int, int]]) -> None:
-    ledger = Ledger()
-    owned: dict[int, str] = {}
-    told: set[tuple[int, int]] = set()
-    for what, uid, rank in history:
-        if what == "enter" and uid not in owned:
-            owned[uid] = f"mesh {uid}"
-            ledger.enter(uid, owned[uid])
-        elif what == "strike":
-            assert ledger.strike(uid) == owned.pop(uid, None)
-        elif what == "fail":
-            assert ledger.first_failure(uid, rank) == (uid in owned and (uid, rank) not in told)
-            if uid in owned:
-                told.add((uid, rank))
-        assert ledger.youngest_first() == list(owned.values())[::-1]

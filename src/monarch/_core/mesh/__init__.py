@@ -1,5 +1,5 @@
 """What users hold in their hands: host, proc and actor meshes, controllers, mocks.
 
 Every mesh is a value: ids, addresses and a shape. Slicing makes another value and talks to nobody. Only the mesh that
-a spawn returned is *owned*: it can be stopped, and it is entered in the ledger of the actor that made it.
+a spawn returned is *owned*: it can be stopped, and the actor that made it stops it when it ends.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -46,6 +47,8 @@ class ActorMesh(ShapedMesh, Generic[T]):
         self._procs = procs
         self._shape = shape
         self._owned = owned
+        if owned is not None:
+            owned.handle = weakref.ref(self)
         self._spawned = spawned
         self._target = Target(uid, name, [procs[rank] for rank in shape.ranks()], shape.extent)
 

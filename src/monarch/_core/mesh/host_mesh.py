@@ -218,7 +218,7 @@ def _launch(procs: Procs, extent: Extent, starts: list[Start], first: Callable[[
     node = cell.node
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent)
-    cell.ledger.enter(procs.uid, owned)
+    cell.own(owned)
     agents = [_agent(host) for host in procs.hosts]
     started = SystemCall(f"{procs.name}: {len(addresses)} procs to start", agents, True)
     for index, agent in enumerate(agents):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -66,6 +67,8 @@ class ProcMesh(ShapedMesh):
         self._procs = procs
         self._shape = shape
         self._owned = owned
+        if owned is not None:
+            owned.handle = weakref.ref(self)
         self._ready = ready
 
     def _new_with_shape(self, shape: Shape) -> ProcMesh:
@@ -130,7 +133,7 @@ class ProcMesh(ShapedMesh):
 
         owned = OwnedActors(cell, uid, name, addresses, path)
         if gated:  # the actor that runs the bootstrap function is nobody's concern but ours
-            cell.ledger.enter(uid, owned)
+            cell.own(owned)
         request = SpawnCall(f"{name} to be created", addresses)
         content = spawn_content(spec, describe_class(cls).is_async, init, gated)
         cell.node.cast(addresses, SYSTEM, b"spawn", content, request, cell.uid)

@@ -18,7 +18,8 @@ from typing import Any
 
 from ... import config
 from ..net.connection import Connection
-from ..supervision.failure import Failure, MeshFailure
+from ..supervision.failure import Failure
+from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, URGENT, Frame
 from .actor_loop import ActorLoop
 from .cell import Cell, report_cleanup_error
@@ -63,8 +64,8 @@ class AsyncCell(Cell):
         if self._ending is not None:
             self._refuse_queued(self._ending)
 
-    def supervise(self, failure: Failure) -> None:
-        self._in_loop(lambda: self._start_task(self._supervise(failure)))
+    def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        self._in_loop(lambda: self._start_task(self._judge(failure, mesh)))
 
     def call_soon(self, function: Callable[[], object]) -> None:
         self._in_loop(lambda: self._start_task(self._call_hook(function)))
@@ -252,22 +253,21 @@ class AsyncCell(Cell):
         assert self._loop is not None
         self._loop.create_task(coroutine)
 
-    async def _supervise(self, failure: Failure) -> None:
+    async def _judge(self, failure: Failure, mesh: OwnedMesh) -> None:
         assert self._supervising is not None
         async with self._supervising:
-            if not self.ledger.first_failure(failure.mesh_uid, failure.rank or 0):
+            if mesh.uid not in self.ownership:  # stopped meanwhile, which is an answer, too
                 return
             current.set(self._context)
             hook = getattr(self.actor, "__supervise__", None)
             try:
-                handled = hook is not None and hook(MeshFailure(failure))
+                handled = hook is not None and hook(self.public(failure, mesh))
                 if inspect.isawaitable(handled):
                     handled = await handled
             except BaseException as error:
-                self._unhandled(failure, error)
+                self.fail_unhandled(failure, error)
             else:
-                if not handled:
-                    self._unhandled(failure, None)
+                self._verdict(failure, handled)
 
     async def _call_hook(self, function: Callable[[], object]) -> None:
         result = function()

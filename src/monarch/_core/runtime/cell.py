@@ -17,6 +17,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -27,8 +28,9 @@ from ... import config
 from ...errors import BackpressureError
 from ..net.connection import Connection
 from ..shape import Extent, Point
-from ..supervision.failure import EXCEPTION, STOPPED, UNHANDLED, UNSTARTED, Failure
-from ..supervision.ledger import Ledger
+from ..supervision.failure import EXCEPTION, STOPPED, UNHANDLED, UNSTARTED, Failure, MeshFailure
+from ..supervision.ownership import Abandon, Fail, Instruction, Judge, OwnedMesh, Ownership, Restart
+from ..supervision.restart import Plan, RestartGroup
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
@@ -44,16 +46,24 @@ _SETTLE = SETTLE.decode()
 logger = logging.getLogger("monarch.runtime")
 
 
-class Owned(Protocol):
-    """A mesh in an actor's ledger."""
+class Owned(OwnedMesh):
+    """An owned mesh, with what its owner can do to it."""
 
-    uid: int | str
-    covers_procs: bool
+    handle: weakref.ref[Any] | None = None
+    """The mesh that the program holds."""
 
-    def stop(self, reason: str) -> Future[Any]: ...
+    def stop(self, reason: str) -> Future[Any]:
+        raise NotImplementedError
 
-    def failure_on(self, address: ProcAddress, failure: Failure) -> Failure | None:
-        """What the end of a process means to this mesh; None if it has no rank there."""
+    def abandon(self, ranks: Sequence[int], reason: str) -> None:
+        """These ranks will not be started again."""
+
+
+class Restarter(Protocol):
+    """Carries out plans for a restart group; set by the mesh layer, which knows how things are spawned."""
+
+    def begin(self, plan: Plan) -> None:
+        """Start to carry out a plan; at its end `BaseCell.restarted` is called. Must not block."""
 
 
 class SpawnSpec(NamedTuple):
@@ -80,7 +90,9 @@ class BaseCell:
     def __init__(self, node: Node, uid: int, record: CreatorInstance) -> None:
         self.node = node
         self.uid = uid
-        self.ledger = Ledger()
+        self.ownership: Ownership[Owned] = Ownership()
+        self._owning = threading.Lock()
+        self.restarters: dict[RestartGroup, Restarter] = {}
         self.ports: weakref.WeakSet[Any] = weakref.WeakSet()
         self.instance = Instance(self, record)
         self.record = record
@@ -92,16 +104,74 @@ class BaseCell:
     def receive(self, origin: Origin, frame: Frame) -> None:
         raise NotImplementedError
 
-    def supervise(self, failure: Failure) -> None:
-        """Something this actor owns has failed; on any thread."""
-        raise NotImplementedError
-
     def heard(self, origin: Origin, frame: Frame) -> None:
         """An actor that this one owns tells of its failure."""
         failure = pickling.loads(frame.payload)
         if isinstance(failure.mesh_uid, int):
             self.node.remember(origin.peer, failure.mesh_uid, failure)
-        self.supervise(failure)
+        self.rank_failed(failure)
+
+    # supervision: events go to `ownership`, its instructions are carried out here; on any thread
+
+    def own(self, mesh: Owned) -> None:
+        """A mesh was created by this actor.
+
+        Raises:
+            RuntimeError: The actor is ending.
+        """
+        with self._owning:
+            self.ownership.created(mesh)
+
+    def disown(self, uid: int | str) -> None:
+        """A mesh is being stopped on purpose."""
+        with self._owning:
+            self.ownership.stopped(uid)
+
+    def rank_failed(self, failure: Failure) -> None:
+        """Something that this actor owns has failed."""
+        with self._owning:
+            instructions = self.ownership.rank_failed(failure, time.monotonic())
+        self._carry_out(instructions)
+
+    def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
+        """A process is gone, on which this actor may own something."""
+        if failure.is_stop or failure.cause == UNSTARTED:
+            return
+        with self._owning:
+            instructions = self.ownership.process_ended(address, failure, time.monotonic())
+        self._carry_out(instructions)
+
+    def restarted(self, group: RestartGroup) -> None:
+        """A restarter has carried out its plan."""
+        with self._owning:
+            instructions = self.ownership.restarted(group, time.monotonic())
+        self._carry_out(instructions)
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Judge):
+                self.judge(instruction.failure, instruction.mesh)
+            elif isinstance(instruction, Restart):
+                self.restarters[instruction.group].begin(instruction.plan)
+            elif isinstance(instruction, Abandon):
+                for uid, ranks in instruction.ranks.items():
+                    self.ownership[uid].abandon(ranks, instruction.reason)
+            elif isinstance(instruction, Fail):
+                self.fail_unhandled(instruction.failure)
+
+    def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        """Have ``__supervise__`` called."""
+        raise NotImplementedError
+
+    @staticmethod
+    def public(failure: Failure, mesh: OwnedMesh) -> MeshFailure:
+        """A failure as programs see it."""
+        handle = mesh.handle if isinstance(mesh, Owned) else None
+        return MeshFailure(failure, handle() if handle is not None else None)
+
+    def fail_unhandled(self, failure: Failure, error: BaseException | None = None) -> None:
+        """End, because a failure was not handled, or because handling it raised `error`."""
+        raise NotImplementedError
 
     def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
         """These actors were sent something that nobody waits for."""
@@ -113,28 +183,14 @@ class BaseCell:
         """Let the actor end, with a failure or because it was stopped; on any thread."""
         raise NotImplementedError
 
-    def own_failure(self, cause: str, reason: str, source: Failure | None = None) -> Failure:
+    def own_failure(self, cause: str, reason: str, source: Failure | None = None, error: bytes = b"") -> Failure:
         """A failure of this actor, with everything known about where it is."""
         record = self.record
         proc = f"{record.proc_mesh.name}{record.rank!r}" if record.proc_mesh is not None else ""
         return Failure(
             cause, reason, str(record), record.name, self.uid, record.rank.rank, proc, os.getpid(), socket.gethostname(),
-            source=source,
+            source=source, error=error,
         )  # fmt: skip
-
-    def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
-        """A process is gone: work out what of it this actor owned. Actors tell more than the procs they ran on."""
-        if failure.is_stop or failure.cause == UNSTARTED or not self.ledger.first_death(address):
-            return
-        meshes = sorted(self.ledger.meshes(), key=lambda mesh: mesh.covers_procs)
-        told = False
-        for mesh in meshes:
-            if mesh.covers_procs and told:
-                continue
-            own = mesh.failure_on(address, failure)
-            if own is not None and self.ledger.is_news(own.mesh_uid, own.rank or 0):
-                told = True
-                self.supervise(own)
 
 
 class Cell(BaseCell):
@@ -194,7 +250,7 @@ class Cell(BaseCell):
         self.end(failure)
 
     def _fail(self, error: BaseException) -> None:
-        self.end(self.own_failure(EXCEPTION, format_remote(error)))
+        self.end(self.own_failure(EXCEPTION, format_remote(error), error=dump_error(error, "")))
 
     def _wake(self) -> None:
         raise NotImplementedError
@@ -214,7 +270,9 @@ class Cell(BaseCell):
     def _stop_owned(self, failure: Failure) -> Iterator[Future[Any]]:
         """Stop what it owns, one after the other, youngest first; from now on it cannot own anything more."""
         reason = failure.reason if failure.is_stop else f"its owner {self.record} failed"
-        for mesh in self.ledger.close():
+        with self._owning:
+            owned = self.ownership.ended()
+        for mesh in owned:
             yield mesh.stop(reason)
 
     def _refuse_active(self) -> Failure:
@@ -352,7 +410,10 @@ class Cell(BaseCell):
         else:
             self._fail(error)
 
-    def _unhandled(self, failure: Failure, error: BaseException | None) -> None:
+    def _verdict(self, failure: Failure, handled: object) -> None:
+        self._carry_out(self.ownership.judged(failure, bool(handled)))
+
+    def fail_unhandled(self, failure: Failure, error: BaseException | None = None) -> None:
         reason = f"{self.record} did not handle a failure of what it owns:\n{failure.explain()}"
         if error is not None:
             reason = f"{format_remote(error)}\nThis error occurred while handling another failure:\n{failure.explain()}"

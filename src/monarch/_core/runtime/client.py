@@ -16,6 +16,7 @@ from ... import config
 from ..net import unix
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure, MeshFailure
+from ..supervision.ownership import OwnedMesh
 from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress, random_name
 from ..wire.frame import DEAD, URGENT, Frame
@@ -82,9 +83,8 @@ class RootCell(BaseCell):
         if frame.flags & URGENT:
             self.heard(origin, frame)
 
-    def supervise(self, failure: Failure) -> None:
-        if self.ledger.first_failure(failure.mesh_uid, failure.rank or 0):
-            self._on_fault(MeshFailure(failure))
+    def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        self._on_fault(self.public(failure, mesh))
 
     def end(self, failure: Failure) -> None:
         if failure.is_stop:
@@ -195,7 +195,7 @@ class _Settled(StopCall):
         if frame.flags == DEAD:
             failure = pickling.loads(frame.payload)
             if not failure.is_stop:
-                self._root.supervise(failure)
+                self._root.rank_failed(failure)
         return super().reply(frame)
 
 

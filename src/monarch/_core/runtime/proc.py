@@ -11,6 +11,7 @@ from typing import Any
 from ... import config
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
+from ..supervision.ownership import OwnedMesh
 from ..wire.address import ROOT
 from ..wire.frame import Frame
 from . import log, spawner
@@ -27,7 +28,7 @@ _SETTLED = 0.2  # seconds after which a proc does what need not delay its first 
 class BystanderCell(BaseCell):
     """Who code is, in a proc, that no actor runs: the main thread, threads that C libraries started."""
 
-    def supervise(self, failure: Failure) -> None:
+    def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
         pass
 
     def end(self, failure: Failure) -> None:

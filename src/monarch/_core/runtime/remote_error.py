@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from ...errors import ActorError, RemoteException, SupervisionError
+from ..supervision import failure as failure_module
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
 from ..wire.frame import DEAD, ERROR, EXCEPTION, Frame
@@ -56,6 +57,9 @@ def load_error(payload: Any) -> ActorError:
                 type_name, text, f"it could not be rebuilt: {type(problem).__name__}: {_text(problem)}"
             )
     return ActorError(exception, message, formatted)
+
+
+failure_module.load_exception = lambda error: load_error(error).exception
 
 
 def _rebuild(parts: bytes) -> BaseException | None:

@@ -11,7 +11,8 @@ from typing import Any
 from ... import config
 from ..net.connection import Connection
 from ..net.waiter import Waiter, thread_waiter
-from ..supervision.failure import Failure, MeshFailure
+from ..supervision.failure import Failure
+from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, URGENT, Frame
 from .cell import Cell, drain_queue, report_cleanup_error
 from .context import Context, current
@@ -41,8 +42,8 @@ class SyncCell(Cell):
         if self._ending is not None:
             self._refuse_queued(self._ending)
 
-    def supervise(self, failure: Failure) -> None:
-        self.call_soon(lambda: self._supervise(failure))
+    def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        self.call_soon(lambda: self._judge(failure, mesh))
 
     def call_soon(self, function: Callable[[], object]) -> None:
         self._first.append(function)
@@ -127,18 +128,17 @@ class SyncCell(Cell):
                 self._answer(origin, frame, name, result)
         self._active.clear()
 
-    def _supervise(self, failure: Failure) -> None:
-        if not self.ledger.first_failure(failure.mesh_uid, failure.rank or 0):
+    def _judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        if mesh.uid not in self.ownership:  # stopped meanwhile, which is an answer, too
             return
         current.set(self._context)
         hook = getattr(self.actor, "__supervise__", None)
         try:
-            handled = hook is not None and hook(MeshFailure(failure))
+            handled = hook is not None and hook(self.public(failure, mesh))
         except BaseException as error:
-            self._unhandled(failure, error)
+            self.fail_unhandled(failure, error)
         else:
-            if not handled:
-                self._unhandled(failure, None)
+            self._verdict(failure, handled)
 
     def _finish(self) -> None:
         current.set(self._context)

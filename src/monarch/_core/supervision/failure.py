@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal as _signal
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 EXCEPTION = "exception"  # user code raised where nobody could catch it
 ABORTED = "aborted"  # the actor ended itself with kill() or abort()
@@ -34,6 +35,9 @@ class Failure(NamedTuple):
         signal: Number of the signal that ended it, if one did.
         output: The last lines the process printed.
         source: The failure that led to this one, if another did.
+        error: The exception that ended the actor, as bytes that whoever asks for it unpickles; empty if none did.
+        incarnation: How often the actor, or the process, had been started again before.
+        restarts: Whether it may be started again; those who call it then wait for that instead of being told of this.
     """
 
     cause: str
@@ -49,6 +53,9 @@ class Failure(NamedTuple):
     signal: int | None = None
     output: tuple[str, ...] = ()
     source: Failure | None = None
+    error: bytes = b""
+    incarnation: int = 0
+    restarts: bool = False
 
     def of(self, actor: str, mesh: str, mesh_uid: int | str, rank: int) -> Failure:
         """This failure of a process, as it befell one actor on it."""
@@ -91,20 +98,30 @@ def exit_reason(exit_code: int | None, signal: int | None) -> str:
     return f"the process exited with {'' if exit_code == 0 else 'non-zero '}code {exit_code}"
 
 
+def _no_loader(error: bytes) -> BaseException | None:
+    return None
+
+
+load_exception: Callable[[bytes], BaseException | None] = _no_loader
+"""Rebuilds `Failure.error`; set by the runtime, as unpickling is no business of this layer."""
+
+
 class MeshFailure:
     """What `__supervise__` and `unhandled_fault_hook` receive: something the actor owns has failed.
 
     Attributes:
         mesh_name: The name the mesh was spawned with; ``"<none>"`` for the client's own failures.
+        mesh: The mesh itself, as its owner spawned it; None where the owner has let go of it.
         ranks: Linear ranks that failed, in the mesh as it was spawned.
         cause: ``"exception"``, ``"killed"``, ``"exited"``, ``"aborted"``, ``"host"``, ``"unhandled"``, ...
         event: The whole record, a named tuple: `exit_code`, `signal`, `pid`, `host`, `output`, `source`, ...
     """
 
-    __slots__ = ("event",)
+    __slots__ = ("event", "mesh")
 
-    def __init__(self, event: Failure) -> None:
+    def __init__(self, event: Failure, mesh: Any = None) -> None:
         self.event = event
+        self.mesh = mesh
 
     @property
     def mesh_name(self) -> str:
@@ -119,6 +136,11 @@ class MeshFailure:
     @property
     def cause(self) -> str:
         return self.event.cause
+
+    @property
+    def exception(self) -> BaseException | None:
+        """The exception that ended the actor, rebuilt here; None where something else did."""
+        return load_exception(self.event.error) if self.event.error else None
 
     @property
     def exit_code(self) -> int | None:
@@ -139,5 +161,5 @@ class MeshFailure:
     def __repr__(self) -> str:
         return f"MeshFailure(mesh_name={self.mesh_name!r}, crashed_ranks={self.ranks}, event={self.event.explain()})"
 
-    def __reduce__(self) -> tuple[type, tuple[Failure]]:
-        return MeshFailure, (self.event,)
+    def __reduce__(self) -> tuple[type, tuple[Failure, Any]]:
+        return MeshFailure, (self.event, self.mesh)

@@ -1,0 +1,204 @@
+"""What one actor owns, in the order in which it was created, and which ranks of that have failed.
+
+Events go in, instructions come out; whoever calls carries them out. The rules:
+
+* A rank fails once per incarnation: the owner hears of the first thing that ended it, be that its own code, its process
+  or its host. Actors tell more than the procs they ran on, so a lost process is told as the failure of the actors on it,
+  and as one of the proc mesh only where none was there.
+* What belongs to a restart group starts again; what does not, or no longer can, is judged by the owner's `__supervise__`.
+* A mesh that its owner has stopped meanwhile is no longer judged.
+* What the owner does not handle is its own failure, which its own owner hears of.
+* An owner that ends stops what it owns, youngest first: what was created last may use what was created before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from .failure import Failure
+from .restart import GiveUp, Plan, Rank, RestartGroup
+
+
+class OwnedMesh:
+    """A mesh as its owner knows it.
+
+    Args:
+        uid: Its id.
+        name: As the user gave it.
+        processes: The process of each rank, by rank.
+        are_processes: Whether the ranks are those processes themselves, rather than actors on them.
+        describe: Path of an actor, or name of a process, by rank.
+        group: What starts its ranks again, if anything does.
+    """
+
+    def __init__(
+        self,
+        uid: int | str,
+        name: str,
+        processes: Sequence[object],
+        are_processes: bool,
+        describe: Callable[[int], str],
+        group: RestartGroup | None = None,
+    ) -> None:
+        self.uid = uid
+        self.name = name
+        self.processes = processes
+        self.are_processes = are_processes
+        self.group = group
+        self._describe = describe
+        self._ranks = {process: rank for rank, process in enumerate(processes)}
+        self._failed: set[int] = set()
+        self._incarnations: dict[int, int] = {}
+
+    def rank_on(self, process: object) -> int | None:
+        return self._ranks.get(process)
+
+    def incarnation(self, rank: int) -> int:
+        """How often a rank has been started again."""
+        return self._incarnations.get(rank, 0)
+
+    def start_again(self, ranks: Sequence[int]) -> None:
+        """These ranks begin a new incarnation: they may fail anew, and what the old one still says is void."""
+        for rank in ranks:
+            self._incarnations[rank] = self.incarnation(rank) + 1
+            self._failed.discard(rank)
+
+    def fail(self, rank: int) -> bool:
+        """Note that a rank has failed; whether it was news."""
+        news = rank not in self._failed
+        self._failed.add(rank)
+        return news
+
+    def failure_of(self, rank: int, process_failure: Failure) -> Failure:
+        """What the end of a process means to the rank on it."""
+        what = self._describe(rank)
+        if self.are_processes:
+            return process_failure._replace(mesh=self.name, mesh_uid=self.uid, rank=rank, proc=what)
+        own = process_failure.of(what, self.name, self.uid, rank)
+        return own._replace(incarnation=self.incarnation(rank), restarts=self.group is not None)
+
+
+class Judge(NamedTuple):
+    """Ask the owner's ``__supervise__`` about a failure of this mesh."""
+
+    failure: Failure
+    mesh: OwnedMesh
+
+
+class Restart(NamedTuple):
+    """Carry out a plan, then tell `Ownership.restarted`."""
+
+    group: RestartGroup
+    plan: Plan
+
+
+class Abandon(NamedTuple):
+    """These ranks will not start again: whoever waits for them shall be told."""
+
+    ranks: dict[int | str, list[int]]
+    reason: str
+
+
+class Fail(NamedTuple):
+    """The owner ends with a failure of its own, because of this one."""
+
+    failure: Failure
+
+
+M = TypeVar("M", bound=OwnedMesh)
+Instruction = Judge | Restart | Abandon | Fail
+
+
+class Ownership(Generic[M]):
+    """The owned meshes of one actor."""
+
+    def __init__(self) -> None:
+        self._owned: dict[int | str, M] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._owned)
+
+    def __getitem__(self, uid: int | str) -> M:
+        return self._owned[uid]
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._owned
+
+    # events
+
+    def created(self, mesh: M) -> None:
+        """Own one more mesh.
+
+        Raises:
+            RuntimeError: The owner is ending: nobody would stop what it makes now.
+        """
+        if self._closed:
+            raise RuntimeError("this actor is ending; it can create nothing more")
+        self._owned[mesh.uid] = mesh
+        if mesh.group is not None:
+            mesh.group.adopt(mesh)
+
+    def stopped(self, uid: int | str) -> None:
+        """A mesh is being stopped on purpose."""
+        mesh = self._owned.pop(uid, None)
+        if mesh is not None and mesh.group is not None:
+            mesh.group.forget(uid)
+
+    def rank_failed(self, failure: Failure, now: float) -> list[Instruction]:
+        """An actor tells of its own failure."""
+        mesh = self._owned.get(failure.mesh_uid)
+        rank = failure.rank or 0
+        if mesh is None or failure.incarnation != mesh.incarnation(rank) or not mesh.fail(rank):
+            return []
+        if mesh.group is None:
+            return [Judge(failure, mesh)]
+        return self._restart(mesh.group, [(mesh.uid, rank)], [failure], now)
+
+    def process_ended(self, process: object, failure: Failure, now: float) -> list[Instruction]:
+        """A process is gone, and with it every rank that it ran."""
+        lost = [(mesh, rank) for mesh in self._owned.values() if (rank := mesh.rank_on(process)) is not None]
+        if failure.pid and any(m.are_processes and failure.incarnation != m.incarnation(rank) for m, rank in lost):
+            return []  # late news of a process that has been replaced
+        fresh = [(mesh, rank) for mesh, rank in lost if mesh.fail(rank)]
+        told = [(mesh, rank) for mesh, rank in fresh if not mesh.are_processes] or fresh
+        instructions: list[Instruction] = [
+            Judge(mesh.failure_of(rank, failure), mesh) for mesh, rank in told if mesh.group is None
+        ]
+        for group in {id(mesh.group): mesh.group for mesh, _ in fresh if mesh.group is not None}.values():
+            ranks = [(mesh.uid, rank) for mesh, rank in fresh if mesh.group is group]
+            failures = [mesh.failure_of(rank, failure) for mesh, rank in told if mesh.group is group]
+            instructions += self._restart(group, ranks, failures, now)
+        return instructions
+
+    def restarted(self, group: RestartGroup, now: float) -> list[Instruction]:
+        """A plan has been carried out."""
+        return self._instructions(group, group.finished(now))
+
+    def judged(self, failure: Failure, handled: bool) -> list[Instruction]:
+        """The owner's ``__supervise__`` has answered."""
+        return [] if handled else [Fail(failure)]
+
+    def ended(self) -> list[M]:
+        """The owner ends: it can create nothing more. What to stop, in that order."""
+        self._closed = True
+        return list(reversed(self._owned.values()))
+
+    def _restart(
+        self, group: RestartGroup, ranks: list[Rank], failures: list[Failure], now: float
+    ) -> list[Instruction]:
+        if self._closed:
+            return []
+        return self._instructions(group, group.failed(ranks, failures, now))
+
+    def _instructions(self, group: RestartGroup, decision: Plan | GiveUp | None) -> list[Instruction]:
+        if isinstance(decision, Plan):
+            for uid, ranks in decision.ranks.items():
+                self._owned[uid].start_again(ranks)
+            return [Restart(group, decision)]
+        if isinstance(decision, GiveUp):
+            reason = decision.failures[0].reason if decision.failures else "it failed too often"
+            judged = [Judge(f, self._owned[f.mesh_uid]) for f in decision.failures if f.mesh_uid in self._owned]
+            return [Abandon(decision.ranks, reason), *judged]
+        return []
