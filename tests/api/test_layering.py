@@ -24,6 +24,7 @@ LAYERS = {
     "monarch._core.mesh": 4,
     "monarch._core": 5,
     "monarch.actor": 5,
+    "monarch.supervision": 5,
     "monarch.rdma": 5,
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5,

@@ -7,11 +7,14 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from ..runtime.adverbs import Endpoint
+from ..runtime.context import context
 from ..runtime.endpoint import EndpointDefinition, describe_class
 from ..runtime.future import Future, completed
+from ..runtime.request import Gather
 from ..runtime.target import Target
-from ..shape import Shape
-from ..wire.address import ProcAddress
+from ..shape import Shape, ValueMesh
+from ..wire import pickling
+from ..wire.address import SYSTEM, ProcAddress
 from .owned import OwnedActors
 from .shaped import ShapedMesh
 
@@ -168,6 +171,24 @@ def as_endpoint(
         function, propagate=propagate, explicit_response_port=explicit_response_port
     )
     return Endpoint(method.mesh._target, method.name, definition)
+
+
+def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
+    """How often each rank of an actor mesh has been started again after a failure: 0 for the actors first spawned.
+
+    Args:
+        mesh: As `spawn` returned it, a slice of it, or a reference that came in a message.
+
+    Raises:
+        TypeError: `mesh` is no actor mesh. The future raises SupervisionError where an actor is gone for good.
+    """
+    if not isinstance(mesh, ActorMesh):
+        raise TypeError(f"incarnations takes an actor mesh, got {mesh!r}")
+    target, cell = mesh._target, context()._cell
+    request = Gather(f"incarnations({mesh._name})", SYSTEM, target.procs, target.extent)
+    content = pickling.dumps(((target.uid,), {}))
+    cell.node.cast(target.procs, SYSTEM, b"incarnation", content, request, cell.uid)
+    return request.future
 
 
 def check_names(cls: type) -> None:

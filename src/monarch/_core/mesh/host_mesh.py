@@ -9,26 +9,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ... import config
-from ..runtime import client
-from ..runtime.context import context
-from ..runtime.future import Described, Future, completed
-from ..runtime.remote_error import relay_error
-from ..runtime.request import SystemCall
-from ..runtime.spawn_request import SpawnRequest, Start
+from ..runtime.future import Future, completed
+from ..runtime.spawn_request import Start
 from ..shape import Extent, Point, Region, Shape, Slice
-from ..wire import pickling
-from ..wire.address import SYSTEM, ProcAddress, random_name
+from ..supervision.restart import Strategy
+from ..wire.address import random_name
 from . import mock, proc_mesh
 from .bootstrap import (
     BootstrapCommand,
     CommandChoice,
-    Setup,
     check_binding,
     choose_command,
     default_bootstrap_cmd,
     python_bootstrap_cmd,
 )
-from .owned import OwnedProcs
+from .launch import launch
 from .proc_mesh import ProcMesh, Procs
 from .shaped import ShapedMesh
 
@@ -86,6 +81,7 @@ class HostMesh(ShapedMesh):
         name: str | None = None,
         proc_bind: Sequence[Mapping[str, str]] | None = None,
         bootstrap_command: CommandChoice = None,
+        restart: Strategy | None = None,
     ) -> ProcMesh:
         """Start processes on every host; returns at once.
 
@@ -96,6 +92,8 @@ class HostMesh(ShapedMesh):
             proc_bind: For each proc of a host a mapping with any of ``cpunodebind``, ``membind``, ``physcpubind`` (needs
                 numactl) or ``cpus`` (``"0,2-4"``).
             bootstrap_command: How to start the procs, or a function of a proc's point in the new mesh.
+            restart: What starts procs again that fail, and the actors which their owner spawned on them: a strategy of
+                `monarch.supervision`. By default nothing does.
 
         Returns:
             A mesh of the dimensions of the hosts, then those of `per_host`.
@@ -109,6 +107,8 @@ class HostMesh(ShapedMesh):
         bindings = check_binding(proc_bind, size)
         if bootstrap is not None and not callable(bootstrap):
             raise TypeError(f"bootstrap must be a function without arguments, got {bootstrap!r}")
+        if restart is not None and not isinstance(restart, Strategy):
+            raise TypeError(f"restart takes a strategy of monarch.supervision, such as OneForOne(), got {restart!r}")
         hosts = tuple(self._hosts[rank] for rank in self._shape.ranks())
         procs = Procs(random_name(60), _check_name(name), hosts, size, self._python)
         default = python_bootstrap_cmd(self._python) if self._python else default_bootstrap_cmd()
@@ -116,7 +116,10 @@ class HostMesh(ShapedMesh):
             _start(procs, rank, choose_command(bootstrap_command, Point(rank, extent), default), bindings[rank % size])
             for rank in range(extent.nelements)
         ]
-        return _launch(procs, extent, starts, _first_function(bootstrap))
+        mesh = launch(procs, extent, starts, _first_function(bootstrap), restart)
+        for callback in _spawn_callbacks:
+            callback(mesh)
+        return mesh
 
     def _check_extent(self, per_host: Mapping[str, int] | None) -> Extent:
         per_host = {} if per_host is None else dict(per_host)
@@ -211,66 +214,6 @@ def _first_function(bootstrap: Callable[[], Any] | None) -> Callable[[], Any] | 
 def _install_then(patches: list[tuple[type, type]], bootstrap: Callable[[], Any] | None) -> Any:
     mock.install(patches)
     return bootstrap() if bootstrap is not None else None
-
-
-def _launch(procs: Procs, extent: Extent, starts: list[Start], first: Callable[[], Any] | None) -> ProcMesh:
-    cell = context()._cell
-    node = cell.node
-    addresses = [procs.address(rank) for rank in range(extent.nelements)]
-    owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent)
-    cell.own(owned)
-    agents = [_agent(host) for host in procs.hosts]
-    started = SystemCall(f"{procs.name}: {len(addresses)} procs to start", agents, True)
-    for index, agent in enumerate(agents):
-        here = tuple(starts[index * procs.per_host : (index + 1) * procs.per_host])
-        request = SpawnRequest(
-            procs.uid, procs.name, extent.nelements, here, cell.address, node.root, list(sys.path), os.getcwd(), _preload(),
-            config.exported(),
-        )  # fmt: skip
-        node.cast([agent], SYSTEM, b"spawn_procs", pickling.dumps(((request,), {})), started, cell.uid, ranks=[index])
-    mesh = ProcMesh(procs, Shape.from_extent(extent), owned, started.future)
-    if first is not None:
-        mesh._ready = _run_first(mesh, first, started.future)
-    for callback in _spawn_callbacks:
-        callback(mesh)
-    return mesh
-
-
-def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) -> Future[bool]:
-    """Run a function on every proc, and hold back all other actors until it has returned."""
-    cell = context()._cell
-    addresses = mesh._addresses()
-    nothing = pickling.dumps(((), {}))
-    cell.node.cast(addresses, SYSTEM, b"close_gate", nothing, None, cell.uid)
-    setup: Any = mesh._spawn("setup", Setup, (), {}, gated=False)
-    ran = setup.setup.call(first)
-    ready: Future[bool] = Future._new(Described(f"{mesh.name}: the bootstrap function"))
-
-    def open_gate(ran: Future[Any]) -> None:
-        error = ran.exception()
-        content = pickling.dumps(((None if error is None else relay_error(error),), {}))
-        cell.node.cast(addresses, SYSTEM, b"open_gate", content, None, cell.uid)
-        setup.stop()
-        started._subscribe(lambda: ready._resolve(None, lambda _: started.get() and (ran.get() is not None)))
-
-    ran.add_done_callback(open_gate)  # on the callback thread: what it raised is unpickled
-    return ready
-
-
-def _agent(host: str) -> ProcAddress:
-    """The agent of a host; that of this machine is started on first use, by the client."""
-    node = context()._cell.node
-    if host == node.address.host and node.address == node.root:
-        return client.client().ensure_agent()
-    return ProcAddress(host, "").agent
-
-
-def _preload() -> tuple[str, ...]:
-    """What the spawner imports once for all procs: this package, what is configured, torch if the caller uses it."""
-    wanted = ["monarch.actor", *config.value("preload")]
-    if "torch" in sys.modules and "torch" not in wanted:
-        wanted.append("torch")
-    return tuple(wanted)
 
 
 def register_proc_mesh_spawn_callback(callback: Callable[[ProcMesh], object]) -> None:

@@ -1,12 +1,14 @@
-"""What an actor owns: how a mesh of actors, or of processes, is stopped."""
+"""What an actor owns: how a mesh of actors, or of processes, is stopped, and how its ranks start again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from ..runtime.cell import BaseCell, Owned
+from ..runtime.cell import BaseCell, Owned, SpawnSpec
 from ..runtime.future import Future
-from ..runtime.request import StopCall
+from ..runtime.proc_system import spawn_content
+from ..runtime.request import SpawnCall, StopCall
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..supervision.restart import RestartGroup
@@ -20,21 +22,24 @@ class OwnedActors(Owned):
 
     Args:
         path: Gives a rank's path, for reports.
+        spawn: The arguments of `spawn_content`, kept where ranks may start again.
     """
 
     def __init__(
         self,
         cell: BaseCell,
-        uid: int,
-        name: str,
+        spec: SpawnSpec,
         procs: Sequence[ProcAddress],
         path: Callable[[int], str],
-        group: RestartGroup | None = None,
+        group: RestartGroup | None,
+        is_async: bool,
+        init: tuple[bytes, Any],
     ) -> None:
-        super().__init__(uid, name, procs, False, path, group)
+        super().__init__(spec.uid, spec.name, procs, False, path, group)
         self._cell = cell
-        self._actor = uid
+        self._actor = spec.uid
         self._procs = procs
+        self._spawn = (spec, is_async, init) if group is not None else None
         self.stopping: Future[None] | None = None
 
     def stop(self, reason: str) -> Future[None]:
@@ -50,9 +55,37 @@ class OwnedActors(Owned):
                 self._cell.node.remember(address, self._actor, Failure(STOPPED, reason, mesh=self.name))
         return self.stopping
 
+    def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
+        return self._stop(ranks, reason, again=True)
+
+    def abandon(self, ranks: Sequence[int]) -> None:
+        self._stop(ranks, "it failed too often and will not start again", again=False)
+
+    def _stop(self, ranks: Sequence[int], reason: str, again: bool) -> Future[None]:
+        procs = [self._procs[rank] for rank in ranks]
+        request = StopCall(f"{self.name}: {len(ranks)} ranks to end", procs)
+        content = pickling.dumps(((self._actor, reason, again), {}))
+        self._cell.node.cast(procs, SYSTEM, b"stop_actor", content, request, self._cell.uid, URGENT)
+        return request.future
+
+    def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
+        assert self._spawn is not None, "only meshes of a group start again"
+        spec, is_async, init = self._spawn
+        procs = [self._procs[rank] for rank in ranks]
+        request = SpawnCall(f"{self.name}: {len(ranks)} ranks to start again", procs)
+        for index, rank in enumerate(ranks):
+            again = spec._replace(incarnation=self.incarnation(rank), rank=rank)
+            content = spawn_content(again, is_async, init)
+            self._cell.node.cast([procs[index]], SYSTEM, b"spawn", content, request, self._cell.uid, ranks=[index])
+        return [request.future]
+
 
 class OwnedProcs(Owned):
-    """A proc mesh, owned by the actor behind `cell`."""
+    """A proc mesh, owned by the actor behind `cell`.
+
+    Args:
+        start_again: Starts the next incarnation of some ranks, by rank.
+    """
 
     def __init__(
         self,
@@ -61,11 +94,13 @@ class OwnedProcs(Owned):
         name: str,
         procs: Sequence[ProcAddress],
         extent: Extent,
-        group: RestartGroup | None = None,
+        group: RestartGroup | None,
+        start_again: Callable[[dict[int, int]], list[Future[bool]]],
     ) -> None:
         super().__init__(uid, name, procs, True, lambda rank: f"{name}{Point(rank, extent)!r}", group)
         self._cell = cell
         self._procs = procs
+        self._start_again = start_again
         self.stopping: Future[None] | None = None
 
     def stop(self, reason: str) -> Future[None]:
@@ -82,3 +117,24 @@ class OwnedProcs(Owned):
 
     def _stopped(self, reason: str) -> None:
         self._cell.node.forget_peers(self._procs, Failure(STOPPED, reason, mesh=self.name))
+
+    def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
+        return self._ask_agents(b"stop_mesh", ranks, reason)
+
+    def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
+        # whatever still leads to the incarnations before must not swallow what is meant for these
+        ended = Failure(STOPPED, "it starts again", mesh=self.name, restarts=True)
+        self._cell.node.forget_peers([self._procs[rank] for rank in ranks], ended)
+        return self._start_again({rank: self.incarnation(rank) for rank in ranks})
+
+    def abandon(self, ranks: Sequence[int]) -> None:
+        self._ask_agents(b"abandon_procs", ranks)
+
+    def _ask_agents(self, method: bytes, ranks: Sequence[int], *args: Any) -> Future[None]:
+        agents = list(dict.fromkeys(self._procs[rank].agent for rank in ranks))
+        request = StopCall(f"{self.name}: {len(ranks)} ranks to end", agents)
+        for index, agent in enumerate(agents):
+            here = [rank for rank in ranks if self._procs[rank].agent == agent]
+            content = pickling.dumps(((self.uid, here, *args), {}))
+            self._cell.node.cast([agent], SYSTEM, method, content, request, self._cell.uid, ranks=[index])
+        return request.future

@@ -122,8 +122,12 @@ class ProcMesh(ShapedMesh):
             raise
         uid = random_uid()
         extent = self.extent
+        procs = cell.ownership.get(self._procs.uid)  # None where another actor owns them
+        group = procs.group if procs is not None and gated else None
+        is_async = describe_class(cls).is_async
         spec = SpawnSpec(
-            uid, name, f"{cls.__module__}.{cls.__qualname__}", cell.address, cell.record, self._reference(), extent
+            uid, name, f"{cls.__module__}.{cls.__qualname__}", cell.address, cell.record, self._reference(), extent,
+            restarts=group is not None,
         )  # fmt: skip
         addresses = tuple(self._addresses())
         record = CreatorInstance(name, spec.class_name, Point(0, extent), None, cell.record)
@@ -131,11 +135,11 @@ class ProcMesh(ShapedMesh):
         def path(rank: int) -> str:
             return f"{record.creator}.<{spec.class_name} {name}{Point(rank, extent)!r}>"
 
-        owned = OwnedActors(cell, uid, name, addresses, path)
+        owned = OwnedActors(cell, spec, addresses, path, group, is_async, init)
         if gated:  # the actor that runs the bootstrap function is nobody's concern but ours
             cell.own(owned)
         request = SpawnCall(f"{name} to be created", addresses)
-        content = spawn_content(spec, describe_class(cls).is_async, init, gated)
+        content = spawn_content(spec, is_async, init, gated)
         cell.node.cast(addresses, SYSTEM, b"spawn", content, request, cell.uid)
         if gated:
             cell.note_unsettled(uid, addresses)

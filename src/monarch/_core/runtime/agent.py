@@ -13,6 +13,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -37,10 +38,14 @@ _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask 
 class ProcEntry:
     """One proc on this host."""
 
-    def __init__(self, address: ProcAddress, mesh: Mesh, rank: int) -> None:
+    def __init__(self, address: ProcAddress, mesh: Mesh, rank: int, incarnation: int = 0) -> None:
         self.address = address
         self.mesh = mesh
         self.rank = rank
+        self.incarnation = incarnation
+        self.created = time.monotonic()
+        self.previous: Failure | None = None  # how the incarnation before it ended
+        self.bound = False  # it listens
         self.pid = 0
         self.pidfd = -1
         self.ready = False
@@ -72,7 +77,7 @@ class Mesh:
         self.owner: ActorAddress = request.owner
         self.root = request.root
         self.requester: tuple[Origin, Frame] | None = (origin, frame)
-        self.bound = False
+        self.restarts = request.restarts
         self.procs: dict[int, ProcEntry] = {}
 
 
@@ -103,8 +108,30 @@ class Agent(System):
 
     def on_spawn_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
         mesh = self._meshes[request.mesh] = Mesh(request, origin, frame)
+        self._start(mesh, request)
+
+    def on_restart_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
+        """Procs of a mesh that have ended, or never came up, shall start again under their old names."""
+        mesh = self._meshes.get(request.mesh)
+        if mesh is None or not mesh.restarts:
+            self.answer_error(origin, frame, ValueError(f"{request.name} was stopped"))
+            return
+        mesh.requester = (origin, frame)
+        self._start(mesh, request)
+
+    def on_abandon_procs(self, origin: Origin, frame: Frame, uid: str, ranks: list[int]) -> None:
+        """These procs will not start again; whoever waits for that is told."""
+        mesh = self._meshes.get(uid)
+        if mesh is not None:
+            self._abandon([entry for rank, entry in mesh.procs.items() if rank in ranks])
+        self.answer(origin, frame)
+
+    def _start(self, mesh: Mesh, request: SpawnRequest) -> None:
         for start in request.starts:
-            entry = ProcEntry(ProcAddress(self.node.address.host, start.proc), mesh, start.rank)
+            address = ProcAddress(self.node.address.host, start.proc)
+            entry = ProcEntry(address, mesh, start.rank, start.incarnation)
+            if start.rank in mesh.procs:
+                entry.previous = mesh.procs[start.rank].end
             mesh.procs[start.rank] = self._procs[start.proc] = entry
         self._to_spawner.send(request)
         timeout = config.value("host_spawn_ready_timeout")
@@ -122,24 +149,34 @@ class Agent(System):
             self.answer(*mesh.requester, True)
             mesh.requester = None
 
-    def on_resolve(self, origin: Origin, frame: Frame, name: str, was_up: bool) -> None:
-        """What became of a proc: None when it listens, else how it ended. Answered when that is known."""
+    def on_resolve(self, origin: Origin, frame: Frame, name: str, connected: float) -> None:
+        """What became of a proc: None when it listens, else how it ended. Answered when that is known.
+
+        Args:
+            connected: When the connection was made that broke (`time.monotonic`); 0 if there was none yet.
+        """
         entry = self._procs.get(name)
-        if entry is not None and entry.end is not None:
+        if entry is None:
+            self._resolve_later(origin, frame, name, connected)
+        elif entry.previous is not None and 0 < connected < entry.created:  # it was one to the incarnation before
+            self.answer(origin, frame, entry.previous)
+        elif entry.end is not None and (connected or not entry.end.restarts):
             self.answer(origin, frame, entry.end)
-        elif entry is not None and entry.stopping is not None:  # it closes its connections first, then it ends
-            failure = Failure(STOPPED, entry.stopping, mesh=entry.mesh.name, rank=entry.rank, proc=entry.label)
-            self.answer(origin, frame, failure)
-        elif entry is not None and entry.mesh.bound and not was_up:
+        elif entry.stopping is not None and entry.end is None:  # it closes its connections first, then it ends
+            self.answer(origin, frame, self._stopped(entry))
+        elif entry.bound and entry.end is None and not connected:
             self.answer(origin, frame, None)
         else:
-            self._resolve_later(origin, frame, name, was_up)
+            self._resolve_later(origin, frame, name, connected)
 
     def on_stop_mesh(self, origin: Origin, frame: Frame, uid: str, ranks: list[int] | None, reason: str) -> None:
         """Stop procs, let them clean up, answer when they are gone."""
         mesh = self._meshes.get(uid)
         entries = [] if mesh is None else [e for rank, e in mesh.procs.items() if ranks is None or rank in ranks]
         grace = config.value("cleanup_timeout") + config.value("process_exit_timeout")
+        if mesh is not None and ranks is None:
+            mesh.restarts = False
+            self._abandon(entries)
         self._stop(entries, reason, grace, lambda: self.answer(origin, frame))
 
     def on_shutdown(self, origin: Origin, frame: Frame, reason: str, grace: float) -> None:
@@ -162,6 +199,12 @@ class Agent(System):
 
         self._stop(list(self._procs.values()), reason, grace, finish)
         self.node.poller.call_later(grace + _STUCK_GRACE, finish)  # the spawner may be stuck in an import
+
+    def _abandon(self, entries: list[ProcEntry]) -> None:
+        for entry in entries:
+            if entry.end is not None and entry.end.restarts:
+                entry.end = entry.end._replace(restarts=False)
+                self._resolved(entry.address.proc)
 
     def _stop(self, entries: list[ProcEntry], reason: str, grace: float, done: Callable[[], None]) -> None:
         living = {entry.address.proc: entry for entry in entries if entry.end is None}
@@ -204,17 +247,19 @@ class Agent(System):
         getattr(self, f"_{kind}")(*rest, *fds)
 
     def _bound(self, uid: str) -> None:
-        mesh = self._meshes[uid]
-        mesh.bound = True
-        for entry in mesh.procs.values():
-            self._resolved(entry.address.proc)
+        for entry in self._meshes[uid].procs.values():
+            if entry.end is None:
+                entry.bound = True
+                self._resolved(entry.address.proc)
 
     def _refused(self, uid: str, error: str) -> None:
         mesh = self._meshes[uid]
-        failure = Failure(UNSTARTED, f"it could not be started: {error}", mesh=mesh.name, host=socket.gethostname())
+        reason = f"it could not be started: {error}"
+        failure = Failure(UNSTARTED, reason, mesh=mesh.name, host=socket.gethostname(), restarts=mesh.restarts)
         self._spawn_failed(mesh, f"error creating procs of {mesh.name}: {error}")
         for entry in mesh.procs.values():
-            self._has_ended(entry, failure)
+            if entry.end is None and not entry.bound:
+                self._has_ended(entry, failure)
 
     def _failed(self, uid: str, rank: int, error: str) -> None:
         """One proc could not be started."""
@@ -222,7 +267,10 @@ class Agent(System):
         entry = mesh.procs[rank]
         self._spawn_failed(mesh, f"error creating proc {entry.label}: {error}")
         reason = f"it could not be started: {error}"
-        failure = Failure(UNSTARTED, reason, mesh=mesh.name, rank=rank, proc=entry.label, host=socket.gethostname())
+        failure = Failure(
+            UNSTARTED, reason, mesh=mesh.name, rank=rank, proc=entry.label, host=socket.gethostname(),
+            restarts=mesh.restarts,
+        )  # fmt: skip
         self._has_ended(entry, failure)
 
     def _tell_owner(self, entry: ProcEntry) -> None:
@@ -289,10 +337,19 @@ class Agent(System):
             exit_code=code,
             signal=number,
             output=tuple(entry.tail),
+            incarnation=entry.incarnation,
+            restarts=entry.mesh.restarts,
         )
         if entry.stopping is not None:
             return failure._replace(cause=STOPPED, reason=entry.stopping, output=())
         return failure
+
+    def _stopped(self, entry: ProcEntry) -> Failure:
+        """What callers of a proc are told that is being stopped."""
+        return Failure(
+            STOPPED, entry.stopping or "", mesh=entry.mesh.name, rank=entry.rank, proc=entry.label, pid=entry.pid,
+            incarnation=entry.incarnation, restarts=entry.mesh.restarts,
+        )  # fmt: skip
 
     def _spawn_failed(self, mesh: Mesh, text: str) -> None:
         if mesh.requester is not None:
@@ -310,24 +367,25 @@ class Agent(System):
 
     # who asks what became of a proc
 
-    def _resolve_later(self, origin: Origin, frame: Frame, name: str, was_up: bool) -> None:
+    def _resolve_later(self, origin: Origin, frame: Frame, name: str, connected: float) -> None:
         """Answer when the proc listens or ends, or when the time is up.
 
-        A lost connection is explained by an exit within moments; a proc not heard of may still be asked for.
+        A lost connection is explained by an exit within moments; a proc not heard of may still be asked for, and one
+        that ended may be started again.
         """
 
         def answer(final: bool) -> None:
             entry = self._procs.get(name)
             if timer.callback is None:
                 return
-            if not final and was_up and (entry is None or entry.end is None):
+            if not final and connected and (entry is None or entry.end is None):
                 self._resolving.setdefault(name, []).append(lambda: answer(False))  # it only became bound
                 return
             timer.cancel()
             unknown = Failure(MISSING, f"this host knows no process {name}", proc=name, host=socket.gethostname())
             self.answer(origin, frame, unknown if entry is None else entry.end)
 
-        timeout = _EXIT_EXPECTED if was_up else config.value("pending_actor_delivery_timeout")
+        timeout = _EXIT_EXPECTED if connected else config.value("pending_actor_delivery_timeout")
         timer = self.node.poller.call_later(timeout, lambda: answer(True))
         self._resolving.setdefault(name, []).append(lambda: answer(False))
 
@@ -379,6 +437,8 @@ class Agent(System):
         self._subscribers.pop(address, None)
         for mesh in self._meshes.values():
             if mesh.owner.proc == address:
+                mesh.restarts = False
+                self._abandon(list(mesh.procs.values()))
                 self._stop(list(mesh.procs.values()), "its owner's process is gone", _orphan_grace(), lambda: None)
 
 

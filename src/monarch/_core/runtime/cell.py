@@ -55,8 +55,19 @@ class Owned(OwnedMesh):
     def stop(self, reason: str) -> Future[Any]:
         raise NotImplementedError
 
-    def abandon(self, ranks: Sequence[int], reason: str) -> None:
-        """These ranks will not be started again."""
+    # where a group starts ranks again
+
+    def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
+        """Stop some ranks, which will start again; done when they have ended."""
+        raise NotImplementedError
+
+    def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
+        """Start the next incarnation of ranks that have ended; they are there when all the futures are done."""
+        raise NotImplementedError
+
+    def abandon(self, ranks: Sequence[int]) -> None:
+        """Ranks that have failed will not start again: tell whoever waits for that."""
+        raise NotImplementedError
 
 
 class Restarter(Protocol):
@@ -76,6 +87,9 @@ class SpawnSpec(NamedTuple):
     creator: CreatorInstance
     proc_mesh: Any
     extent: Extent
+    restarts: bool = False  # whether a rank that fails may be started again
+    incarnation: int = 0  # how often this rank has been
+    rank: int | None = None  # which rank, where the message that carries this does not say it
 
 
 class BaseCell:
@@ -100,6 +114,11 @@ class BaseCell:
     @property
     def address(self) -> ActorAddress:
         return ActorAddress(self.node.address, self.uid)
+
+    @property
+    def incarnation(self) -> int:
+        """How often this actor has been started again after a failure."""
+        return 0
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         raise NotImplementedError
@@ -141,10 +160,10 @@ class BaseCell:
             instructions = self.ownership.process_ended(address, failure, time.monotonic())
         self._carry_out(instructions)
 
-    def restarted(self, group: RestartGroup) -> None:
-        """A restarter has carried out its plan."""
+    def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
+        """A restarter has carried out its plan, or could not."""
         with self._owning:
-            instructions = self.ownership.restarted(group, time.monotonic())
+            instructions = self.ownership.restarted(group, plan, time.monotonic(), error)
         self._carry_out(instructions)
 
     def _carry_out(self, instructions: list[Instruction]) -> None:
@@ -155,7 +174,7 @@ class BaseCell:
                 self.restarters[instruction.group].begin(instruction.plan)
             elif isinstance(instruction, Abandon):
                 for uid, ranks in instruction.ranks.items():
-                    self.ownership[uid].abandon(ranks, instruction.reason)
+                    self.ownership[uid].abandon(ranks)
             elif isinstance(instruction, Fail):
                 self.fail_unhandled(instruction.failure)
 
@@ -226,6 +245,14 @@ class Cell(BaseCell):
         self.on_finished: Callable[[], None] | None = None
         self._mailbox_limit = config.value("mailbox_limit")
         self.actor: Any = None
+
+    @property
+    def incarnation(self) -> int:
+        return self._spec.incarnation
+
+    def own_failure(self, cause: str, reason: str, source: Failure | None = None, error: bytes = b"") -> Failure:
+        failure = super().own_failure(cause, reason, source, error)
+        return failure._replace(restarts=self._spec.restarts, incarnation=self._spec.incarnation)
 
     # its end
 

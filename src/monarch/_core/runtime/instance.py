@@ -110,6 +110,11 @@ class Instance:
         return self._record.proc
 
     @property
+    def incarnation(self) -> int:
+        """How often this rank has been started again after a failure; 0 at first."""
+        return self._cell.incarnation
+
+    @property
     def creator(self) -> CreatorInstance | None:
         """Who spawned it; None on the client."""
         return self._record.creator

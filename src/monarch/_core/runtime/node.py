@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import socket
 import threading
 from collections import OrderedDict
@@ -91,7 +92,8 @@ class Node:
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
         self._local = LocalOrigin(self)
-        self._request_ids = itertools.count(1)
+        self._request_ids = itertools.count(_first_id())
+        self.port_ids = itertools.count(_first_id())
         self._unclaimed: dict[int, list[tuple[Origin, Frame]]] = {}
         self._inbound: dict[Connection, ProcAddress | None] = {}
         self._lock = threading.Lock()
@@ -186,6 +188,7 @@ class Node:
             early = self._unclaimed.pop(uid, [])
             for origin, frame in early:
                 receiver.receive(origin, frame)
+            self._fates.pop((self.address, uid), None)  # of an incarnation before this one
             self.actors[uid] = receiver
 
     def unregister(self, uid: int, failure: Failure) -> None:
@@ -196,16 +199,26 @@ class Node:
 
     def remember(self, address: ProcAddress, uid: int, failure: Failure) -> None:
         """An actor, here or elsewhere, is known to have ended."""
+        if failure.restarts and address != self.address:  # ask again: it may be back
+            return
         self._fates[address, uid] = failure
         while len(self._fates) > _REMEMBERED:
             self._fates.popitem(last=False)
 
     def fate(self, address: ProcAddress, uid: int) -> Failure | None:
-        """Why an actor is gone, if it is known to be."""
+        """Why an actor is gone, if it is known to be, and for good."""
         peer = self.peers.get(address)
-        if peer is not None and peer.failure is not None:
-            return peer.failure
-        return self._fates.get((address, uid)) if self._fates else None
+        failure = peer.failure if peer is not None else None
+        if failure is None and self._fates:
+            failure = self._fates.get((address, uid))
+        return None if failure is None or failure.restarts else failure
+
+    def refuse_unclaimed(self, uid: int, failure: Failure) -> None:
+        """Nobody will come to take these calls."""
+        with self._lock:
+            early = self._unclaimed.pop(uid, [])
+        for origin, frame in early:
+            self.refuse(origin, frame, failure)
 
     # peers
 
@@ -216,9 +229,13 @@ class Node:
         connection.peer = address
         return connection
 
-    def ask_agent(self, address: ProcAddress, was_up: bool, answer: Callable[[Failure | None], None]) -> None:
-        """Ask the agent of a process's host what became of it: None means that it listens."""
-        self.call_system(address.agent, "resolve", address.proc, was_up, request=_Resolve(address.agent, answer))
+    def ask_agent(self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]) -> None:
+        """Ask the agent of a process's host what became of it: None means that it listens.
+
+        Args:
+            connected: When the connection to it that broke was made (`time.monotonic`); 0 if there was none.
+        """
+        self.call_system(address.agent, "resolve", address.proc, connected, request=_Resolve(address.agent, answer))
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> None:
         """Tell every request and every hook; on any thread."""
@@ -229,12 +246,12 @@ class Node:
             hook(address, failure)
 
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
-        """These processes were stopped on purpose: close the connections, answer whoever still waits."""
+        """These processes have ended: close the connections, answer whoever still waits."""
         for address in addresses:
-            (self.peers.get(address) or self._new_peer(self.peers, address)).fail(failure)
+            (self.peers.get(address) or self._new_peer(self.peers, address)).ended(failure)
             urgent = self._urgent_peers.get(address)
             if urgent is not None:
-                urgent.fail(failure)
+                urgent.ended(failure)
 
     def _peer_for(self, address: ProcAddress, frame: Frame) -> Peer:
         if frame.flags & URGENT and frame.kind == CALL:
@@ -363,7 +380,7 @@ class Node:
         with self._lock:
             receiver = self.actors.get(frame.target)
             failure = self._fates.get((self.address, frame.target))
-            if receiver is None and failure is None:
+            if receiver is None and (failure is None or failure.restarts):
                 if frame.target not in self._unclaimed:
                     timeout = config.value("pending_actor_delivery_timeout")
                     self.poller.call_later(timeout, lambda: self._give_up(frame.target))
@@ -375,14 +392,16 @@ class Node:
             self.refuse(origin, frame, failure)
 
     def _give_up(self, uid: int) -> None:
-        with self._lock:
-            early = self._unclaimed.pop(uid, [])
-        failure = Failure(MISSING, "no such actor was spawned on this process", proc=self.address.proc)
-        for origin, frame in early:
-            self.refuse(origin, frame, failure)
+        missing = Failure(MISSING, "no such actor was spawned on this process", proc=self.address.proc)
+        self.refuse_unclaimed(uid, self._fates.get((self.address, uid), missing))
 
     def _deliver_here(self, frame: Frame) -> None:
         self._dispatch(self._local, own_copy(frame))
+
+
+def _first_id() -> int:
+    """Where ids begin: elsewhere in each process, so that an answer to one incarnation means nothing to the next."""
+    return int.from_bytes(os.urandom(5), "big") << 20 | 1
 
 
 class LocalOrigin:

@@ -8,7 +8,7 @@ States::
     UP         connection lost       ASKING
     ASKING     agent: "listening"    connect again (FAILED if it had been UP: the process lives, the link broke)
     ASKING     agent: it ended       FAILED, with the exit code, the signal, the last output
-    FAILED     -                     every send is answered with the failure
+    FAILED     send                  answered with the failure; NEW where the process may be started again
 
 While ASKING, frames wait here, in order. What ends ASKING: the agent's answer (it gives one within
 `pending_actor_delivery_timeout`), or the loss of the connection to the agent, which is the failure of the host.
@@ -17,6 +17,7 @@ While ASKING, frames wait here, in order. What ends ASKING: the agent's answer (
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from ..net import unix
@@ -37,14 +38,18 @@ NEW, UP, ASKING, FAILED = "new", "up", "asking", "failed"
 class Peer:
     """A process that this process sends requests to."""
 
-    __slots__ = ("_connection", "_lock", "_node", "_state", "_waiting", "_was_up", "address", "failure")
+    __slots__ = (
+        "_connected", "_connection", "_inquiry", "_lock", "_node", "_replaced", "_state", "_waiting", "address", "failure",
+    )  # fmt: skip
 
     def __init__(self, node: Node, address: ProcAddress) -> None:
         self._node = node
         self.address = address
         self._lock = threading.Lock()
         self._state = NEW
-        self._was_up = False
+        self._connected = 0.0  # when the last connection was made
+        self._inquiry = 0  # number of the last question to the agent
+        self._replaced = 0  # process id of an incarnation that is known to have ended
         self._connection: Connection | None = None
         self._waiting: list[tuple[Frame, Segment | None]] = []
         self.failure: Failure | None = None
@@ -60,6 +65,8 @@ class Peer:
         if connection is not None and connection.send(frame, segment):
             return None
         with self._lock:
+            if self.failure is not None and self.failure.restarts:
+                self._await_restart()
             if self._state == NEW:
                 self._connection = self._connect()
             if self._state == FAILED:
@@ -82,10 +89,19 @@ class Peer:
         if connection is not None:
             connection.flush(timeout)
 
+    def ended(self, failure: Failure) -> None:
+        """Somebody tells of the end of the process; late news of one whose next incarnation is awaited, or here, is none."""
+        awaited = self._state in (NEW, ASKING) and not self._connected
+        if failure.restarts and (awaited or (failure.pid and failure.pid == self._replaced)):
+            return
+        self.fail(failure)
+
     def fail(self, failure: Failure) -> None:
         """The process is known to be gone."""
         with self._lock:
             if self._state == FAILED:
+                if self.failure is not None and self.failure.restarts:  # it may be given up by now
+                    self.failure = failure
                 return
             self._state = FAILED
             self.failure = failure
@@ -96,6 +112,12 @@ class Peer:
         self._node.peer_failed(self.address, failure)
 
     # with the lock held
+
+    def _await_restart(self) -> None:
+        self._replaced = self.failure.pid if self.failure is not None else 0
+        self.failure = None
+        self._connected = 0.0
+        self._state = NEW
 
     def _connect(self) -> Connection | None:
         try:
@@ -109,7 +131,7 @@ class Peer:
         connection = self._node.adopt(sock, self.address, self._lost)
         connection.send(self._node.hello)
         self._state = UP
-        self._was_up = True
+        self._connected = time.monotonic()
         return connection
 
     # on the poller's thread
@@ -130,12 +152,16 @@ class Peer:
                 Failure(HOST, "the host agent is gone, and every process of that host with it", proc=str(self.address))
             )
         else:
-            self._node.ask_agent(self.address, self._was_up, self._answered)
+            self._inquiry += 1
+            inquiry = self._inquiry
+            self._node.ask_agent(self.address, self._connected, lambda failure: self._answered(inquiry, failure))
 
-    def _answered(self, failure: Failure | None) -> None:
+    def _answered(self, inquiry: int, failure: Failure | None) -> None:
+        if inquiry != self._inquiry or self._state != ASKING:  # overtaken by events
+            return
         if failure is not None:
             self.fail(failure)
-        elif self._was_up:
+        elif self._connected:
             self.fail(Failure(LINK, "the connection to the process broke although it runs", proc=self.address.proc))
         else:
             self._reconnect()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import weakref
 from collections import deque
@@ -17,7 +16,6 @@ from .future import Future, Source
 from .remote_error import explain, to_exception
 
 T = TypeVar("T")
-_port_ids = itertools.count(1)
 
 
 class Port(Generic[T]):
@@ -160,7 +158,7 @@ class _Queue:
         self._frames: deque[Frame] = deque()
         self._waiting: deque[weakref.ref[Future[Any]]] = deque()
         self._closed: str | None = None
-        self.id = next(_port_ids)
+        self.id = next(self._node.port_ids)
         sink = _Sink(self)
         self._node.ports[self.id] = sink
         weakref.finalize(self, self._node.ports.pop, self.id, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
-from ..supervision.failure import STOPPED, Failure
+from ..supervision.failure import MISSING, STOPPED, Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import ERROR, REPLY, Frame
@@ -47,13 +47,14 @@ class ProcSystem(System):
         """Create one actor; it takes messages from now on, and handles them once it is started."""
         note_thread_starters()
         cell = _cell_class(is_async)(self.node, spec, rank, init, on_failed)
-        cell.on_finished = lambda: self._forget(spec.uid)
+        cell.on_finished = lambda: self._forget(cell)
         self._cells[spec.uid] = cell
         self.node.register(spec.uid, cell)
         return cell
 
-    def _forget(self, uid: int) -> None:
-        self._cells.pop(uid, None)
+    def _forget(self, cell: Cell) -> None:
+        if self._cells.get(cell.uid) is cell:  # not a later incarnation
+            del self._cells[cell.uid]
 
     def on_spawn(
         self,
@@ -69,7 +70,8 @@ class ProcSystem(System):
         if stopped is not None:  # before it was there
             self.answer(origin, frame)
             return
-        cell = self.spawn(spec, is_async, frame.rank, (payload, buffers))
+        rank = frame.rank if spec.rank is None else spec.rank
+        cell = self.spawn(spec, is_async, rank, (payload, buffers))
         if not gated:
             cell.try_to_start()
             self.answer(origin, frame)
@@ -100,14 +102,32 @@ class ProcSystem(System):
         self.node.register(cell.uid, refuser)
         refuser.receive(origin, frame)
 
-    def on_stop_actor(self, origin: Origin, frame: Frame, uid: int, reason: str) -> None:
+    def on_stop_actor(self, origin: Origin, frame: Frame, uid: int, reason: str, again: bool = False) -> None:
+        """Stop one actor; for good, unless it is to be started `again`."""
         cell = self._cells.get(uid)
-        if cell is None and self.node.fate(self.node.address, uid) is None:  # it has overtaken the spawn
-            self.node.remember(self.node.address, uid, Failure(STOPPED, reason))
-        if cell is not None:
-            cell.stop(Failure(STOPPED, reason, str(cell.record)), lambda: self.answer(origin, frame))
-        else:
+
+        def ended() -> None:
+            if not again and self.node.fate(self.node.address, uid) is None:
+                # the stop has overtaken the spawn, or ends the wait for a restart
+                stopped = Failure(STOPPED, reason)
+                self.node.remember(self.node.address, uid, stopped)
+                self.node.refuse_unclaimed(uid, stopped)
             self.answer(origin, frame)
+
+        if cell is None:
+            ended()
+        else:
+            failure = Failure(STOPPED, reason, str(cell.record), restarts=again, incarnation=cell.incarnation)
+            cell.stop(failure, ended)
+
+    def on_incarnation(self, origin: Origin, frame: Frame, uid: int) -> None:
+        """How often an actor here has been started again."""
+        cell = self._cells.get(uid)
+        if cell is not None:
+            self.answer(origin, frame, cell.incarnation)
+        else:
+            gone = Failure(MISSING, "no such actor is on this process", proc=self.node.address.proc)
+            self.node.refuse(origin, frame, self.node.fate(self.node.address, uid) or gone)
 
     def on_procs_ended(self, origin: Origin, frame: Frame, ended: list[tuple[ProcAddress, Failure]]) -> None:
         """The agent tells of procs that an actor here owns."""

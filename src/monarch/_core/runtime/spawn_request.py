@@ -33,6 +33,7 @@ class Start(NamedTuple):
         env: Its whole environment.
         cpus: CPUs it is bound to, as ``taskset`` writes them; empty for all.
         numactl: Arguments of ``numactl`` that start it, where NUMA nodes were asked for.
+        incarnation: How often it has been started before.
     """
 
     proc: str
@@ -41,6 +42,7 @@ class Start(NamedTuple):
     env: dict[str, str]
     cpus: str = ""
     numactl: tuple[str, ...] = ()
+    incarnation: int = 0
 
 
 class SpawnRequest(NamedTuple):
@@ -57,6 +59,7 @@ class SpawnRequest(NamedTuple):
         cwd: Their working directory.
         preload: Modules to import once, before forking.
         config: Configuration they inherit.
+        restarts: Whether procs that fail may be started again.
     """
 
     mesh: str
@@ -69,6 +72,7 @@ class SpawnRequest(NamedTuple):
     cwd: str
     preload: tuple[str, ...]
     config: dict[str, object]
+    restarts: bool = False
 
 
 class Kill(NamedTuple):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from .failure import Failure
+from .failure import UNSTARTED, Failure
 from .restart import GiveUp, Plan, Rank, RestartGroup
 
 
@@ -97,7 +97,6 @@ class Abandon(NamedTuple):
     """These ranks will not start again: whoever waits for them shall be told."""
 
     ranks: dict[int | str, list[int]]
-    reason: str
 
 
 class Fail(NamedTuple):
@@ -125,6 +124,9 @@ class Ownership(Generic[M]):
 
     def __contains__(self, uid: object) -> bool:
         return uid in self._owned
+
+    def get(self, uid: int | str) -> M | None:
+        return self._owned.get(uid)
 
     # events
 
@@ -172,8 +174,13 @@ class Ownership(Generic[M]):
             instructions += self._restart(group, ranks, failures, now)
         return instructions
 
-    def restarted(self, group: RestartGroup, now: float) -> list[Instruction]:
-        """A plan has been carried out."""
+    def restarted(self, group: RestartGroup, plan: Plan, now: float, error: str = "") -> list[Instruction]:
+        """A plan has been carried out; or it could not be, because of `error`, which counts as one more failure."""
+        if error:
+            unstarted = Failure(UNSTARTED, f"it could not be started again: {error}", restarts=True)
+            ranks = [(uid, rank) for uid, some in plan.ranks.items() if uid in self._owned for rank in some]
+            lost = [self._owned[uid].failure_of(rank, unstarted) for uid, rank in ranks if self._owned[uid].fail(rank)]
+            group.failed(ranks, lost, now)
         return self._instructions(group, group.finished(now))
 
     def judged(self, failure: Failure, handled: bool) -> list[Instruction]:
@@ -198,7 +205,6 @@ class Ownership(Generic[M]):
                 self._owned[uid].start_again(ranks)
             return [Restart(group, decision)]
         if isinstance(decision, GiveUp):
-            reason = decision.failures[0].reason if decision.failures else "it failed too often"
             judged = [Judge(f, self._owned[f.mesh_uid]) for f in decision.failures if f.mesh_uid in self._owned]
-            return [Abandon(decision.ranks, reason), *judged]
+            return [Abandon(decision.ranks), *judged]
         return []

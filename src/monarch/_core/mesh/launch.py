@@ -1,0 +1,121 @@
+"""Starting the procs of a mesh: asking the agents of its hosts, running a function first, starting them again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ... import config
+from ..runtime import client
+from ..runtime.cell import BaseCell
+from ..runtime.context import context
+from ..runtime.future import Described, Future
+from ..runtime.remote_error import relay_error
+from ..runtime.request import SystemCall
+from ..runtime.spawn_request import SpawnRequest, Start
+from ..shape import Extent, Shape, Slice
+from ..supervision.restart import Strategy
+from ..wire import pickling
+from ..wire.address import SYSTEM, ProcAddress
+from .bootstrap import Setup
+from .owned import OwnedProcs
+from .proc_mesh import ProcMesh, Procs
+from .restarter import restart_group
+
+
+def launch(
+    procs: Procs, extent: Extent, starts: list[Start], first: Callable[[], Any] | None, restart: Strategy | None
+) -> ProcMesh:
+    """Start procs that the current actor owns.
+
+    Args:
+        starts: One for each rank.
+        first: A function that runs on each of them before any actor does.
+        restart: What starts them again when they fail.
+    """
+    cell = context()._cell
+    group = restart_group(cell, restart) if restart is not None else None
+    launch = _Launch(cell, procs, extent, starts, first, restart is not None)
+    addresses = [procs.address(rank) for rank in range(extent.nelements)]
+    owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, launch.start_again)
+    cell.own(owned)
+    started = launch.start(b"spawn_procs", starts)
+    mesh = ProcMesh(procs, Shape.from_extent(extent), owned, started)
+    if first is not None:
+        mesh._ready = _run_first(mesh, first, started)
+    return mesh
+
+
+class _Launch(NamedTuple):
+    """All that it takes to start the procs of a mesh: at first, and again."""
+
+    cell: BaseCell
+    procs: Procs
+    extent: Extent
+    starts: list[Start]
+    first: Callable[[], Any] | None
+    restarts: bool
+
+    def start(self, method: bytes, starts: Sequence[Start]) -> Future[bool]:
+        """Ask the agents; done when the procs run."""
+        cell, procs = self.cell, self.procs
+        hosts = {rank // procs.per_host: procs.address(rank).host for rank in (start.rank for start in starts)}
+        agents = [_agent(host) for host in hosts.values()]
+        started = SystemCall(f"{procs.name}: {len(starts)} procs to start", agents, True)
+        for index, host in enumerate(hosts):
+            here = tuple(start for start in starts if start.rank // procs.per_host == host)
+            request = SpawnRequest(
+                procs.uid, procs.name, self.extent.nelements, here, cell.address, cell.node.root, list(sys.path), os.getcwd(),
+                _preload(), config.exported(), self.restarts,
+            )  # fmt: skip
+            content = pickling.dumps(((request,), {}))
+            cell.node.cast([agents[index]], SYSTEM, method, content, started, cell.uid, ranks=[index])
+        return started.future
+
+    def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
+        """Start the next incarnation of some ranks, by rank; they are ready when all these futures are done."""
+        starts = [self.starts[rank]._replace(incarnation=number) for rank, number in incarnations.items()]
+        started = self.start(b"restart_procs", starts)
+        if self.first is None:
+            return [started]
+        meshes = [ProcMesh(self.procs, Shape([], Slice(offset=rank, sizes=[], strides=[]))) for rank in incarnations]
+        return [_run_first(mesh, self.first, started) for mesh in meshes]
+
+
+def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) -> Future[bool]:
+    """Run a function on every proc, and hold back all other actors until it has returned."""
+    cell = context()._cell
+    addresses = mesh._addresses()
+    nothing = pickling.dumps(((), {}))
+    cell.node.cast(addresses, SYSTEM, b"close_gate", nothing, None, cell.uid)
+    setup: Any = mesh._spawn("setup", Setup, (), {}, gated=False)
+    ran = setup.setup.call(first)
+    ready: Future[bool] = Future._new(Described(f"{mesh.name}: the bootstrap function"))
+
+    def open_gate(ran: Future[Any]) -> None:
+        error = ran.exception()
+        content = pickling.dumps(((None if error is None else relay_error(error),), {}))
+        cell.node.cast(addresses, SYSTEM, b"open_gate", content, None, cell.uid)
+        setup.stop()
+        started._subscribe(lambda: ready._resolve(None, lambda _: started.get() and (ran.get() is not None)))
+
+    ran.add_done_callback(open_gate)  # on the callback thread: what it raised is unpickled
+    return ready
+
+
+def _agent(host: str) -> ProcAddress:
+    """The agent of a host; that of this machine is started on first use, by the client."""
+    node = context()._cell.node
+    if host == node.address.host and node.address == node.root:
+        return client.client().ensure_agent()
+    return ProcAddress(host, "").agent
+
+
+def _preload() -> tuple[str, ...]:
+    """What the spawner imports once for all procs: this package, what is configured, torch if the caller uses it."""
+    wanted = ["monarch.actor", *config.value("preload")]
+    if "torch" in sys.modules and "torch" not in wanted:
+        wanted.append("torch")
+    return tuple(wanted)
