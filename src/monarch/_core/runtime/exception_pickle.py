@@ -47,7 +47,7 @@ def _rebuild(parts: bytes) -> BaseException | None:
             exception = kind.__new__(kind, *args)
         except Exception:  # a `__new__` of its own, which takes something else
             exception = BaseException.__new__(kind)
-        exception.args = args
+        object.__setattr__(exception, "args", args)  # whatever the class says about being changed
         vars(exception).update(attributes)
     except Exception:
         return None

@@ -43,6 +43,10 @@ class _Typed(ActorError):
         if isinstance(self, SyntaxError):  # is shown without its text
             self.__notes__ = [str(self)]
 
+    # an original that refuses to be changed does not refuse for us
+    __setattr__ = BaseException.__setattr__
+    __delattr__ = BaseException.__delattr__
+
     def __reduce__(self) -> tuple[Any, ...]:
         _, args, state = super().__reduce__()
         return _restore, (dump_exception(self.exception), *args[1:]), state
