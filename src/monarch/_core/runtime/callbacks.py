@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,12 +30,19 @@ class CallbackThread:
         Raises:
             RuntimeError: The system has no thread to give.
         """
+        if self._jobs is not None:
+            return self._jobs
         with self._lock:
             if self._jobs is None:
                 jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
                 threading.Thread(target=self._run, args=(jobs,), name="monarch-callbacks", daemon=True).start()
                 self._jobs = jobs
             return self._jobs
+
+    def forget(self) -> None:
+        """In a forked child, which has not got the thread."""
+        self._lock = threading.Lock()
+        self._jobs = None
 
     @staticmethod
     def _run(jobs: SimpleQueue[Callable[[], object]]) -> None:
@@ -48,6 +56,7 @@ class CallbackThread:
 
 
 callback_thread = CallbackThread()
+os.register_at_fork(after_in_child=callback_thread.forget)
 
 
 class UserCallback:

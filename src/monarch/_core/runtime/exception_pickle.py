@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from ...errors import RemoteException
+from ...errors import ActorError, RemoteException
 from ..wire import pickling
 
 
@@ -21,8 +21,9 @@ def dump_exception(error: BaseException) -> bytes:
             RemoteException(type_name, text, f"it could not be pickled: {text_of(problem)}")
         )
     parts = b""
-    with suppress(Exception):
-        parts = pickling.dumps_inline((kind, error.args, vars(error)))
+    if not isinstance(error, ActorError):  # those are read back whatever they hold
+        with suppress(Exception):
+            parts = pickling.dumps_inline((kind, error.args, vars(error)))
     return pickling.dumps_inline((pickled, parts, type_name, text))
 
 

@@ -40,7 +40,7 @@ class FailedCall:
         self._extent = extent
         self._replies: dict[int, Reply] = {}
         self._errors: dict[int, BaseException] = {}
-        self.noticed = False  # whether the program has seen one of them
+        self.noticed = False  # whether the program has read one of them, or was warned that it has not
 
     def add(self, rank: int, reply: Reply) -> None:
         self._replies[rank] = reply
@@ -148,7 +148,7 @@ class Unread:
     def expect_reader(self) -> None:
         """From now on it is missed if nobody reads it."""
         _unread.add(self._call)
-        if self._call.noticed:  # meanwhile, or when another future of the same call was read
+        if self._call.noticed:  # meanwhile, or through another future of the same call
             _unread.discard(self._call)
 
     def __call__(self, value: object) -> Any:
@@ -171,6 +171,7 @@ def _tell(call: FailedCall) -> None:
         _unread.remove(call)
     except KeyError:  # it was told when another of its futures ended
         return
+    call.noticed = True
     text = call.warning()
     if text is not None:
         # no line of the program is to blame; without a registry, equal texts are all shown

@@ -147,7 +147,7 @@ class _MeshCall(Source):
             return self._failed
 
 
-_noting = threading.Lock()  # failures of two ranks may arrive on two threads
+_noting = threading.RLock()  # failures of two ranks may arrive on two threads
 
 
 class _PerRank(Source):
