@@ -16,23 +16,30 @@ Misuse at the call (wrong label, wrong argument, bad name) raises the builtin `T
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 class MonarchError(Exception):
     """Base of every error that only Monarch raises."""
 
 
-class _Own:
+class _Own(Generic[T]):
     """An attribute that none of the exception whose type an `ActorError` shares can hide, not even a property."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
-    def __get__(self, error: BaseException | None, owner: type | None = None) -> Any:
-        return self if error is None else vars(error)[self._name]
+    def __get__(self, error: BaseException | None, owner: type | None = None) -> T:
+        values: Any = {self._name: self} if error is None else vars(error)
+        try:
+            value: T = values[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+        return value
 
-    def __set__(self, error: BaseException, value: Any) -> None:
+    def __set__(self, error: BaseException, value: T) -> None:
         vars(error)[self._name] = value
 
 
@@ -55,11 +62,11 @@ class ActorError(MonarchError):
             in the order of ranks. It grows until every rank has answered. Empty for the other adverbs.
     """
 
-    exception = _Own()
-    message = _Own()
-    exception_formatted = _Own()
-    rank = _Own()
-    by_rank = _Own()
+    exception = _Own[BaseException]()
+    message = _Own[str]()
+    exception_formatted = _Own[str]()
+    rank = _Own[Any]()
+    by_rank = _Own[Mapping[Any, BaseException]]()
 
     def __init__(self, exception: BaseException, message: str, exception_formatted: str = "", rank: Any = None) -> None:
         # no super().__init__: after this class may come the original's, whose constructor takes something else
@@ -79,20 +86,15 @@ class ActorError(MonarchError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         args = (self.exception, self.message, self.exception_formatted, self.rank)
-        inherited = vars(self.exception).keys()
-        added = {
-            name: value for name, value in vars(self).items() if name not in _CONSTRUCTED and name not in inherited
-        }
-        return ActorError, args, {**added, "by_rank": self.by_rank}
+        made_from_those = {"exception", "message", "exception_formatted", "rank", *vars(self.exception)}
+        added = {name: value for name, value in vars(self).items() if name not in made_from_those}
+        return type(self), args, {**added, "by_rank": self.by_rank}
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return self.__reduce__()
 
     def __setstate__(self, state: dict[str, Any] | None) -> None:
         vars(self).update(state or {})
-
-
-_CONSTRUCTED = ("exception", "message", "exception_formatted", "rank")
 
 
 class RemoteException(MonarchError):

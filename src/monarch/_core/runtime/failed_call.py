@@ -121,7 +121,7 @@ class ErrorsByRank(Mapping[Point, BaseException]):
 
 
 _unread: set[FailedCall] = set()
-"""Failures that no program has seen yet. A call is in here once, however many of its futures have failed."""
+"""What nobody has read yet. A call is in here once, however many of its futures have failed."""
 
 
 class Unread:
@@ -135,11 +135,12 @@ class Unread:
         make: Makes the error.
     """
 
-    __slots__ = ("_call", "_jobs", "_make")
+    __slots__ = ("_call", "_expected", "_jobs", "_make")
 
     def __init__(self, call: FailedCall, make: Callable[[], BaseException]) -> None:
         self._call = call
         self._make = make
+        self._expected = False  # another failure may have been the first to complete the future
         try:
             self._jobs = callback_thread.jobs()
         except RuntimeError:  # the system has no thread to give: it is told when the program ends
@@ -147,6 +148,7 @@ class Unread:
 
     def expect_reader(self) -> None:
         """From now on it is missed if nobody reads it."""
+        self._expected = True
         _unread.add(self._call)
         if self._call.noticed:  # meanwhile, or through another future of the same call
             _unread.discard(self._call)
@@ -162,7 +164,7 @@ class Unread:
 
     # what it needs at the very end of the interpreter, when globals may be gone already
     def __del__(self, unread: set[FailedCall] = _unread, partial: Any = functools.partial) -> None:
-        if self._call in unread:
+        if self._expected and self._call in unread:
             self._jobs.put(partial(_tell, self._call))
 
 

@@ -187,10 +187,8 @@ class Gather(_PerRank, _MeshCall):
     def _take(self, rank: int, reply: Reply) -> bool:
         if self._replies[rank] is None:
             self._replies[rank] = reply
-            if (
-                isinstance(reply, Failure) or reply.flags != VALUE
-            ):  # noted before it is counted: who counts last sees it
-                call = self._note_failure(rank, reply)
+            if isinstance(reply, Failure) or reply.flags != VALUE:
+                call = self._note_failure(rank, reply)  # before it is counted: whoever counts last must know
                 if not self._wait_for_all:
                     self.future._fail(call, call.root_cause)
             self._left = left = self._left - 1
@@ -214,7 +212,8 @@ class Gather(_PerRank, _MeshCall):
         silent = [rank for rank, reply in enumerate(self._replies) if reply is None]
         if not silent:
             return f"{self._endpoint} on {size} ranks"
-        return f"{self._endpoint} on {size} ranks; no answer yet from {name_some([Point(rank, self._extent) for rank in silent])}"
+        named = name_some([Point(rank, self._extent) for rank in silent])
+        return f"{self._endpoint} on {size} ranks; no answer yet from {named}"
 
 
 class StreamFuture(Future[R]):
