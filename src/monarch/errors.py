@@ -1,11 +1,13 @@
 """One tree of errors, split by whose fault it was.
 
     MonarchError
-    ├── ActorError            remote code: an endpoint raised; the actor lives on
+    ├── ActorError            remote code: an endpoint raised; the actor lives on. Also of the type that was raised
     ├── SupervisionError      a lost peer: the actor, its process or its host is gone
     ├── DeadlockError         your code: a wait that could only end after itself
     ├── BackpressureError     a peer that does not read: the send was given up
     └── InternalError         our bug: please report it
+
+    UnreadErrorWarning        remote code raised, and the future that says so was never read
 
 Misuse at the call (wrong label, wrong argument, bad name) raises the builtin `TypeError`, `ValueError`, `KeyError`,
 `IndexError` or `AttributeError`, as any Python library does, before anything is sent.
@@ -13,15 +15,40 @@ Misuse at the call (wrong label, wrong argument, bad name) raises the builtin `T
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 class MonarchError(Exception):
     """Base of every error that only Monarch raises."""
 
 
+class _Own(Generic[T]):
+    """An attribute that none of the exception whose type an `ActorError` shares can hide, not even a property."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, error: BaseException | None, owner: type | None = None) -> T:
+        values: Any = {self._name: self} if error is None else vars(error)
+        try:
+            value: T = values[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+        return value
+
+    def __set__(self, error: BaseException, value: T) -> None:
+        vars(error)[self._name] = value
+
+
 class ActorError(MonarchError):
     """An endpoint raised an exception; the caller gets it, the actor goes on serving.
+
+    What a call raises is of the original's type as well, wherever a class can be both: ``except ValueError`` around a
+    call works, and attributes read as those of the original. Not so for what means something else to the caller:
+    `TimeoutError` (its own wait), `StopIteration` and `StopAsyncIteration`, and what is no `Exception`.
 
     Args:
         exception: The exception the endpoint raised, rebuilt in this process; a `RemoteException` stand-in where the
@@ -29,20 +56,45 @@ class ActorError(MonarchError):
         message: Which call failed, for example ``Actor call trainers.train failed.``
         exception_formatted: The remote traceback as text, chained exceptions included.
         rank: Position of the actor in the mesh that was called, where that has more than one.
+
+    Attributes:
+        by_rank: What each rank of a `call` has raised that is known to have failed, this error included: from `Point`,
+            in the order of ranks. It grows until every rank has answered. Empty for the other adverbs.
     """
 
+    exception = _Own[BaseException]()
+    message = _Own[str]()
+    exception_formatted = _Own[str]()
+    rank = _Own[Any]()
+    by_rank = _Own[Mapping[Any, BaseException]]()
+
     def __init__(self, exception: BaseException, message: str, exception_formatted: str = "", rank: Any = None) -> None:
-        super().__init__(exception, message, exception_formatted, rank)
+        # no super().__init__: after this class may come the original's, whose constructor takes something else
+        self.args = exception.args
         self.exception = exception
         self.message = message
         self.exception_formatted = exception_formatted
         self.rank = rank
+        self.by_rank = {}
 
     def __str__(self) -> str:
         where = f" Rank {self.rank!r}." if self.rank else ""
+        head = self.message + where + _other_failures(self.by_rank)
         if not self.exception_formatted:
-            return f"{self.message}{where} {type(self.exception).__name__}: {self.exception}"
-        return f"{self.message}{where}\n {self.exception_formatted}"
+            return f"{head} {type(self.exception).__name__}: {self.exception}"
+        return f"{head}\n {self.exception_formatted}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        args = (self.exception, self.message, self.exception_formatted, self.rank)
+        made_from_those = {"exception", "message", "exception_formatted", "rank", *vars(self.exception)}
+        added = {name: value for name, value in vars(self).items() if name not in made_from_those}
+        return type(self), args, {**added, "by_rank": self.by_rank}
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return self.__reduce__()
+
+    def __setstate__(self, state: dict[str, Any] | None) -> None:
+        vars(self).update(state or {})
 
 
 class RemoteException(MonarchError):
@@ -70,15 +122,37 @@ class SupervisionError(MonarchError, RuntimeError):
     Attributes:
         endpoint: What was called, for example ``"trainers.train()"``; may be assigned.
         failure: The `MeshFailure` that explains it, or None where the peer ended without failing.
+        by_rank: As that of `ActorError`.
     """
 
     def __init__(self, message: str, endpoint: str | None = None, failure: Any = None) -> None:
         super().__init__(message)
         self.endpoint = endpoint
         self.failure = failure
+        self.by_rank: Mapping[Any, BaseException] = {}
+
+    def __str__(self) -> str:
+        return super().__str__() + _other_failures(self.by_rank)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0], self.endpoint, self.failure)
+        return type(self), (self.args[0], self.endpoint, self.failure), {"by_rank": self.by_rank}
+
+
+def _other_failures(by_rank: Mapping[Any, BaseException]) -> str:
+    """How many of how many ranks have failed, where that is more than the one that the error itself tells of."""
+    if len(by_rank) < 2:
+        return ""
+    ranks = list(by_rank)
+    return f" {len(ranks)} of {ranks[0].extent.nelements} ranks have failed: {name_some(ranks)}."
+
+
+def name_some(ranks: Sequence[Any]) -> str:
+    """The first few, for messages."""
+    named = ", ".join(map(repr, ranks[:_NAMED]))
+    return f"{named} and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else named
+
+
+_NAMED = 4
 
 
 class DeadlockError(MonarchError, RuntimeError):
@@ -91,3 +165,7 @@ class BackpressureError(MonarchError, RuntimeError):
 
 class InternalError(MonarchError, RuntimeError):
     """Something that cannot happen did: a bug in Monarch, not in the program."""
+
+
+class UnreadErrorWarning(RuntimeWarning):
+    """A call failed because its endpoint raised, and its future was dropped without having been read."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.scripts import run_script
 from monarch.actor import Actor, endpoint
 from monarch.config import configured
 
@@ -97,3 +98,30 @@ def test_ranks_that_share_a_preloaded_numpy_have_random_numbers_of_their_own(spa
 def test_ranks_have_random_numbers_of_their_own(spawn: Spawn) -> None:
     numbers = [number for _ in range(2) for number in spawn(3).spawn("r", Random).of_python.call().get(20).values()]
     assert len(set(numbers)) == 6
+
+
+def test_callbacks_of_futures_run_in_a_forked_child_although_they_ran_in_its_parent_before() -> None:
+    source = """
+        import os, sys, threading
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Echo(Actor):
+            @endpoint
+            def say(self, value):
+                return value
+
+        def called(future):
+            done = threading.Event()
+            future.add_done_callback(lambda _: done.set())
+            return done.wait(20)
+
+        if __name__ == "__main__":
+            future = this_host().spawn_procs(per_host={"n": 1}).spawn("e", Echo).say.call_one(3)
+            assert called(future)
+            child = os.fork()
+            if child == 0:
+                os._exit(0 if called(future) else 1)
+            print(os.waitpid(child, 0)[1])
+        """
+    result = run_script(source)
+    assert result.stdout.split() == ["0"], result

@@ -23,6 +23,7 @@ from helpers.actors import (
     Unpicklable,
     open_channel,
 )
+from helpers.unread import unread_errors
 from helpers.waiting import wait_until
 from monarch.actor import (
     Accumulator,
@@ -469,9 +470,11 @@ def test_an_actor_error_says_which_rank_it_is_about(spawn: Spawn) -> None:
 
 def test_an_unread_error_hurts_nobody(spawn: Spawn) -> None:
     failing = spawn(1).spawn("f", Failing)
-    for _ in range(3):
-        failing.fail.call_one("unread")
-    assert failing.alive.call_one().get()
+    with unread_errors() as warned:
+        for _ in range(3):
+            failing.fail.call_one("unread")
+        assert failing.alive.call_one().get()
+        warned.wait_for(3)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Cleaner, Echo, Failing, open_channel
+from helpers.unread import unread_errors
 from helpers.waiting import wait_until
 from monarch.actor import Actor, ActorError, MeshFailure, Port, SupervisionError, endpoint, this_proc
 
@@ -344,9 +345,11 @@ def test_an_actor_error_of_a_call_is_no_fault(spawn: Spawn, faults: Faults) -> N
     failing = spawn(2).spawn("f", Failing)
     with pytest.raises(ActorError):
         failing.fail.call().get()
-    failing.fail.call()
-    failing.fail.stream()
-    assert failing.alive.call().get().values() == [True, True]
+    with unread_errors() as warned:
+        failing.fail.call()
+        failing.fail.stream()
+        assert failing.alive.call().get().values() == [True, True]
+        warned.wait_for(2)
     assert len(faults) == 0
 
 

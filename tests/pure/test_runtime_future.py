@@ -20,7 +20,7 @@ from monarch._core.net.connection import Connection
 from monarch._core.net.poller import Poller
 from monarch._core.net.waiter import thread_waiter
 from monarch._core.runtime.callbacks import CallbackThread
-from monarch._core.runtime.future import Described, Future, Source, completed, failed, map_future
+from monarch._core.runtime.future import Described, Future, Source, completed, map_future
 from monarch._core.runtime.returns_future import returns_future
 from monarch._core.wire.frame import REPLY, Frame, encode
 from monarch.errors import DeadlockError
@@ -51,6 +51,12 @@ def settle_callbacks() -> None:
 
 def pending(source: Source | None = None) -> Future[Any]:
     return Future._new(source)
+
+
+def failed(error: BaseException) -> Future[Any]:
+    future = pending()
+    future._reject(error)
+    return future
 
 
 class Readers:

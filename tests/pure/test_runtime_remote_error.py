@@ -1,17 +1,26 @@
 from __future__ import annotations
 
+import asyncio
 import builtins
+import copy
+import dataclasses
+import gc
+import json
 import pickle
 import subprocess
 import sys
 import threading
 import traceback
-from typing import Any
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch._core.runtime.future import Future, map_future
 from monarch._core.runtime.remote_error import (
     dump_error,
     explain,
@@ -21,10 +30,11 @@ from monarch._core.runtime.remote_error import (
     supervision_error,
     to_exception,
 )
+from monarch._core.runtime.typed_error import actor_error
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
 from monarch._core.wire import pickling
 from monarch._core.wire.frame import DEAD, ERROR, EXCEPTION, REPLY, VALUE, Frame
-from monarch.errors import ActorError, RemoteException, SupervisionError
+from monarch.errors import ActorError, DeadlockError, InternalError, RemoteException, SupervisionError
 
 
 def across(error: BaseException) -> ActorError:
@@ -178,7 +188,7 @@ def test_the_error_says_which_call_failed_and_where() -> None:
 def test_the_error_of_a_call_pickles() -> None:
     got = across(Plain("why"))
     again = pickle.loads(pickle.dumps(got))
-    assert type(again) is ActorError
+    assert type(again) is type(got)
     assert str(again) == str(got)
     assert type(again.exception) is Plain
 
@@ -358,7 +368,7 @@ def test_each_kind_of_reply_raises_what_it_stands_for() -> None:
     odd = to_exception(reply(EXCEPTION, pickling.dumps_inline(3)), "t.go()")
     assert isinstance(odd, RuntimeError)
     assert "3" in str(odd)
-    with pytest.raises(AssertionError):
+    with pytest.raises(InternalError):
         to_exception(reply(VALUE, b""), "t.go()")
 
 
@@ -401,3 +411,349 @@ def test_errors_that_are_no_single_text_keep_their_arguments(error: Exception) -
     args = error.args
     explain(error, "an argument")
     assert error.args == args
+
+
+# of the type that was raised
+
+
+class WithProperty(Exception):
+    """What the caller's error has attributes for, as a property, a slot and an instance's attribute."""
+
+    __slots__ = ("rank",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.rank = "captain"
+        self.exception_formatted = "bold"
+
+    @property
+    def message(self) -> str:
+        return f"message of {self.args[0]}"
+
+
+class Registered(Exception):
+    known: ClassVar[list[type]] = []
+
+    def __init_subclass__(cls, *, code: int) -> None:
+        Registered.known.append(cls)
+
+
+class RegisteredOne(Registered, code=1):
+    pass
+
+
+class Meta(type):
+    pass
+
+
+class WithMetaclass(Exception, metaclass=Meta):
+    pass
+
+
+class Abstract(ABC, Exception):
+    @abstractmethod
+    def advice(self) -> str: ...
+
+
+class Concrete(Abstract):
+    def advice(self) -> str:
+        return f"try {self.args[0]}"
+
+
+class Final(Exception):
+    def __init_subclass__(cls) -> None:
+        raise TypeError("no subclasses")
+
+
+class RefusesToBeSet(Exception):
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"cannot set {name}")
+
+
+class ManySlots(Exception):
+    __slots__ = tuple(f"slot{i}" for i in range(3))
+
+
+@dataclasses.dataclass
+class Record(Exception):
+    code: int
+    hint: str = "none"
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenRecord(Exception):
+    code: int
+
+
+class OddCopies(Exception):
+    """Copies and pickles in a way of its own."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(self), ("made anew",)
+
+    def __setstate__(self, state: Any) -> None:
+        raise AssertionError("not for the caller's error")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Plain("x"),
+        ValueError("x", 2),
+        KeyError("key"),
+        IndexError(),
+        AttributeError("x"),
+        MemoryError(),
+        RecursionError("deep"),
+        AssertionError("x"),
+        OSError(2, "No such file", "/x", None, "/y"),
+        BlockingIOError(11, "again", 5),
+        ConnectionResetError(104, "reset"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid"),
+        UnicodeEncodeError("ascii", "é", 0, 1, "invalid"),
+        ImportError("cannot import", name="n", path="/p"),
+        ModuleNotFoundError("no", name="m"),
+        SyntaxError("bad", ("file.py", 3, 4, "x = (")),
+        NameError("name 'x'"),
+        subprocess.CalledProcessError(3, ["ls"]),
+        json.JSONDecodeError("bad", "doc", 2),
+        TwoArguments(5, "text"),
+        KeywordOnly(code=6),
+        Slots(7),
+        ManySlots("unset"),
+        MadeDifferently("one", hint="two"),
+        WithNew(1, 2),
+        Concrete("again"),
+        Record(3, "hint"),
+        BadText("x"),
+        RegisteredOne("x"),
+        Final("x"),
+        OddCopies("made anew"),
+        SupervisionError("gone", "w.go()", None),
+        DeadlockError("round and round"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_the_callers_error_is_of_the_type_that_was_raised_and_has_its_attributes(error: Exception) -> None:
+    got = across(error)
+    assert isinstance(got, ActorError)
+    assert isinstance(got, type(error))
+    assert type(got).__module__ == "monarch.errors"
+    assert type(got).__name__ == f"ActorError[{type(error).__name__}]"
+    assert got.args == error.args
+    names = {name for kind in type(error).__mro__[:-3] for name in vars(kind) if not name.startswith("_")}
+    for name in names | vars(error).keys():
+        assert repr(getattr(got, name, None)) == repr(getattr(error, name, None)) or callable(getattr(error, name)), (
+            name
+        )
+    assert got.message == "Actor call trainers.train failed."
+    assert type(got.exception) is type(error)
+    assert "in across" in str(got)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [Plain("x"), OSError(2, "No such file", "/x"), TwoArguments(5, "text"), Slots(7), OddCopies("x")],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error)), across])
+def test_the_callers_error_can_be_copied_pickled_and_passed_on(error: Exception, clone: Any) -> None:
+    got = across(error)
+    got.hint = "mine"  # type: ignore[attr-defined]
+    again = clone(got)
+    assert type(again) is type(got)
+    assert again.args == got.args
+    assert vars(again)["hint"] == "mine"
+    assert getattr(again, "filename", None) == getattr(got, "filename", None)
+    assert got.exception_formatted in str(again)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncio.CancelledError(),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        GeneratorExit(),
+        StopIteration(3),
+        StopAsyncIteration(),
+        TimeoutError("over there"),
+        Exception("x"),
+        WithLock("held"),
+        WithMetaclass("x"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_would_mislead_or_cannot_be_combined_is_an_actor_error_alone(error: BaseException) -> None:
+    got = across(error)
+    assert type(got) is ActorError
+    assert got.args == got.exception.args
+
+
+@pytest.mark.parametrize("error", [RefusesToBeSet("x"), FrozenRecord(3)])
+def test_an_exception_that_refuses_attributes_arrives_like_any_other(error: Exception) -> None:
+    got = across(across(error))
+    assert isinstance(got, type(error))
+    assert got.message == "Actor call trainers.train failed."
+    assert got.args == error.args
+    assert getattr(got, "code", None) == getattr(error, "code", None)
+
+
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_an_actor_error_alone_can_be_copied_and_pickled(clone: Any) -> None:
+    got = across(StopIteration(3))
+    got.hint = "mine"  # type: ignore[attr-defined]
+    again: Any = clone(got)
+    assert type(again) is ActorError
+    assert (str(again), again.args, vars(again)["hint"]) == (str(got), (3,), "mine")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="groups are of 3.11")
+def test_an_exception_that_cannot_be_made_anew_from_its_arguments_is_an_actor_error_alone() -> None:
+    group = vars(builtins)["ExceptionGroup"]
+
+    class Forgetful(group):  # type: ignore[misc,valid-type]
+        def __reduce__(self) -> Any:
+            return forgetful, ()
+
+    def forgetful() -> Exception:
+        made: Exception = Forgetful("several", [Plain("part")])
+        made.args = ("no longer what a group is made of",)
+        return made
+
+    got = across(forgetful())
+    assert type(got) is ActorError
+    assert isinstance(got.exception, group)
+    assert "Plain: part" in str(got)
+
+
+def test_attributes_of_the_error_hide_those_of_the_original_which_is_still_there() -> None:
+    got = across(WithProperty("a letter"))
+    assert issubclass(type(got), WithProperty)
+    assert (got.message, got.rank) == ("Actor call trainers.train failed.", None)
+    assert "in across" in got.exception_formatted
+    original: Any = got.exception
+    assert (original.message, original.rank) == ("message of a letter", "captain")
+
+
+def test_a_class_that_keeps_a_registry_of_its_subclasses_does_not_hear_of_the_callers_errors() -> None:
+    before = list(Registered.known)
+    assert isinstance(across(RegisteredOne("x")), RegisteredOne)
+    assert Registered.known == before
+
+
+def test_the_class_of_an_error_is_made_once_and_goes_with_the_original() -> None:
+    def make() -> tuple[weakref.ref[type], bool]:
+        class Local(Exception):
+            pass
+
+        first, second = actor_error(Local("a"), "m"), actor_error(Local("b"), "m")
+        return weakref.ref(Local), type(first) is type(second)
+
+    original, same = make()
+    gc.collect()  # our class
+    gc.collect()  # the original
+    assert same
+    assert original() is None
+
+
+def test_the_type_survives_any_number_of_calls_within_calls() -> None:
+    got = across(across(across(KeyError("deep"))))
+    levels: list[Any] = [got]
+    while isinstance(levels[-1], ActorError):
+        levels.append(levels[-1].exception)
+    assert [isinstance(level, KeyError) for level in levels] == [True] * 4
+    assert type(levels[-1]) is KeyError
+    assert got.args == ("deep",)
+    assert str(got).count("KeyError: 'deep'") == 1
+
+
+def test_a_supervision_error_that_an_endpoint_lets_pass_keeps_its_failure() -> None:
+    failure = Failure(KILLED, "Killed(sig=9)", actor="<Trainer trainers>", mesh="trainers", rank=2, signal=9)
+    got = across(supervision_error(failure, "trainers.train()"))
+    assert isinstance(got, SupervisionError)
+    assert got.failure.event == failure
+    assert got.endpoint == "trainers.train()"
+
+
+def test_the_text_of_a_remote_syntax_error_is_shown_although_python_shows_only_its_line() -> None:
+    if sys.version_info < (3, 11):
+        pytest.skip("needs notes, which are of 3.11")
+    got = across(SyntaxError("bad", ("file.py", 3, 4, "x = (")))
+    assert "Actor call trainers.train failed." in "".join(traceback.format_exception(got))
+
+
+def test_notes_of_the_original_are_told_once() -> None:
+    if sys.version_info < (3, 11):
+        pytest.skip("notes are of 3.11")
+    error = Plain("x")
+    error.add_note("look behind you")
+    assert "".join(traceback.format_exception(across(error))).count("look behind you") == 1
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="groups are of 3.11")
+def test_a_group_can_be_taken_apart_at_the_caller() -> None:
+    group = vars(builtins)["ExceptionGroup"]("several", [ValueError("v"), KeyError("k")])
+    got: Any = across(group)
+    assert isinstance(got, type(group))
+    matched, rest = got.split(ValueError)
+    assert [type(part) for part in matched.exceptions] == [ValueError]
+    assert [type(part) for part in rest.exceptions] == [KeyError]
+
+
+# frames of the engine
+
+
+def through_the_engine(function: Callable[[], object]) -> object:
+    """Calls it from a frame of the engine, as a read of a future does."""
+    future: Future[object] = Future._new()
+    future._resolve(None, lambda _: function())
+    return map_future(future, lambda value: value).get()
+
+
+def test_frames_of_the_engine_are_shown_nowhere_in_the_chain() -> None:
+    def innermost() -> None:
+        raise Plain("innermost")
+
+    try:
+        try:
+            through_the_engine(innermost)
+        except Plain as error:
+            raise KeyError("outer") from error
+    except KeyError as error:
+        text = format_remote(error)
+    assert "innermost" in text
+    assert "in through_the_engine" in text
+    assert "/monarch/_core/" not in text
+
+
+def test_an_error_that_only_the_engine_raised_is_told_without_a_traceback() -> None:
+    with pytest.raises(ValueError) as caught:
+        Future._new().get(timeout=-1)
+    error = caught.value
+    assert error.__traceback__ is not None
+    error.__traceback__ = error.__traceback__.tb_next
+    assert format_remote(error) == f"ValueError: {error}\n"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="groups are of 3.11")
+def test_frames_of_the_engine_are_not_shown_in_the_parts_of_a_group_either() -> None:
+    parts: list[Exception] = []
+    for text in ("one", "two"):
+        try:
+            through_the_engine(lambda text=text: int(text))  # type: ignore[misc]
+        except ValueError as part:
+            parts.append(part)
+    text = format_remote(vars(builtins)["ExceptionGroup"]("several", parts))
+    assert text.count("in through_the_engine") == 2
+    assert "/monarch/_core/" not in text
+
+
+def test_a_local_traceback_shows_one_frame_of_the_engine() -> None:
+    future: Future[object] = Future._new()
+    future._reject(Plain("x"))
+    for _ in range(2):
+        with pytest.raises(Plain) as caught:
+            future.get()
+        frames = traceback.extract_tb(caught.value.__traceback__)
+        assert len([frame for frame in frames if "/monarch/" in frame.filename]) == 1

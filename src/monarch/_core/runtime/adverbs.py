@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from ..shape import ValueMesh
 from ..wire import pickling
@@ -16,7 +16,7 @@ from .endpoint import ArgumentCheck, EndpointDefinition
 from .future import Future
 from .message import encode_meta
 from .remote_error import explain_arguments, supervision_error
-from .request import Gather, One, Stream, StreamFuture
+from .request import Gather, One, OneOf, Stream, StreamFuture
 from .returns_future import returns_future
 
 if TYPE_CHECKING:
@@ -28,6 +28,19 @@ R = TypeVar("R")
 A = TypeVar("A")
 
 
+class CallOptions(NamedTuple):
+    """What `Endpoint.options` sets.
+
+    Attributes:
+        wait_for_all: `call` completes when every rank has answered or failed, rather than with the first failure.
+    """
+
+    wait_for_all: bool = False
+
+
+_DEFAULT = CallOptions()
+
+
 class Endpoint(Generic[P, R]):
     """One endpoint of a spawned mesh, or of a slice of it. It can be sent to other actors.
 
@@ -35,14 +48,18 @@ class Endpoint(Generic[P, R]):
         target: The actors addressed.
         name: The method.
         definition: How the class declares it.
+        options: How to call it.
     """
 
-    __slots__ = ("_check", "_definition", "_flags", "_meta", "_name", "_target")
+    __slots__ = ("_check", "_definition", "_flags", "_meta", "_name", "_options", "_target")
 
-    def __init__(self, target: Target, name: str, definition: EndpointDefinition[P, R]) -> None:
+    def __init__(
+        self, target: Target, name: str, definition: EndpointDefinition[P, R], options: CallOptions = _DEFAULT
+    ) -> None:
         self._target = target
         self._name = name
         self._definition = definition
+        self._options = options
         self._check: ArgumentCheck = definition.arguments
         self._meta = encode_meta(name, target.extent)
         self._flags = EXPLICIT if definition.explicit_response_port else 0
@@ -51,14 +68,14 @@ class Endpoint(Generic[P, R]):
         """Call every rank; a future of one value per rank, arranged as the mesh is.
 
         The future fails with the first rank that fails: `ActorError` if the endpoint raised, `SupervisionError` if the
-        actor is gone.
+        actor is gone. The error tells of all ranks that are known to have failed: `ActorError.by_rank`.
 
         Raises:
             TypeError: The arguments do not fit the endpoint's signature. Nothing was sent.
         """
         self._check(args, kwargs)
         target = self._target
-        request = Gather(self.name, target.uid, target.procs, target.extent)
+        request = Gather(self.name, target.uid, target.procs, target.extent, self._options.wait_for_all)
         target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
         return request.future
 
@@ -107,14 +124,32 @@ class Endpoint(Generic[P, R]):
         self._check(args, kwargs)
         target = self._target
         request = Stream(self.name, target.uid, target.procs, target.extent)
+        futures = list(request.futures)
         target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
-        return iter(request.futures)
+        return iter(futures)
 
     def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Distributed tensors as arguments and result: arrives with the distributed tensor engine."""
         raise NotImplementedError(
             f"{self.name}: rref needs the distributed tensor engine, which this version does not have yet; use call"
         )
+
+    def options(self, **options: Any) -> Endpoint[P, R]:
+        """The same endpoint, called in another way: ``mesh.train.options(wait_for_all=True).call()``.
+
+        Args:
+            wait_for_all: `call` completes when every rank has answered or failed, and its error tells of all that have.
+
+        Raises:
+            TypeError: There is no such option, or it is no bool.
+        """
+        for name, value in options.items():
+            if name not in CallOptions._fields:
+                known = ", ".join(CallOptions._fields)
+                raise TypeError(f"{self.name} has no option {name!r}; there is: {known}")
+            if not isinstance(value, bool):
+                raise TypeError(f"the option {name} of {self.name} is a bool, got {value!r}")
+        return Endpoint(self._target, self._name, self._definition, self._options._replace(**options))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self.name} is remote: write {self._target.name}.{self._name}.call(...), or another adverb")
@@ -144,7 +179,7 @@ class Endpoint(Generic[P, R]):
             raise
 
     def _call_rank(self, rank: int, content: Any) -> Future[R]:
-        request = One(self.name, self._target.uid, self._target.procs[rank])
+        request = OneOf(self.name, self._target.uid, self._target.procs[rank], rank, self._target.extent)
         self._target.cast(self._meta, content, request, [rank], flags=self._flags)
         return request.future
 
@@ -156,7 +191,7 @@ class Endpoint(Generic[P, R]):
         return f"<Endpoint {self.name} on {self._target.extent}>"
 
     def __reduce__(self) -> Any:
-        return Endpoint, (self._target, self._name, self._definition)
+        return Endpoint, (self._target, self._name, self._definition, self._options)
 
 
 def send(

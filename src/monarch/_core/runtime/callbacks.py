@@ -1,12 +1,13 @@
-"""Runs the callbacks that programs attach to futures."""
+"""Runs the callbacks that programs attach to futures, and what else must not happen where it comes up."""
 
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,25 @@ class CallbackThread:
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[Callable[[], object]] | None = None
 
-    def submit(self, context: Context, callback: Callable[[Future[Any]], object], future: Future[Any]) -> None:
+    def jobs(self) -> SimpleQueue[Callable[[], object]]:
+        """What is put in here is called, in order. Putting is safe everywhere, finalizers included.
+
+        Raises:
+            RuntimeError: The system has no thread to give.
+        """
+        if self._jobs is not None:
+            return self._jobs
         with self._lock:
             if self._jobs is None:
-                self._jobs = SimpleQueue()
-                threading.Thread(target=self._run, args=(self._jobs,), name="monarch-callbacks", daemon=True).start()
-        self._jobs.put(functools.partial(context.run, callback, future))
+                jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
+                threading.Thread(target=self._run, args=(jobs,), name="monarch-callbacks", daemon=True).start()
+                self._jobs = jobs
+            return self._jobs
+
+    def forget(self) -> None:
+        """In a forked child, which has not got the thread."""
+        self._lock = threading.Lock()
+        self._jobs = None
 
     @staticmethod
     def _run(jobs: SimpleQueue[Callable[[], object]]) -> None:
@@ -42,6 +56,7 @@ class CallbackThread:
 
 
 callback_thread = CallbackThread()
+os.register_at_fork(after_in_child=callback_thread.forget)
 
 
 class UserCallback:
@@ -58,8 +73,9 @@ class UserCallback:
         self._context = copy_context()
 
     def __call__(self) -> None:
+        self._future._noticed()
         if self._loop is None:
-            callback_thread.submit(self._context, self.callback, self._future)
+            callback_thread.jobs().put(functools.partial(self._context.run, self.callback, self._future))
             return
         with suppress(RuntimeError):  # that loop was closed: nobody is there to be called
             self._loop.call_soon_threadsafe(self.callback, self._future, context=self._context)

@@ -35,6 +35,7 @@ from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
 from .context import Context
+from .exception_pickle import dump_exception
 from .future import Future
 from .instance import CreatorInstance, Instance
 from .message import SETTLE, SUPERVISE
@@ -277,7 +278,7 @@ class Cell(BaseCell):
         self.end(failure)
 
     def _fail(self, error: BaseException) -> None:
-        self.end(self.own_failure(EXCEPTION, format_remote(error), error=dump_error(error, "")))
+        self.end(self.own_failure(EXCEPTION, format_remote(error), error=dump_exception(error)))
 
     def _wake(self) -> None:
         raise NotImplementedError

@@ -23,6 +23,7 @@ from ..wire.frame import DEAD, URGENT, Frame
 from . import faults, log
 from .cell import BaseCell
 from .context import Context, set_fallback
+from .failed_call import tell_all
 from .future import Described, Future, completed
 from .instance import CreatorInstance
 from .message import SETTLE
@@ -292,6 +293,7 @@ def _at_exit() -> None:
     signal.signal(signal.SIGINT, handler)
     ending.printer.close()
     if ending.faults.fatal:
+        tell_all()
         ending.faults.exit()
 
 

@@ -18,6 +18,7 @@ from ...errors import DeadlockError
 from ..net.connection import Connection
 from ..net.waiter import thread_waiter
 from .callbacks import UserCallback
+from .failed_call import FailedCall, Unread
 from .interrupts import HeldInterrupts
 
 if TYPE_CHECKING:
@@ -67,7 +68,11 @@ class Future(Generic[R]):
             _check_timeout(timeout)
         if not self._done:
             self._wait(timeout)
-        return self._outcome()
+        error = self._failure()
+        if error is not None:
+            # here, so that a traceback shows one line of ours; each raise would add to the traceback of the one before
+            raise error.with_traceback(None)
+        return self._value  # type: ignore[no-any-return]  # set by whoever made this future for an R
 
     result = get
 
@@ -82,10 +87,9 @@ class Future(Generic[R]):
         if not self._done:
             self._wait(timeout)
         try:
-            self._outcome()
-        except BaseException as error:
+            return self._failure()
+        except BaseException as error:  # sent through a port: SystemExit, KeyboardInterrupt
             return error
-        return None
 
     def done(self) -> bool:
         """Whether the result, or the error, is there."""
@@ -114,7 +118,10 @@ class Future(Generic[R]):
     def __await__(self) -> Generator[Any, None, R]:
         if not self._done:
             yield from self._wait_in_loop().__await__()
-        return self._outcome()
+        error = self._failure()
+        if error is not None:
+            raise error.with_traceback(None)
+        return self._value  # type: ignore[no-any-return]  # as in `get`
 
     def as_asyncio(self) -> asyncio.Future[R]:
         """An asyncio future of the running loop with the same outcome; cancelling it cancels only that view.
@@ -149,18 +156,30 @@ class Future(Generic[R]):
         """Complete it; `decode` turns `value` into the result, in the thread of the first reader."""
         self._complete(value, None, decode)
 
+    def _fail(self, call: FailedCall, make: Callable[[], BaseException]) -> None:
+        """Complete it with an error of a call, which `make` makes in the thread of the first reader."""
+        if self._done:
+            return
+        # what it waited for holds it, and would keep an unread error from being noticed when its readers let go
+        self._source = Described(call.endpoint)
+        unread = Unread(call, make)
+        if self._complete(None, None, unread):
+            unread.expect_reader()
+
     def _reject(self, error: BaseException) -> None:
         self._complete(None, error, None)
 
-    def _complete(self, value: Any, error: BaseException | None, decode: Callable[[Any], Any] | None) -> None:
+    def _complete(self, value: Any, error: BaseException | None, decode: Callable[[Any], Any] | None) -> bool:
+        """Whether it was still open."""
         with self._lock:
             if self._done:
-                return
+                return False
             self._value, self._error, self._decode = value, error, decode
             self._done = True
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
+        return True
 
     def _subscribe(self, callback: Callable[[], None]) -> None:
         """Call `callback` when done, on the thread that completes it: it must be quick."""
@@ -169,6 +188,11 @@ class Future(Generic[R]):
                 self._callbacks.append(callback)
                 return
         callback()
+
+    def _noticed(self) -> None:
+        """Whoever asked to be called back has been: an error that is in here is known to somebody."""
+        if isinstance(self._decode, Unread):
+            self._decode.noticed()
 
     def _unsubscribe(self, callback: Callable[[], None]) -> None:
         with self._lock:
@@ -269,13 +293,11 @@ class Future(Generic[R]):
     async def _observe(self) -> R:
         return await self
 
-    def _outcome(self) -> R:
+    def _failure(self) -> BaseException | None:
+        """What it raised, if it did; the first reader makes the value, or the error, from what arrived."""
         if self._decode is not None:
             self._decode_once()
-        if self._error is not None:
-            # without this each raise would add its frames to the traceback of the one before
-            raise self._error.with_traceback(None)
-        return self._value  # type: ignore[no-any-return]  # set by whoever made this future for an R
+        return self._error
 
     def _decode_once(self) -> None:
         with _decoding:  # user code runs here: never under the lock that completing takes
@@ -285,7 +307,7 @@ class Future(Generic[R]):
             try:
                 self._value = decode(self._value)
             except Exception as error:
-                self._value, self._error = None, error
+                self._value, self._error = None, error.with_traceback(None)
             self._decode = None
 
 
@@ -356,20 +378,13 @@ def completed(value: Any = None) -> Future[Any]:
     return future
 
 
-def failed(error: BaseException) -> Future[Any]:
-    """A future that has failed."""
-    future: Future[Any] = Future._new()
-    future._reject(error)
-    return future
-
-
 def map_future(future: Future[Any], convert: Callable[[Any], R]) -> Future[R]:
     """A future of ``convert(result)``; `convert` runs in the thread of the first reader."""
     source = future._source
     mapped: Future[R] = Future._new(None if source is None else _Original(future, source))
 
     def finish() -> None:
-        mapped._resolve(None, lambda _: convert(future._outcome()))
+        mapped._resolve(None, lambda _: convert(future.get()))
 
     future._subscribe(finish)
     return mapped

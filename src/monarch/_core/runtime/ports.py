@@ -13,7 +13,7 @@ from ..wire.address import ProcAddress
 from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
 from .context import context, current_node
 from .future import Future, Source
-from .remote_error import explain, to_exception
+from .remote_error import explain, format_remote, to_exception
 
 T = TypeVar("T")
 
@@ -52,7 +52,8 @@ class Port(Generic[T]):
     def exception(self, exc: BaseException) -> None:
         """Make the matching ``recv()``, or the caller who gave the port, raise `exc`."""
         self._claim_use()
-        self._post(EXCEPTION, pickling.dumps_inline(exc))
+        told = format_remote(exc).encode(errors="backslashreplace")
+        self._post(EXCEPTION, pickling.dumps_inline(exc), meta=told)
 
     def _claim_use(self) -> None:
         if self._once and self._used:

@@ -4,89 +4,57 @@ from __future__ import annotations
 
 import os
 import traceback
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import Iterator
 from typing import Any
 
-from ...errors import ActorError, RemoteException, SupervisionError
-from ..supervision import failure as failure_module
+from ...errors import ActorError, InternalError, SupervisionError
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
 from ..wire.frame import DEAD, ERROR, EXCEPTION, Frame
+from .exception_pickle import dump_exception, load_exception
+from .typed_error import actor_error
 
-_ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_ENGINE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _HEADER = "Traceback (most recent call last):"
 _REMOTE_HEADER = "Traceback of where the remote call failed (most recent call last):"
 
 
 def dump_error(error: BaseException, message: str) -> bytes:
-    """An exception as bytes that can always be read: a stand-in replaces what does not pickle."""
-    return _dump(error, message, format_remote(error))
+    """What `load_error` reads: the exception, and what to say about it."""
+    return pickling.dumps_inline((dump_exception(error), message, format_remote(error)))
 
 
 def relay_error(error: BaseException) -> bytes:
     """As `dump_error`, for what another call has raised here: an `ActorError` is passed on as it is."""
     if isinstance(error, ActorError):
-        return _dump(error.exception, error.message, error.exception_formatted)
+        return pickling.dumps_inline((dump_exception(error.exception), error.message, error.exception_formatted))
     return dump_error(error, "")
 
 
-def _dump(error: BaseException, message: str, formatted: str) -> bytes:
-    try:
-        pickled = pickling.dumps_inline(error)
-    except Exception as problem:
-        stand_in = RemoteException(_type_name(error), _text(error), f"it could not be pickled: {_text(problem)}")
-        pickled = pickling.dumps_inline(stand_in)
-    parts = b""
-    with suppress(Exception):
-        parts = pickling.dumps_inline((type(error), error.args, vars(error)))
-    return pickling.dumps_inline((pickled, parts, _type_name(error), _text(error), message, formatted))
+def load_error(payload: Any, rank: Any = None) -> ActorError:
+    """The error of a call, for bytes written by `dump_error`."""
+    exception, message, formatted = pickling.loads(payload)
+    return actor_error(load_exception(exception), message, formatted, rank)
 
 
-def load_error(payload: Any) -> ActorError:
-    """The `ActorError` for bytes written by `dump_error`."""
-    pickled, parts, type_name, text, message, formatted = pickling.loads(payload)
-    try:
-        exception = pickling.loads(pickled)
-        if not isinstance(exception, BaseException):
-            raise TypeError(f"it was rebuilt as {exception!r}")
-    except Exception as problem:
-        exception = _rebuild(parts)
-        if exception is None:
-            exception = RemoteException(
-                type_name, text, f"it could not be rebuilt: {type(problem).__name__}: {_text(problem)}"
-            )
-    return ActorError(exception, message, formatted)
+def said_by(reply: Frame) -> str:
+    """What a reply that was raised says, without running any code of the exception's class."""
+    if reply.flags == EXCEPTION:
+        return reply.meta.decode().rstrip()
+    _, message, formatted = pickling.loads(reply.payload)
+    return f"{message}\n {formatted}".rstrip()
 
 
-failure_module.load_exception = lambda error: load_error(error).exception
-
-
-def _rebuild(parts: bytes) -> BaseException | None:
-    """The exception from its class, arguments and attributes, for classes whose constructor takes something else."""
-    try:
-        kind, args, attributes = pickling.loads(parts)
-        try:
-            exception = kind.__new__(kind, *args)
-        except Exception:  # a `__new__` of its own, which takes something else
-            exception = BaseException.__new__(kind)
-        exception.args = args
-        vars(exception).update(attributes)
-    except Exception:
-        return None
-    return exception if isinstance(exception, BaseException) else None
-
-
-def to_exception(frame: Frame, endpoint: str) -> BaseException:
+def to_exception(frame: Frame, endpoint: str, rank: Any = None) -> BaseException:
     """What a reply that is not a value raises at the caller."""
     if frame.flags == ERROR:
-        return load_error(frame.payload)
+        return load_error(frame.payload, rank)
     if frame.flags == EXCEPTION:
         raised = pickling.loads(frame.payload, frame.buffers)
         return raised if isinstance(raised, BaseException) else RuntimeError(repr(raised))
     if frame.flags == DEAD:
         return supervision_error(pickling.loads(frame.payload), endpoint)
-    raise AssertionError(f"unknown kind of reply {frame.flags}")
+    raise InternalError(f"{endpoint} got a reply of unknown kind {frame.flags}")
 
 
 def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:
@@ -97,7 +65,9 @@ def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:
 
 def format_remote(error: BaseException) -> str:
     """The traceback as users should read it: their frames, the chain of causes, none of ours."""
-    shown = traceback.TracebackException(type(error), error, _without_engine(error.__traceback__), capture_locals=False)
+    shown = traceback.TracebackException.from_exception(error, lookup_lines=False)
+    for part in _parts(shown):
+        part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_ENGINE)]
     lines = list(shown.format())
     shown.__cause__ = shown.__context__ = None
     if shown.stack:
@@ -106,22 +76,13 @@ def format_remote(error: BaseException) -> str:
     return "".join(lines)
 
 
-def _without_engine(tb: TracebackType | None) -> TracebackType | None:
-    while tb is not None and tb.tb_frame.f_code.co_filename.startswith(_ENGINE):
-        tb = tb.tb_next
-    return tb
-
-
-def _type_name(error: BaseException) -> str:
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as problem:
-        return f"<no text: its __str__ raised {type(problem).__name__}>"
+def _parts(shown: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    """The exception, what led to it, and what it groups."""
+    pending = [shown]
+    while pending:
+        part = pending.pop()
+        yield part
+        pending += filter(None, (part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())))
 
 
 def explain(error: Exception, what: str) -> None:

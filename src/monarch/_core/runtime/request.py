@@ -6,11 +6,13 @@ futures. Nothing here waits. A request leaves the node's table with its last rep
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from ...errors import ActorError
+from ...errors import name_some
 from ..net.connection import Connection
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
 from ..supervision.failure import Failure
@@ -18,23 +20,24 @@ from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import ERROR, VALUE, Frame
 from .context import current_node
+from .failed_call import FailedCall, Reply
 from .future import Future, Source
 from .remote_error import load_error, supervision_error, to_exception
 
 R = TypeVar("R")
-Reply = Frame | Failure
 
 
-def read_reply(reply: Reply, endpoint: str, rank: Point | None = None) -> Any:
+def read_reply(reply: Reply, endpoint: str) -> Any:
     """The value of a reply, or its exception raised; runs in the reader's thread, as unpickling runs user code."""
     if isinstance(reply, Failure):
         raise supervision_error(reply, endpoint)
     if reply.flags == VALUE:
         return pickling.loads(reply.payload, reply.buffers)
-    error = to_exception(reply, endpoint)
-    if isinstance(error, ActorError):
-        error.rank = rank
-    raise error
+    raise to_exception(reply, endpoint)
+
+
+def _read_value(frame: Frame) -> Any:
+    return pickling.loads(frame.payload, frame.buffers)
 
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
@@ -74,14 +77,25 @@ class One(Source):
         self.future: Future[Any] = Future._new(self)
 
     def reply(self, frame: Frame) -> bool:
-        self.future._resolve(frame, self._read)
+        if frame.flags == VALUE:
+            self.future._resolve(frame, _read_value)
+        else:
+            self._fail(frame)
         return True
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if address != self._proc:
             return False
-        self.future._resolve(failure, self._read)
+        self._fail(failure)
         return True
+
+    def _fail(self, reply: Reply) -> None:
+        self._fail_as(reply, 0, None)
+
+    def _fail_as(self, reply: Reply, rank: int, extent: Extent | None) -> None:
+        call = FailedCall(self._endpoint, extent)
+        call.add(rank, reply)
+        self.future._fail(call, lambda: call.error(rank))
 
     def describe(self) -> str:
         return self._endpoint
@@ -92,26 +106,48 @@ class One(Source):
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, (self._proc,), self._endpoint)
 
-    def _read(self, reply: Reply) -> Any:
-        return read_reply(reply, self._endpoint)
+
+class OneOf(One):
+    """One call to one rank of several."""
+
+    __slots__ = ("_extent", "_rank")
+
+    def __init__(self, endpoint: str, uid: int, proc: ProcAddress, rank: int, extent: Extent) -> None:
+        super().__init__(endpoint, uid, proc)
+        self._rank = rank
+        self._extent = extent
+
+    def _fail(self, reply: Reply) -> None:
+        self._fail_as(reply, self._rank, self._extent)
 
 
 class _MeshCall(Source):
     """One call to every actor of a mesh."""
 
-    __slots__ = ("_endpoint", "_extent", "_procs", "_uid")
+    __slots__ = ("_endpoint", "_extent", "_failed", "_procs", "_uid")
 
     def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
         self._endpoint = endpoint
         self._uid = uid
         self._procs = procs
         self._extent = extent
+        self._failed: FailedCall | None = None
 
     def connection(self) -> Connection | None:
         return connection_to(self._procs[0]) if len(self._procs) == 1 else None
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, self._procs, self._endpoint)
+
+    def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
+        with _noting:
+            if self._failed is None:
+                self._failed = FailedCall(self._endpoint, self._extent)
+            self._failed.add(rank, reply)
+            return self._failed
+
+
+_noting = threading.RLock()  # failures of two ranks may arrive on two threads
 
 
 class _PerRank(Source):
@@ -135,39 +171,49 @@ class _PerRank(Source):
 
 
 class Gather(_PerRank, _MeshCall):
-    """Done with the last answer, or with the first that is not a value."""
+    """Done with the last answer, or with the first that is not a value, unless it shall wait for all."""
 
-    __slots__ = ("_left", "_replies", "future")
+    __slots__ = ("_left", "_replies", "_wait_for_all", "future")
 
-    def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
+    def __init__(
+        self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent, wait_for_all: bool = False
+    ) -> None:
         super().__init__(endpoint, uid, procs, extent)
         self._replies: list[Reply | None] = [None] * len(procs)
         self._left = len(procs)
+        self._wait_for_all = wait_for_all
         self.future: Future[Any] = Future._new(self)
 
     def _take(self, rank: int, reply: Reply) -> bool:
         if self._replies[rank] is None:
             self._replies[rank] = reply
-            self._left -= 1
-            if isinstance(reply, Failure) or reply.flags != VALUE or not self._left:
-                self.future._resolve(self._replies, self._read)
+            if isinstance(reply, Failure) or reply.flags != VALUE:
+                call = self._note_failure(rank, reply)  # before it is counted: whoever counts last must know
+                if not self._wait_for_all:
+                    self.future._fail(call, call.root_cause)
+            self._left = left = self._left - 1
+            if not left:
+                self._all_answered()
         return self._left == 0
 
-    def _read(self, replies: list[Reply | None]) -> Any:
-        for rank, reply in enumerate(replies):
-            if reply is not None and (isinstance(reply, Failure) or reply.flags != VALUE):
-                read_reply(reply, self._endpoint, Point(rank, self._extent))
+    def _all_answered(self) -> None:
+        call = self._failed
+        if call is None:
+            self.future._resolve(self._replies, self._read)
+        elif self._wait_for_all:
+            self.future._fail(call, call.root_cause)
+
+    def _read(self, replies: list[Any]) -> Any:
         shape = Shape(self._extent.labels, Slice.new_row_major(self._extent.sizes))
-        return ValueMesh(shape, [read_reply(reply, self._endpoint) for reply in replies if reply is not None])
+        return ValueMesh(shape, [_read_value(reply) for reply in replies])
 
     def describe(self) -> str:
         size = len(self._procs)
         silent = [rank for rank, reply in enumerate(self._replies) if reply is None]
         if not silent:
             return f"{self._endpoint} on {size} ranks"
-        named = ", ".join(repr(Point(rank, self._extent)) for rank in silent[:4])
-        more = f" and {len(silent) - 4} more" if len(silent) > 4 else ""
-        return f"{self._endpoint} on {size} ranks; no answer yet from {named}{more}"
+        named = name_some([Point(rank, self._extent) for rank in silent])
+        return f"{self._endpoint} on {size} ranks; no answer yet from {named}"
 
 
 class StreamFuture(Future[R]):
@@ -183,14 +229,14 @@ class StreamFuture(Future[R]):
 
 
 class Stream(_MeshCall):
-    """Each answer completes the next future."""
+    """Each answer completes the next future, and lets go of it."""
 
     __slots__ = ("_answered", "futures")
 
     def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
         super().__init__(endpoint, uid, procs, extent)
         self._answered: list[int] = []
-        self.futures: list[StreamFuture[Any]] = [StreamFuture._new(self) for _ in procs]  # type: ignore[misc]
+        self.futures: deque[StreamFuture[Any]] = deque(StreamFuture._new(self) for _ in procs)  # type: ignore[misc]
 
     def reply(self, frame: Frame) -> bool:
         # several sends of one rank, through an explicit port, take several places
@@ -203,12 +249,18 @@ class Stream(_MeshCall):
         return len(self._answered) >= len(self._procs)
 
     def _take(self, rank: int, reply: Reply) -> bool:
-        if len(self._answered) < len(self.futures):
-            future = self.futures[len(self._answered)]
-            self._answered.append(rank)
-            point = future._rank = Point(rank, self._extent)
-            future._resolve(reply, lambda reply: read_reply(reply, self._endpoint, point))
-        return len(self._answered) >= len(self.futures)
+        try:
+            future = self.futures.popleft()
+        except IndexError:
+            return True
+        self._answered.append(rank)
+        future._rank = Point(rank, self._extent)
+        if isinstance(reply, Failure) or reply.flags != VALUE:
+            call = self._note_failure(rank, reply)
+            future._fail(call, functools.partial(call.read, rank, reply))
+        else:
+            future._resolve(reply, _read_value)
+        return not self.futures
 
     def describe(self) -> str:
         return f"the next answer of {self._endpoint}; {len(self._answered)} of {len(self._procs)} came"

@@ -1,0 +1,193 @@
+"""The ranks of one call that have failed: what each has raised, and a warning if nobody ever asks.
+
+Made with the first failure of a call, so that calls which succeed pay nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
+from queue import SimpleQueue
+from typing import Any
+
+from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_some
+from ..shape import Extent, Point
+from ..supervision.failure import Failure
+from ..wire.frame import DEAD, Frame
+from .callbacks import callback_thread
+from .remote_error import said_by, supervision_error, to_exception
+
+Reply = Frame | Failure
+
+
+class FailedCall:
+    """The failures of one call, by rank.
+
+    Args:
+        endpoint: The call as messages show it.
+        extent: The ranks that were called; None where that was one.
+    """
+
+    __slots__ = ("_errors", "_extent", "_replies", "endpoint", "noticed")
+
+    def __init__(self, endpoint: str, extent: Extent | None = None) -> None:
+        self.endpoint = endpoint
+        self._extent = extent
+        self._replies: dict[int, Reply] = {}
+        self._errors: dict[int, BaseException] = {}
+        self.noticed = False  # whether the program has read one of them, or was warned that it has not
+
+    def add(self, rank: int, reply: Reply) -> None:
+        self._replies[rank] = reply
+
+    def points(self) -> list[Point]:
+        """The ranks that are known to have failed by now, in order."""
+        return [Point(rank, self._extent) for rank in sorted(self._replies)] if self._extent is not None else []
+
+    def error(self, rank: int) -> BaseException:
+        """What a rank has raised, one object however often it is asked for; making it runs code of its class.
+
+        Raises:
+            KeyError: It is not known to have failed.
+        """
+        reply = self._replies[rank]
+        if rank not in self._errors:
+            self._errors.setdefault(rank, self.read(rank, reply))
+        return self._errors[rank]
+
+    def read(self, rank: int, reply: Reply) -> BaseException:
+        """The error that a reply stands for."""
+        if isinstance(reply, Failure):
+            return supervision_error(reply, self.endpoint)
+        return to_exception(reply, self.endpoint, None if self._extent is None else Point(rank, self._extent))
+
+    def root_cause(self) -> BaseException:
+        """The error of the lowest rank that did not fail because another had; of the lowest at all if none is like that.
+
+        It knows of all others, see `ActorError.by_rank`.
+        """
+        ranks = sorted(self._replies)
+        rank = next((rank for rank in ranks if not _is_consequence(self.error(rank))), ranks[0])
+        error = self.error(rank)
+        if isinstance(error, (ActorError, SupervisionError)):
+            error.by_rank = ErrorsByRank(self)
+        return error
+
+    def warning(self) -> str | None:
+        """What endpoints have raised, for people and without running any code of theirs; None if none has."""
+        replies = sorted(self._replies.items(), key=itemgetter(0))
+        raised = {rank: reply for rank, reply in replies if isinstance(reply, Frame) and reply.flags != DEAD}
+        if not raised:
+            return None
+        where = f" on {name_some([Point(rank, self._extent) for rank in raised])}" if self._extent is not None else ""
+        told = said_by(next(iter(raised.values())))
+        return f"{self.endpoint} failed{where}, and nobody has read the future that says so. {told}"
+
+
+def _is_consequence(error: BaseException) -> bool:
+    """Whether it only tells that something else ended: the actor was stopped, or its own callee was gone."""
+    if not isinstance(error, SupervisionError):
+        return False
+    return isinstance(error, ActorError) or error.failure is None or error.failure.event.is_stop
+
+
+class ErrorsByRank(Mapping[Point, BaseException]):
+    """A view of a failed call, which grows with it. A copy elsewhere is a plain dict."""
+
+    def __init__(self, call: FailedCall) -> None:
+        self._call = call
+
+    def __getitem__(self, point: Point) -> BaseException:
+        if point not in self._call.points():
+            raise KeyError(point)
+        return self._call.error(point.rank)
+
+    def __iter__(self) -> Iterator[Point]:
+        return iter(self._call.points())
+
+    def __len__(self) -> int:
+        return len(self._call.points())
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+_unread: set[FailedCall] = set()
+"""What nobody has read yet. A call is in here once, however many of its futures have failed."""
+
+
+class Unread:
+    """Makes the error of a failed future when it is first read. If it never is, a warning follows the future's end.
+
+    Garbage is collected on any thread and inside of any lock, so that only leaves word for the thread that runs
+    callbacks. What is still unread when the program ends is told then.
+
+    Args:
+        call: What failed.
+        make: Makes the error.
+    """
+
+    __slots__ = ("_call", "_expected", "_jobs", "_make")
+
+    def __init__(self, call: FailedCall, make: Callable[[], BaseException]) -> None:
+        self._call = call
+        self._make = make
+        self._expected = False  # another failure may have been the first to complete the future
+        try:
+            self._jobs = callback_thread.jobs()
+        except RuntimeError:  # the system has no thread to give: it is told when the program ends
+            self._jobs = SimpleQueue()
+
+    def expect_reader(self) -> None:
+        """From now on it is missed if nobody reads it."""
+        self._expected = True
+        _unread.add(self._call)
+        if self._call.noticed:  # meanwhile, or through another future of the same call
+            _unread.discard(self._call)
+
+    def __call__(self, value: object) -> Any:
+        self.noticed()
+        raise self._make()
+
+    def noticed(self) -> None:
+        """The program sees it."""
+        self._call.noticed = True
+        _unread.discard(self._call)
+
+    # what it needs at the very end of the interpreter, when globals may be gone already
+    def __del__(self, unread: set[FailedCall] = _unread, partial: Any = functools.partial) -> None:
+        if self._expected and self._call in unread:
+            self._jobs.put(partial(_tell, self._call))
+
+
+def _tell(call: FailedCall) -> None:
+    try:
+        _unread.remove(call)
+    except KeyError:  # it was told when another of its futures ended
+        return
+    call.noticed = True
+    text = call.warning()
+    if text is not None:
+        # no line of the program is to blame; without a registry, equal texts are all shown
+        warnings.warn_explicit(UnreadErrorWarning(text), None, "<monarch>", 1, "monarch")
+
+
+def tell_all() -> None:
+    """The program ends: warn of everything that it has not read."""
+    for call in list(_unread):
+        try:
+            _tell(call)
+        except Exception as error:  # warnings are errors
+            sys.excepthook(type(error), error, None)
+
+
+atexit.register(tell_all)
+os.register_at_fork(after_in_child=_unread.clear)
