@@ -9,6 +9,7 @@ EXCEPTION = "exception"  # user code raised where nobody could catch it
 ABORTED = "aborted"  # the actor ended itself with kill() or abort()
 KILLED = "killed"  # a signal ended the process
 EXITED = "exited"  # the process ended itself
+FROZEN = "frozen"  # a signal had stopped the process, nothing continued it, so it was ended
 HOST = "host"  # the host agent is gone
 LINK = "link"  # the connection broke although the process runs
 STOPPED = "stopped"  # not a failure: somebody stopped it
@@ -89,6 +90,11 @@ def exit_reason(exit_code: int | None, signal: int | None) -> str:
             name = f"signal {signal}"
         return f"Killed(sig={signal}): the process was ended by {name}"
     return f"the process exited with {'' if exit_code == 0 else 'non-zero '}code {exit_code}"
+
+
+def frozen_reason(seconds: float) -> str:
+    """What befell a process that stood still, in words that follow its name and "was"."""
+    return f"stopped by a signal, and ended as nothing continued it within {seconds:g}s (heartbeat_timeout)"
 
 
 class MeshFailure:
