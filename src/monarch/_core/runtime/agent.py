@@ -258,7 +258,6 @@ class Agent(System):
         failure = Failure(HOST, text, proc=str(self.node.address), host=socket.gethostname())
         for subscriber in self._subscribers.values():
             self.answer(*subscriber, failure)  # before the connection closes, which would leave them guessing
-        self.node.poller.remove(self._control.fileno())
         self.node.poller.stop()
 
     def _bound(self, uid: str) -> None:

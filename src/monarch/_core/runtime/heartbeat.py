@@ -1,7 +1,6 @@
 """Who stands still: time-outs that only count while this process runs itself, and the question "are you there?".
 
-A process is asked over the connection for urgent calls. Nothing queues there, and only the I/O thread reads it: an
-answer cannot stay unread because a thread of the user's has borrowed the connection and then runs a signal handler.
+A process is asked over the connection for urgent calls, where no output of its procs waits to be read before its answer.
 """
 
 from __future__ import annotations
