@@ -204,6 +204,20 @@ def test_procs_that_are_being_spawned_when_their_host_is_lost_are_not_waited_for
     assert result.duration < 20
 
 
+def test_an_agent_that_is_stopped_before_it_has_come_up_is_not_waited_for() -> None:
+    run(
+        """
+        from helpers.leaks import descendants
+        configure(heartbeat_timeout="500ms", host_spawn_ready_timeout="2s")
+        procs = this_host().spawn_procs()
+        (agent,) = descendants(os.getpid())
+        os.kill(agent, signal.SIGSTOP)
+        taken, text = told(procs.initialized)
+        assert "the host agent is gone" in text and taken > 1.5, (taken, text)
+        """
+    )
+
+
 def test_who_is_blocked_because_a_stopped_proc_does_not_read_is_told() -> None:
     run(
         """
@@ -272,6 +286,44 @@ def test_a_client_that_was_stopped_itself_takes_nobody_for_dead() -> None:
         assert len(faults) == 0, faults.reports()
         """
     )
+
+
+@pytest.mark.parametrize("stopped_before", [False, True])
+def test_who_is_held_by_a_debugger_is_left_alone(stopped_before: bool) -> None:
+    result = run(
+        f"""
+        procs, workers, pids = up(1)
+        if {stopped_before}:
+            os.kill(pids[0], signal.SIGSTOP)
+            wait_stopped(pids[0])
+        debugger = '''
+        import ctypes, os, sys, time
+        ptrace, pid = ctypes.CDLL(None).ptrace, int(sys.argv[1])
+        ptrace.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p]
+        if ptrace(16, pid, None, None):
+            print("refused", flush=True)
+        else:
+            os.waitpid(pid, 0)
+            print("attached", flush=True)
+            time.sleep(2.5)
+            ptrace(17, pid, None, None)
+        '''
+        import textwrap
+        tracer = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(debugger), str(pids[0])], stdout=subprocess.PIPE, text=True
+        )
+        if tracer.stdout.readline() == "refused\\n":
+            print("refused")
+            raise SystemExit
+        assert tracer.wait(20) == 0
+        os.kill(pids[0], signal.SIGCONT)
+        time.sleep(1.5)
+        assert workers.pid.call_one().get(timeout=20) == pids[0]
+        assert len(faults) == 0, faults.reports()
+        """
+    )
+    if "refused" in result.stdout:
+        pytest.skip("this system does not let one process trace another")
 
 
 # busy, not stopped

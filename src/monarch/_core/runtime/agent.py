@@ -21,7 +21,6 @@ from ... import config
 from ..supervision.failure import (
     EXITED,
     FROZEN,
-    HOST,
     KILLED,
     MISSING,
     STOPPED,
@@ -29,6 +28,7 @@ from ..supervision.failure import (
     Failure,
     exit_reason,
     frozen_reason,
+    host_lost,
 )
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
@@ -252,10 +252,9 @@ class Agent(System):
         os.kill(self._spawner_pid, signal.SIGKILL)  # its parent is this process, so the number is still its own
         self._spawner_lost(f"the process that forks its procs was {frozen_reason(seconds)}")
 
-    def _spawner_lost(self, reason: str) -> None:
+    def _spawner_lost(self, why: str) -> None:
         """Every proc ends with the spawner, and this agent does, too: whoever depends on it sees this host as gone."""
-        text = f"the host agent is gone, and every process of that host with it: {reason}"
-        failure = Failure(HOST, text, proc=str(self.node.address), host=socket.gethostname())
+        failure = host_lost(str(self.node.address), why, os.getpid())
         for subscriber in self._subscribers.values():
             self.answer(*subscriber, failure)  # before the connection closes, which would leave them guessing
         self.node.poller.stop()

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 
 _CHANGES = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
-_STATE, _EXIT_STATUS = 0, 49  # fields of /proc/<pid>/stat, counted from the one after the program's name
+_EXIT_STATUS = 49  # field of /proc/<pid>/stat, counted from the state, which follows the program's name
 
 
 class ChildWatch:
@@ -51,18 +51,23 @@ def changes(pid: int = -1) -> Iterator[tuple[int, int]]:
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped a process (a debugger that holds it has not)."""
-    return _stat(pid)[_STATE : _STATE + 1] == ["T"]
+    return _state(pid) == "T"
 
 
 def is_traced(pid: int) -> bool:
     """Whether a debugger holds a process."""
-    return _stat(pid)[_STATE : _STATE + 1] == ["t"]
+    return _state(pid) == "t"
 
 
 def unreaped_status(pid: int) -> int | None:
     """How a process has ended whose parent has not asked yet; None if it has, or if the process has not ended."""
     fields = _stat(pid)
-    return int(fields[_EXIT_STATUS]) if fields and fields[_STATE] in "ZX" else None
+    return int(fields[_EXIT_STATUS]) if fields and fields[0] in "ZX" else None
+
+
+def _state(pid: int) -> str:
+    fields = _stat(pid)
+    return fields[0] if fields else ""
 
 
 def _stat(pid: int) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ... import config
 from ..net import unix
 from ..shape import Extent, Point
-from ..supervision.failure import HOST, STOPPED, Failure, MeshFailure
+from ..supervision.failure import STOPPED, Failure, MeshFailure, host_lost
 from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress, random_name
 from ..wire.frame import DEAD, URGENT, Frame
@@ -158,11 +158,10 @@ class Client:
     def _agent_silent(self, seconds: float) -> None:
         self._end_agent(f"it did not answer for {seconds:g}s (heartbeat_timeout), so it was ended")
 
-    def _end_agent(self, reason: str) -> None:
+    def _end_agent(self, why: str) -> None:
         """The agent is of no more use: with it, the kernel ends everything below it."""
         assert self._agent is not None
-        text = f"the host agent is gone, and every process of that host with it: {reason}"
-        self.agent_lost(Failure(HOST, text, proc=str(self.node.address.agent), pid=self._agent.pid))
+        self.agent_lost(host_lost(str(self.node.address.agent), why, self._agent.pid))
         self._agent.kill()
 
     def agent_lost(self, failure: Failure) -> None:

@@ -92,6 +92,12 @@ def exit_reason(exit_code: int | None, signal: int | None) -> str:
     return f"the process exited with {'' if exit_code == 0 else 'non-zero '}code {exit_code}"
 
 
+def host_lost(agent: str, why: str = "", pid: int = 0) -> Failure:
+    """The end of a host agent, which is the end of all that it started."""
+    reason = "the host agent is gone, and every process of that host with it"
+    return Failure(HOST, f"{reason}: {why}" if why else reason, proc=agent, pid=pid)
+
+
 def frozen_reason(seconds: float) -> str:
     """What befell a process that stood still, in words that follow its name and "was"."""
     return f"stopped by a signal, and ended as nothing continued it within {seconds:g}s (heartbeat_timeout)"
