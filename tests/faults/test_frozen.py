@@ -288,6 +288,24 @@ def test_a_client_that_was_stopped_itself_takes_nobody_for_dead() -> None:
     )
 
 
+def test_a_program_of_which_every_process_was_stopped_goes_on_as_if_nothing_had_been() -> None:
+    run(
+        """
+        procs, workers, pids = up(2, heartbeat_timeout="2s")
+        me, host, ours = os.getpid(), (agent_of(pids[0]), spawner_of(pids[0])), " ".join(map(str, pids))
+        freeze = f"kill -STOP {ours}; sleep 0.1; kill -STOP {host[1]} {host[0]}; sleep 0.8; kill -STOP {me}"
+        thaw = f"kill -CONT {me}; sleep 0.2; kill -CONT {host[0]}; sleep 0.2; kill -CONT {host[1]} {ours}"  # each before those it watches
+        subprocess.run(["sh", "-c", f"(sleep 0.3; {freeze}; sleep 4; {thaw}) > /dev/null 2>&1 &"])
+        start = time.monotonic()
+        while time.monotonic() - start < 5:
+            time.sleep(0.01)
+        time.sleep(2.5)
+        assert list(workers.pid.call().get(timeout=20).values()) == pids
+        assert len(faults) == 0, faults.reports()
+        """
+    )
+
+
 @pytest.mark.parametrize("stopped_before", [False, True])
 def test_who_is_held_by_a_debugger_is_left_alone(stopped_before: bool) -> None:
     result = run(
