@@ -41,6 +41,14 @@ class ScriptResult:
         )
 
 
+def _drop_tests_from_path(environment: dict[str, str]) -> None:
+    """Entries that the caller of the test run has set stay: the checkout under test may be found by them."""
+    tests = str(Path(__file__).parent.parent)
+    entries = [entry for entry in environment.pop("PYTHONPATH", "").split(os.pathsep) if entry and entry != tests]
+    if entries:
+        environment["PYTHONPATH"] = os.pathsep.join(entries)
+
+
 def processes_tagged(tag: str) -> list[int]:
     """Processes that inherited the script's environment, wherever they are in the process tree."""
     needle = f"{TAG}={tag}".encode()
@@ -99,7 +107,7 @@ def run_script(
             (home / name).write_text(textwrap.dedent(text))
         environment = {**os.environ, TAG: tag, **(env or {})}
         if "PYTHONPATH" not in (env or {}):
-            environment.pop("PYTHONPATH", None)  # the test run sets it; a user has none
+            _drop_tests_from_path(environment)  # the test run puts them there; a user has none
         started = time.monotonic()
         process = subprocess.Popen(
             [sys.executable, *python_args, str(script)],

@@ -127,9 +127,11 @@ class NaiveModel:
             self.owned.discard(which)
             return []
         if what == "actor":
-            news = [(which, rank)]
+            news: list[tuple[int, int]] = [(which, rank)]
         else:
-            on_it = [(mesh, which) for mesh in (1, 2) if mesh in self.owned and (mesh, which) not in self.down]
+            on_it: list[tuple[int, int]] = [
+                (mesh, which) for mesh in (1, 2) if mesh in self.owned and (mesh, which) not in self.down
+            ]
             news = on_it or [(0, which)]
             if on_it and 0 in self.owned:  # it is known now, whoever told
                 self.down.add((0, which))

@@ -170,8 +170,8 @@ _FAILURES = (
         DURATION,
         "10s",
         "MONARCH_HEARTBEAT_TIMEOUT",
-        "After how much silence a host counts as lost.",
-        _NO_LINKS_YET,
+        "How long a process that a signal has stopped, or a host agent that does not answer, may stand still before it is "
+        "ended and counts as lost; 0 is no limit.",
     ),
     Knob(
         "get_actor_state_max_idle",

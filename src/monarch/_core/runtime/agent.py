@@ -1,7 +1,8 @@
 """The host agent: one process per host that starts, watches and stops procs. It runs no user code.
 
-What it waits for: requests from clients and procs, exit reports from its spawner, output of the procs, and the end of
-the client that started it (a pidfd), after which it stops everything and ends.
+What it waits for: requests from clients and procs, its spawner's reports of what becomes of procs, their output, the end
+of each (a pidfd, for when the spawner cannot report it), what becomes of the spawner, and the end of the client that
+started it (a pidfd), after which it stops everything and ends.
 """
 
 from __future__ import annotations
@@ -18,17 +19,32 @@ from collections import deque
 from collections.abc import Callable
 
 from ... import config
-from ..supervision.failure import EXITED, KILLED, MISSING, STOPPED, UNSTARTED, Failure, exit_reason
+from ..supervision.failure import (
+    EXITED,
+    FROZEN,
+    KILLED,
+    MISSING,
+    STOPPED,
+    UNSTARTED,
+    Failure,
+    exit_reason,
+    frozen_reason,
+    host_lost,
+)
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
 from . import proc, spawner
+from .children import ChildWatch, changes, unreaped_status
 from .control import ControlQueue, control_pair, receive_message
+from .heartbeat import Pause
+from .memory import OutOfMemory
 from .node import Node, Origin
 from .output import LineSplitter, Output
 from .spawn_request import AgentSpec, Kill, SpawnRequest
 from .system import System
 
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
+_EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
 _EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
 _PROMPT = 0.2  # seconds after which text without a newline is shown
@@ -50,6 +66,8 @@ class ProcEntry:
         self.pidfd = -1
         self.ready = False
         self.stopping: str | None = None
+        self.frozen = 0.0  # seconds for which it had stood still when it was killed
+        self.pause: Pause | None = None
         self.end: Failure | None = None
         self.tail: deque[str] = deque(maxlen=max(_TAIL_LINES, config.value("tail_log_lines")))
         self.streams: dict[int, tuple[str, LineSplitter]] = {}
@@ -65,6 +83,12 @@ class ProcEntry:
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+    def moves(self) -> None:
+        """It does not stand still, or no longer."""
+        if self.pause is not None:
+            self.pause.end()
+            self.pause = None
 
 
 class Mesh:
@@ -85,11 +109,15 @@ class Agent(System):
     """Args:
     node: Hub of this process.
     control: Socket to the spawner.
+    spawner_pid: Its process, a child of this one.
     """
 
-    def __init__(self, node: Node, control: socket.socket) -> None:
+    def __init__(self, node: Node, control: socket.socket, spawner_pid: int) -> None:
         super().__init__(node)
         self._control = control
+        self._spawner_pid = spawner_pid
+        self._spawner_pause: Pause | None = None
+        self._memory = OutOfMemory()
         self._meshes: dict[str, Mesh] = {}
         self._procs: dict[str, ProcEntry] = {}
         self._by_pid: dict[int, ProcEntry] = {}
@@ -99,8 +127,15 @@ class Agent(System):
         node.poller.add(control.fileno(), self._spawner_said)
         self._to_spawner = ControlQueue(control, lambda events: node.poller.modify(control.fileno(), events))
         node.inbound_lost_hooks.append(self._requester_lost)
+        self._children = ChildWatch()
+        node.poller.add(self._children.fd, lambda events: self._spawner_changed())
+        self._spawner_changed()  # before this agent was told
 
     # requests
+
+    def on_ping(self, origin: Origin, frame: Frame) -> None:
+        """A sign of life is wanted."""
+        self.answer(origin, frame)
 
     def on_subscribe(self, origin: Origin, frame: Frame) -> None:
         """A client wants the output of its procs; it comes as replies, in order with all other replies."""
@@ -242,9 +277,30 @@ class Agent(System):
         except BlockingIOError:
             return
         except (EOFError, ConnectionError):
-            os._exit(1)  # the spawner was killed, and with it every proc; the client sees this host as gone
+            self._spawner_lost("the process that forks its procs was killed")
+            return
         kind, *rest = message
         getattr(self, f"_{kind}")(*rest, *fds)
+
+    def _spawner_changed(self) -> None:
+        self._children.clear()
+        for pid, status in changes(self._spawner_pid):
+            if self._spawner_pause is not None:
+                self._spawner_pause.end()
+                self._spawner_pause = None
+            if os.WIFSTOPPED(status):
+                self._spawner_pause = Pause(self.node.poller, pid, self._spawner_frozen)
+
+    def _spawner_frozen(self, seconds: float) -> None:
+        os.kill(self._spawner_pid, signal.SIGKILL)  # its parent is this process, so the number is still its own
+        self._spawner_lost(f"the process that forks its procs was {frozen_reason(seconds)}")
+
+    def _spawner_lost(self, why: str) -> None:
+        """Every proc ends with the spawner, and this agent does, too: whoever depends on it sees this host as gone."""
+        failure = host_lost(str(self.node.address), why, os.getpid())
+        for subscriber in self._subscribers.values():
+            self.answer(*subscriber, failure)  # before the connection closes, which would leave them guessing
+        self.node.poller.stop()
 
     def _bound(self, uid: str) -> None:
         for entry in self._meshes[uid].procs.values():
@@ -292,8 +348,36 @@ class Agent(System):
             os.set_blocking(fd, False)
             entry.streams[fd] = (stream, LineSplitter())
             self.node.poller.add(fd, lambda events, fd=fd: self._output(entry, fd))  # type: ignore[misc]  # bound now
+        self.node.poller.add(pidfd, lambda events: self._process_ended(entry))
         if entry.stopping is not None:
             entry.kill()
+
+    def _paused(self, pid: int) -> None:
+        entry = self._by_pid.get(pid)
+        if entry is not None:
+            entry.moves()  # the kernel may leave out that it went on in between
+            entry.pause = Pause(self.node.poller, pid, lambda seconds: self._frozen(entry, seconds))
+
+    def _resumed(self, pid: int) -> None:
+        entry = self._by_pid.get(pid)
+        if entry is not None:
+            entry.moves()
+
+    @staticmethod
+    def _frozen(entry: ProcEntry, seconds: float) -> None:
+        """A proc that has been given up must not come back: others go on without it."""
+        entry.frozen = seconds
+        entry.kill()
+
+    def _process_ended(self, entry: ProcEntry) -> None:
+        self.node.poller.remove(entry.pidfd)
+        self.node.poller.call_later(_EXIT_REPORTED, lambda: self._look_for(entry.pid))
+
+    def _look_for(self, pid: int) -> None:
+        """The spawner may be busy with an import, or frozen, and not say that a proc has ended."""
+        status = unreaped_status(pid) if pid in self._by_pid else None
+        if status is not None:
+            self._exited(pid, status)
 
     def _exited(self, pid: int, status: int) -> None:
         entry = self._by_pid.pop(pid, None)
@@ -302,8 +386,10 @@ class Agent(System):
         for fd in list(entry.streams):
             self._output(entry, fd)
             self._close_stream(entry, fd)
+        self.node.poller.remove(entry.pidfd)
         os.close(entry.pidfd)
         entry.pidfd = -1
+        entry.moves()
         end = self._obituary(entry, status)
         if not entry.ready and not end.is_stop:
             end = end._replace(cause=UNSTARTED)
@@ -342,6 +428,10 @@ class Agent(System):
         )
         if entry.stopping is not None:
             return failure._replace(cause=STOPPED, reason=entry.stopping, output=())
+        if entry.frozen and number == signal.SIGKILL:
+            return failure._replace(cause=FROZEN, reason=f"the process was {frozen_reason(entry.frozen)}")
+        if number == signal.SIGKILL:
+            return failure._replace(reason="\n".join(filter(None, (failure.reason, self._memory.explain()))))
         return failure
 
     def _stopped(self, entry: ProcEntry) -> Failure:
@@ -452,7 +542,8 @@ def main() -> None:
         return  # the client was gone before we could watch it
     here, there = control_pair()
     spawner_parent = os.getpid()
-    if os.fork() == 0:
+    spawner_pid = os.fork()
+    if spawner_pid == 0:
         here.close()
         os.close(own.listener)
         os.close(client)
@@ -467,7 +558,7 @@ def main() -> None:
     config.inherit(own.config)
     _allow_many_descriptors()
     node = Node(own.address, own.root, socket.socket(fileno=own.listener))
-    agent = Agent(node, here)
+    agent = Agent(node, here, spawner_pid)
     node.poller.add(client, lambda events: agent.client_gone(client))
     node.poller.run()
     node.close(Failure(STOPPED, "the host agent has ended"))

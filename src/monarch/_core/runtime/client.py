@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ... import config
 from ..net import unix
 from ..shape import Extent, Point
-from ..supervision.failure import STOPPED, Failure, MeshFailure
+from ..supervision.failure import STOPPED, Failure, MeshFailure, host_lost
 from ..supervision.ownership import OwnedMesh
 from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress, random_name
@@ -25,6 +26,7 @@ from .cell import BaseCell
 from .context import Context, set_fallback
 from .failed_call import tell_all
 from .future import Described, Future, completed
+from .heartbeat import Heartbeat
 from .instance import CreatorInstance
 from .message import SETTLE
 from .node import Node, Origin
@@ -41,6 +43,7 @@ _SHUTDOWN_GRACE = 10.0
 _EXIT_GRACE = 0.7  # seconds that procs get to clean up when the program ends
 _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
+_DEAF_AGENT = 4.0  # seconds over what a shutdown may take, after which the agent is killed; its own limit is shorter
 
 hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731  # replaced by monarch.actor
 proc_mesh_maker: Callable[[ProcAddress], Any] = lambda address: None  # noqa: E731  # replaced by the mesh layer
@@ -121,6 +124,7 @@ class Client:
             if self._agent is None:
                 self._agent = self._start_agent()
                 self.node.call_system(self.node.address.agent, "subscribe", request=_Events(self))
+                self._watch_agent()
         return self.node.address.agent
 
     def _start_agent(self) -> subprocess.Popen[bytes]:
@@ -146,6 +150,25 @@ class Client:
             listener.close()
             os.close(spec)
 
+    def _watch_agent(self) -> None:
+        timeout = config.value("heartbeat_timeout")
+        if timeout:
+            heartbeat = Heartbeat(self.node, self.node.address.agent, timeout, self._agent_silent)
+            heartbeat.ask(max(timeout, config.value("host_spawn_ready_timeout") or math.inf))  # it has yet to start
+
+    def _agent_silent(self, seconds: float) -> None:
+        self._end_agent(f"it did not answer for {seconds:g}s (heartbeat_timeout), so it was ended")
+
+    def _end_agent(self, why: str) -> None:
+        """The agent is of no more use: with it, the kernel ends everything below it."""
+        assert self._agent is not None
+        self.agent_lost(host_lost(str(self.node.address.agent), why, self._agent.pid))
+        self._agent.kill()
+
+    def agent_lost(self, failure: Failure) -> None:
+        """Tell whoever waits, before the connection breaks, which says less."""
+        self.node.forget_peers([self.node.address.agent], failure)
+
     def shut_down(self, grace: float) -> Future[None]:
         """Stop every proc, then the agent; the future is done when they are gone. Repeated calls give the same future."""
         with self._lock:
@@ -158,6 +181,7 @@ class Client:
                     request = _Ended(self.node.address.agent, self._shutting_down)
                     args = ("stopped by client", grace)
                     self.node.call_system(self.node.address.agent, "shutdown", *args, request=request)
+                    self.node.poller.call_later(grace + _DEAF_AGENT, lambda: self._end_agent("it did not shut down"))
             return self._shutting_down
 
     def _stop_now(self) -> None:
@@ -201,13 +225,17 @@ class _Settled(StopCall):
 
 
 class _Events:
-    """The agent's stream of output; never done while the agent lives."""
+    """The agent's stream of output, and at its end why the agent ended; never done while it lives."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     def reply(self, frame: Frame) -> bool:
-        self._client.printer.put(pickling.loads(frame.payload, frame.buffers))
+        event = pickling.loads(frame.payload, frame.buffers)
+        if isinstance(event, Failure):
+            self._client.agent_lost(event)
+            return True
+        self._client.printer.put(event)
         return False
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from ..net import unix
 from ..net.connection import Connection
 from ..net.segment import Segment
-from ..supervision.failure import HOST, LINK, Failure
+from ..supervision.failure import LINK, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import Frame
 
@@ -148,9 +148,7 @@ class Peer:
         if delay:
             self._node.poller.call_later(delay, self._reconnect)
         elif self.address.proc == AGENT:
-            self.fail(
-                Failure(HOST, "the host agent is gone, and every process of that host with it", proc=str(self.address))
-            )
+            self.fail(host_lost(str(self.address)))
         else:
             self._inquiry += 1
             inquiry = self._inquiry

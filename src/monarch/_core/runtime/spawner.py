@@ -1,4 +1,4 @@
-"""The spawner: a single-threaded process that forks procs on request and reports how they end.
+"""The spawner: a single-threaded process that forks procs on request and reports how they end, and that they stand still.
 
 It was forked from the agent before that had any thread, it has imported what procs need, and it never runs user code
 beyond the modules it was asked to preload. A fork of it is therefore ready in milliseconds and shares its memory.
@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from ..net import unix
 from ..wire.address import ProcAddress
+from .children import ChildWatch, changes
 from .control import receive_message, send_message
 from .spawn_request import SPEC_VARIABLE, Command, Kill, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
 
@@ -40,24 +41,22 @@ class Spawner:
         self._host = host
         self._preloaded = preload
         self._pids: set[int] = set()
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def serve(self) -> ProcSpec | None:
         """Fork on request until the agent is gone; returns in each child with its spec."""
         signal.signal(signal.SIGINT, ignore_interrupt)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        children = ChildWatch()
         for module in self._preloaded:
             importlib.import_module(module)
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
-        poll.register(self._wake_read, select.POLLIN)
+        poll.register(children.fd, select.POLLIN)
         while True:
             ready = {fd for fd, _ in poll.poll()}
             try:
-                if self._wake_read in ready:
-                    os.read(self._wake_read, 4096)
-                    self._reap()
+                if children.fd in ready:
+                    children.clear()
+                    self._report_changes()
                 if self._control.fileno() in ready:
                     request, _ = receive_message(self._control)
                     if isinstance(request, Kill):
@@ -69,16 +68,15 @@ class Spawner:
             except (EOFError, ConnectionError):  # the agent is gone
                 return None
 
-    def _reap(self) -> None:
-        while self._pids:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
-            self._pids.discard(pid)
-            send_message(self._control, ("exited", pid, status))
+    def _report_changes(self) -> None:
+        for pid, status in changes():
+            if os.WIFSTOPPED(status):
+                send_message(self._control, ("paused", pid))
+            elif os.WIFCONTINUED(status):
+                send_message(self._control, ("resumed", pid))
+            else:
+                self._pids.discard(pid)
+                send_message(self._control, ("exited", pid, status))
 
     def _kill(self, request: Kill) -> None:
         if request.pid in self._pids:  # not reaped, so the number is still its own
@@ -107,6 +105,7 @@ class Spawner:
                 continue
             if spec is not None:
                 return spec
+            self._report_changes()  # hundreds of forks take a while
         gc.unfreeze()
         self._warm_up()
         return None
@@ -176,8 +175,7 @@ class Spawner:
 
     @staticmethod
     def _become_child(parent: int, out: int, err: int, listener: int) -> None:
-        signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        ChildWatch.forget()
         os.setpgid(0, 0)  # Ctrl-C in the terminal is for the client
         die_with_parent(parent)
         null = os.open(os.devnull, os.O_RDONLY)

@@ -10,6 +10,7 @@ EXCEPTION = "exception"  # user code raised where nobody could catch it
 ABORTED = "aborted"  # the actor ended itself with kill() or abort()
 KILLED = "killed"  # a signal ended the process
 EXITED = "exited"  # the process ended itself
+FROZEN = "frozen"  # a signal had stopped the process, nothing continued it, so it was ended
 HOST = "host"  # the host agent is gone
 LINK = "link"  # the connection broke although the process runs
 STOPPED = "stopped"  # not a failure: somebody stopped it
@@ -104,6 +105,17 @@ def _no_loader(error: bytes) -> BaseException | None:
 
 load_exception: Callable[[bytes], BaseException | None] = _no_loader
 """Rebuilds `Failure.error`; set by the runtime, as unpickling is no business of this layer."""
+
+
+def host_lost(agent: str, why: str = "", pid: int = 0) -> Failure:
+    """The end of a host agent, which is the end of all that it started."""
+    reason = "the host agent is gone, and every process of that host with it"
+    return Failure(HOST, f"{reason}: {why}" if why else reason, proc=agent, pid=pid)
+
+
+def frozen_reason(seconds: float) -> str:
+    """What befell a process that stood still, in words that follow its name and "was"."""
+    return f"stopped by a signal, and ended as nothing continued it within {seconds:g}s (heartbeat_timeout)"
 
 
 class MeshFailure:

@@ -1,0 +1,78 @@
+"""What the kernel tells of child processes: that one was stopped, goes on, has ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+_CHANGES = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
+_EXIT_STATUS = 49  # field of /proc/<pid>/stat, counted from the state, which follows the program's name
+
+
+class ChildWatch:
+    """A descriptor that becomes readable when a child of this process changes. For the main thread of a process that
+    runs no user code: it takes over SIGCHLD.
+    """
+
+    def __init__(self) -> None:
+        self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # Python leaves out SA_NOCLDSTOP, so stops are told, too
+        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+
+    def clear(self) -> None:
+        """To be called when it was readable, before asking for the changes."""
+        try:
+            os.read(self.fd, 4096)
+        except BlockingIOError:
+            pass
+
+    @staticmethod
+    def forget() -> None:
+        """In a forked child, which has children of its own."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def changes(pid: int = -1) -> Iterator[tuple[int, int]]:
+    """What has become of a child, or of any: its pid and the status that waitpid gives.
+
+    The kernel keeps only the last of several changes: a stop that is over may not be told, or the same twice in a row.
+    """
+    while True:
+        try:
+            changed, status = os.waitpid(pid, _CHANGES)
+        except ChildProcessError:
+            return
+        if not changed:
+            return
+        yield changed, status
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process (a debugger that holds it has not)."""
+    return _state(pid) == "T"
+
+
+def is_traced(pid: int) -> bool:
+    """Whether a debugger holds a process."""
+    return _state(pid) == "t"
+
+
+def unreaped_status(pid: int) -> int | None:
+    """How a process has ended whose parent has not asked yet; None if it has, or if the process has not ended."""
+    fields = _stat(pid)
+    return int(fields[_EXIT_STATUS]) if fields and fields[0] in "ZX" else None
+
+
+def _state(pid: int) -> str:
+    fields = _stat(pid)
+    return fields[0] if fields else ""
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:  # it is gone
+        return []

@@ -1,0 +1,47 @@
+"""The processes behind the actors: who is whose parent, and how each is doing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from helpers.waiting import wait_until
+
+
+def parent_of(pid: int) -> int:
+    return int(_stat(pid)[1])
+
+
+def spawner_of(proc: int) -> int:
+    """The process that forks procs, of the host that runs the proc with this pid."""
+    return parent_of(proc)
+
+
+def agent_of(proc: int) -> int:
+    """The host agent, of the host that runs the proc with this pid."""
+    return parent_of(parent_of(proc))
+
+
+def wait_stopped(pid: int) -> None:
+    wait_until(lambda: _stat(pid)[0] == "T", what=f"process {pid} to be stopped")
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process stands still for the length of a block, if it lives that long."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_stopped(pid)
+    try:
+        yield
+    finally:
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+
+def _stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,0 +1,184 @@
+"""What a parent is told of its children; how the out-of-memory killer's traces are read; who stands still.
+
+Real children and signals; each test runs in a process of its own where it takes over SIGCHLD.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from helpers.processes import wait_stopped
+from helpers.waiting import PATIENCE, wait_until
+from monarch._core.net.poller import Poller
+from monarch._core.runtime.children import ChildWatch, changes, is_stopped, is_traced, unreaped_status
+from monarch._core.runtime.heartbeat import Silence
+from monarch._core.runtime.memory import count_kills
+from monarch._core.supervision.heartbeat import TICKS
+
+
+@pytest.fixture
+def child() -> Iterator[int]:
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process.pid
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def watch() -> Iterator[ChildWatch]:
+    watch = ChildWatch()
+    yield watch
+    ChildWatch.forget()
+    os.close(watch.fd)
+    os.close(watch._write)
+
+
+def kinds(pid: int) -> list[str]:
+    return [
+        "stopped" if os.WIFSTOPPED(status) else "continued" if os.WIFCONTINUED(status) else "ended"
+        for _, status in changes(pid)
+    ]
+
+
+def wait_told(watch: ChildWatch) -> None:
+    poll = select.poll()
+    poll.register(watch.fd, select.POLLIN)
+    assert poll.poll(PATIENCE * 1000)
+    watch.clear()
+
+
+def test_a_parent_is_told_that_a_child_is_stopped_goes_on_and_ends(watch: ChildWatch, child: int) -> None:
+    for number, kind in ((signal.SIGSTOP, "stopped"), (signal.SIGCONT, "continued"), (signal.SIGKILL, "ended")):
+        os.kill(child, number)
+        wait_told(watch)
+        assert kinds(child) == [kind]
+    assert kinds(child) == []
+
+
+def test_of_changes_that_nobody_asked_about_in_between_the_last_is_told(watch: ChildWatch, child: int) -> None:
+    for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGSTOP):
+        os.kill(child, number)
+    wait_stopped(child)
+    assert kinds(child)[-1] == "stopped"
+    os.kill(child, signal.SIGCONT)
+    os.kill(child, signal.SIGSTOP)
+    wait_stopped(child)
+    assert kinds(child) == ["stopped"]
+
+
+def test_a_child_that_ends_while_it_is_stopped_has_ended(watch: ChildWatch, child: int) -> None:
+    os.kill(child, signal.SIGSTOP)
+    wait_stopped(child)
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: unreaped_status(child) is not None, what="the end of the child")
+    assert kinds(child) == ["ended"]
+
+
+def test_a_stopped_process_is_told_from_one_that_runs_and_one_that_is_gone(child: int) -> None:
+    assert not is_stopped(child)
+    os.kill(child, signal.SIGSTOP)
+    wait_stopped(child)
+    assert is_stopped(child)
+    assert not is_traced(child)
+    os.kill(child, signal.SIGCONT)
+    wait_until(lambda: not is_stopped(child), what="the child to go on")
+    assert not is_stopped(2**22 + 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [("import os; os._exit(3)", 3 << 8), ("import os; os.kill(os.getpid(), 9)", 9), ("pass", 0)],
+    ids=["exits", "killed", "ends"],
+)
+def test_how_a_process_ended_can_be_read_before_its_parent_has_asked(code: str, status: int) -> None:
+    pid = os.posix_spawn(sys.executable, [sys.executable, "-S", "-c", code], os.environ)
+    wait_until(lambda: unreaped_status(pid) is not None, what="the end of the child")
+    assert unreaped_status(pid) == status
+    assert os.waitpid(pid, 0)[1] == status
+    assert unreaped_status(pid) is None
+
+
+def test_nothing_is_known_of_how_a_running_process_ended(child: int) -> None:
+    assert unreaped_status(child) is None
+
+
+# the out-of-memory killer
+
+
+@pytest.mark.parametrize(
+    ("text", "kills"),
+    [
+        ("nr_free_pages 1\noom_kill 7\nzone_reclaim_failed 3\n", 7),
+        ("oom_kill 0\n", 0),
+        ("drop_pagecache 1\noom_kill_other 9\n", 0),
+        ("", 0),
+        ("oom_kill\n", 0),
+    ],
+)
+def test_the_kernels_count_of_out_of_memory_kills_is_found(text: str, kills: int) -> None:
+    assert count_kills(text) == kills
+
+
+# silence
+
+
+class Clocked:
+    """A poller on a thread of its own, and when it ran something."""
+
+    def __init__(self) -> None:
+        self.poller = Poller()
+        self.thread = threading.Thread(target=self.poller.run, daemon=True)
+        self.lost = threading.Event()
+
+    def close(self) -> None:
+        self.poller.stop()
+        self.thread.join(PATIENCE)
+        self.poller.close()
+
+
+@pytest.fixture
+def clocked() -> Iterator[Clocked]:
+    clocked = Clocked()
+    clocked.thread.start()
+    yield clocked
+    clocked.close()
+
+
+def test_silence_is_lost_after_its_timeout(clocked: Clocked) -> None:
+    start = time.monotonic()
+    Silence(clocked.poller, 0.2, clocked.lost.set)
+    assert clocked.lost.wait(PATIENCE)
+    assert time.monotonic() - start >= 0.2
+
+
+def test_silence_that_ends_is_not_lost(clocked: Clocked) -> None:
+    silence = Silence(clocked.poller, 0.1, clocked.lost.set)
+    silence.end()
+    last = threading.Event()
+    Silence(clocked.poller, 0.3, last.set)
+    assert last.wait(PATIENCE)
+    assert not clocked.lost.is_set()
+
+
+def test_a_poller_that_could_not_run_for_long_loses_nobody_by_that(clocked: Clocked) -> None:
+    timeout = 0.4
+    answered = threading.Event()
+    clocked.poller.call_soon(lambda: time.sleep(3 * timeout))  # as if stopped, or without the interpreter lock
+    silence = Silence(clocked.poller, timeout, clocked.lost.set)
+
+    def answer() -> None:
+        silence.end()
+        answered.set()
+
+    clocked.poller.call_later(3 * timeout + timeout / TICKS, answer)
+    assert answered.wait(PATIENCE)
+    assert not clocked.lost.is_set()
