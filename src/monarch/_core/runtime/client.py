@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+
 from ... import config
 from ...errors import SupervisionError
 from ..net import unix
@@ -38,9 +40,10 @@ if TYPE_CHECKING:
 
 _NEEDED = ("monarch.actor",)  # what every proc imports
 _SHUTDOWN_GRACE = 10.0
-_EXIT_GRACE = 0.7  # seconds that procs get to clean up when the program ends
+_EXIT_GRACE = 1.0  # seconds that procs get to clean up when the program ends
 _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
+_AGENT_BOUND = 4.0  # seconds after the grace time in which the agent ends, or is killed; it has bounds of its own
 _SHUT_DOWN = "stopped by client: its context was shut down"
 _AFTER_OTHERS = -10  # priority among the exit functions of a `multiprocessing` child; its queues are flushed before
 
@@ -161,6 +164,7 @@ class Client:
                 else:
                     request = _Ended(self.node.address.agent, self._shutting_down)
                     self.node.call_system(self.node.address.agent, "shutdown", _SHUT_DOWN, grace, request=request)
+                    self.node.poller.call_later(grace + _AGENT_BOUND, self._agent.kill)
             return self._shutting_down
 
     def leave(self) -> None:
@@ -251,17 +255,20 @@ def client() -> Client:
         with _boot_lock, HeldInterrupts(_nothing):
             if _client is None:
                 _client = Client()
-                _leave_with_multiprocessing()
+                _join_multiprocessing()
     return _client
 
 
-def _leave_with_multiprocessing() -> None:
-    """A child of `multiprocessing` ends without `atexit`, but it has exit functions of its own."""
+def _join_multiprocessing() -> None:
+    """A child of `multiprocessing` ends without `atexit`, but with exit functions of its own; and its script is a module."""
     process = sys.modules.get("multiprocessing.process")
     if process is not None and process.parent_process() is not None:
         from multiprocessing.util import Finalize  # it is there: this process began in it
 
         Finalize(None, _at_exit, exitpriority=_AFTER_OTHERS)
+        script = sys.modules.get("__mp_main__")
+        if script is not None:
+            cloudpickle.register_pickle_by_value(script)
 
 
 def shutdown_context(host_timeout: float | None = None) -> Future[None]:
