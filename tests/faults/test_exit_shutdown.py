@@ -77,6 +77,10 @@ wait_gone(pid)
     )
 
 
+def test_a_program_need_not_wait_for_it() -> None:
+    check("works(); shutdown_context()\n", "cleaned up")
+
+
 def test_later_calls_are_done_at_once_though_the_first_is_not() -> None:
     check(
         """

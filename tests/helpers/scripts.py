@@ -60,7 +60,7 @@ def processes_tagged(tag: str) -> list[int]:
     return found
 
 
-def _package_path() -> str:
+def package_path() -> str:
     """What a script needs on its path: nothing, as a user, but for the package itself where that is not installed."""
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join(entry for entry in entries if entry and Path(entry, "monarch").is_dir())
@@ -135,7 +135,7 @@ def run_script(
             (home / file_name).write_text(textwrap.dedent(text))
         environment = {**os.environ, TAG: tag, "TMPDIR": str(temporary), **(env or {})}
         if "PYTHONPATH" not in (env or {}):
-            environment["PYTHONPATH"] = _package_path()
+            environment["PYTHONPATH"] = package_path()
         without_stdin = ["/bin/sh", "-c", 'exec "$0" "$@" <&-'] if stdin is None else []
         started = time.monotonic()
         process = subprocess.Popen(
@@ -173,7 +173,7 @@ def run_script(
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        left = _wait_gone(tag, settle) + [f"file {path.name}" for path in temporary.iterdir()]
+        left = wait_tag_gone(tag, settle) + [f"file {path.name}" for path in temporary.iterdir()]
         for reader in readers:
             reader.join(5.0)
         for stream in (process.stdin, process.stdout, process.stderr):
@@ -191,7 +191,8 @@ def run_script(
     return result
 
 
-def _wait_gone(tag: str, settle: float) -> list[str]:
+def wait_tag_gone(tag: str, settle: float) -> list[str]:
+    """Waits for the end of every process of a script; those that were still there are described, and killed."""
     deadline = time.monotonic() + settle
     while pids := processes_tagged(tag):
         if time.monotonic() > deadline:

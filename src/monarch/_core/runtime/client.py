@@ -244,6 +244,7 @@ class _Ended:
 
 
 _client: Client | None = None
+_last_shutdown: Future[None] = completed()
 _boot_lock = threading.Lock()
 _ended_hosts: dict[str, Failure] = {}  # what earlier clients of this process were: there may still be handles to it
 
@@ -280,7 +281,7 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
     Raises:
         ValueError: `host_timeout` is negative or not finite.
     """
-    global _client
+    global _client, _last_shutdown
     grace = _SHUTDOWN_GRACE if host_timeout is None else host_timeout
     if not isinstance(grace, (int, float)) or not 0 <= grace < 2**64:
         raise ValueError(f"invalid host_timeout {host_timeout}: expected a non-negative, finite number of seconds")
@@ -292,6 +293,7 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
     own = ending.stop_own_actors()
     stopping = ending.shut_down(grace)
     finished: Future[None] = Future._new(Described("the procs of this program to end"))
+    _last_shutdown = finished
 
     def finish() -> None:
         ending.close()
@@ -311,6 +313,8 @@ def _at_exit() -> None:
     leaving, _client = _client, None
     if leaving is not None and leaving.pid == os.getpid():
         _leave(leaving)
+    with suppress(TimeoutError):
+        _last_shutdown.get(timeout=_EXIT_BOUND)  # nobody may have waited for it
     faults.ending.conclude()
 
 
@@ -348,9 +352,10 @@ def _leave_by_force() -> None:
 
 def _after_fork() -> None:
     """A forked child is not this client: it boots one of its own if it uses the API."""
-    global _client, _boot_lock
+    global _client, _boot_lock, _last_shutdown
     parents, _client = _client, None
     _boot_lock = threading.Lock()
+    _last_shutdown = completed()
     faults.ending = faults.Ending()
     if parents is not None:
         parents.node.abandon()
