@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 

@@ -126,9 +126,10 @@ class Peer:
         if delay:
             self._node.poller.call_later(delay, self._reconnect)
         elif self.address.proc == AGENT:
-            self.fail(
-                Failure(HOST, "the host agent is gone, and every process of that host with it", proc=str(self.address))
+            gone = Failure(
+                HOST, "the host agent is gone, and every process of that host with it", proc=str(self.address)
             )
+            self.fail(self._node.ended_hosts.get(self.address.host, gone))
         else:
             self._node.ask_agent(self.address, self._was_up, self._answered)
 
