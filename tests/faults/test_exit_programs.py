@@ -1,6 +1,6 @@
 """However a program ends, and whatever it and its actors are doing: its own exit status, nothing left, nobody noisy.
 
-The bounds: a program that ends in order is gone some 2 s after its last line, as `__cleanup__` gets 0.7 s. What it
+The bounds: a program that ends in order is gone some 2 s after its last line, as `__cleanup__` gets 1 s. What it
 started is gone `GONE_WITHIN` seconds after the program, however that ended; `run_script` looks for it.
 """
 

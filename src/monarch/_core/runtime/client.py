@@ -168,7 +168,7 @@ class Client:
             return self._shutting_down
 
     def leave(self) -> None:
-        """Let everything clean up and end, as a program does at its end: within `_EXIT_BOUND`."""
+        """Let everything clean up and end, as a program does at its end: within `_EXIT_GRACE` and `_EXIT_BOUND`."""
         with suppress(TimeoutError):
             self.stop_own_actors().get(timeout=_EXIT_GRACE)
         with suppress(TimeoutError):
