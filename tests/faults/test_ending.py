@@ -317,56 +317,6 @@ def test_actors_in_the_clients_process_clean_up_when_the_program_ends() -> None:
     assert sorted(result.stdout.splitlines()) == ["cleaned up: here None", "cleaned up: there None"], str(result)
 
 
-def test_shutting_down_again_and_again_leaves_nothing() -> None:
-    result = run_script(
-        """
-        import os, threading, time
-        import monarch.actor
-        from monarch.actor import Actor, endpoint, shutdown_context, this_host
-
-        class Prints(Actor):
-            @endpoint
-            def show(self):
-                print("printed")
-                return 1
-
-            @endpoint
-            def fail(self):
-                raise ValueError("on purpose")
-
-        def left():
-            return len(os.listdir("/proc/self/fd")), threading.active_count()
-
-        told = threading.Event()
-        monarch.actor.unhandled_fault_hook = lambda failure: told.set()
-
-        def use_and_shut_down():
-            prints = this_host().spawn_procs().spawn("prints", Prints)
-            assert prints.show.call_one().get(timeout=20) == 1
-            told.clear()
-            prints.fail.broadcast()
-            assert told.wait(20)
-            shutdown_context().get(timeout=20)
-
-        use_and_shut_down()
-        end = time.monotonic() + 5
-        while left()[1] > 1 and time.monotonic() < end:
-            time.sleep(0.01)
-        before = left()
-        for _ in range(4):
-            use_and_shut_down()
-        end = time.monotonic() + 5
-        while left() != before and time.monotonic() < end:
-            time.sleep(0.01)
-        print("before:", before, "after:", left(), [thread.name for thread in threading.enumerate()])
-        assert left() == before
-        """
-    )
-    assert result.exit_code == 0, str(result)
-    assert result.stdout.count("printed") == 5
-    assert result.left_behind == []
-
-
 @pytest.mark.parametrize("later", ["", "a.slice(g=1).ok.broadcast()", "a.ok.broadcast()", "a.slice(g=1).ok.call_one()"])
 def test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last(later: str) -> None:
     result = run_script(

@@ -19,6 +19,8 @@ from typing import IO
 from helpers.leaks import describe
 
 TAG = "MONARCH_TEST_SCRIPT"
+GONE_WITHIN = 2.0  # seconds: what a program started is gone this soon after its end, however it ends
+SLACK = 3.0  # seconds more, for a machine that runs other things as well
 
 
 @dataclass(frozen=True)
@@ -32,21 +34,14 @@ class ScriptResult:
     after_signal: float | None
     """Seconds from `signal_after`'s signal to the end of the script; None if none was sent."""
     left_behind: list[str] = field(default_factory=list)
-    """Processes of the script that were still there `settle` seconds after it ended (they have been killed since)."""
+    """Processes of the script that were still there `settle` seconds after it ended (they have been killed since), and
+    files that it left in its folder for temporary ones."""
 
     def __str__(self) -> str:
         return (
             f"exit code {self.exit_code} after {self.duration:.2f} s\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
             f"\n--- left behind: {self.left_behind}"
         )
-
-
-def _drop_tests_from_path(environment: dict[str, str]) -> None:
-    """Entries that the caller of the test run has set stay: the checkout under test may be found by them."""
-    tests = str(Path(__file__).parent.parent)
-    entries = [entry for entry in environment.pop("PYTHONPATH", "").split(os.pathsep) if entry and entry != tests]
-    if entries:
-        environment["PYTHONPATH"] = os.pathsep.join(entries)
 
 
 def processes_tagged(tag: str) -> list[int]:
@@ -65,11 +60,37 @@ def processes_tagged(tag: str) -> list[int]:
     return found
 
 
-def _pump(stream: IO[str], lines: list[str], seen: threading.Event, text: str | None) -> None:
+def package_path() -> str:
+    """What a script needs on its path: nothing, as a user, but for the package itself where that is not installed."""
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return os.pathsep.join(entry for entry in entries if entry and Path(entry, "monarch").is_dir())
+
+
+def _pump(stream: IO[str], lines: list[str], news: threading.Condition) -> None:
     for line in stream:
-        lines.append(line)
-        if text is not None and text in line:
-            seen.set()
+        with news:
+            lines.append(line)
+            news.notify()
+
+
+def _send_signals(
+    process: subprocess.Popen[str],
+    signals: Sequence[tuple[str, signal.Signals]],
+    out: list[str],
+    news: threading.Condition,
+    deadline: float,
+) -> list[float]:
+    """Send each signal once its text was printed, or stop waiting when the script has ended; when they were sent."""
+    sent: list[float] = []
+    for text, number in signals:
+        with news:
+            while not any(text in line for line in out):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    return sent
+                news.wait(0.1)
+        os.killpg(process.pid, number)
+        sent.append(time.monotonic())
+    return sent
 
 
 def run_script(
@@ -80,8 +101,11 @@ def run_script(
     files: Mapping[str, str] | None = None,
     env: Mapping[str, str] | None = None,
     python_args: Sequence[str] = (),
+    name: str = "script.py",
+    stdin: str | None = "",
     signal_after: tuple[str, signal.Signals] | None = None,
-    settle: float = 5.0,
+    more_signals: Sequence[tuple[str, signal.Signals]] = (),
+    settle: float = GONE_WITHIN + SLACK,
 ) -> ScriptResult:
     """Writes `source` (dedented) to a file and runs it.
 
@@ -91,56 +115,56 @@ def run_script(
         files: further files next to the script, name to text.
         env: changes to the environment.
         python_args: for the interpreter, before the script.
+        name: of the script's file.
+        stdin: what the script can read; there is no end of file before the script's own. None: it has no stdin at all.
         signal_after: `(text, signal)`: sends the signal to the script's process group, as a terminal does for Ctrl-C, once a line
             with that text is on its stdout.
+        more_signals: further ones, in order; those whose text never comes are not sent.
         settle: seconds that the script's other processes have to go away after it.
     """
     tag = uuid.uuid4().hex
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "home_of_the_script")
         elsewhere = Path(folder, "working_directory")
-        home.mkdir()
-        elsewhere.mkdir()
-        script = home / "script.py"
+        temporary = Path(folder, "temporary")
+        for path in (home, elsewhere, temporary):
+            path.mkdir()
+        script = home / name
         script.write_text(textwrap.dedent(source))
-        for name, text in (files or {}).items():
-            (home / name).write_text(textwrap.dedent(text))
-        environment = {**os.environ, TAG: tag, **(env or {})}
+        for file_name, text in (files or {}).items():
+            (home / file_name).write_text(textwrap.dedent(text))
+        environment = {**os.environ, TAG: tag, "TMPDIR": str(temporary), **(env or {})}
         if "PYTHONPATH" not in (env or {}):
-            _drop_tests_from_path(environment)  # the test run puts them there; a user has none
+            environment["PYTHONPATH"] = package_path()
+        without_stdin = ["/bin/sh", "-c", 'exec "$0" "$@" <&-'] if stdin is None else []
         started = time.monotonic()
         process = subprocess.Popen(
-            [sys.executable, *python_args, str(script)],
+            [*without_stdin, sys.executable, *python_args, str(script)],
             cwd=cwd or elsewhere,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
-        assert process.stdout is not None and process.stderr is not None
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write(stdin or "")
+        process.stdin.flush()
         out: list[str] = []
         err: list[str] = []
-        seen = threading.Event()
-        awaited = signal_after[0] if signal_after else None
+        news = threading.Condition()
         readers = [
-            threading.Thread(target=_pump, args=(process.stdout, out, seen, awaited), daemon=True),
-            threading.Thread(target=_pump, args=(process.stderr, err, seen, None), daemon=True),
+            threading.Thread(target=_pump, args=(process.stdout, out, news), daemon=True),
+            threading.Thread(target=_pump, args=(process.stderr, err, news), daemon=True),
         ]
         for reader in readers:
             reader.start()
-        signalled = None
+        signals = [signal_after, *more_signals] if signal_after is not None else []
+        signalled: list[float] = []
         hung = False
         try:
-            if signal_after is not None:
-                deadline = started + timeout
-                while not seen.wait(0.02):
-                    if process.poll() is not None or time.monotonic() > deadline:
-                        break
-                if seen.is_set():
-                    signalled = time.monotonic()
-                    os.killpg(process.pid, signal_after[1])
+            signalled = _send_signals(process, signals, out, news, started + timeout)
             process.wait(max(0.1, started + timeout - time.monotonic()))
         except subprocess.TimeoutExpired:
             hung = True
@@ -149,25 +173,26 @@ def run_script(
             if process.poll() is None:
                 process.kill()
                 process.wait()
-        left = _wait_gone(tag, settle)
+        left = wait_tag_gone(tag, settle) + [f"file {path.name}" for path in temporary.iterdir()]
         for reader in readers:
             reader.join(5.0)
-        process.stdout.close()
-        process.stderr.close()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
         result = ScriptResult(
             "".join(out),
             "".join(err),
             process.returncode,
             ended - started,
-            None if signalled is None else ended - signalled,
+            ended - signalled[0] if signalled else None,
             left,
         )
     assert not hung, f"the script had not ended after {timeout} s\n{result}"
-    assert signal_after is None or signalled is not None, f"never printed {awaited!r}\n{result}"
+    assert signal_after is None or signalled, f"never printed {signal_after!r}\n{result}"
     return result
 
 
-def _wait_gone(tag: str, settle: float) -> list[str]:
+def wait_tag_gone(tag: str, settle: float) -> list[str]:
+    """Waits for the end of every process of a script; those that were still there are described, and killed."""
     deadline = time.monotonic() + settle
     while pids := processes_tagged(tag):
         if time.monotonic() > deadline:

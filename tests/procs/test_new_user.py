@@ -300,39 +300,6 @@ def test_a_script_that_raises_shows_its_own_traceback_and_leaves_nothing() -> No
     assert result.left_behind == [], str(result)
 
 
-@pytest.mark.parametrize(
-    "rest",
-    [
-        "import time; time.sleep(600)",
-        "import threading; threading.Event().wait()",
-        "import asyncio; asyncio.run(asyncio.sleep(600))",
-        "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()",
-        "procs.spawn('w', Waits).for_ever.call().get()",
-        "try:\n    import time; time.sleep(600)\nexcept BaseException:\n    pass",
-    ],
-    ids=["sleep", "event", "asyncio", "lock", "get", "swallows"],
-)
-def test_an_unhandled_fault_ends_the_program_with_status_1_and_a_report_whatever_it_is_doing(rest: str) -> None:
-    result = run_script(
-        WAITS_FOR_EVER
-        + """
-class Fragile(Actor):
-    @endpoint
-    def fail(self):
-        raise ValueError("nobody handles this")
-
-procs.spawn('fragile', Fragile).slice(gpus=1).fail.broadcast()
-"""
-        + rest
-        + "\n"
-    )
-    assert result.exit_code == 1, str(result)
-    assert result.duration < 20, str(result)
-    for word in ("nobody handles this", "fragile", "in fail"):
-        assert word in result.stderr, str(result)
-    assert result.left_behind == [], str(result)
-
-
 def test_a_fault_at_the_very_end_of_the_script_is_not_lost() -> None:
     result = run_script(
         """

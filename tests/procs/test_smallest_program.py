@@ -116,30 +116,6 @@ def test_cleanups_run_when_the_program_just_ends() -> None:
     assert result.stdout == "cleaned None\n", str(result)
 
 
-def test_shutdown_context_ends_everything_before_the_program_does() -> None:
-    result = run_script(
-        """
-        import os, time
-        from monarch.actor import Actor, endpoint, shutdown_context, this_host
-
-        class Worker(Actor):
-            @endpoint
-            def pid(self):
-                return os.getpid()
-
-        pid = this_host().spawn_procs().spawn("w", Worker).pid.call_one().get()
-        shutdown_context().get(timeout=20)
-        shutdown_context().get(timeout=20)
-        deadline = time.monotonic() + 10
-        while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
-            time.sleep(0.01)
-        print(os.path.exists(f"/proc/{pid}"))
-        """
-    )
-    assert (result.exit_code, result.stdout.strip()) == (0, "False"), str(result)
-    assert result.left_behind == [], str(result)
-
-
 def test_a_program_that_exits_with_a_status_keeps_it() -> None:
     result = run_script(
         """

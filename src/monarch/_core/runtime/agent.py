@@ -46,6 +46,7 @@ from .system import System
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
 _EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
+_READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
 _PROMPT = 0.2  # seconds after which text without a newline is shown
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
@@ -261,10 +262,10 @@ class Agent(System):
             self._awaiting_end.setdefault(name, []).append(lambda name=name: ended(name))  # type: ignore[misc]  # bound now
             if entry.stopping is None:
                 entry.stopping = reason
-                if entry.ready:
+                if entry.pid:  # it may serve, and have answered others, before this process has read that it is ready
                     self.node.call_system(entry.address, "shutdown", reason)
-                elif entry.pid:
-                    entry.kill()
+                if not entry.ready:
+                    self.node.poller.call_later(_READY_EXPECTED, lambda entry=entry: entry.ready or entry.kill())  # type: ignore[misc]  # bound now
         self.node.poller.call_later(grace, give_up)
 
     # the spawner

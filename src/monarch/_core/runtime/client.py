@@ -13,7 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+
 from ... import config
+from ...errors import SupervisionError
 from ..net import unix
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure, MeshFailure, host_lost
@@ -28,6 +31,7 @@ from .failed_call import tell_all
 from .future import Described, Future, completed
 from .heartbeat import Heartbeat
 from .instance import CreatorInstance
+from .interrupts import HeldInterrupts
 from .message import SETTLE
 from .node import Node, Origin
 from .output import Printer
@@ -40,10 +44,12 @@ if TYPE_CHECKING:
 
 _NEEDED = ("monarch.actor",)  # what every proc imports
 _SHUTDOWN_GRACE = 10.0
-_EXIT_GRACE = 0.7  # seconds that procs get to clean up when the program ends
+_EXIT_GRACE = 1.0  # seconds that procs get to clean up when the program ends
 _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
-_DEAF_AGENT = 4.0  # seconds over what a shutdown may take, after which the agent is killed; its own limit is shorter
+_AGENT_BOUND = 4.0  # seconds after the grace time in which the agent ends, or is killed; it has bounds of its own
+_SHUT_DOWN = "stopped by client: its context was shut down"
+_AFTER_OTHERS = -10  # priority among the exit functions of a `multiprocessing` child; its queues are flushed before
 
 hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731  # replaced by monarch.actor
 proc_mesh_maker: Callable[[ProcAddress], Any] = lambda address: None  # noqa: E731  # replaced by the mesh layer
@@ -104,8 +110,9 @@ class Client:
         host, uid = random_name(), f"client{random_name(40)}"
         address = ProcAddress(host, f"{uid}.0")
         self.node = Node(address, root=address)
+        self.node.ended_hosts = _ended_hosts
         self.system = ProcSystem(self.node)
-        self.faults = faults.Faults(lambda: hook_finder(), self._stop_now)
+        self.faults = faults.Faults(lambda: hook_finder(), _leave_by_force)
         record = CreatorInstance("root", None, Point(0, Extent([], [])), proc_mesh_maker(address), None)
         self.root = RootCell(self.node, record, self.faults.put)
         self.node.register(ROOT, self.root)
@@ -120,7 +127,7 @@ class Client:
 
     def ensure_agent(self) -> ProcAddress:
         """The agent of this machine, started on first use; it need not be up yet to be called."""
-        with self._lock:
+        with self._lock, HeldInterrupts(_nothing):  # half a start could not be repeated
             if self._agent is None:
                 self._agent = self._start_agent()
                 self.node.call_system(self.node.address.agent, "subscribe", request=_Events(self))
@@ -179,19 +186,21 @@ class Client:
                     self._shutting_down._resolve(None)
                 else:
                     request = _Ended(self.node.address.agent, self._shutting_down)
-                    args = ("stopped by client", grace)
-                    self.node.call_system(self.node.address.agent, "shutdown", *args, request=request)
-                    self.node.poller.call_later(grace + _DEAF_AGENT, lambda: self._end_agent("it did not shut down"))
+                    self.node.call_system(self.node.address.agent, "shutdown", _SHUT_DOWN, grace, request=request)
+                    self.node.poller.call_later(grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down"))
             return self._shutting_down
 
-    def _stop_now(self) -> None:
+    def leave(self) -> None:
+        """Let everything clean up and end, as a program does at its end: within `_EXIT_GRACE` and `_EXIT_BOUND`."""
         with suppress(TimeoutError):
-            self.shut_down(0).get(timeout=_EXIT_BOUND)
+            self.stop_own_actors().get(timeout=_EXIT_GRACE)
+        with suppress(TimeoutError):
+            self.shut_down(_EXIT_GRACE).get(timeout=_EXIT_BOUND)
 
     def stop_own_actors(self) -> Future[None]:
         """Stop the actors that run in this very process, controllers among them."""
         stopped: Future[None] = Future._new(Described("the actors of this process to end"))
-        self.node.poller.call_soon(lambda: self.system.stop_all("stopped by client", lambda: stopped._resolve(None)))
+        self.node.poller.call_soon(lambda: self.system.stop_all(_SHUT_DOWN, lambda: stopped._resolve(None)))
         return stopped
 
     def close(self) -> None:
@@ -204,8 +213,10 @@ class Client:
                 self._agent.wait()
         self.node.poller.call_soon(self.node.poller.stop)
         self._io_thread.join()
-        self.node.close(Failure(STOPPED, "the client's context was shut down"))
+        self.node.close(Failure(STOPPED, _SHUT_DOWN))
         self.node.poller.close()
+        for port in list(self.root.ports):
+            port.close(_SHUT_DOWN)
         self.faults.close()
 
 
@@ -260,17 +271,32 @@ class _Ended:
 
 
 _client: Client | None = None
+_last_shutdown: Future[None] = completed()
 _boot_lock = threading.Lock()
+_ended_hosts: dict[str, Failure] = {}  # what earlier clients of this process were: there may still be handles to it
 
 
 def client() -> Client:
     """The client of this process, booted if need be."""
     global _client
     if _client is None:
-        with _boot_lock:
+        with _boot_lock, HeldInterrupts(_nothing):
             if _client is None:
                 _client = Client()
+                _join_multiprocessing()
     return _client
+
+
+def _join_multiprocessing() -> None:
+    """A child of `multiprocessing` ends without `atexit`, but with exit functions of its own; and its script is a module."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize  # it is there: this process began in it
+
+        Finalize(None, _at_exit, exitpriority=_AFTER_OTHERS)
+        script = sys.modules.get("__mp_main__")
+        if script is not None:
+            cloudpickle.register_pickle_by_value(script)
 
 
 def shutdown_context(host_timeout: float | None = None) -> Future[None]:
@@ -282,7 +308,7 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
     Raises:
         ValueError: `host_timeout` is negative or not finite.
     """
-    global _client
+    global _client, _last_shutdown
     grace = _SHUTDOWN_GRACE if host_timeout is None else host_timeout
     if not isinstance(grace, (int, float)) or not 0 <= grace < 2**64:
         raise ValueError(f"invalid host_timeout {host_timeout}: expected a non-negative, finite number of seconds")
@@ -290,46 +316,76 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         ending, _client = _client, None
     if ending is None:
         return completed()
+    _ended_hosts[ending.node.address.host] = Failure(STOPPED, _SHUT_DOWN)
+    own = ending.stop_own_actors()
     stopping = ending.shut_down(grace)
     finished: Future[None] = Future._new(Described("the procs of this program to end"))
+    _last_shutdown = finished
 
     def finish() -> None:
         ending.close()
         ending.printer.close()
         finished._resolve(None)
 
-    stopping._subscribe(lambda: threading.Thread(target=finish, name="monarch-shutdown", daemon=True).start())
+    def start_to_finish() -> None:
+        threading.Thread(target=finish, name="monarch-shutdown", daemon=True).start()
+
+    stopping._subscribe(lambda: own._subscribe(start_to_finish))
     return finished
 
 
 def _at_exit() -> None:
     global _client
-    ending, _client = _client, None
-    if ending is None or ending.pid != os.getpid():
-        return
-    ending.faults.leaving = True
+    faults.ending.leaving = True
+    leaving, _client = _client, None
+    if leaving is not None and leaving.pid == os.getpid():
+        _leave(leaving)
+    with suppress(TimeoutError):
+        _last_shutdown.get(timeout=_EXIT_BOUND)  # nobody may have waited for it
+    if faults.ending.status is not None:  # what exit functions would still do may not happen
+        tell_all()
+    faults.ending.conclude()
+
+
+def _leave(leaving: Client) -> None:
     # a fault's interrupt, or one Ctrl-C too many, must not cut short what follows: it is bounded
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _quiet_threads()
     if getattr(sys, "last_type", None) is not KeyboardInterrupt:  # who pressed Ctrl-C does not want to wait
-        ending.root.settle(_SETTLE_BOUND)
-    with suppress(TimeoutError):
-        ending.stop_own_actors().get(timeout=_EXIT_GRACE)
-    with suppress(TimeoutError):
-        ending.shut_down(_EXIT_GRACE).get(timeout=_EXIT_BOUND)
-    ending.faults.settle(_EXIT_BOUND)
-    ending.close()
+        leaving.root.settle(_SETTLE_BOUND)
+    leaving.leave()
+    leaving.faults.settle(_EXIT_BOUND)
+    leaving.close()
     signal.signal(signal.SIGINT, handler)
-    ending.printer.close()
-    if ending.faults.fatal:
-        tell_all()
-        ending.faults.exit()
+    leaving.printer.close()
+
+
+def _quiet_threads() -> None:
+    """A daemon thread may wait for an answer when the program ends. That there is none is nobody's concern any more."""
+    show = threading.excepthook
+
+    def show_others(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, SupervisionError):
+            show(args)
+
+    threading.excepthook = show_others
+
+
+def _leave_by_force() -> None:
+    """As at the end of the program, on another thread: the main one is stuck."""
+    leaving = _client
+    if leaving is not None:
+        leaving.leave()
+        leaving.printer.close()
 
 
 def _after_fork() -> None:
     """A forked child is not this client: it boots one of its own if it uses the API."""
-    global _client, _boot_lock
+    global _client, _boot_lock, _last_shutdown
     parents, _client = _client, None
     _boot_lock = threading.Lock()
+    _last_shutdown = completed()
+    faults.ending = faults.Ending()
     if parents is not None:
         parents.node.abandon()
 
@@ -339,3 +395,7 @@ def install() -> None:
     set_fallback(lambda: client().context)
     atexit.register(_at_exit)
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def _nothing() -> None:
+    pass

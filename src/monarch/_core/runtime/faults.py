@@ -1,8 +1,8 @@
 """Failures that nobody handled: the client's hook, the report, the end of the program.
 
-Exit status 1 is certain: the main thread is interrupted by a signal wherever it waits (`time.sleep`, a lock, an event
-loop), unwinds as from Ctrl-C, and a program that swallows that still ends with 1. What bounds it: `fault_grace` after
-the fault the process ends, whatever the main thread does.
+The exit status is certain: the main thread is interrupted by a signal wherever it waits (`time.sleep`, a lock, an event
+loop), unwinds as from Ctrl-C, and a program that swallows that still ends with the status of the fault. What bounds it:
+`fault_grace` after the fault the process ends, whatever the main thread does.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +24,11 @@ from ... import config
 from ..supervision.failure import MeshFailure
 
 Hook = Callable[[MeshFailure], object]
+
+_MOMENT = 0.1  # seconds without another fault, after which those that came are reported
+_PATIENCE = 1.0  # seconds after which they are, though more keep coming
+_LAST_STEPS = 5.0  # seconds that an end by force may take to be an orderly one
+_ADVICE = "Catch it where the mesh was created: define __supervise__ there, or set monarch.actor.unhandled_fault_hook."
 
 
 def default_hook(failure: MeshFailure) -> None:
@@ -33,30 +39,33 @@ def default_hook(failure: MeshFailure) -> None:
 class Faults:
     """Runs the hook for each fault, one at a time, on a thread of its own.
 
+    What the hook does not drop is reported together with what else comes within a moment: when all ranks of a mesh die of
+    the same cause, that is one report.
+
     Args:
         find_hook: Looks up the hook when a fault comes, so that programs can replace it at any time.
-        shut_down: Stops what the client started; called before the process is ended by force.
+        leave: Stops what the client started; called before the process is ended by force.
     """
 
-    def __init__(self, find_hook: Callable[[], Hook], shut_down: Callable[[], None]) -> None:
+    def __init__(self, find_hook: Callable[[], Hook], leave: Callable[[], None]) -> None:
         self._find_hook = find_hook
-        self._shut_down = shut_down
-        self._queue: SimpleQueue[MeshFailure | threading.Event | None] = SimpleQueue()
+        self._leave = leave
+        self._queue: SimpleQueue[MeshFailure | Callable[[], object] | None] = SimpleQueue()
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self.fatal = False
-        self.leaving = False  # the main thread is past its last line: nothing to interrupt
 
     def put(self, failure: MeshFailure) -> None:
         self._queue.put(failure)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="monarch-faults", daemon=True)
-            self._thread.start()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="monarch-faults", daemon=True)
+                self._thread.start()
 
     def settle(self, timeout: float) -> None:
         """Wait until the faults known so far have been handled."""
         if self._thread is not None and self._thread is not threading.current_thread():
             handled = threading.Event()
-            self._queue.put(handled)
+            self._queue.put(handled.set)
             handled.wait(timeout)
 
     def close(self) -> None:
@@ -66,63 +75,158 @@ class Faults:
     def _run(self) -> None:
         while True:
             item = self._queue.get()
+            fatal: list[MeshFailure] = []
+            status = None
+            end = time.monotonic() + _PATIENCE
+            while isinstance(item, MeshFailure):
+                verdict = self._ask_hook(item)
+                if verdict is not None:
+                    fatal.append(item)
+                    status = verdict if status is None else status
+                item = self._next(end)
+            if status is not None:
+                _end_program(status, fatal, self._leave)
             if item is None:
                 return
-            if isinstance(item, threading.Event):
-                item.set()
-            else:
-                self._handle(item)
+            item()
 
-    def _handle(self, failure: MeshFailure) -> None:
+    def _next(self, end: float) -> MeshFailure | Callable[[], object] | None:
+        """What comes within a moment; something to call that does nothing if nothing does."""
+        try:
+            return self._queue.get(timeout=max(0.0, min(_MOMENT, end - time.monotonic())))
+        except Empty:
+            return _nothing
+
+    def _ask_hook(self, failure: MeshFailure) -> int | None:
+        """The status that the program is to end with; None if the hook dropped the fault."""
         try:
             self._find_hook()(failure)
-            return
-        except SystemExit:
+            return None
+        except SystemExit as leaving:
+            return leaving.code if isinstance(leaving.code, int) else 1
+        except Exception:
+            _write(f"unhandled_fault_hook raised\n{traceback.format_exc()}")
+        except BaseException:  # Ctrl-C, in a hook that knows no better way to end the program
             pass
-        except BaseException as error:
-            with suppress(OSError, ValueError):
-                print(f"unhandled_fault_hook raised {type(error).__name__}: {error}", file=sys.stderr)
-        interactive = hasattr(sys, "ps1") or bool(sys.flags.interactive)
-        first, self.fatal = not self.fatal, not interactive
-        with suppress(OSError, ValueError, AttributeError):  # a broken stderr must not save the program
-            sys.stderr.write(_report(failure) + "\n")
-            sys.stderr.flush()
-        if self.leaving or not first:
+        return 1
+
+
+class Ending:
+    """The end of this program, once a fault was not handled. There is one per process: clients come and go.
+
+    Attributes:
+        status: What the process ends with; None while nothing ends it.
+        leaving: The main thread leaves in order, within bounds; nobody else has to end the process.
+    """
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.leaving = False
+        self._told: list[tuple[Any, str]] = []
+        self._status_is_set = False
+        self._excepthook: Any = None
+
+    def begin(self, status: int, leave: Callable[[], None]) -> None:
+        """Let the main thread unwind; whatever it does, the process ends within `fault_grace`."""
+        if self.status is not None:
             return
-        if not interactive:  # a session goes on, with its variables; only what runs is interrupted
-            sys.excepthook = _quiet_about_interrupt
-            threading.Thread(target=self._end_by_force, name="monarch-fault-grace", daemon=True).start()
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        self.status = status
+        self._excepthook, sys.excepthook = sys.excepthook, self._uncaught
+        interrupt_main_thread()
+        with suppress(RuntimeError):  # no new threads: the interpreter is past the point where it could hang
+            threading.Thread(target=self._end_by_force, args=(leave,), name="monarch-fault-grace", daemon=True).start()
 
-    def _end_by_force(self) -> None:
+    def tell(self, text: str) -> None:
+        """Write a report, and keep it: who captures stderr now may drop it."""
+        self._told.append((sys.stderr, text))
+        _write(text)
+
+    def conclude(self) -> None:
+        """The very end of the program: say again what was captured, and see to the exit status."""
+        if self.status is None:
+            return
+        for stream, text in self._told:
+            if stream is not sys.stderr:  # pytest, for one, shows nothing of a run that was interrupted
+                _write(text)
+        if not self._status_is_set:  # the interrupt was swallowed, or never came
+            self._exit()
+
+    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """The interrupt that ends the main thread is ours, and the fault has been reported."""
+        if not issubclass(kind, KeyboardInterrupt):
+            self._excepthook(kind, error, trace)
+        self._status_is_set = True
+        raise SystemExit(self.status)  # here, the interpreter ends in order with that status
+
+    def _end_by_force(self, leave: Callable[[], None]) -> None:
         time.sleep(config.value("fault_grace"))
-        self._shut_down()
-        self.exit()
+        if not self.leaving:
+            threading.Timer(_LAST_STEPS, os._exit, (self.status,)).start()
+            leave()
+            self._exit()
 
-    def exit(self) -> None:
-        """End the process with status 1, now."""
+    def _exit(self) -> None:
         for stream in (sys.stdout, sys.stderr):
-            try:
+            with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
-            except (OSError, ValueError, AttributeError):
-                pass
-        os._exit(1)
+        os._exit(self.status or 0)
 
 
-def _quiet_about_interrupt(
-    kind: type[BaseException], error: BaseException, traceback: TracebackType | None, shown: Any = sys.excepthook
-) -> None:
-    """The interrupt that ends the main thread is ours, and the fault has been reported."""
-    if not issubclass(kind, KeyboardInterrupt):
-        shown(kind, error, traceback)
+ending = Ending()
 
 
-def _report(failure: MeshFailure) -> str:
+def _end_program(status: int, failures: Sequence[MeshFailure], leave: Callable[[], None]) -> None:
+    text = "\n".join([*map(_report, merge(failures)), _ADVICE, ""])
+    if hasattr(sys, "ps1") or sys.flags.interactive:  # a session goes on, with its variables; what runs is interrupted
+        _write(text)
+        interrupt_main_thread()
+    else:
+        ending.tell(text)
+        ending.begin(status, leave)
+
+
+def interrupt_main_thread() -> None:
+    """As Ctrl-C does, if it does anything, and unless the main thread is past the last line of the program."""
+    main = threading.main_thread()
+    if main.is_alive() and main.ident is not None and callable(signal.getsignal(signal.SIGINT)):
+        signal.pthread_kill(main.ident, signal.SIGINT)
+
+
+def merge(failures: Sequence[MeshFailure]) -> list[list[MeshFailure]]:
+    """Together what befell several ranks of one mesh for the same reason."""
+    groups: dict[tuple[object, ...], list[MeshFailure]] = {}
+    for failure in failures:
+        event = failure.event
+        groups.setdefault((event.mesh_uid, event.mesh, event.cause, event.reason), []).append(failure)
+    return list(groups.values())
+
+
+def _report(same: Sequence[MeshFailure]) -> str:
     now = time.strftime("%Y-%m-%d %H:%M:%S")
-    head = (
-        f"Unhandled monarch error on the root actor, hostname={socket.gethostname()}, PID={os.getpid()} at time {now}:"
-    )
-    advice = (
-        "Catch it where the mesh was created: define __supervise__ there, or set monarch.actor.unhandled_fault_hook."
-    )
-    return f"{head}\n{failure.report()}\n{advice}"
+    lines = [
+        f"Unhandled monarch error on the root actor, hostname={socket.gethostname()}, PID={os.getpid()} at time {now}:",
+        same[0].report(),
+    ]
+    if len(same) > 1:
+        ranks = sorted(rank for failure in same for rank in failure.ranks)
+        lines.append(f"{len(same)} ranks of {same[0].mesh_name} failed for this reason: {', '.join(_spans(ranks))}")
+    return "\n".join(lines)
+
+
+def _spans(ranks: Sequence[int]) -> Iterator[str]:
+    """``0-3``, ``7``"""
+    first = 0
+    for index, rank in enumerate(ranks):
+        if index + 1 == len(ranks) or ranks[index + 1] > rank + 1:
+            yield str(rank) if ranks[first] == rank else f"{ranks[first]}-{rank}"
+            first = index + 1
+
+
+def _write(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # a broken stderr must not save the program
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def _nothing() -> None:
+    pass

@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ... import config
@@ -98,7 +98,8 @@ class Node:
         self._inbound: dict[Connection, ProcAddress | None] = {}
         self._lock = threading.Lock()
         self._listener = listener if listener is not None else unix.listen(address)
-        self.closed = False
+        self.end: Failure | None = None  # why nothing can be sent any more
+        self.ended_hosts: Mapping[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
         self._deaf = False  # out of descriptors, and it has been said
         self._listen()
         self._limits = {
@@ -261,19 +262,23 @@ class Node:
 
     def _new_peer(self, peers: dict[ProcAddress, Peer], address: ProcAddress) -> Peer:
         with self._lock:
-            return peers.setdefault(address, Peer(self, address))
+            peer = peers.setdefault(address, Peer(self, address))
+        failure = self.end or self.ended_hosts.get(address.host)
+        if failure is not None:
+            peer.fail(failure)
+        return peer
 
     def _all_peers(self) -> list[Peer]:
         return [*self.peers.values(), *self._urgent_peers.values()]
 
     def close(self, failure: Failure) -> None:
         """Write what is queued and close every connection; what still waits is answered with `failure`."""
-        self.closed = True
+        self.end = failure
         for connection in list(self._inbound):
             connection.flush(_LAST_WORDS)
         for peer in self._all_peers():
             peer.flush(_LAST_WORDS)
-            peer.close()
+            peer.fail(failure)
         for connection in list(self._inbound):
             connection.close()
         for request_id, request in list(self.requests.items()):
@@ -294,7 +299,7 @@ class Node:
     # receiving, on the poller's thread
 
     def _listen(self) -> None:
-        if not self.closed:
+        if self.end is None:
             self.poller.add(self._listener.fileno(), self._accept)
 
     def _accept(self, events: int) -> None:

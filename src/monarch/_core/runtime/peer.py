@@ -148,7 +148,7 @@ class Peer:
         if delay:
             self._node.poller.call_later(delay, self._reconnect)
         elif self.address.proc == AGENT:
-            self.fail(host_lost(str(self.address)))
+            self.fail(self._node.ended_hosts.get(self.address.host) or host_lost(str(self.address)))
         else:
             self._inquiry += 1
             inquiry = self._inquiry

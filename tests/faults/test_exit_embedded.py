@@ -1,0 +1,208 @@
+"""The program is not always a script: pytest runs it, or a person at a prompt or in a notebook."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers.scripts import GONE_WITHIN, SLACK, TAG, ScriptResult, package_path, run_script, wait_tag_gone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WORKER = """
+import os, sys, time
+from monarch.actor import Actor, endpoint, this_host
+
+class Worker(Actor):
+    @endpoint
+    def ready(self):
+        return True
+
+    @endpoint
+    def fail(self):
+        raise ValueError("nobody handles this")
+
+    @endpoint
+    def sleep(self):
+        time.sleep(600)
+
+    def __cleanup__(self, exc):
+        print("cleaned up")
+        with open(os.environ["CLEANED"], "a") as file:
+            file.write("cleaned up\\n")
+
+def make():
+    worker = this_host().spawn_procs().spawn("worker", Worker)
+    assert worker.ready.call_one().get(timeout=20)
+    return worker
+"""
+
+# pytest
+
+
+def run_pytest(tests: str, *options: str, **how: Any) -> ScriptResult:
+    result = run_script(
+        WORKER + tests,
+        name="test_user.py",
+        python_args=["-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
+        env={"CLEANED": os.devnull},
+        **how,
+    )
+    assert result.left_behind == [], str(result)
+    assert "Exception ignored" not in result.stderr, str(result)
+    return result
+
+
+def test_a_passing_pytest_run_ends_with_status_0_and_quietly() -> None:
+    result = run_pytest("def test_it():\n    make()\n")
+    assert result.exit_code == 0, str(result)
+    assert "1 passed" in result.stdout and "cleaned up" in result.stdout, str(result)
+    assert result.stderr == "", str(result)
+
+
+def test_a_failing_pytest_run_stops_at_the_first_failure_and_quietly() -> None:
+    result = run_pytest("def test_it():\n    assert make() is None\n\ndef test_more(): pass\n", "-x")
+    assert result.exit_code == 1, str(result)
+    assert "1 failed" in result.stdout and "passed" not in result.stdout, str(result)
+    assert "cleaned up" in result.stdout, str(result)
+    assert result.stderr == "", str(result)
+
+
+def test_ctrl_c_ends_a_pytest_run_that_waits_for_an_actor() -> None:
+    result = run_pytest(
+        "def test_it():\n    worker = make(); print('here', flush=True); worker.sleep.call_one().get()\n",
+        "-s",
+        signal_after=("here", signal.SIGINT),
+    )
+    assert result.exit_code == pytest.ExitCode.INTERRUPTED, str(result)
+    assert "KeyboardInterrupt" in result.stdout, str(result)
+    assert result.stderr == "", str(result)
+
+
+@pytest.mark.parametrize("then", ["; time.sleep(600)", ""], ids=["in a test", "at the end"])
+def test_a_fault_in_a_pytest_run_ends_it_with_status_1_and_is_shown_though_pytest_captures(then: str) -> None:
+    result = run_pytest(f"def test_it():\n    make().fail.broadcast(){then}\n")
+    assert result.exit_code == 1, str(result)
+    assert result.stderr.count("ValueError: nobody handles this") == 1, str(result)
+
+
+# a prompt
+
+
+def check_prompt(result: ScriptResult, cleaned: Path) -> None:
+    assert result.exit_code == 0, str(result)
+    assert "still here: True" in result.stdout, str(result)
+    assert "ValueError: nobody handles this" in result.stderr, str(result)
+    assert result.stderr.count("KeyboardInterrupt") == 1, str(result)
+    assert cleaned.read_text().count("cleaned up") == 2, str(result)
+    assert result.left_behind == [], str(result)
+
+
+def test_a_fault_interrupts_what_a_person_runs_at_a_prompt_and_the_session_goes_on(tmp_path: Path) -> None:
+    cleaned = tmp_path / "cleaned"
+    typed = "make().fail.broadcast(); time.sleep(600)\nprint('still here:', make().ready.call_one().get())\nexit()\n"
+    result = run_script(WORKER, python_args=["-i"], stdin=typed, env={"CLEANED": str(cleaned)})
+    check_prompt(result, cleaned)
+
+
+def test_a_console_in_a_program_is_a_prompt_like_any_other(tmp_path: Path) -> None:
+    cleaned = tmp_path / "cleaned"
+    typed = "make().fail.broadcast(); time.sleep(600)\nprint('still here:', make().ready.call_one().get())\nexit()\n"
+    result = run_script(
+        WORKER + "import code\ncode.InteractiveConsole(globals()).interact(banner='')\n",
+        stdin=typed,
+        env={"CLEANED": str(cleaned)},
+    )
+    check_prompt(result, cleaned)
+
+
+# a notebook
+
+
+class Notebook:
+    """A kernel of its own, as Jupyter starts one."""
+
+    def __init__(self, tag: str, cleaned: Path) -> None:
+        from jupyter_client.manager import KernelManager
+
+        self.tag = tag
+        self.manager = KernelManager()
+        self.manager.start_kernel(
+            env={
+                **os.environ,
+                TAG: tag,
+                "CLEANED": str(cleaned),
+                "PYTHONPATH": package_path(),
+                "PYTHONWARNINGS": "ignore",
+            }
+        )
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=60)
+        self.run(WORKER)
+
+    def run(self, cell: str, interrupt_at: str | None = None) -> str:
+        """What the cell prints; interrupted, as by the stop button, once it printed that text."""
+        asked = self.client.execute(cell)
+        shown = ""
+        while True:
+            message = self.client.get_iopub_msg(timeout=30)
+            kind, content = message["msg_type"], message["content"]
+            if kind == "stream":
+                shown += content["text"]
+                if interrupt_at is not None and interrupt_at in shown:
+                    interrupt_at = None
+                    self.manager.interrupt_kernel()
+            elif message["parent_header"].get("msg_id") != asked:
+                continue
+            elif kind == "error":
+                shown += content["ename"]
+            elif kind == "status" and content["execution_state"] == "idle":
+                return shown
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        if self.manager.is_alive():
+            self.manager.shutdown_kernel(now=True)
+        self.manager.cleanup_resources()
+
+
+@pytest.fixture
+def notebook(tmp_path: Path) -> Iterator[Notebook]:
+    pytest.importorskip("ipykernel", reason="ipykernel and jupyter_client are not installed")
+    pytest.importorskip("jupyter_client", reason="ipykernel and jupyter_client are not installed")
+    notebook = Notebook(uuid.uuid4().hex, tmp_path / "cleaned")
+    yield notebook
+    notebook.close()
+
+
+@pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
+def test_cells_that_are_interrupted_or_meet_a_fault_leave_the_notebook_in_working_order(notebook: Notebook) -> None:
+    shown = notebook.run("worker = make(); print('here', flush=True); worker.sleep.call_one().get()", "here")
+    assert shown.endswith("KeyboardInterrupt"), shown
+    shown = notebook.run("make().fail.broadcast(); time.sleep(600)")
+    assert "ValueError: nobody handles this" in shown and "KeyboardInterrupt" in shown, shown
+    assert notebook.run("print(await make().ready.call_one())").strip() == "True"
+
+
+@pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
+@pytest.mark.parametrize("how", ["shutdown", "restart", "SIGTERM", "SIGKILL"])
+def test_nothing_is_left_of_a_notebook_that_is_closed_and_its_actors_clean_up(
+    notebook: Notebook, how: str, tmp_path: Path
+) -> None:
+    assert "True" in notebook.run("worker = make(); print(worker.ready.call_one().get())")
+    if how == "shutdown":
+        notebook.manager.shutdown_kernel()
+    elif how == "restart":
+        notebook.manager.restart_kernel()
+        notebook.manager.shutdown_kernel(now=True)
+    else:
+        notebook.manager.signal_kernel(signal.Signals[how])
+    assert wait_tag_gone(notebook.tag, GONE_WITHIN + SLACK) == []
+    assert (tmp_path / "cleaned").read_text() == "cleaned up\n"
