@@ -33,6 +33,7 @@ from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
 from .context import Context
+from .deadlock import BlockedWait
 from .future import Future
 from .instance import CreatorInstance, Instance
 from .message import SETTLE, SUPERVISE
@@ -165,7 +166,8 @@ class Cell(BaseCell):
         self._ending: Failure | None = None
         self._ended = False
         self._when_ended: list[Callable[[], None]] = []
-        self._active: dict[int, tuple[Origin, Frame]] = {}
+        self._active: dict[object, tuple[Origin, Frame]] = {}  # by activity: the thread (None), or a task
+        self.waits: dict[object, BlockedWait] = {}  # by activity as well
         self._paused: list[Connection] = []
         self.on_finished: Callable[[], None] | None = None
         self._mailbox_limit = config.value("mailbox_limit")
@@ -369,6 +371,26 @@ class Cell(BaseCell):
     def call_soon(self, function: Callable[[], object]) -> None:
         """Run a hook on the actor's thread, between messages."""
         raise NotImplementedError
+
+    # for the detection of deadlocks, on the poller's thread
+
+    @property
+    def active(self) -> dict[object, tuple[Origin, Frame]]:
+        """The calls in progress, by the activity that handles each."""
+        return self._active.copy()
+
+    @property
+    def serving(self) -> object:
+        """The activity that takes what is queued."""
+        return None
+
+    def queued(self) -> list[tuple[Origin, Frame]]:
+        """What was received and not begun; nothing is taken out."""
+        raise NotImplementedError
+
+    def may_cancel(self, activity: object) -> bool:
+        """Whether something is set to end whatever this activity waits for."""
+        return False
 
     # back-pressure
 

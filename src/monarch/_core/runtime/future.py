@@ -18,6 +18,7 @@ from ...errors import DeadlockError
 from ..net.connection import Connection
 from ..net.waiter import thread_waiter
 from .callbacks import UserCallback
+from .deadlock import Awaited, waiting, waiting_task
 from .interrupts import HeldInterrupts
 
 if TYPE_CHECKING:
@@ -179,6 +180,13 @@ class Future(Generic[R]):
 
     def _wait(self, timeout: float | None) -> None:
         self._before_blocking()
+        if timeout is not None:
+            self._block(timeout)
+            return
+        with waiting(self):
+            self._block(None)
+
+    def _block(self, timeout: float | None) -> None:
         asked = timeout
         connection = self._source.connection() if self._source is not None else None
         if connection is not None:
@@ -259,7 +267,8 @@ class Future(Generic[R]):
 
         self._subscribe(wake)
         try:
-            await waiter
+            with waiting_task(self):
+                await waiter
         except BaseException:
             self._unsubscribe(wake)
             if not self._done and self._source is not None:
@@ -301,6 +310,10 @@ class Source:
         """Why the current thread must not block on this, if it must not."""
         return None
 
+    def awaited(self) -> Awaited | None:
+        """The call that must be answered, by all it says, before the wait ends; None if something else may end it."""
+        return None
+
     def connection(self) -> Connection | None:
         """The connection that the answer comes over, if there is one and it is known."""
         return None
@@ -338,6 +351,9 @@ class _Original(Source):
 
     def deadlock(self) -> str | None:
         return self._source.deadlock()
+
+    def awaited(self) -> Awaited | None:
+        return self._source.awaited()
 
     def connection(self) -> Connection | None:
         return self._source.connection()

@@ -6,7 +6,6 @@ futures. Nothing here waits. A request leaves the node's table with its last rep
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import ERROR, VALUE, Frame
 from .context import current_node
+from .deadlock import Awaited, running_actor
 from .future import Future, Source
 from .remote_error import load_error, supervision_error, to_exception
 
@@ -39,21 +39,13 @@ def read_reply(reply: Reply, endpoint: str, rank: Point | None = None) -> Any:
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
     """Why the current thread must not block on a call to these actors: one of them is the actor that it runs."""
-    running = getattr(_running, "actor", None)
-    if running is not None and running[0] == uid and running[1] in procs:
+    running = running_actor()
+    if running is not None and running.uid == uid and running.node.address in procs:
         return (
             f"{endpoint} would wait for the very actor that is waiting: it can handle the call only after the endpoint "
             "that waits has returned. Call a plain method of self, or do not wait for the answer"
         )
     return None
-
-
-_running = threading.local()
-
-
-def enter_actor(uid: int, proc: ProcAddress) -> None:
-    """The current thread runs this actor, for as long as it lives."""
-    _running.actor = (uid, proc)
 
 
 def connection_to(proc: ProcAddress) -> Connection | None:
@@ -91,6 +83,9 @@ class One(Source):
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, (self._proc,), self._endpoint)
+
+    def awaited(self) -> Awaited | None:
+        return Awaited(self, self._uid, (self._proc,))
 
     def _read(self, reply: Reply) -> Any:
         return read_reply(reply, self._endpoint)
@@ -159,6 +154,10 @@ class Gather(_PerRank, _MeshCall):
                 read_reply(reply, self._endpoint, Point(rank, self._extent))
         shape = Shape(self._extent.labels, Slice.new_row_major(self._extent.sizes))
         return ValueMesh(shape, [read_reply(reply, self._endpoint) for reply in replies if reply is not None])
+
+    def awaited(self) -> Awaited | None:
+        silent = [proc for proc, reply in zip(self._procs, self._replies, strict=True) if reply is None]
+        return Awaited(self, self._uid, silent)
 
     def describe(self) -> str:
         size = len(self._procs)

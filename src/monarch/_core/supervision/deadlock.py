@@ -1,0 +1,153 @@
+"""Which waits can never end: edge chasing (Chandy, Misra and Haas, 1983) over the calls between actors. Pure.
+
+A *wait* is code of an actor that has stopped, for as long as it takes, until a call has been answered by every actor it
+was sent to. Such an actor is *kept* from answering by a wait of its own, if the call is queued behind, or handled by, the
+code that waits. A cycle of waits, each kept by the next, is a deadlock: unless something in it fails or is stopped, it
+stays for ever.
+
+Each process looks for cycles through its own waits. About once per interval it asks, for a wait that it has seen before,
+the actors that owe the answer: "what keeps you?" (a `Probe`). The process of such an actor passes the probe on along the
+wait that keeps it, or drops it if none does. Once the probe asks about a call that is kept by the very wait that sent it,
+there is a cycle::
+
+    process of A                        process of B                        process of A
+    A's wait, seen before ── Probe ──▶ B's wait keeps that call ── Probe ──▶ A's wait keeps that call: a deadlock
+
+*One report per cycle.* A probe passes only waits that began before the one that sent it. So of all the waits of a cycle
+only that which began last hears of it, and it alone is given up. It asks when it has lasted for an interval, and the
+others have lasted longer: one round is enough, unless messages were slow. Therefore it asks again after 2, 4, 8, ...
+intervals.
+
+*No false report.* When the probe is back, the first wait is on and keeps the call of the last one. So that call is
+unanswered and the last wait, seen before, has stayed on; so the call that it was seen to keep is unanswered, too, and so
+on, back to the first. This needs three things of whoever calls this. A call's answer is the only thing that ends a wait:
+what has a time limit, or could be ended by another answer, is no wait. A call is answered only by the code that handles
+it: one whose response port was handed out is kept by nobody. And a call is kept by a wait only where both were seen at
+one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+W = TypeVar("W")
+
+EVERYTHING = None
+"""Name of the activity that is the actor's whole thread: while it waits, nothing else of the actor runs."""
+
+
+class Call(NamedTuple):
+    """One call, wherever it has got to: the process that made it (anything that can be ordered), its number there."""
+
+    process: Any
+    request: int
+
+
+class WaitId(NamedTuple):
+    """Waits are ordered by when they began; clocks of two hosts need not agree, the order need only be one."""
+
+    began: float
+    call: Call
+
+
+class Wait(NamedTuple):
+    """A wait in progress.
+
+    Attributes:
+        silent: Process and id of each actor that has not answered yet.
+        text: Who waits for what.
+    """
+
+    id: WaitId
+    silent: tuple[tuple[Any, int], ...]
+    text: str
+
+
+class Probe(NamedTuple):
+    """The question "what keeps you from answering this call?".
+
+    Attributes:
+        initiator: The wait that started to ask.
+        round: How often it has asked before.
+        process: Where the question goes.
+        actor: Whom it is about.
+        call: What that actor owes an answer to.
+        chain: The waits passed so far, in words; the initiator first.
+    """
+
+    initiator: WaitId
+    round: int
+    process: Any
+    actor: int
+    call: Call
+    chain: tuple[str, ...]
+
+
+def keeper(
+    call: Call,
+    queued: Collection[Call],
+    handled: Mapping[Any, Call | None],
+    waits: Mapping[Any, W],
+    serving: object = EVERYTHING,
+) -> W | None:
+    """The wait of one actor that keeps it from answering `call`, if one does.
+
+    Args:
+        queued: What it has received and not begun.
+        handled: By activity, what it is handling; None for a call that may be answered by others.
+        waits: By activity, what has stopped.
+        serving: The activity that takes what is queued.
+    """
+    activity = next((activity for activity, taken in handled.items() if taken == call), None)
+    if activity is None:
+        if call not in queued and call not in handled.values():
+            return None
+        activity = serving
+    return waits[EVERYTHING] if EVERYTHING in waits else waits.get(activity)
+
+
+class Chaser:
+    """The waits of one process, and the probes that pass it."""
+
+    def __init__(self) -> None:
+        self._seen: dict[WaitId, int] = {}  # how many sweeps ago a wait was seen first
+        self._passed: set[tuple[WaitId, int, WaitId]] = set()
+
+    def sweep(self, waits: Iterable[WaitId]) -> list[tuple[WaitId, int]]:
+        """Called once per interval with every wait here: those that must ask now, with the round."""
+        self._seen = {wait: self._seen.get(wait, -1) + 1 for wait in waits}
+        self._passed.clear()
+        return [(wait, age) for wait, age in self._seen.items() if age and not age & (age - 1)]
+
+    def ask(self, wait: Wait, round_: int) -> list[Probe]:
+        """The first step of a chase."""
+        return _probes(wait, wait.id, round_, ())
+
+    def pass_on(self, probe: Probe, wait: Wait) -> list[Probe]:
+        """The next step, along the wait that keeps the call of `probe`, which is another than the initiator.
+
+        Each wait is passed once in a round: a second path to it leads nowhere else. It must have been here at the last
+        sweep; one that is as young as that would not be the older one, or is about to be ended by a limit that has just run out.
+        """
+        passed = (probe.initiator, probe.round, wait.id)
+        if wait.id > probe.initiator or wait.id not in self._seen or passed in self._passed:
+            return []
+        self._passed.add(passed)
+        return _probes(wait, probe.initiator, probe.round, probe.chain)
+
+
+def _probes(wait: Wait, initiator: WaitId, round_: int, chain: tuple[str, ...]) -> list[Probe]:
+    chain = (*chain, wait.text)
+    return [Probe(initiator, round_, process, actor, wait.id.call, chain) for process, actor in wait.silent]
+
+
+def explain(chain: Iterable[str]) -> str:
+    """What the wait that is given up is told."""
+    lines = "".join(f"  {text}\n" for text in chain)
+    return (
+        f"these actors wait for each other, so none of the answers can come:\n{lines}"
+        "The first of these waits was given up, so that the others can go on. Do not wait for this answer, or have it sent "
+        "to a Port; or make the endpoints that wait concurrent (`@concurrent_endpoint`, `await`), so that their actors take "
+        "other calls meanwhile"
+    )
