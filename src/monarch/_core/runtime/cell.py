@@ -33,7 +33,7 @@ from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
 from .context import Context
-from .deadlock import BlockedWait
+from .deadlock import Noted
 from .future import Future
 from .instance import CreatorInstance, Instance
 from .message import SETTLE, SUPERVISE
@@ -167,7 +167,7 @@ class Cell(BaseCell):
         self._ended = False
         self._when_ended: list[Callable[[], None]] = []
         self._active: dict[object, tuple[Origin, Frame]] = {}  # by activity: the thread (None), or a task
-        self.waits: dict[object, BlockedWait] = {}  # by activity as well
+        self.waits: dict[object, Noted] = {}  # by activity as well
         self._paused: list[Connection] = []
         self.on_finished: Callable[[], None] | None = None
         self._mailbox_limit = config.value("mailbox_limit")

@@ -13,11 +13,9 @@ started itself, as the actor goes on without it; for a value on a port, which an
 from __future__ import annotations
 
 import functools
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import config
@@ -34,8 +32,15 @@ if TYPE_CHECKING:
     from .future import Future
     from .node import Node, Origin, Receiver, Request
 
-_running = threading.local()
-_NO_WAIT = nullcontext()
+Noted = tuple["Future[Any]", float]
+"""A wait in `Cell.waits`: the future, and when the wait began."""
+
+
+class _Running(threading.local):
+    cell: Cell | None = None
+
+
+_running = _Running()
 
 
 def enter_actor(cell: Cell) -> None:
@@ -45,8 +50,26 @@ def enter_actor(cell: Cell) -> None:
 
 def running_actor() -> Cell | None:
     """The actor whose own thread this is."""
-    cell: Cell | None = getattr(_running, "cell", None)
-    return cell
+    return _running.cell
+
+
+def note_wait(future: Future[Any], task: object = None) -> dict[object, Noted] | None:
+    """The current thread, or `task` on it, is about to wait for `future`, however long that takes.
+
+    Tasks other than those of endpoints hold up nobody; nor do threads that are no actor's.
+
+    Returns:
+        Where that was noted, under `task`, and is to be taken out after the wait.
+    """
+    cell = _running.cell
+    if cell is None or (task is not None and task not in cell._active):
+        return None
+    waits = cell.waits
+    waits[task] = future, time.time()
+    deadlocks = cell.node.deadlocks
+    if not deadlocks.watching:
+        deadlocks.watch()
+    return waits
 
 
 class Awaited(NamedTuple):
@@ -57,40 +80,13 @@ class Awaited(NamedTuple):
     silent: Sequence[ProcAddress]
 
 
-class BlockedWait:
-    """An activity of an actor, the thread (None) or a task, has stopped until a future is done."""
+class BlockedWait(NamedTuple):
+    """A wait for a call, looked up."""
 
-    __slots__ = ("_cell", "activity", "began", "future")
-
-    def __init__(self, cell: Cell, activity: object, future: Future[Any]) -> None:
-        self._cell = cell
-        self.activity = activity
-        self.future = future
-        self.began = time.time()
-
-    def __enter__(self) -> None:
-        self._cell.waits[self.activity] = self
-        deadlocks = self._cell.node.deadlocks
-        if not deadlocks.watching:
-            deadlocks.watch()
-
-    def __exit__(self, *exception: object) -> None:
-        self._cell.waits.pop(self.activity, None)
-
-
-def waiting(future: Future[Any]) -> AbstractContextManager[None]:
-    """The current thread blocks until `future` is done, however long that takes."""
-    cell = running_actor()
-    return _NO_WAIT if cell is None else BlockedWait(cell, None, future)
-
-
-def waiting_task(future: Future[Any]) -> AbstractContextManager[None]:
-    """The current task does; that of an endpoint holds up the call, other tasks concern nobody."""
-    cell = running_actor()
-    if cell is None:
-        return _NO_WAIT
-    task = sys.modules["asyncio"].current_task()
-    return BlockedWait(cell, task, future) if task in cell._active else _NO_WAIT
+    cell: Cell
+    activity: object
+    noted: Noted
+    awaited: Awaited
 
 
 class DeadlockDetector:
@@ -118,31 +114,28 @@ class DeadlockDetector:
     def _sweep(self) -> None:
         self._timer = None
         self.watching = False  # before looking: what begins to wait from here on sets the next timer itself
-        requests = {id(request): number for number, request in list(self._node.requests.items())}
-        waits: dict[WaitId, tuple[Cell, BlockedWait, Awaited]] = {}
-        for cell, blocked, awaited in self._waits_for_calls():
+        numbers = {id(request): number for number, request in list(self._node.requests.items())}
+        waits: dict[WaitId, BlockedWait] = {}
+        for blocked in self._waits_for_calls():
             self.watching = True
-            number = requests.get(id(awaited.request))
-            if number is not None and not cell.may_cancel(blocked.activity):
-                waits[WaitId(blocked.began, Call(self._node.address, number))] = cell, blocked, awaited
+            number = numbers.get(id(blocked.awaited.request))
+            if number is not None and not blocked.cell.may_cancel(blocked.activity):
+                waits[self._id(blocked, number)] = blocked
         if self.watching:
             self._set_timer()
         for wait_id, round_ in self._chaser.sweep(waits):
-            self._send(self._chaser.ask(self._describe(wait_id, *waits[wait_id]), round_))
+            self._send(self._chaser.ask(_described(wait_id, waits[wait_id]), round_))
 
-    def _waits_for_calls(self) -> Iterator[tuple[Cell, BlockedWait, Awaited]]:
+    def _waits_for_calls(self) -> Iterator[BlockedWait]:
         for actor in list(self._node.actors.values()):
             cell = _as_cell(actor)
-            for blocked in () if cell is None else list(cell.waits.values()):
-                awaited = _awaited(blocked)
+            for activity, noted in [] if cell is None else list(cell.waits.items()):
+                awaited = _awaited(noted)
                 if cell is not None and awaited is not None:
-                    yield cell, blocked, awaited
+                    yield BlockedWait(cell, activity, noted, awaited)
 
-    def _describe(self, wait_id: WaitId, cell: Cell, blocked: BlockedWait, awaited: Awaited) -> Wait:
-        source = blocked.future._source
-        what = source.describe() if source is not None else "a call"
-        silent = tuple((process, awaited.uid) for process in awaited.silent)
-        return Wait(wait_id, silent, f"{cell.record}, {_doing(cell, blocked.activity)}, waits for {what}")
+    def _id(self, blocked: BlockedWait, number: int) -> WaitId:
+        return WaitId(blocked.noted[1], Call(self._node.address, number))
 
     def _send(self, probes: Sequence[Probe]) -> None:
         for probe in probes:
@@ -155,40 +148,33 @@ class DeadlockDetector:
     def receive(self, probe: Probe) -> None:
         """Somebody asks what keeps a call from being answered by an actor of this process."""
         cell = _as_cell(self._node.actors.get(probe.actor))
-        found = None if cell is None else self._keeper(cell, probe.call)
-        if found is None:
+        blocked = None if cell is None else _keeper(cell, probe.call)
+        if blocked is None:
             return
-        wait, blocked = found
-        if wait.id == probe.initiator:
-            blocked.future._reject(DeadlockError(explain(probe.chain), probe.chain))
+        request = blocked.awaited.request
+        number = next((number for number, other in list(self._node.requests.items()) if other is request), None)
+        if number is None:  # the answer is here
+            return
+        wait_id = self._id(blocked, number)
+        if wait_id == probe.initiator:
+            blocked.noted[0]._reject(DeadlockError(explain(probe.chain), probe.chain))
         else:
-            self._send(self._chaser.pass_on(probe, wait))
-
-    def _keeper(self, cell: Cell, call: Call) -> tuple[Wait, BlockedWait] | None:
-        """The wait because of which an actor cannot answer a call."""
-        waits = cell.waits.copy()
-        queued = [Call(origin.peer, frame.request) for origin, frame in cell.queued()]
-        handled = {activity: _owed(origin, frame) for activity, (origin, frame) in cell.active.items()}
-        blocked = keeper(call, queued, handled, waits, cell.serving)
-        awaited = _awaited(blocked) if blocked is not None else None
-        if blocked is None or awaited is None or cell.may_cancel(blocked.activity):
-            return None
-        number = next((n for n, request in list(self._node.requests.items()) if request is awaited.request), None)
-        if number is None or cell.waits.get(blocked.activity) is not blocked:  # it went on while this looked around
-            return None
-        wait_id = WaitId(blocked.began, Call(self._node.address, number))
-        return self._describe(wait_id, cell, blocked, awaited), blocked
+            self._send(self._chaser.pass_on(probe, _described(wait_id, blocked)))
 
 
-def _as_cell(actor: Receiver | None) -> Cell | None:
-    """An actor, if it is one that may wait: not the root client, nor a process."""
-    return actor if hasattr(actor, "waits") else None  # type: ignore[return-value]  # only a cell has them
-
-
-def _awaited(blocked: BlockedWait) -> Awaited | None:
-    """The call that keeps a wait from ending; None if it waits for something else, or has its answer."""
-    future = blocked.future
-    return None if future._done or future._source is None else future._source.awaited()
+def _keeper(cell: Cell, call: Call) -> BlockedWait | None:
+    """The wait because of which an actor cannot answer a call."""
+    waits = cell.waits.copy()
+    queued = [Call(origin.peer, frame.request) for origin, frame in cell.queued()]
+    handled = {activity: _owed(origin, frame) for activity, (origin, frame) in cell.active.items()}
+    activity = keeper(call, queued, handled, waits, cell.serving)
+    noted = waits.get(activity)
+    awaited = None if noted is None else _awaited(noted)
+    if noted is None or awaited is None or cell.may_cancel(activity):
+        return None
+    if cell.waits.get(activity) is not noted:  # it went on while this looked around
+        return None
+    return BlockedWait(cell, activity, noted, awaited)
 
 
 def _owed(origin: Origin, frame: Frame) -> Call | None:
@@ -196,10 +182,30 @@ def _owed(origin: Origin, frame: Frame) -> Call | None:
     return None if frame.flags & EXPLICIT else Call(origin.peer, frame.request)
 
 
+def _as_cell(actor: Receiver | None) -> Cell | None:
+    """An actor, if it is one that may wait: not the root client, nor a process."""
+    return actor if hasattr(actor, "waits") else None  # type: ignore[return-value]  # only a cell has them
+
+
+def _awaited(noted: Noted) -> Awaited | None:
+    """The call that keeps a wait from ending; None if it is for something else, or over."""
+    future, _ = noted
+    return None if future._done or future._source is None else future._source.awaited()
+
+
+def _described(wait_id: WaitId, blocked: BlockedWait) -> Wait:
+    cell, activity, (future, _), awaited = blocked
+    what = future._source.describe() if future._source is not None else "a call"
+    silent = tuple((process, awaited.uid) for process in awaited.silent)
+    return Wait(wait_id, silent, f"{cell.record}, {_doing(cell, activity)}, waits for {what}")
+
+
 def _doing(cell: Cell, activity: object) -> str:
     """In words, what an actor does in an activity."""
     active = cell.active
     handled = active.get(activity) or active.get(cell.serving)
-    if handled is not None:
-        return f"in {decode_meta(handled[1].meta)[0]}()"
+    calls = active.values() if handled is None else [handled]  # its thread was stopped by one of its tasks
+    names = sorted({f"{decode_meta(frame.meta)[0]}()" for _, frame in calls})
+    if names:
+        return "in " + " or ".join(names)
     return "in __init__()" if cell.actor is None else "in a hook"

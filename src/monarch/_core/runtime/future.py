@@ -18,7 +18,7 @@ from ...errors import DeadlockError
 from ..net.connection import Connection
 from ..net.waiter import thread_waiter
 from .callbacks import UserCallback
-from .deadlock import Awaited, waiting, waiting_task
+from .deadlock import Awaited, note_wait
 from .interrupts import HeldInterrupts
 
 if TYPE_CHECKING:
@@ -180,11 +180,12 @@ class Future(Generic[R]):
 
     def _wait(self, timeout: float | None) -> None:
         self._before_blocking()
-        if timeout is not None:
+        waits = note_wait(self) if timeout is None else None
+        try:
             self._block(timeout)
-            return
-        with waiting(self):
-            self._block(None)
+        finally:
+            if waits is not None:
+                waits.pop(None, None)
 
     def _block(self, timeout: float | None) -> None:
         asked = timeout
@@ -247,7 +248,8 @@ class Future(Generic[R]):
             )
 
     async def _wait_in_loop(self) -> None:
-        loop = _asyncio().get_running_loop()
+        asyncio = _asyncio()
+        loop = asyncio.get_running_loop()
         if self._source is not None:
             self._source.observed(self, loop)
         waiter = loop.create_future()
@@ -266,14 +268,18 @@ class Future(Generic[R]):
                 pass
 
         self._subscribe(wake)
+        task = asyncio.current_task(loop) or loop  # where a program drives a coroutine by hand there is none
+        waits = note_wait(self, task)
         try:
-            with waiting_task(self):
-                await waiter
+            await waiter
         except BaseException:
             self._unsubscribe(wake)
             if not self._done and self._source is not None:
                 self._source.abandoned(self)
             raise
+        finally:
+            if waits is not None:
+                waits.pop(task, None)
 
     async def _observe(self) -> R:
         return await self

@@ -16,7 +16,8 @@ there is a cycle::
 *One report per cycle.* A probe passes only waits that began before the one that sent it. So of all the waits of a cycle
 only that which began last hears of it, and it alone is given up. It asks when it has lasted for an interval, and the
 others have lasted longer: one round is enough, unless messages were slow. Therefore it asks again after 2, 4, 8, ...
-intervals.
+intervals. Where cycles share a wait, which takes a call to several actors, giving that up breaks all of them: if the probe
+of another was under way, one more wait is given up than was needed.
 
 *No false report.* When the probe is back, the first wait is on and keeps the call of the last one. So that call is
 unanswered and the last wait, seen before, has stayed on; so the call that it was seen to keep is unanswered, too, and so
@@ -29,12 +30,12 @@ one moment.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
-
-W = TypeVar("W")
+from typing import Any, NamedTuple
 
 EVERYTHING = None
 """Name of the activity that is the actor's whole thread: while it waits, nothing else of the actor runs."""
+
+NOBODY = object()
 
 
 class Call(NamedTuple):
@@ -68,43 +69,47 @@ class Probe(NamedTuple):
     """The question "what keeps you from answering this call?".
 
     Attributes:
-        initiator: The wait that started to ask.
-        round: How often it has asked before.
+        path: The waits passed so far; the first started to ask.
+        round: Which of its attempts this is.
         process: Where the question goes.
         actor: Whom it is about.
         call: What that actor owes an answer to.
-        chain: The waits passed so far, in words; the initiator first.
+        chain: The waits of `path` in words.
     """
 
-    initiator: WaitId
+    path: tuple[WaitId, ...]
     round: int
     process: Any
     actor: int
     call: Call
     chain: tuple[str, ...]
 
+    @property
+    def initiator(self) -> WaitId:
+        return self.path[0]
+
 
 def keeper(
     call: Call,
     queued: Collection[Call],
     handled: Mapping[Any, Call | None],
-    waits: Mapping[Any, W],
+    waiting: Collection[Any],
     serving: object = EVERYTHING,
-) -> W | None:
-    """The wait of one actor that keeps it from answering `call`, if one does.
+) -> object:
+    """The activity of one actor whose wait keeps it from answering `call`; `NOBODY` if none does.
 
     Args:
         queued: What it has received and not begun.
         handled: By activity, what it is handling; None for a call that may be answered by others.
-        waits: By activity, what has stopped.
+        waiting: The activities that wait.
         serving: The activity that takes what is queued.
     """
-    activity = next((activity for activity, taken in handled.items() if taken == call), None)
-    if activity is None:
-        if call not in queued and call not in handled.values():
-            return None
+    activity = next((activity for activity, taken in handled.items() if taken == call), NOBODY)
+    if activity is NOBODY and call in queued:
         activity = serving
-    return waits[EVERYTHING] if EVERYTHING in waits else waits.get(activity)
+    if activity is not NOBODY and EVERYTHING in waiting:
+        activity = EVERYTHING
+    return activity if activity in waiting else NOBODY
 
 
 class Chaser:
@@ -122,24 +127,25 @@ class Chaser:
 
     def ask(self, wait: Wait, round_: int) -> list[Probe]:
         """The first step of a chase."""
-        return _probes(wait, wait.id, round_, ())
+        return _probes(wait, round_, (), ())
 
     def pass_on(self, probe: Probe, wait: Wait) -> list[Probe]:
         """The next step, along the wait that keeps the call of `probe`, which is another than the initiator.
 
-        Each wait is passed once in a round: a second path to it leads nowhere else. It must have been here at the last
-        sweep; one that is as young as that would not be the older one, or is about to be ended by a limit that has just run out.
+        That must be an older wait, which the last sweep has seen: one that a time limit has just ended, but whose code has
+        not gone on yet, is not taken for a wait without a limit. A wait is passed once in a round, as far as is remembered:
+        a second path to it leads nowhere else.
         """
         passed = (probe.initiator, probe.round, wait.id)
-        if wait.id > probe.initiator or wait.id not in self._seen or passed in self._passed:
+        if wait.id > probe.initiator or wait.id not in self._seen or wait.id in probe.path or passed in self._passed:
             return []
         self._passed.add(passed)
-        return _probes(wait, probe.initiator, probe.round, probe.chain)
+        return _probes(wait, probe.round, probe.path, probe.chain)
 
 
-def _probes(wait: Wait, initiator: WaitId, round_: int, chain: tuple[str, ...]) -> list[Probe]:
-    chain = (*chain, wait.text)
-    return [Probe(initiator, round_, process, actor, wait.id.call, chain) for process, actor in wait.silent]
+def _probes(wait: Wait, round_: int, path: tuple[WaitId, ...], chain: tuple[str, ...]) -> list[Probe]:
+    path, chain = (*path, wait.id), (*chain, wait.text)
+    return [Probe(path, round_, process, actor, wait.id.call, chain) for process, actor in wait.silent]
 
 
 def explain(chain: Iterable[str]) -> str:
