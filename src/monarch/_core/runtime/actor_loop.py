@@ -13,6 +13,9 @@ import selectors
 
 from ..net.connection import Connection
 
+# What the timers of `asyncio.sleep`, and of `asyncio.wait` and the like, call: it only wakes the task that set them.
+_WAKES_ITS_MAKER = ("_set_result_unless_cancelled", "_release_waiter")
+
 
 class ReadingSelector(selectors.EpollSelector):
     """An epoll selector that, before it would block, borrows a connection and waits for that, too.
@@ -56,21 +59,20 @@ class ActorLoop(asyncio.SelectorEventLoop):
         self.reading = ReadingSelector()
         super().__init__(self.reading)
 
-    def may_cancel(self, task: object) -> bool:
-        """Whether a timer is set that may cancel `task`, as `asyncio.timeout` does; on any thread."""
-        timers: list[asyncio.TimerHandle] = self._scheduled.copy()  # type: ignore[attr-defined]  # asyncio's own
-        return any(_may_cancel(timer, task) for timer in timers if not timer.cancelled())
+    def limited_tasks(self) -> set[object] | None:
+        """The tasks that a timer may cancel, as `asyncio.timeout` does; None if it may be any of them. On any thread."""
+        limited = set()
+        timers: list[asyncio.TimerHandle] = self._scheduled.copy()  # type: ignore[attr-defined]  # no public way
+        for timer in timers:
+            callback = timer._callback  # type: ignore[attr-defined]  # nor to tell what they are for
+            if timer.cancelled() or getattr(callback, "__name__", "") in _WAKES_ITS_MAKER:
+                continue
+            task = getattr(getattr(callback, "__self__", None), "_task", None)
+            if task is None:
+                return None
+            limited.add(task)
+        return limited
 
     def expect(self, connection: Connection | None) -> None:
         """Tell where what the loop waits for will come from."""
         self.reading.connection = connection
-
-
-# what the timers of `asyncio.sleep`, and of `asyncio.wait` and the like, call: it wakes the task that made them
-_WAKES_A_SLEEPER = (asyncio.futures._set_result_unless_cancelled, asyncio.tasks._release_waiter)  # type: ignore[attr-defined]
-
-
-def _may_cancel(timer: asyncio.TimerHandle, task: object) -> bool:
-    callback = timer._callback  # type: ignore[attr-defined]  # no other way to tell timers apart
-    limited = getattr(getattr(callback, "__self__", None), "_task", None)  # what an `asyncio.Timeout` guards
-    return callback not in _WAKES_A_SLEEPER if limited is None else limited is task

@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -103,8 +103,8 @@ class AsyncCell(Cell):
     def serving(self) -> object:
         return self._serving
 
-    def may_cancel(self, activity: object) -> bool:
-        return activity is not None and self._loop is not None and self._loop.may_cancel(activity)
+    def limited(self) -> Collection[object] | None:
+        return () if self._loop is None else self._loop.limited_tasks()
 
     # on the actor's thread
 

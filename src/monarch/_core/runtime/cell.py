@@ -18,7 +18,7 @@ import socket
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol
@@ -388,9 +388,9 @@ class Cell(BaseCell):
         """What was received and not begun; nothing is taken out."""
         raise NotImplementedError
 
-    def may_cancel(self, activity: object) -> bool:
-        """Whether something is set to end whatever this activity waits for."""
-        return False
+    def limited(self) -> Collection[object] | None:
+        """The tasks that a timer may cancel, whatever they wait for; None if it may be any of them."""
+        return ()
 
     # back-pressure
 

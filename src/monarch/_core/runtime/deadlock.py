@@ -15,15 +15,14 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import config
 from ...errors import DeadlockError
 from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, keeper
-from ..wire import pickling
-from ..wire.address import SYSTEM, ProcAddress
-from ..wire.frame import EXPLICIT, URGENT, Frame
+from ..wire.address import ProcAddress
+from ..wire.frame import EXPLICIT, Frame
 from .message import decode_meta
 
 if TYPE_CHECKING:
@@ -114,24 +113,25 @@ class DeadlockDetector:
     def _sweep(self) -> None:
         self._timer = None
         self.watching = False  # before looking: what begins to wait from here on sets the next timer itself
-        numbers = {id(request): number for number, request in list(self._node.requests.items())}
+        numbers = {id(request): number for number, request in self._node.requests.copy().items()}
         waits: dict[WaitId, BlockedWait] = {}
-        for blocked in self._waits_for_calls():
-            self.watching = True
-            number = numbers.get(id(blocked.awaited.request))
-            if number is not None and not blocked.cell.may_cancel(blocked.activity):
-                waits[self._id(blocked, number)] = blocked
+        for cell in filter(None, map(_as_cell, list(self._node.actors.values()))):
+            for blocked in self._waits_for_calls(cell):
+                number = numbers.get(id(blocked.awaited.request))
+                if number is not None:
+                    waits[self._id(blocked, number)] = blocked
         if self.watching:
             self._set_timer()
         for wait_id, round_ in self._chaser.sweep(waits):
             self._send(self._chaser.ask(_described(wait_id, waits[wait_id]), round_))
 
-    def _waits_for_calls(self) -> Iterator[BlockedWait]:
-        for actor in list(self._node.actors.values()):
-            cell = _as_cell(actor)
-            for activity, noted in [] if cell is None else list(cell.waits.items()):
-                awaited = _awaited(noted)
-                if cell is not None and awaited is not None:
+    def _waits_for_calls(self, cell: Cell) -> Iterator[BlockedWait]:
+        limited = cell.limited()
+        for activity, noted in cell.waits.copy().items():
+            awaited = _awaited(noted)
+            if awaited is not None:
+                self.watching = True  # also for what is limited now: it may not be later
+                if not _is_limited(activity, limited):
                     yield BlockedWait(cell, activity, noted, awaited)
 
     def _id(self, blocked: BlockedWait, number: int) -> WaitId:
@@ -140,19 +140,21 @@ class DeadlockDetector:
     def _send(self, probes: Sequence[Probe]) -> None:
         for probe in probes:
             if probe.process == self._node.address:
-                self._node.poller.call_soon(functools.partial(self.receive, probe))
-            else:
-                content = pickling.dumps_call((probe,), {})
-                self._node.cast([probe.process], SYSTEM, b"probe", content, flags=URGENT)
+                self.receive(probe)
+            else:  # it follows the call on its way, and so finds it there
+                self._node.call_system(probe.process, "probe", probe)
 
     def receive(self, probe: Probe) -> None:
-        """Somebody asks what keeps a call from being answered by an actor of this process."""
+        """Somebody asks what keeps a call from being answered by an actor of this process; on any thread."""
+        self._node.poller.call_soon(functools.partial(self._chase, probe))
+
+    def _chase(self, probe: Probe) -> None:
         cell = _as_cell(self._node.actors.get(probe.actor))
         blocked = None if cell is None else _keeper(cell, probe.call)
         if blocked is None:
             return
         request = blocked.awaited.request
-        number = next((number for number, other in list(self._node.requests.items()) if other is request), None)
+        number = next((number for number, other in self._node.requests.copy().items() if other is request), None)
         if number is None:  # the answer is here
             return
         wait_id = self._id(blocked, number)
@@ -170,7 +172,7 @@ def _keeper(cell: Cell, call: Call) -> BlockedWait | None:
     activity = keeper(call, queued, handled, waits, cell.serving)
     noted = waits.get(activity)
     awaited = None if noted is None else _awaited(noted)
-    if noted is None or awaited is None or cell.may_cancel(activity):
+    if noted is None or awaited is None or _is_limited(activity, cell.limited()):
         return None
     if cell.waits.get(activity) is not noted:  # it went on while this looked around
         return None
@@ -191,6 +193,10 @@ def _awaited(noted: Noted) -> Awaited | None:
     """The call that keeps a wait from ending; None if it is for something else, or over."""
     future, _ = noted
     return None if future._done or future._source is None else future._source.awaited()
+
+
+def _is_limited(activity: object, limited: Collection[object] | None) -> bool:
+    return activity is not None and (limited is None or activity in limited)
 
 
 def _described(wait_id: WaitId, blocked: BlockedWait) -> Wait:

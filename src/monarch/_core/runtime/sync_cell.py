@@ -29,9 +29,7 @@ class SyncCell(Cell):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._inbox: deque[tuple[Origin, Frame] | None] = deque()
-        self._arrivals: SimpleQueue[None] = (
-            SimpleQueue()
-        )  # one for each in `_inbox`: it waits, but cannot be looked into
+        self._arrivals: SimpleQueue[None] = SimpleQueue()  # one per message: this can wait, `_inbox` can be looked into
         self._waiter: Waiter | None = None  # set while the thread waits at a connection, not at the mailbox
         self._first: deque[Callable[[], object]] = deque()  # what runs before the next message
 
