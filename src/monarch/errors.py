@@ -156,7 +156,18 @@ _NAMED = 4
 
 
 class DeadlockError(MonarchError, RuntimeError):
-    """A blocking wait that could only end after the code that waits has returned."""
+    """A wait that could only end after the code that waits has returned, alone or in a circle with other actors.
+
+    Attributes:
+        chain: Who waits for what, one text per wait, the one that raises first; empty where an actor waits for itself.
+    """
+
+    def __init__(self, message: str, chain: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.chain = chain
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.chain)
 
 
 class BackpressureError(MonarchError, RuntimeError):

@@ -261,3 +261,38 @@ def test_an_answer_that_comes_another_way_ends_the_wait(loop: ActorLoop, wire: W
     assert loop.run_until_complete(read(wire.futures[0])) == 3
     other.join(PATIENCE)
     assert not wire.arrived
+
+
+def test_timers_that_only_wake_a_sleeper_limit_no_task(loop: ActorLoop) -> None:
+    async def main() -> set[object] | None:
+        sleeper = asyncio.ensure_future(asyncio.sleep(60))
+        waiter = asyncio.ensure_future(asyncio.wait([sleeper], timeout=60))
+        await asyncio.sleep(0)
+        limited = loop.limited_tasks()
+        for task in (sleeper, waiter):
+            task.cancel()
+        await asyncio.gather(sleeper, waiter, return_exceptions=True)
+        return limited
+
+    assert loop.run_until_complete(main()) == set()
+
+
+def test_a_timer_of_unknown_purpose_may_limit_any_task(loop: ActorLoop) -> None:
+    async def main() -> list[set[object] | None]:
+        task = asyncio.current_task()
+        assert task is not None
+        timer = loop.call_later(60, task.cancel)
+        before = loop.limited_tasks()
+        timer.cancel()
+        return [before, loop.limited_tasks()]
+
+    assert loop.run_until_complete(main()) == [None, set()]
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "timeout"), reason="since Python 3.11")
+def test_a_timeout_limits_the_task_that_it_guards(loop: ActorLoop) -> None:
+    async def main() -> bool:
+        async with asyncio.timeout(60):  # type: ignore[attr-defined]  # since Python 3.11
+            return loop.limited_tasks() == {asyncio.current_task()}
+
+    assert loop.run_until_complete(main())

@@ -166,6 +166,13 @@ _FAILURES = (
         "After an unhandled fault, how long the main thread gets to unwind before the process exits anyway.",
     ),
     Knob(
+        "deadlock_check_interval",
+        DURATION,
+        "1s",
+        "MONARCH_DEADLOCK_CHECK_INTERVAL",
+        "How often waits between actors are looked at: those in a circle are found in one to two intervals; 0 never looks.",
+    ),
+    Knob(
         "heartbeat_timeout",
         DURATION,
         "10s",

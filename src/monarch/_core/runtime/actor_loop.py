@@ -13,6 +13,9 @@ import selectors
 
 from ..net.connection import Connection
 
+# What the timers of `asyncio.sleep`, and of `asyncio.wait` and the like, call: it only wakes the task that set them.
+_WAKES_ITS_MAKER = ("_set_result_unless_cancelled", "_release_waiter")
+
 
 class ReadingSelector(selectors.EpollSelector):
     """An epoll selector that, before it would block, borrows a connection and waits for that, too.
@@ -55,6 +58,20 @@ class ActorLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.reading = ReadingSelector()
         super().__init__(self.reading)
+
+    def limited_tasks(self) -> set[object] | None:
+        """The tasks that a timer may cancel, as `asyncio.timeout` does; None if it may be any of them. On any thread."""
+        limited = set()
+        timers: list[asyncio.TimerHandle] = self._scheduled.copy()  # type: ignore[attr-defined]  # no public way
+        for timer in timers:
+            callback = timer._callback  # type: ignore[attr-defined]  # nor to tell what they are for
+            if timer.cancelled() or getattr(callback, "__name__", "") in _WAKES_ITS_MAKER:
+                continue
+            task = getattr(getattr(callback, "__self__", None), "_task", None)
+            if task is None:
+                return None
+            limited.add(task)
+        return limited
 
     def expect(self, connection: Connection | None) -> None:
         """Tell where what the loop waits for will come from."""

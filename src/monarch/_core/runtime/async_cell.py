@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from typing import Any
 
@@ -24,9 +23,9 @@ from ..wire.frame import EXPLICIT, URGENT, Frame
 from .actor_loop import ActorLoop
 from .cell import Cell, report_cleanup_error
 from .context import Context, current
+from .deadlock import enter_actor
 from .message import decode_meta
 from .node import Origin
-from .request import enter_actor
 
 _YIELD_EVERY = 64  # messages, so that a backlog cannot starve the other tasks of the loop
 
@@ -46,7 +45,6 @@ class AsyncCell(Cell):
         self._concurrent: set[asyncio.Task[None]] = set()
         self._supervising: asyncio.Lock | None = None
         self._early: deque[Callable[[], object]] = deque()
-        self._call_ids = itertools.count()
         self._serving: asyncio.Task[None] | None = None
 
     def receive(self, origin: Origin, frame: Frame) -> None:
@@ -99,10 +97,20 @@ class AsyncCell(Cell):
                 items.append(self._inbox.popleft())
         return items
 
+    def queued(self) -> list[tuple[Origin, Frame]]:
+        return list(self._inbox)
+
+    @property
+    def serving(self) -> object:
+        return self._serving
+
+    def limited(self) -> Collection[object] | None:
+        return () if self._loop is None else self._loop.limited_tasks()
+
     # on the actor's thread
 
     def _run(self) -> None:
-        enter_actor(self.uid, self.node.address)
+        enter_actor(self)
         current.set(self._context)
         self._thread_id = threading.get_ident()
         loop = ActorLoop()
@@ -216,8 +224,8 @@ class AsyncCell(Cell):
         name, extent = decode_meta(frame.meta)
         current.set(Context(self, frame.rank, extent))
         explicit = bool(frame.flags & EXPLICIT)
-        call_id = next(self._call_ids)
-        self._active[call_id] = (origin, frame)
+        task = asyncio.current_task()
+        self._active[task] = (origin, frame)
         try:
             args, kwargs = self._arguments(origin, frame, explicit)
             result = await self._invoke(name, args, kwargs)
@@ -231,7 +239,7 @@ class AsyncCell(Cell):
         else:
             if frame.request and not explicit:
                 self._answer(origin, frame, name, result)
-        self._active.pop(call_id, None)
+        self._active.pop(task, None)
 
     async def _invoke(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         method = self._method(name)

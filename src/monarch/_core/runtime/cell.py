@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol
@@ -35,6 +35,7 @@ from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
 from .context import Context
+from .deadlock import Noted
 from .exception_pickle import dump_exception
 from .future import Future
 from .instance import CreatorInstance, Instance
@@ -241,7 +242,8 @@ class Cell(BaseCell):
         self._ending: Failure | None = None
         self._ended = False
         self._when_ended: list[Callable[[], None]] = []
-        self._active: dict[int, tuple[Origin, Frame]] = {}
+        self._active: dict[object, tuple[Origin, Frame]] = {}  # by activity: the thread (None), or a task
+        self.waits: dict[object, Noted] = {}  # by activity as well
         self._paused: list[Connection] = []
         self.on_finished: Callable[[], None] | None = None
         self._mailbox_limit = config.value("mailbox_limit")
@@ -458,6 +460,26 @@ class Cell(BaseCell):
     def call_soon(self, function: Callable[[], object]) -> None:
         """Run a hook on the actor's thread, between messages."""
         raise NotImplementedError
+
+    # for the detection of deadlocks, on the poller's thread
+
+    @property
+    def active(self) -> dict[object, tuple[Origin, Frame]]:
+        """The calls in progress, by the activity that handles each."""
+        return self._active.copy()
+
+    @property
+    def serving(self) -> object:
+        """The activity that takes what is queued."""
+        return None
+
+    def queued(self) -> list[tuple[Origin, Frame]]:
+        """What was received and not begun; nothing is taken out."""
+        raise NotImplementedError
+
+    def limited(self) -> Collection[object] | None:
+        """The tasks that a timer may cancel, whatever they wait for; None if it may be any of them."""
+        return ()
 
     # back-pressure
 

@@ -18,6 +18,7 @@ from ...errors import DeadlockError
 from ..net.connection import Connection
 from ..net.waiter import thread_waiter
 from .callbacks import UserCallback
+from .deadlock import Awaited, note_wait
 from .failed_call import FailedCall, Unread
 from .interrupts import HeldInterrupts
 
@@ -203,6 +204,14 @@ class Future(Generic[R]):
 
     def _wait(self, timeout: float | None) -> None:
         self._before_blocking()
+        waits = note_wait(self) if timeout is None else None
+        try:
+            self._block(timeout)
+        finally:
+            if waits is not None:
+                waits.pop(None, None)
+
+    def _block(self, timeout: float | None) -> None:
         asked = timeout
         connection = self._source.connection() if self._source is not None else None
         if connection is not None:
@@ -263,7 +272,8 @@ class Future(Generic[R]):
             )
 
     async def _wait_in_loop(self) -> None:
-        loop = _asyncio().get_running_loop()
+        asyncio = _asyncio()
+        loop = asyncio.get_running_loop()
         if self._source is not None:
             self._source.observed(self, loop)
         waiter = loop.create_future()
@@ -282,6 +292,8 @@ class Future(Generic[R]):
                 pass
 
         self._subscribe(wake)
+        task = asyncio.current_task(loop) or loop  # where a program drives a coroutine by hand there is none
+        waits = note_wait(self, task)
         try:
             await waiter
         except BaseException:
@@ -289,6 +301,9 @@ class Future(Generic[R]):
             if not self._done and self._source is not None:
                 self._source.abandoned(self)
             raise
+        finally:
+            if waits is not None:
+                waits.pop(task, None)
 
     async def _observe(self) -> R:
         return await self
@@ -321,6 +336,10 @@ class Source:
 
     def deadlock(self) -> str | None:
         """Why the current thread must not block on this, if it must not."""
+        return None
+
+    def awaited(self) -> Awaited | None:
+        """The call that must be answered, by all it says, before the wait ends; None if something else may end it."""
         return None
 
     def connection(self) -> Connection | None:
@@ -360,6 +379,9 @@ class _Original(Source):
 
     def deadlock(self) -> str | None:
         return self._source.deadlock()
+
+    def awaited(self) -> Awaited | None:
+        return self._source.awaited()
 
     def connection(self) -> Connection | None:
         return self._source.connection()

@@ -28,6 +28,7 @@ from ..supervision.failure import MISSING, Failure
 from ..wire import pickling
 from ..wire.address import SYSTEM, ActorAddress, ProcAddress
 from ..wire.frame import CALL, DEAD, HELLO, PORT, PROTOCOL_VERSION, REPLY, URGENT, Bytes, Frame
+from .deadlock import DeadlockDetector
 from .peer import Peer
 
 logger = logging.getLogger("monarch.runtime")
@@ -91,6 +92,7 @@ class Node:
         self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
+        self.deadlocks = DeadlockDetector(self)
         self._local = LocalOrigin(self)
         self._request_ids = itertools.count(_first_id())
         self.port_ids = itertools.count(_first_id())

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
+from ..supervision.deadlock import Probe
 from ..supervision.failure import MISSING, STOPPED, Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
@@ -133,6 +134,10 @@ class ProcSystem(System):
         """The agent tells of procs that an actor here owns."""
         for address, failure in ended:
             self.node.forget_peers([address], failure)
+
+    def on_probe(self, origin: Origin, frame: Frame, probe: Probe) -> None:
+        """Somebody waits for an actor here, and asks what keeps it."""
+        self.node.deadlocks.receive(probe)
 
     def stop_all(self, reason: str, done: Callable[[], None]) -> None:
         """Stop every actor here; `done` is called when all have ended, within `cleanup_timeout`."""

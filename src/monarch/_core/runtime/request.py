@@ -20,6 +20,7 @@ from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import ERROR, VALUE, Frame
 from .context import current_node
+from .deadlock import Awaited, running_actor
 from .failed_call import FailedCall, Reply
 from .future import Future, Source
 from .remote_error import load_error, supervision_error, to_exception
@@ -42,21 +43,13 @@ def _read_value(frame: Frame) -> Any:
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
     """Why the current thread must not block on a call to these actors: one of them is the actor that it runs."""
-    running = getattr(_running, "actor", None)
-    if running is not None and running[0] == uid and running[1] in procs:
+    running = running_actor()
+    if running is not None and running.uid == uid and running.node.address in procs:
         return (
             f"{endpoint} would wait for the very actor that is waiting: it can handle the call only after the endpoint "
             "that waits has returned. Call a plain method of self, or do not wait for the answer"
         )
     return None
-
-
-_running = threading.local()
-
-
-def enter_actor(uid: int, proc: ProcAddress) -> None:
-    """The current thread runs this actor, for as long as it lives."""
-    _running.actor = (uid, proc)
 
 
 def connection_to(proc: ProcAddress) -> Connection | None:
@@ -105,6 +98,9 @@ class One(Source):
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, (self._proc,), self._endpoint)
+
+    def awaited(self) -> Awaited | None:
+        return Awaited(self, self._uid, (self._proc,))
 
 
 class OneOf(One):
@@ -206,6 +202,10 @@ class Gather(_PerRank, _MeshCall):
     def _read(self, replies: list[Any]) -> Any:
         shape = Shape(self._extent.labels, Slice.new_row_major(self._extent.sizes))
         return ValueMesh(shape, [_read_value(reply) for reply in replies])
+
+    def awaited(self) -> Awaited | None:
+        silent = [proc for proc, reply in zip(self._procs, self._replies, strict=True) if reply is None]
+        return Awaited(self, self._uid, silent)
 
     def describe(self) -> str:
         size = len(self._procs)

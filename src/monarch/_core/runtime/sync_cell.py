@@ -16,9 +16,9 @@ from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, URGENT, Frame
 from .cell import Cell, drain_queue, report_cleanup_error
 from .context import Context, current
+from .deadlock import enter_actor
 from .message import decode_meta
 from .node import Origin
-from .request import enter_actor
 
 
 class SyncCell(Cell):
@@ -29,7 +29,8 @@ class SyncCell(Cell):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._mailbox: SimpleQueue[tuple[Origin, Frame] | None] = SimpleQueue()
+        self._inbox: deque[tuple[Origin, Frame] | None] = deque()
+        self._arrivals: SimpleQueue[None] = SimpleQueue()  # one per message: this can wait, `_inbox` can be looked into
         self._waiter: Waiter | None = None  # set while the thread waits at a connection, not at the mailbox
         self._first: deque[Callable[[], object]] = deque()  # what runs before the next message
 
@@ -38,7 +39,7 @@ class SyncCell(Cell):
             self.heard(origin, frame)
             return
         self._put((origin, frame))
-        self._check_mailbox(origin, self._mailbox.qsize())
+        self._check_mailbox(origin, len(self._inbox))
         if self._ending is not None:
             self._refuse_queued(self._ending)
 
@@ -53,16 +54,21 @@ class SyncCell(Cell):
         self._put(None)
 
     def _put(self, item: tuple[Origin, Frame] | None) -> None:
-        self._mailbox.put(item)
+        self._inbox.append(item)
+        self._arrivals.put(None)
         waiter = self._waiter
         if waiter is not None:
             waiter.wake()
 
     def _drain(self) -> list[tuple[Origin, Frame]]:
-        return [item for item in drain_queue(self._mailbox) if item is not None]
+        items = [self._inbox.popleft() for _ in drain_queue(self._arrivals)]
+        return [item for item in items if item is not None]
+
+    def queued(self) -> list[tuple[Origin, Frame]]:
+        return [item for item in self._inbox.copy() if item is not None]
 
     def _run(self) -> None:
-        enter_actor(self.uid, self.node.address)
+        enter_actor(self)
         current.set(self._context)
         try:
             if self._construct():
@@ -85,15 +91,15 @@ class SyncCell(Cell):
                 return
             if item is not None:
                 self._handle(*item)
-                if self._paused and self._mailbox.qsize() <= self._mailbox_limit // 2:
+                if self._paused and len(self._inbox) <= self._mailbox_limit // 2:
                     self._resume_senders()
 
     def _next(self, last: Origin | None) -> tuple[Origin, Frame] | None:
         """The next message, or None for a wake-up."""
-        mailbox = self._mailbox
-        if isinstance(last, Connection) and mailbox.empty():
+        if isinstance(last, Connection) and not self._inbox:
             self._read_until_message(last)
-        return mailbox.get()
+        self._arrivals.get()
+        return self._inbox.popleft()
 
     def _read_until_message(self, connection: Connection) -> None:
         try:
@@ -104,7 +110,7 @@ class SyncCell(Cell):
             if mine:
                 self._waiter = waiter
                 try:
-                    while self._mailbox.empty() and connection.readable_by_borrower:
+                    while not self._inbox and connection.readable_by_borrower:
                         if waiter.wait(connection.fd, None):
                             connection.receive()
                 finally:
@@ -114,7 +120,7 @@ class SyncCell(Cell):
         name, extent = decode_meta(frame.meta)
         current.set(Context(self, frame.rank, extent))
         explicit = bool(frame.flags & EXPLICIT)
-        self._active[0] = (origin, frame)
+        self._active[None] = (origin, frame)
         try:
             args, kwargs = self._arguments(origin, frame, explicit)
             result = self._method(name)(self.actor, *args, **kwargs)
