@@ -97,11 +97,14 @@ class BaseCell:
         raise NotImplementedError
 
     def heard(self, origin: Origin, frame: Frame) -> None:
-        """An actor that this one owns tells of its failure."""
+        """An actor that this one owns tells of its failure, or that it has stopped itself."""
         failure = pickling.loads(frame.payload)
         if isinstance(failure.mesh_uid, int):
             self.node.remember(origin.peer, failure.mesh_uid, failure)
-        self.supervise(failure)
+        if failure.is_stop:  # nothing to handle; nor is the end of its process, later on, a failure of that rank
+            self.ledger.first_failure(failure.mesh_uid, failure.rank or 0)
+        else:
+            self.supervise(failure)
 
     def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
         """These actors were sent something that nobody waits for."""
@@ -112,6 +115,10 @@ class BaseCell:
     def end(self, failure: Failure) -> None:
         """Let the actor end, with a failure or because it was stopped; on any thread."""
         raise NotImplementedError
+
+    def stop_itself(self, reason: str) -> None:
+        """Let the actor end at its own request; on any thread."""
+        self.end(self.own_failure(STOPPED, reason))
 
     def own_failure(self, cause: str, reason: str, source: Failure | None = None) -> Failure:
         """A failure of this actor, with everything known about where it is."""
@@ -191,6 +198,12 @@ class Cell(BaseCell):
                 self._when_ended.append(done)
                 done = _nothing
         done()
+        self.end(failure)
+
+    def stop_itself(self, reason: str) -> None:
+        failure = self.own_failure(STOPPED, reason)
+        if self._on_failed is None:
+            self._tell_owner(failure)  # first: who is refused from now on must not know more than the owner
         self.end(failure)
 
     def _fail(self, error: BaseException) -> None:
