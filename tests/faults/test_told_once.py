@@ -6,8 +6,9 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from helpers.actors import Echo
-from monarch.actor import Actor, context, endpoint
+from helpers.actors import Echo, open_channel
+from helpers.waiting import wait_gone
+from monarch.actor import Actor, MeshFailure, Port, ProcMesh, context, endpoint
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -18,6 +19,21 @@ class StopsItself(Actor):
     @endpoint
     def stop_yourself(self) -> None:
         context().actor_instance.stop("my work is done")
+
+
+class Spawner(Actor):
+    """Spawns on procs that it is given, and tells what it hears of them."""
+
+    def __init__(self, report: Port[tuple[str, int]]) -> None:
+        self.report = report
+
+    @endpoint
+    def spawn_on(self, procs: ProcMesh, name: str) -> Echo:
+        return procs.spawn(name, Echo)
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.report.send((failure.mesh_name, failure.ranks[0]))
+        return True
 
 
 def test_an_actor_that_had_stopped_itself_has_not_failed_when_its_process_dies(spawn: Spawn, faults: Faults) -> None:
@@ -32,3 +48,24 @@ def test_an_actor_that_had_stopped_itself_has_not_failed_when_its_process_dies(s
     assert failure.mesh_name == "echo"
     procs.stop().get(timeout=20)
     assert len(faults) == 1
+
+
+def test_an_owner_hears_of_ranks_that_it_spawns_on_dead_processes_whoever_knew_of_their_death(
+    spawn: Spawn, faults: Faults
+) -> None:
+    procs = spawn(2)
+    pid = procs.spawn("first", Echo).slice(gpus=1).pid.call_one().get(timeout=20)
+    os.kill(pid, signal.SIGKILL)
+    wait_gone(pid)
+    faults.wait_for(1)
+    # The client knows of the death. The other owner finds out by its first spawn, and knows when it spawns once more.
+    second = procs.spawn("second", Echo)
+    assert [(failure.mesh_name, failure.ranks) for failure in faults.wait_for(2)] == [("first", [1]), ("second", [1])]
+    assert second.slice(gpus=0).say.call_one(1).get(timeout=20) == 1
+    port, receiver = open_channel()
+    owner = spawn(1).spawn("owner", Spawner, port)
+    for name in ("third", "fourth"):
+        spawned = owner.spawn_on.call_one(procs, name).get(timeout=20)
+        assert receiver.recv().get(timeout=20) == (name, 1)
+        assert spawned.slice(gpus=0).say.call_one(1).get(timeout=20) == 1
+    assert len(faults) == 2

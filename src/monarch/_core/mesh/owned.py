@@ -29,25 +29,25 @@ class OwnedActors:
         self._cell = cell
         self.uid = uid
         self._name = name
-        self._procs = procs
+        self.procs = procs
         self._path = path
         self.stopping: Future[None] | None = None
 
     def stop(self, reason: str) -> Future[None]:
         """Ask every rank to end; done when all have, or are known to be gone."""
         if self.stopping is None:
-            request = StopCall(f"{self._name}.stop()", self._procs)
+            request = StopCall(f"{self._name}.stop()", self.procs)
             self.stopping = request.future
             content = pickling.dumps(((self.uid, reason), {}))
             self._cell.ledger.strike(self.uid)
             self._cell.note_stopped(self.uid)
-            self._cell.node.cast(self._procs, SYSTEM, b"stop_actor", content, request, self._cell.uid, URGENT)
-            for address in self._procs:
+            self._cell.node.cast(self.procs, SYSTEM, b"stop_actor", content, request, self._cell.uid, URGENT)
+            for address in self.procs:
                 self._cell.node.remember(address, self.uid, Failure(STOPPED, reason, mesh=self._name))
         return self.stopping
 
     def failure_on(self, address: ProcAddress, failure: Failure) -> Failure | None:
-        for rank, proc in enumerate(self._procs):
+        for rank, proc in enumerate(self.procs):
             if proc == address:
                 return failure.of(self._path(rank), self._name, self.uid, rank)
         return None
@@ -62,14 +62,14 @@ class OwnedProcs:
         self._cell = cell
         self.uid = uid
         self._name = name
-        self._procs = procs
+        self.procs = procs
         self._extent = extent
         self.stopping: Future[None] | None = None
 
     def stop(self, reason: str) -> Future[None]:
         """Ask the agents to end every proc; done when the processes are gone."""
         if self.stopping is None:
-            agents = list(dict.fromkeys(address.agent for address in self._procs))
+            agents = list(dict.fromkeys(address.agent for address in self.procs))
             request = StopCall(f"{self._name}.stop()", agents)
             self.stopping = request.future
             self._cell.ledger.strike(self.uid)
@@ -79,10 +79,10 @@ class OwnedProcs:
         return self.stopping
 
     def _stopped(self, reason: str) -> None:
-        self._cell.node.forget_peers(self._procs, Failure(STOPPED, reason, mesh=self._name))
+        self._cell.node.forget_peers(self.procs, Failure(STOPPED, reason, mesh=self._name))
 
     def failure_on(self, address: ProcAddress, failure: Failure) -> Failure | None:
-        for rank, proc in enumerate(self._procs):
+        for rank, proc in enumerate(self.procs):
             if proc == address:
                 return failure._replace(
                     mesh=self._name, mesh_uid=self.uid, rank=rank, proc=f"{self._name}{Point(rank, self._extent)!r}"

@@ -49,6 +49,7 @@ class Owned(Protocol):
 
     uid: int | str
     covers_procs: bool
+    procs: Sequence[ProcAddress]
 
     def stop(self, reason: str) -> Future[Any]: ...
 
@@ -131,7 +132,7 @@ class BaseCell:
 
     def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
         """A process is gone: work out what of it this actor owned. Actors tell more than the procs they ran on."""
-        if failure.is_stop or failure.cause == UNSTARTED or not self.ledger.first_death(address):
+        if not _concerns_owners(failure) or not self.ledger.first_death(address):
             return
         meshes = sorted(self.ledger.meshes(), key=lambda mesh: mesh.covers_procs)
         told = False
@@ -142,6 +143,20 @@ class BaseCell:
             if own is not None and self.ledger.is_news(own.mesh_uid, own.rank or 0):
                 told = True
                 self.supervise(own)
+
+    def note_spawned(self, mesh: Owned) -> None:
+        """This actor owns one more mesh: it hears of ranks on processes that were gone before, as of those that go later."""
+        for address in mesh.procs:
+            failure = self.node.process_fate(address)
+            if failure is not None and _concerns_owners(failure):
+                own = mesh.failure_on(address, failure)
+                if own is not None:
+                    self.supervise(own)
+
+
+def _concerns_owners(failure: Failure) -> bool:
+    """Stops are meant, and whoever asked for a process that did not start was told by `initialized`."""
+    return not failure.is_stop and failure.cause != UNSTARTED
 
 
 class Cell(BaseCell):

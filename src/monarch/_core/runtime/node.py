@@ -202,10 +202,12 @@ class Node:
 
     def fate(self, address: ProcAddress, uid: int) -> Failure | None:
         """Why an actor is gone, if it is known to be."""
+        return self.process_fate(address) or (self._fates.get((address, uid)) if self._fates else None)
+
+    def process_fate(self, address: ProcAddress) -> Failure | None:
+        """Why a process is gone, if it is known to be."""
         peer = self.peers.get(address)
-        if peer is not None and peer.failure is not None:
-            return peer.failure
-        return self._fates.get((address, uid)) if self._fates else None
+        return None if peer is None else peer.failure
 
     # peers
 
