@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from helpers.actors import Echo, open_channel
+from helpers.scripts import run_script
 from helpers.waiting import wait_gone
 from monarch.actor import Actor, MeshFailure, Port, ProcMesh, context, endpoint
 
@@ -69,3 +70,37 @@ def test_an_owner_hears_of_ranks_that_it_spawns_on_dead_processes_whoever_knew_o
         assert receiver.recv().get(timeout=20) == (name, 1)
         assert spawned.slice(gpus=0).say.call_one(1).get(timeout=20) == 1
     assert len(faults) == 2
+
+
+def test_the_death_of_the_host_agent_is_heard_for_every_proc_talked_to_or_not() -> None:
+    result = run_script(
+        """
+        import os, signal, threading
+        import monarch.actor
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Parent(Actor):
+            @endpoint
+            def pid(self):
+                return os.getppid()
+
+        heard = set()
+        monarch.actor.unhandled_fault_hook = lambda failure: heard.add((failure.mesh_name, *failure.ranks))
+        silent = this_host().spawn_procs(per_host={"n": 2}, name="silent")
+        silent.initialized.get(timeout=20)
+        spawner = this_host().spawn_procs(name="busy").spawn("parent", Parent).pid.call_one().get(timeout=20)
+        with open(f"/proc/{spawner}/stat") as file:
+            agent = int(file.read().rpartition(")")[2].split()[1])
+        os.kill(agent, signal.SIGKILL)
+        due = {("parent", 0), ("silent", 0), ("silent", 1)}
+        for _ in range(2000):
+            if heard >= due:
+                break
+            threading.Event().wait(0.01)
+        print(sorted(heard))
+        monarch.actor.shutdown_context().get(timeout=20)
+        """
+    )
+    assert result.exit_code == 0, str(result)
+    assert result.stdout.strip() == "[('parent', 0), ('silent', 0), ('silent', 1)]", str(result)
+    assert result.left_behind == []

@@ -47,9 +47,11 @@ logger = logging.getLogger("monarch.runtime")
 class Owned(Protocol):
     """A mesh in an actor's ledger."""
 
-    uid: int | str
     covers_procs: bool
     procs: Sequence[ProcAddress]
+
+    @property
+    def uid(self) -> int | str: ...
 
     def stop(self, reason: str) -> Future[Any]: ...
 
