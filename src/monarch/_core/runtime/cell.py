@@ -431,7 +431,8 @@ class UndeliverableMessageEnvelope(NamedTuple):
 
 def report_cleanup_error(record: CreatorInstance, error: BaseException) -> None:
     """A raising ``__cleanup__`` ends nothing more, but is not lost."""
-    print(f"{record}: __cleanup__ raised\n{format_remote(error)}", file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError, AttributeError):  # stderr may be gone, with the host agent for one
+        print(f"{record}: __cleanup__ raised\n{format_remote(error)}", file=sys.stderr, flush=True)
 
 
 def drain_queue(queue: SimpleQueue[Any]) -> list[Any]:
