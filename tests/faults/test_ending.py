@@ -369,3 +369,50 @@ def test_an_unhandled_fault_ends_the_program_though_nothing_can_be_written_to_st
     assert "still running" not in result.stdout
     assert result.duration < 20
     assert result.left_behind == []
+
+
+# __cleanup__
+
+
+class BrokenStderr:
+    def write(self, text: str) -> int:
+        raise BrokenPipeError("nobody reads this any more")
+
+    def flush(self) -> None:
+        raise BrokenPipeError("nobody reads this any more")
+
+
+class StumblesUnheard(Actor):
+    def __init__(self, report: Port[str]) -> None:
+        self.report = report
+        sys.stderr = BrokenStderr()  # as it is when the host agent has gone
+
+    @endpoint
+    def ready(self) -> bool:
+        return True
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        self.report.send("sync")
+        raise ValueError("nobody will see this")
+
+
+class StumblesUnheardAsync(StumblesUnheard):
+    @endpoint
+    async def ready(self) -> bool:
+        return True
+
+    async def __cleanup__(self, exc: Exception | None) -> None:  # type: ignore[override]
+        self.report.send("async")
+        raise ValueError("nobody will see this")
+
+
+@pytest.mark.parametrize("kind", [StumblesUnheard, StumblesUnheardAsync])
+def test_a_cleanup_whose_error_cannot_be_printed_runs_once_and_the_actor_ends_at_once(spawn: Spawn, kind: Any) -> None:
+    port, receiver = open_channel()
+    with configured(cleanup_timeout="60s"):
+        actor = spawn(1).spawn("a", kind, port)
+        assert actor.ready.call_one().get(timeout=20)
+    actor.stop().get(timeout=20)
+    assert receiver.recv().get(timeout=20)
+    with pytest.raises(TimeoutError):
+        receiver.recv().get(timeout=0.2)

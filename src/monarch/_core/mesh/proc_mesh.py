@@ -143,6 +143,7 @@ class ProcMesh(ShapedMesh):
         cell.node.cast(addresses, SYSTEM, b"spawn", content, request, cell.uid)
         if gated:
             cell.note_unsettled(uid, addresses)
+            cell.note_spawned(addresses)
         return ActorMesh(cls, name, uid, addresses, Shape.from_extent(extent), owned, request.future)
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:

@@ -94,7 +94,7 @@ class Poller:
                 handler = handlers.get(fd)
                 if handler is not None:
                     self._guard(handler, events)
-            while soon:
+            for _ in range(len(soon)):  # not those that they queue: these must not starve the connections
                 self._guard(soon.popleft())
             self._run_timers()
         self.thread_id = None

@@ -126,7 +126,7 @@ class BaseCell:
         raise NotImplementedError
 
     def heard(self, origin: Origin, frame: Frame) -> None:
-        """An actor that this one owns tells of its failure."""
+        """An actor that this one owns tells of its failure, or that it has stopped itself."""
         failure = pickling.loads(frame.payload)
         if isinstance(failure.mesh_uid, int):
             self.node.remember(origin.peer, failure.mesh_uid, failure)
@@ -156,11 +156,18 @@ class BaseCell:
 
     def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
         """A process is gone, on which this actor may own something."""
-        if failure.is_stop or failure.cause == UNSTARTED:
+        if failure.is_stop or failure.cause == UNSTARTED:  # stops are meant, and `initialized` tells what did not start
             return
         with self._owning:
             instructions = self.ownership.process_ended(address, failure, time.monotonic())
         self._carry_out(instructions)
+
+    def note_spawned(self, procs: Sequence[ProcAddress]) -> None:
+        """A mesh was spawned: its owner hears of ranks on processes that were gone before, as of those that go later."""
+        for address in procs:
+            failure = self.node.process_fate(address)
+            if failure is not None:
+                self.proc_failed(address, failure)
 
     def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
         """A restarter has carried out its plan, or could not."""
@@ -203,6 +210,10 @@ class BaseCell:
     def end(self, failure: Failure) -> None:
         """Let the actor end, with a failure or because it was stopped; on any thread."""
         raise NotImplementedError
+
+    def stop_itself(self, reason: str) -> None:
+        """Let the actor end at its own request; on any thread."""
+        self.end(self.own_failure(STOPPED, reason))
 
     def own_failure(self, cause: str, reason: str, source: Failure | None = None, error: bytes = b"") -> Failure:
         """A failure of this actor, with everything known about where it is."""
@@ -277,6 +288,12 @@ class Cell(BaseCell):
                 self._when_ended.append(done)
                 done = _nothing
         done()
+        self.end(failure)
+
+    def stop_itself(self, reason: str) -> None:
+        failure = self.own_failure(STOPPED, reason)._replace(restarts=False)
+        if self._on_failed is None:
+            self._tell_owner(failure)  # first: who is refused from now on must not know more than the owner
         self.end(failure)
 
     def _fail(self, error: BaseException) -> None:
@@ -512,7 +529,8 @@ class UndeliverableMessageEnvelope(NamedTuple):
 
 def report_cleanup_error(record: CreatorInstance, error: BaseException) -> None:
     """A raising ``__cleanup__`` ends nothing more, but is not lost."""
-    print(f"{record}: __cleanup__ raised\n{format_remote(error)}", file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError, AttributeError):  # stderr may be gone, with the host agent for one
+        print(f"{record}: __cleanup__ raised\n{format_remote(error)}", file=sys.stderr, flush=True)
 
 
 def drain_queue(queue: SimpleQueue[Any]) -> list[Any]:

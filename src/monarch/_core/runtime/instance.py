@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..shape import Point
-from ..supervision.failure import ABORTED, STOPPED, Failure
+from ..supervision.failure import ABORTED
 from ..wire.address import ProcAddress
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ class Instance:
 
     def stop(self, reason: str | None = None) -> None:
         """End this actor after the current message; not a failure for its owner."""
-        self._cell.end(Failure(STOPPED, reason or "stopped by itself", str(self)))
+        self._cell.stop_itself(reason or "stopped by itself")
 
     def kill(self, reason: str | None = None) -> None:
         """End this actor with a failure that its owner hears of."""

@@ -210,10 +210,13 @@ class Node:
 
     def fate(self, address: ProcAddress, uid: int) -> Failure | None:
         """Why an actor is gone, if it is known to be, and for good."""
+        failure = self.process_fate(address) or (self._fates.get((address, uid)) if self._fates else None)
+        return None if failure is None or failure.restarts else failure
+
+    def process_fate(self, address: ProcAddress) -> Failure | None:
+        """Why a process is gone, if it is known to be, and for good."""
         peer = self.peers.get(address)
-        failure = peer.failure if peer is not None else None
-        if failure is None and self._fates:
-            failure = self._fates.get((address, uid))
+        failure = None if peer is None else peer.failure
         return None if failure is None or failure.restarts else failure
 
     def refuse_unclaimed(self, uid: int, failure: Failure) -> None:

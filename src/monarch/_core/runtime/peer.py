@@ -30,6 +30,7 @@ from ..wire.frame import Frame
 if TYPE_CHECKING:
     from .node import Node
 
+_REFUSED_PAUSE = 0.005  # seconds until an agent that said "it listens" is asked again
 _BACKLOG_PAUSE = 0.005  # seconds until the peer may have accepted some of those who wait
 _SHORTAGE_PAUSE = 0.1  # seconds until this process may have descriptors, or memory, again
 NEW, UP, ASKING, FAILED = "new", "up", "asking", "failed"
@@ -123,10 +124,13 @@ class Peer:
         try:
             sock = unix.connect(self.address)
         except OSError as error:
-            self._state = ASKING
-            refused = isinstance(error, ConnectionRefusedError)  # not there yet, or gone
-            delay = 0.0 if refused else _BACKLOG_PAUSE if isinstance(error, BlockingIOError) else _SHORTAGE_PAUSE
-            self._node.poller.call_soon(lambda: self._ask(delay))
+            again, self._state = self._state == ASKING, ASKING
+            if isinstance(error, ConnectionRefusedError):  # not there yet, or gone
+                # refused although its agent says that it listens: it has just died, and the agent is about to know
+                self._node.poller.call_later(_REFUSED_PAUSE if again else 0.0, self._ask)
+            else:
+                delay = _BACKLOG_PAUSE if isinstance(error, BlockingIOError) else _SHORTAGE_PAUSE
+                self._node.poller.call_later(delay, self._reconnect)
             return None
         connection = self._node.adopt(sock, self.address, self._lost)
         connection.send(self._node.hello)
@@ -142,12 +146,10 @@ class Peer:
                 return
             self._state = ASKING
             self._connection = None
-        self._ask(0.0)
+        self._ask()
 
-    def _ask(self, delay: float) -> None:
-        if delay:
-            self._node.poller.call_later(delay, self._reconnect)
-        elif self.address.proc == AGENT:
+    def _ask(self) -> None:
+        if self.address.proc == AGENT:
             self.fail(self._node.ended_hosts.get(self.address.host) or host_lost(str(self.address)))
         else:
             self._inquiry += 1

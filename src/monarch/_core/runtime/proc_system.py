@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..supervision.deadlock import Probe
 from ..supervision.failure import MISSING, STOPPED, Failure
 from ..wire import pickling
-from ..wire.address import ProcAddress
+from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ERROR, REPLY, Frame
 from .cell import BaseCell, Cell, SpawnSpec
 from .context import note_thread_starters
@@ -162,9 +162,12 @@ class ProcSystem(System):
                 cell.end(Failure(STOPPED, f"its owner's process {address.proc} is gone", str(cell.record)))
 
     def _peer_lost(self, address: ProcAddress, failure: Failure) -> None:
-        for actor in list(self.node.actors.values()):
-            if isinstance(actor, BaseCell):
-                actor.proc_failed(address, failure)
+        actors = [actor for actor in list(self.node.actors.values()) if isinstance(actor, BaseCell)]
+        if address.proc == AGENT:  # with a host goes all that runs on it, also what nobody here has talked to
+            owned = {proc for actor in actors for proc in actor.ownership.processes()}
+            self.node.forget_peers([proc for proc in owned if proc.agent == address], failure)
+        for actor in actors:
+            actor.proc_failed(address, failure)
 
 
 class _Refuser:

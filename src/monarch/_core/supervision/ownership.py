@@ -14,7 +14,7 @@ Events go in, instructions come out; whoever calls carries them out. The rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .failure import UNSTARTED, Failure
 from .restart import GiveUp, Plan, Rank, RestartGroup
@@ -128,6 +128,10 @@ class Ownership(Generic[M]):
     def get(self, uid: int | str) -> M | None:
         return self._owned.get(uid)
 
+    def processes(self) -> set[Any]:
+        """Every process that runs a rank of what is owned."""
+        return {process for mesh in list(self._owned.values()) for process in mesh.processes}
+
     # events
 
     def created(self, mesh: M) -> None:
@@ -149,10 +153,12 @@ class Ownership(Generic[M]):
             mesh.group.forget(uid)
 
     def rank_failed(self, failure: Failure, now: float) -> list[Instruction]:
-        """An actor tells of its own failure."""
+        """An actor tells of its own failure, or that it has stopped itself, which nobody needs to handle."""
         mesh = self._owned.get(failure.mesh_uid)
         rank = failure.rank or 0
         if mesh is None or failure.incarnation != mesh.incarnation(rank) or not mesh.fail(rank):
+            return []
+        if failure.is_stop:
             return []
         if mesh.group is None:
             return [Judge(failure, mesh)]
