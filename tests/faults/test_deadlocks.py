@@ -464,3 +464,4 @@ def test_an_interval_of_zero_never_looks(spawn: Spawn) -> None:
             let_waits_be_looked_at(spawn(2))
         assert not stuck.done()
         procs.stop().get(timeout=20)
+        assert stuck.exception(timeout=20) is not None
