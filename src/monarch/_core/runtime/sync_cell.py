@@ -40,6 +40,7 @@ class SyncCell(Cell):
         self._check_mailbox(origin, self._mailbox.qsize())
         if self._ending is not None:
             self._refuse_queued(self._ending)
+            self._wake()  # the wake-up of `end` may have been among what was taken out
 
     def supervise(self, failure: Failure) -> None:
         self.call_soon(lambda: self._supervise(failure))
