@@ -167,11 +167,11 @@ def test_whoever_holds_a_reference_reaches_the_new_incarnation(spawn: Spawn, fau
     assert holder.steps.call_one().get(timeout=PATIENCE) == [(1, 0), (1, 0)]
     kill(mesh, gpus=1)
 
-    def reached() -> list[tuple[int, int]] | None:
+    def reached() -> list[tuple[int, int]]:
         try:
             return holder.steps.call_one().get(timeout=PATIENCE)
         except (SupervisionError, ActorError):  # its connection to the old one may be lost only now
-            return None
+            return []
 
     assert wait_until(reached, what="an answer of the new incarnation")[1] == (1, 1)
     assert holder.steps.call_one().get(timeout=PATIENCE)[1] == (2, 1)
