@@ -26,7 +26,7 @@ from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress, random_name
 from ..wire.frame import DEAD, URGENT, Frame
 from . import faults, log
-from .cell import BaseCell
+from .base_cell import BaseCell
 from .context import Context, set_fallback
 from .failed_call import tell_all
 from .future import Described, Future, completed
