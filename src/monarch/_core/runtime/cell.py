@@ -12,7 +12,6 @@ in progress ends; owned meshes are stopped, youngest first; ``__cleanup__`` runs
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -40,7 +39,6 @@ from .ports import response_port
 from .remote_error import dump_error, explain, format_remote
 
 _SETTLE = SETTLE.decode()
-logger = logging.getLogger("monarch.runtime")
 
 
 class SpawnSpec(NamedTuple):
