@@ -310,6 +310,10 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
     Args:
         host_timeout: Seconds that procs get to clean up before they are killed; None for 10.
 
+    Returns:
+        A future that is done when everything is gone: within `host_timeout` and a few seconds, also where processes
+        stand still or the host agent does. Whoever still calls, or waits, gets SupervisionError at once.
+
     Raises:
         ValueError: `host_timeout` is negative or not finite.
     """
