@@ -183,7 +183,9 @@ class BaseCell:
                 self.restarters[instruction.group].begin(instruction.plan)
             elif isinstance(instruction, Abandon):
                 for uid, ranks in instruction.ranks.items():
-                    self.ownership[uid].abandon(ranks)
+                    mesh = self.ownership.get(uid)
+                    if mesh is not None:  # not stopped meanwhile
+                        mesh.abandon(ranks)
             elif isinstance(instruction, Fail):
                 self.fail_unhandled(instruction.failure)
 
