@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -11,7 +13,10 @@ import pytest
 
 from conftest import Spawn
 from helpers.faults import Faults
+from helpers.scripts import run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
+from monarch._core.mesh.bootstrap import BootstrapCommand, CommandChoice
+from monarch._core.shape import Point
 from monarch.actor import Actor, ActorError, MeshFailure, SupervisionError, context, endpoint, this_host
 from monarch.supervision import AllForOne, OneForOne, RestForOne, incarnations
 
@@ -374,6 +379,29 @@ def test_without_a_strategy_incarnations_are_zero(spawn: Spawn) -> None:
     assert incarnations(spawn(2).spawn("workers", Worker)).get(timeout=PATIENCE).values() == [0, 0]
 
 
+def second_start_waits(marker: Path, seconds: float, *, ranks: tuple[int, ...] = (0,)) -> CommandChoice:
+    """A command for each rank; those of `ranks` take their time when they start for the second time."""
+    start = f"exec {sys.executable} -m monarch._core.runtime.proc"
+
+    def command(point: Point) -> BootstrapCommand:
+        wait = f"mkdir {marker}-{point.rank} 2>/dev/null || sleep {seconds}; " if point.rank in ranks else ""
+        return BootstrapCommand("/bin/sh", None, ("-c", wait + start))
+
+    return command
+
+
+def test_a_mesh_is_initialized_though_one_of_its_procs_was_replaced_meanwhile(spawn: Spawn, tmp_path: Path) -> None:
+    (tmp_path / "started-1").mkdir()
+    procs = spawn(2, bootstrap_command=second_start_waits(tmp_path / "started", 2, ranks=(1,)), restart=OneForOne())
+    mesh = procs.spawn("workers", Worker)
+    first = mesh.slice(gpus=0)
+    assert first.step.call_one().get(timeout=PATIENCE) == (1, 0)
+    kill(mesh, gpus=0)
+    assert first.step.call_one().get(timeout=PATIENCE) == (1, 1)
+    assert procs.initialized.get(timeout=PATIENCE)
+    assert steps(mesh) == [(2, 1), (1, 0)]
+
+
 class Starter(Worker):
     """Starts a program and leaves it behind."""
 
@@ -393,3 +421,55 @@ def test_a_program_that_a_dead_process_left_behind_does_not_hold_its_address(
     finally:
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     assert len(faults) == 0
+
+
+PROGRAM = f"""
+    import os, signal, sys, time
+    sys.path.append({str(Path(__file__).parent.parent)!r})
+    import monarch.actor
+    from helpers.faults import Faults
+    from helpers.processes import agent_of, spawner_of, wait_stopped
+    from helpers.waiting import wait_until
+    from monarch.actor import Actor, SupervisionError, endpoint, this_host
+    from monarch.config import configure
+    from monarch.supervision import AllForOne, OneForOne, incarnations
+
+    class Worker(Actor):
+        @endpoint
+        def pid(self):
+            return os.getpid()
+
+        @endpoint
+        def kill_process(self):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def kill(mesh):
+        try:
+            mesh.kill_process.call_one().get()
+        except SupervisionError:
+            pass
+"""
+
+
+def program(text: str) -> str:
+    return textwrap.dedent(PROGRAM) + textwrap.dedent(text)
+
+
+def test_the_time_out_of_a_first_start_does_not_end_a_later_one(tmp_path: Path) -> None:
+    start = f"mkdir {tmp_path}/started 2>/dev/null || sleep 4; exec {sys.executable} -m monarch._core.runtime.proc"
+    ended = run_script(
+        program(f"""
+            from monarch._core.mesh.bootstrap import BootstrapCommand
+
+            configure(host_spawn_ready_timeout="7s")
+            begun = time.monotonic()
+            command = BootstrapCommand("/bin/sh", None, ("-c", {start!r}))
+            mesh = this_host().spawn_procs(bootstrap_command=command, restart=OneForOne()).spawn("workers", Worker)
+            mesh.pid.call_one().get()
+            time.sleep(max(0.0, begun + 3.5 - time.monotonic()))  # the second start goes on when the first one's time is up
+            kill(mesh)
+            mesh.pid.call_one().get()
+            print(incarnations(mesh).get().values())
+        """)
+    )
+    assert (ended.stdout, ended.exit_code) == ("[1]\n", 0), ended

@@ -55,9 +55,10 @@ _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask 
 class ProcEntry:
     """One proc on this host."""
 
-    def __init__(self, address: ProcAddress, mesh: Mesh, rank: int, incarnation: int = 0) -> None:
+    def __init__(self, address: ProcAddress, mesh: Mesh, starting: Starting, rank: int, incarnation: int = 0) -> None:
         self.address = address
         self.mesh = mesh
+        self.starting = starting
         self.rank = rank
         self.incarnation = incarnation
         self.created = time.monotonic()
@@ -95,15 +96,22 @@ class ProcEntry:
 class Mesh:
     """The procs of one proc mesh on this host."""
 
-    def __init__(self, request: SpawnRequest, origin: Origin, frame: Frame) -> None:
+    def __init__(self, request: SpawnRequest) -> None:
         self.uid = request.mesh
         self.name = request.name
         self.size = request.size
         self.owner: ActorAddress = request.owner
         self.root = request.root
-        self.requester: tuple[Origin, Frame] | None = (origin, frame)
         self.restarts = request.restarts
         self.procs: dict[int, ProcEntry] = {}
+
+
+class Starting:
+    """Procs that were asked for together, and whoever waits until all of them are ready."""
+
+    def __init__(self, origin: Origin, frame: Frame) -> None:
+        self.requester: tuple[Origin, Frame] | None = (origin, frame)
+        self.entries: list[ProcEntry] = []
 
 
 class Agent(System):
@@ -143,8 +151,8 @@ class Agent(System):
         self._subscribers[origin.peer] = (origin, frame)
 
     def on_spawn_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
-        mesh = self._meshes[request.mesh] = Mesh(request, origin, frame)
-        self._start(mesh, request)
+        mesh = self._meshes[request.mesh] = Mesh(request)
+        self._start(mesh, request, Starting(origin, frame))
 
     def on_restart_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
         """Procs of a mesh that have ended, or never came up, shall start again under their old names."""
@@ -152,8 +160,7 @@ class Agent(System):
         if mesh is None or not mesh.restarts:
             self.answer_error(origin, frame, ValueError(f"{request.name} was stopped"))
             return
-        mesh.requester = (origin, frame)
-        self._start(mesh, request)
+        self._start(mesh, request, Starting(origin, frame))
 
     def on_abandon_procs(self, origin: Origin, frame: Frame, uid: str, ranks: list[int]) -> None:
         """These procs will not start again; whoever waits for that is told."""
@@ -162,17 +169,18 @@ class Agent(System):
             self._abandon([entry for rank, entry in mesh.procs.items() if rank in ranks])
         self.answer(origin, frame)
 
-    def _start(self, mesh: Mesh, request: SpawnRequest) -> None:
+    def _start(self, mesh: Mesh, request: SpawnRequest, starting: Starting) -> None:
         for start in request.starts:
             address = ProcAddress(self.node.address.host, start.proc)
-            entry = ProcEntry(address, mesh, start.rank, start.incarnation)
+            entry = ProcEntry(address, mesh, starting, start.rank, start.incarnation)
+            starting.entries.append(entry)
             if start.rank in mesh.procs:
                 entry.previous = mesh.procs[start.rank].end
             mesh.procs[start.rank] = self._procs[start.proc] = entry
         self._to_spawner.send(request)
         timeout = config.value("host_spawn_ready_timeout")
         if timeout:
-            self.node.poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, timeout))
+            self.node.poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, starting, timeout))
 
     def on_ready(self, origin: Origin, frame: Frame) -> None:
         """A proc is up."""
@@ -180,10 +188,10 @@ class Agent(System):
         if entry is None:
             return
         entry.ready = True
-        mesh = entry.mesh
-        if mesh.requester is not None and all(proc.ready for proc in mesh.procs.values()):
-            self.answer(*mesh.requester, True)
-            mesh.requester = None
+        starting = entry.starting
+        if starting.requester is not None and all(other.ready for other in starting.entries):
+            self.answer(*starting.requester, True)
+            starting.requester = None
 
     def on_resolve(self, origin: Origin, frame: Frame, name: str, connected: float) -> None:
         """What became of a proc: None when it listens, else how it ended. Answered when that is known.
@@ -225,6 +233,8 @@ class Agent(System):
 
     def _shut_down(self, reason: str, grace: float, done: Callable[[], None]) -> None:
         finished = False
+        for mesh in self._meshes.values():
+            mesh.restarts = False
 
         def finish() -> None:
             nonlocal finished
@@ -313,16 +323,16 @@ class Agent(System):
         mesh = self._meshes[uid]
         reason = f"it could not be started: {error}"
         failure = Failure(UNSTARTED, reason, mesh=mesh.name, host=socket.gethostname(), restarts=mesh.restarts)
-        self._spawn_failed(mesh, f"error creating procs of {mesh.name}: {error}")
         for entry in mesh.procs.values():
             if entry.end is None and not entry.bound:
+                self._spawn_failed(entry.starting, f"error creating procs of {mesh.name}: {error}")
                 self._has_ended(entry, failure)
 
     def _failed(self, uid: str, rank: int, error: str) -> None:
         """One proc could not be started."""
         mesh = self._meshes[uid]
         entry = mesh.procs[rank]
-        self._spawn_failed(mesh, f"error creating proc {entry.label}: {error}")
+        self._spawn_failed(entry.starting, f"error creating proc {entry.label}: {error}")
         reason = f"it could not be started: {error}"
         failure = Failure(
             UNSTARTED, reason, mesh=mesh.name, rank=rank, proc=entry.label, host=socket.gethostname(),
@@ -396,7 +406,7 @@ class Agent(System):
             end = end._replace(cause=UNSTARTED)
         if not entry.ready:
             text = f"error creating proc (host rank 0) {entry.label}: exit_code: {end.exit_code}, {end.explain()}"
-            self._spawn_failed(entry.mesh, text)
+            self._spawn_failed(entry.starting, text)
         self._has_ended(entry, end)
         if entry.stopping is None and entry.ready:
             self._tell_owner(entry)
@@ -442,17 +452,17 @@ class Agent(System):
             incarnation=entry.incarnation, restarts=entry.mesh.restarts,
         )  # fmt: skip
 
-    def _spawn_failed(self, mesh: Mesh, text: str) -> None:
-        if mesh.requester is not None:
-            self.answer_error(*mesh.requester, ValueError(text))
-            mesh.requester = None
+    def _spawn_failed(self, starting: Starting, text: str) -> None:
+        if starting.requester is not None:
+            self.answer_error(*starting.requester, ValueError(text))
+            starting.requester = None
 
-    def _spawn_timed_out(self, mesh: Mesh, timeout: float) -> None:
-        late = [entry for entry in mesh.procs.values() if not entry.ready and entry.end is None]
+    def _spawn_timed_out(self, mesh: Mesh, starting: Starting, timeout: float) -> None:
+        late = [entry for entry in starting.entries if not entry.ready and entry.end is None]
         if late:
             names = ", ".join(entry.label for entry in late)
             text = f"error spawning proc mesh {mesh.name}: after {timeout:g}s (host_spawn_ready_timeout) not ready: {names}"
-            self._spawn_failed(mesh, text)
+            self._spawn_failed(starting, text)
         for entry in late:
             entry.kill()  # whoever calls its actors is told
 
