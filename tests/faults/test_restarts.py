@@ -379,6 +379,25 @@ def test_without_a_strategy_incarnations_are_zero(spawn: Spawn) -> None:
     assert incarnations(spawn(2).spawn("workers", Worker)).get(timeout=PATIENCE).values() == [0, 0]
 
 
+class Doomed(Worker):
+    """Takes its process along when it ends for the first time."""
+
+    def __cleanup__(self, error: Exception | None) -> None:
+        if context().actor_instance.incarnation == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_dies_while_its_actor_starts_again_is_replaced_at_once(spawn: Spawn, faults: Faults) -> None:
+    mesh = spawn(2, restart=OneForOne()).spawn("doomed", Doomed)
+    steps(mesh)
+    mesh.slice(gpus=0).fail.broadcast()
+    wait_incarnations(
+        mesh, [2, 0]
+    )  # well before `pending_actor_delivery_timeout`, which is what a wait for itself takes
+    assert steps(mesh) == [(1, 2), (2, 0)]
+    assert len(faults) == 0
+
+
 def second_start_waits(marker: Path, seconds: float, *, ranks: tuple[int, ...] = (0,)) -> CommandChoice:
     """A command for each rank; those of `ranks` take their time when they start for the second time."""
     start = f"exec {sys.executable} -m monarch._core.runtime.proc"
@@ -453,6 +472,33 @@ PROGRAM = f"""
 
 def program(text: str) -> str:
     return textwrap.dedent(PROGRAM) + textwrap.dedent(text)
+
+
+@pytest.mark.parametrize("who", ["spawner", "agent", "frozen agent"])
+def test_what_a_lost_host_ran_is_not_started_again_however_often_it_was(who: str) -> None:
+    ended = run_script(
+        program(f"""
+            configure(heartbeat_timeout="2s")
+            faults = monarch.actor.unhandled_fault_hook = Faults()
+            mesh = this_host().spawn_procs({{"gpus": 1}}, restart=OneForOne(max_restarts=1000)).spawn("workers", Worker)
+            kill(mesh)
+            pid = mesh.pid.call_one().get()
+            who = {who!r}
+            if who == "frozen agent":
+                os.kill(agent_of(pid), signal.SIGSTOP)
+            else:
+                os.kill(spawner_of(pid) if who == "spawner" else agent_of(pid), signal.SIGKILL)
+            (failure,) = faults.wait_for(1)
+            assert (failure.cause, failure.mesh_name, failure.ranks) == ("host", "workers", [0]), failure
+            assert "restarts within" not in failure.report(), failure.report()
+            error = mesh.pid.call_one().exception(timeout=30)
+            assert isinstance(error, SupervisionError), error
+            assert len(faults) == 1, faults.reports()
+            print("done")
+        """)
+    )
+    assert (ended.stdout, ended.exit_code) == ("done\n", 0), ended
+    assert ended.stderr.count("restarting") == 1, ended
 
 
 def test_the_time_out_of_a_first_start_does_not_end_a_later_one(tmp_path: Path) -> None:
