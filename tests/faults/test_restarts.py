@@ -501,6 +501,24 @@ def test_what_a_lost_host_ran_is_not_started_again_however_often_it_was(who: str
     assert ended.stderr.count("restarting") == 1, ended
 
 
+def test_a_program_may_end_during_a_restart() -> None:
+    ended = run_script(
+        program("""
+            class Slow(Worker):
+                def __cleanup__(self, error):
+                    time.sleep(0.5)
+
+            mesh = this_host().spawn_procs({"gpus": 2}, restart=AllForOne()).spawn("workers", Slow)
+            mesh.pid.call().get()
+            kill(mesh.slice(gpus=0))
+        """)
+    )
+    assert ended.exit_code == 0, ended
+    assert ended.stderr.count("restarting") == 1, ended
+    assert "Traceback" not in ended.stderr, ended
+    assert ended.left_behind == [], ended
+
+
 def test_the_time_out_of_a_first_start_does_not_end_a_later_one(tmp_path: Path) -> None:
     start = f"mkdir {tmp_path}/started 2>/dev/null || sleep 4; exec {sys.executable} -m monarch._core.runtime.proc"
     ended = run_script(
