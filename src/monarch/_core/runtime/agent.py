@@ -14,24 +14,11 @@ import select
 import signal
 import socket
 import sys
-import time
-from collections import deque
 from collections.abc import Callable
 
 from ... import config
-from ..supervision.failure import (
-    EXITED,
-    FROZEN,
-    KILLED,
-    MISSING,
-    STOPPED,
-    UNSTARTED,
-    Failure,
-    exit_reason,
-    frozen_reason,
-    host_lost,
-)
-from ..wire.address import ActorAddress, ProcAddress
+from ..supervision.failure import MISSING, STOPPED, UNSTARTED, Failure, frozen_reason, host_lost
+from ..wire.address import ProcAddress
 from ..wire.frame import Frame
 from . import proc, spawner
 from .children import ChildWatch, changes, unreaped_status
@@ -40,78 +27,16 @@ from .heartbeat import Pause
 from .memory import OutOfMemory
 from .node import Node, Origin
 from .output import LineSplitter, Output
+from .proc_entry import Mesh, ProcEntry, Starting
 from .spawn_request import AgentSpec, Kill, SpawnRequest
 from .system import System
 
-_TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
 _EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
 _READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
 _PROMPT = 0.2  # seconds after which text without a newline is shown
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
-
-
-class ProcEntry:
-    """One proc on this host."""
-
-    def __init__(self, address: ProcAddress, mesh: Mesh, starting: Starting, rank: int, incarnation: int = 0) -> None:
-        self.address = address
-        self.mesh = mesh
-        self.starting = starting
-        self.rank = rank
-        self.incarnation = incarnation
-        self.created = time.monotonic()
-        self.previous: Failure | None = None  # how the incarnation before it ended
-        self.bound = False  # it listens
-        self.pid = 0
-        self.pidfd = -1
-        self.ready = False
-        self.stopping: str | None = None
-        self.frozen = 0.0  # seconds for which it had stood still when it was killed
-        self.pause: Pause | None = None
-        self.end: Failure | None = None
-        self.tail: deque[str] = deque(maxlen=max(_TAIL_LINES, config.value("tail_log_lines")))
-        self.streams: dict[int, tuple[str, LineSplitter]] = {}
-
-    @property
-    def label(self) -> str:
-        return f"{self.mesh.name}[{self.rank}]"
-
-    def kill(self) -> None:
-        """SIGKILL, unless it has ended: a pidfd cannot hit another process that got its number."""
-        if self.pidfd >= 0 and self.end is None:
-            try:
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-    def moves(self) -> None:
-        """It does not stand still, or no longer."""
-        if self.pause is not None:
-            self.pause.end()
-            self.pause = None
-
-
-class Mesh:
-    """The procs of one proc mesh on this host."""
-
-    def __init__(self, request: SpawnRequest) -> None:
-        self.uid = request.mesh
-        self.name = request.name
-        self.size = request.size
-        self.owner: ActorAddress = request.owner
-        self.root = request.root
-        self.restarts = request.restarts
-        self.procs: dict[int, ProcEntry] = {}
-
-
-class Starting:
-    """Procs that were asked for together, and whoever waits until all of them are ready."""
-
-    def __init__(self, origin: Origin, frame: Frame) -> None:
-        self.requester: tuple[Origin, Frame] | None = (origin, frame)
-        self.entries: list[ProcEntry] = []
 
 
 class Agent(System):
@@ -207,7 +132,7 @@ class Agent(System):
         elif entry.end is not None and (connected or not entry.end.restarts):
             self.answer(origin, frame, entry.end)
         elif entry.stopping is not None and entry.end is None:  # it closes its connections first, then it ends
-            self.answer(origin, frame, self._stopped(entry))
+            self.answer(origin, frame, entry.stopped())
         elif entry.bound and entry.end is None and not connected:
             self.answer(origin, frame, None)
         else:
@@ -401,7 +326,7 @@ class Agent(System):
         os.close(entry.pidfd)
         entry.pidfd = -1
         entry.moves()
-        end = self._obituary(entry, status)
+        end = entry.obituary(status, self._memory)
         if not entry.ready and not end.is_stop:
             end = end._replace(cause=UNSTARTED)
         if not entry.ready:
@@ -419,38 +344,6 @@ class Agent(System):
         self._resolved(entry.address.proc)
         for callback in self._awaiting_end.pop(entry.address.proc, []):
             callback()
-
-    def _obituary(self, entry: ProcEntry, status: int) -> Failure:
-        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-        failure = Failure(
-            KILLED if number is not None else EXITED,
-            exit_reason(code, number),
-            mesh=entry.mesh.name,
-            rank=entry.rank,
-            proc=entry.label,
-            pid=entry.pid,
-            host=socket.gethostname(),
-            exit_code=code,
-            signal=number,
-            output=tuple(entry.tail),
-            incarnation=entry.incarnation,
-            restarts=entry.mesh.restarts,
-        )
-        if entry.stopping is not None:
-            return failure._replace(cause=STOPPED, reason=entry.stopping, output=())
-        if entry.frozen and number == signal.SIGKILL:
-            return failure._replace(cause=FROZEN, reason=f"the process was {frozen_reason(entry.frozen)}")
-        if number == signal.SIGKILL:
-            return failure._replace(reason="\n".join(filter(None, (failure.reason, self._memory.explain()))))
-        return failure
-
-    def _stopped(self, entry: ProcEntry) -> Failure:
-        """What callers of a proc are told that is being stopped."""
-        return Failure(
-            STOPPED, entry.stopping or "", mesh=entry.mesh.name, rank=entry.rank, proc=entry.label, pid=entry.pid,
-            incarnation=entry.incarnation, restarts=entry.mesh.restarts,
-        )  # fmt: skip
 
     def _spawn_failed(self, starting: Starting, text: str) -> None:
         if starting.requester is not None:
