@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -11,7 +13,10 @@ import pytest
 
 from conftest import Spawn
 from helpers.faults import Faults
+from helpers.scripts import run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
+from monarch._core.mesh.bootstrap import BootstrapCommand, CommandChoice
+from monarch._core.shape import Point
 from monarch.actor import Actor, ActorError, MeshFailure, SupervisionError, context, endpoint, this_host
 from monarch.supervision import AllForOne, OneForOne, RestForOne, incarnations
 
@@ -173,8 +178,9 @@ def test_whoever_holds_a_reference_reaches_the_new_incarnation(spawn: Spawn, fau
         except (SupervisionError, ActorError):  # its connection to the old one may be lost only now
             return []
 
-    assert wait_until(reached, what="an answer of the new incarnation")[1] == (1, 1)
-    assert holder.steps.call_one().get(timeout=PATIENCE)[1] == (2, 1)
+    count, incarnation = wait_until(reached, what="an answer of the new incarnation")[1]
+    assert incarnation == 1
+    assert holder.steps.call_one().get(timeout=PATIENCE)[1] == (count + 1, 1)
     assert len(faults) == 0
 
 
@@ -371,3 +377,163 @@ def test_spawn_procs_takes_a_strategy_and_nothing_else() -> None:
 
 def test_without_a_strategy_incarnations_are_zero(spawn: Spawn) -> None:
     assert incarnations(spawn(2).spawn("workers", Worker)).get(timeout=PATIENCE).values() == [0, 0]
+
+
+class Doomed(Worker):
+    """Takes its process along when it ends for the first time."""
+
+    def __cleanup__(self, error: Exception | None) -> None:
+        if context().actor_instance.incarnation == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_dies_while_its_actor_starts_again_is_replaced_at_once(spawn: Spawn, faults: Faults) -> None:
+    mesh = spawn(2, restart=OneForOne()).spawn("doomed", Doomed)
+    steps(mesh)
+    mesh.slice(gpus=0).fail.broadcast()
+    wait_incarnations(
+        mesh, [2, 0]
+    )  # well before `pending_actor_delivery_timeout`, which is what a wait for itself takes
+    assert steps(mesh) == [(1, 2), (2, 0)]
+    assert len(faults) == 0
+
+
+def second_start_waits(marker: Path, seconds: float, *, ranks: tuple[int, ...] = (0,)) -> CommandChoice:
+    """A command for each rank; those of `ranks` take their time when they start for the second time."""
+    start = f"exec {sys.executable} -m monarch._core.runtime.proc"
+
+    def command(point: Point) -> BootstrapCommand:
+        wait = f"mkdir {marker}-{point.rank} 2>/dev/null || sleep {seconds}; " if point.rank in ranks else ""
+        return BootstrapCommand("/bin/sh", None, ("-c", wait + start))
+
+    return command
+
+
+def test_a_mesh_is_initialized_though_one_of_its_procs_was_replaced_meanwhile(spawn: Spawn, tmp_path: Path) -> None:
+    (tmp_path / "started-1").mkdir()
+    procs = spawn(2, bootstrap_command=second_start_waits(tmp_path / "started", 2, ranks=(1,)), restart=OneForOne())
+    mesh = procs.spawn("workers", Worker)
+    first = mesh.slice(gpus=0)
+    assert first.step.call_one().get(timeout=PATIENCE) == (1, 0)
+    kill(mesh, gpus=0)
+    assert first.step.call_one().get(timeout=PATIENCE) == (1, 1)
+    assert procs.initialized.get(timeout=PATIENCE)
+    assert steps(mesh) == [(2, 1), (1, 0)]
+
+
+class Starter(Worker):
+    """Starts a program and leaves it behind."""
+
+    @endpoint
+    def start_program(self, pid_file: str) -> None:
+        os.system(f"sleep 600 & echo $! > {pid_file}")
+
+
+def test_a_program_that_a_dead_process_left_behind_does_not_hold_its_address(
+    spawn: Spawn, tmp_path: Path, faults: Faults
+) -> None:
+    mesh = spawn(1, restart=OneForOne()).spawn("starter", Starter)
+    mesh.start_program.call_one(str(tmp_path / "pid")).get(timeout=PATIENCE)
+    try:
+        kill(mesh, gpus=0)
+        assert steps(mesh) == [(1, 1)]
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert len(faults) == 0
+
+
+PROGRAM = f"""
+    import os, signal, sys, time
+    sys.path.append({str(Path(__file__).parent.parent)!r})
+    import monarch.actor
+    from helpers.faults import Faults
+    from helpers.processes import agent_of, spawner_of, wait_stopped
+    from helpers.waiting import wait_until
+    from monarch.actor import Actor, SupervisionError, endpoint, this_host
+    from monarch.config import configure
+    from monarch.supervision import AllForOne, OneForOne, incarnations
+
+    class Worker(Actor):
+        @endpoint
+        def pid(self):
+            return os.getpid()
+
+        @endpoint
+        def kill_process(self):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def kill(mesh):
+        try:
+            mesh.kill_process.call_one().get()
+        except SupervisionError:
+            pass
+"""
+
+
+def program(text: str) -> str:
+    return textwrap.dedent(PROGRAM) + textwrap.dedent(text)
+
+
+@pytest.mark.parametrize("who", ["spawner", "agent", "frozen agent"])
+def test_what_a_lost_host_ran_is_not_started_again_however_often_it_was(who: str) -> None:
+    ended = run_script(
+        program(f"""
+            configure(heartbeat_timeout="2s")
+            faults = monarch.actor.unhandled_fault_hook = Faults()
+            mesh = this_host().spawn_procs({{"gpus": 1}}, restart=OneForOne(max_restarts=1000)).spawn("workers", Worker)
+            kill(mesh)
+            pid = mesh.pid.call_one().get()
+            who = {who!r}
+            if who == "frozen agent":
+                os.kill(agent_of(pid), signal.SIGSTOP)
+            else:
+                os.kill(spawner_of(pid) if who == "spawner" else agent_of(pid), signal.SIGKILL)
+            (failure,) = faults.wait_for(1)
+            assert (failure.cause, failure.mesh_name, failure.ranks) == ("host", "workers", [0]), failure
+            assert "restarts within" not in failure.report(), failure.report()
+            error = mesh.pid.call_one().exception(timeout=30)
+            assert isinstance(error, SupervisionError), error
+            assert len(faults) == 1, faults.reports()
+            print("done")
+        """)
+    )
+    assert (ended.stdout, ended.exit_code) == ("done\n", 0), ended
+    assert ended.stderr.count("restarting") == 1, ended
+
+
+def test_a_program_may_end_during_a_restart() -> None:
+    ended = run_script(
+        program("""
+            class Slow(Worker):
+                def __cleanup__(self, error):
+                    time.sleep(0.5)
+
+            mesh = this_host().spawn_procs({"gpus": 2}, restart=AllForOne()).spawn("workers", Slow)
+            mesh.pid.call().get()
+            kill(mesh.slice(gpus=0))
+        """)
+    )
+    assert ended.exit_code == 0, ended
+    assert ended.stderr.count("restarting") == 1, ended
+    assert "Traceback" not in ended.stderr, ended
+    assert ended.left_behind == [], ended
+
+
+def test_the_time_out_of_a_first_start_does_not_end_a_later_one(tmp_path: Path) -> None:
+    start = f"mkdir {tmp_path}/started 2>/dev/null || sleep 4; exec {sys.executable} -m monarch._core.runtime.proc"
+    ended = run_script(
+        program(f"""
+            from monarch._core.mesh.bootstrap import BootstrapCommand
+
+            configure(host_spawn_ready_timeout="7s")
+            begun = time.monotonic()
+            command = BootstrapCommand("/bin/sh", None, ("-c", {start!r}))
+            mesh = this_host().spawn_procs(bootstrap_command=command, restart=OneForOne()).spawn("workers", Worker)
+            mesh.pid.call_one().get()
+            time.sleep(max(0.0, begun + 3.5 - time.monotonic()))  # the second start goes on when the first one's time is up
+            kill(mesh)
+            mesh.pid.call_one().get()
+            print(incarnations(mesh).get().values())
+        """)
+    )
+    assert (ended.stdout, ended.exit_code) == ("[1]\n", 0), ended

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from monarch._core.supervision.failure import EXCEPTION, KILLED, UNSTARTED, Failure
+from monarch._core.supervision.failure import EXCEPTION, HOST, KILLED, UNSTARTED, Failure, host_lost
 from monarch._core.supervision.ownership import Abandon, Instruction, Judge, OwnedMesh, Ownership, Restart
 from monarch._core.supervision.restart import AllForOne, OneForOne, RestartGroup, RestForOne, Strategy
 
@@ -211,3 +211,46 @@ def test_at_random_restarts_stay_within_the_limit_and_nothing_is_lost(seed: int)
                 on_them = [rank for rank, process in enumerate(owner[uid].processes) if process in processes]
                 assert set(on_them) <= set(running.ranks.get(uid, [])), "a process takes its actors along"
         assert group.busy == (running is not None)
+
+
+@pytest.mark.parametrize("strategy", [OneForOne(), AllForOne(), RestForOne()])
+def test_what_ran_on_a_lost_host_is_judged_however_often_it_was_started_again(strategy: Strategy) -> None:
+    owner, group = family(strategy)
+    (restart,) = owner.process_ended("p1", killed(), 0)
+    assert isinstance(restart, Restart)
+    assert owner.restarted(group, restart.plan, 1) == []
+    lost = owner.process_ended("p1", host_lost("agent", pid=7), 2)
+    assert [(i.failure.mesh_uid, i.failure.rank, i.failure.cause) for i in lost if isinstance(i, Judge)] == [
+        (1, 1, HOST), (2, 0, HOST),
+    ]  # fmt: skip
+    assert owner.process_ended("p1", host_lost("agent", pid=7), 3) == []
+
+
+def test_a_plan_goes_around_what_ran_on_a_lost_host() -> None:
+    owner, _ = family(AllForOne())
+    owner.process_ended("p1", host_lost("agent"), 0)
+    assert planned(owner.process_ended("p0", killed(), 1)) == {"procs": [0], 1: [0]}
+
+
+def test_a_plan_that_a_lost_host_stops_is_not_tried_again() -> None:
+    owner, group = family(OneForOne())
+    (restart,) = owner.rank_failed(raised(1, 1), 0)
+    assert isinstance(restart, Restart)
+    assert owner.process_ended("p1", killed(), 1) == []  # waits for the plan in progress
+    judged = owner.process_ended("p1", host_lost("agent"), 2)
+    assert [(i.failure.mesh_uid, i.failure.rank) for i in judged if isinstance(i, Judge)] == [(1, 1), (2, 0)]
+    assert owner.restarted(group, restart.plan, 3, "its host is gone") == []
+    assert not group.busy
+
+
+def test_a_plan_does_not_start_actors_on_a_process_that_failed_meanwhile() -> None:
+    owner, group = family(OneForOne())
+    (restart,) = owner.rank_failed(raised(1, 1), 0)
+    assert isinstance(restart, Restart)
+    assert owner.startable(1, [0, 1]) == [0, 1]
+    assert owner.process_ended("p1", killed(), 1) == []
+    assert owner.startable(1, [0, 1]) == [0]
+    assert planned(owner.restarted(group, restart.plan, 2)) == {"procs": [1], 1: [1], 2: [0]}
+    assert owner.startable("procs", [1]) == [1]
+    owner.stopped(1)
+    assert owner.startable(1, [1]) == []

@@ -39,6 +39,7 @@ def launch(
     group = restart_group(cell, restart) if restart is not None else None
     launch = _Launch(cell, procs, extent, starts, first, restart is not None)
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
+    _ensure_agents(cell, addresses)
     owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, launch.start_again)
     cell.own(owned)
     started = launch.start(b"spawn_procs", starts)
@@ -61,8 +62,8 @@ class _Launch(NamedTuple):
     def start(self, method: bytes, starts: Sequence[Start]) -> Future[bool]:
         """Ask the agents; done when the procs run."""
         cell, procs = self.cell, self.procs
-        hosts = {rank // procs.per_host: procs.address(rank).host for rank in (start.rank for start in starts)}
-        agents = [_agent(host) for host in hosts.values()]
+        hosts = {start.rank // procs.per_host: procs.address(start.rank).agent for start in starts}
+        agents = list(hosts.values())
         started = SystemCall(f"{procs.name}: {len(starts)} procs to start", agents, True)
         for index, host in enumerate(hosts):
             here = tuple(start for start in starts if start.rank // procs.per_host == host)
@@ -105,12 +106,11 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
     return ready
 
 
-def _agent(host: str) -> ProcAddress:
-    """The agent of a host; that of this machine is started on first use, by the client."""
-    node = context()._cell.node
-    if host == node.address.host and node.address == node.root:
-        return client.client().ensure_agent()
-    return ProcAddress(host, "").agent
+def _ensure_agents(cell: BaseCell, addresses: Sequence[ProcAddress]) -> None:
+    """The agent of this machine is started on first use, by the client; never again by a restart, when that may be gone."""
+    node = cell.node
+    if node.address == node.root and any(address.host == node.address.host for address in addresses):
+        client.client().ensure_agent()
 
 
 def _preload() -> tuple[str, ...]:

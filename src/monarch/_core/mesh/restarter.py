@@ -42,9 +42,9 @@ class Restarter:
         processes = {mesh.processes[rank] for mesh, ranks in meshes if mesh.are_processes for rank in ranks}
         self._stop(meshes, processes)
         for mesh, ranks in meshes:
-            if mesh.uid in self._cell.ownership:  # not stopped meanwhile
-                for started in mesh.start_ranks(ranks):
-                    started.get()
+            startable = self._cell.startable(mesh, ranks)
+            for started in mesh.start_ranks(startable) if startable else ():
+                started.get()
 
     @staticmethod
     def _stop(meshes: list[tuple[Owned, list[int]]], processes: set[object]) -> None:

@@ -14,24 +14,11 @@ import select
 import signal
 import socket
 import sys
-import time
-from collections import deque
 from collections.abc import Callable
 
 from ... import config
-from ..supervision.failure import (
-    EXITED,
-    FROZEN,
-    KILLED,
-    MISSING,
-    STOPPED,
-    UNSTARTED,
-    Failure,
-    exit_reason,
-    frozen_reason,
-    host_lost,
-)
-from ..wire.address import ActorAddress, ProcAddress
+from ..supervision.failure import MISSING, STOPPED, UNSTARTED, Failure, frozen_reason, host_lost
+from ..wire.address import ProcAddress
 from ..wire.frame import Frame
 from . import proc, spawner
 from .children import ChildWatch, changes, unreaped_status
@@ -40,70 +27,16 @@ from .heartbeat import Pause
 from .memory import OutOfMemory
 from .node import Node, Origin
 from .output import LineSplitter, Output
+from .proc_entry import Mesh, ProcEntry, Starting
 from .spawn_request import AgentSpec, Kill, SpawnRequest
 from .system import System
 
-_TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
 _EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
 _READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
 _PROMPT = 0.2  # seconds after which text without a newline is shown
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
-
-
-class ProcEntry:
-    """One proc on this host."""
-
-    def __init__(self, address: ProcAddress, mesh: Mesh, rank: int, incarnation: int = 0) -> None:
-        self.address = address
-        self.mesh = mesh
-        self.rank = rank
-        self.incarnation = incarnation
-        self.created = time.monotonic()
-        self.previous: Failure | None = None  # how the incarnation before it ended
-        self.bound = False  # it listens
-        self.pid = 0
-        self.pidfd = -1
-        self.ready = False
-        self.stopping: str | None = None
-        self.frozen = 0.0  # seconds for which it had stood still when it was killed
-        self.pause: Pause | None = None
-        self.end: Failure | None = None
-        self.tail: deque[str] = deque(maxlen=max(_TAIL_LINES, config.value("tail_log_lines")))
-        self.streams: dict[int, tuple[str, LineSplitter]] = {}
-
-    @property
-    def label(self) -> str:
-        return f"{self.mesh.name}[{self.rank}]"
-
-    def kill(self) -> None:
-        """SIGKILL, unless it has ended: a pidfd cannot hit another process that got its number."""
-        if self.pidfd >= 0 and self.end is None:
-            try:
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-    def moves(self) -> None:
-        """It does not stand still, or no longer."""
-        if self.pause is not None:
-            self.pause.end()
-            self.pause = None
-
-
-class Mesh:
-    """The procs of one proc mesh on this host."""
-
-    def __init__(self, request: SpawnRequest, origin: Origin, frame: Frame) -> None:
-        self.uid = request.mesh
-        self.name = request.name
-        self.size = request.size
-        self.owner: ActorAddress = request.owner
-        self.root = request.root
-        self.requester: tuple[Origin, Frame] | None = (origin, frame)
-        self.restarts = request.restarts
-        self.procs: dict[int, ProcEntry] = {}
 
 
 class Agent(System):
@@ -143,8 +76,8 @@ class Agent(System):
         self._subscribers[origin.peer] = (origin, frame)
 
     def on_spawn_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
-        mesh = self._meshes[request.mesh] = Mesh(request, origin, frame)
-        self._start(mesh, request)
+        mesh = self._meshes[request.mesh] = Mesh(request)
+        self._start(mesh, request, Starting(origin, frame))
 
     def on_restart_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
         """Procs of a mesh that have ended, or never came up, shall start again under their old names."""
@@ -152,8 +85,7 @@ class Agent(System):
         if mesh is None or not mesh.restarts:
             self.answer_error(origin, frame, ValueError(f"{request.name} was stopped"))
             return
-        mesh.requester = (origin, frame)
-        self._start(mesh, request)
+        self._start(mesh, request, Starting(origin, frame))
 
     def on_abandon_procs(self, origin: Origin, frame: Frame, uid: str, ranks: list[int]) -> None:
         """These procs will not start again; whoever waits for that is told."""
@@ -162,17 +94,18 @@ class Agent(System):
             self._abandon([entry for rank, entry in mesh.procs.items() if rank in ranks])
         self.answer(origin, frame)
 
-    def _start(self, mesh: Mesh, request: SpawnRequest) -> None:
+    def _start(self, mesh: Mesh, request: SpawnRequest, starting: Starting) -> None:
         for start in request.starts:
             address = ProcAddress(self.node.address.host, start.proc)
-            entry = ProcEntry(address, mesh, start.rank, start.incarnation)
+            entry = ProcEntry(address, mesh, starting, start.rank, start.incarnation)
+            starting.entries.append(entry)
             if start.rank in mesh.procs:
                 entry.previous = mesh.procs[start.rank].end
             mesh.procs[start.rank] = self._procs[start.proc] = entry
         self._to_spawner.send(request)
         timeout = config.value("host_spawn_ready_timeout")
         if timeout:
-            self.node.poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, timeout))
+            self.node.poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, starting, timeout))
 
     def on_ready(self, origin: Origin, frame: Frame) -> None:
         """A proc is up."""
@@ -180,10 +113,10 @@ class Agent(System):
         if entry is None:
             return
         entry.ready = True
-        mesh = entry.mesh
-        if mesh.requester is not None and all(proc.ready for proc in mesh.procs.values()):
-            self.answer(*mesh.requester, True)
-            mesh.requester = None
+        starting = entry.starting
+        if starting.requester is not None and all(other.ready for other in starting.entries):
+            self.answer(*starting.requester, True)
+            starting.requester = None
 
     def on_resolve(self, origin: Origin, frame: Frame, name: str, connected: float) -> None:
         """What became of a proc: None when it listens, else how it ended. Answered when that is known.
@@ -199,7 +132,7 @@ class Agent(System):
         elif entry.end is not None and (connected or not entry.end.restarts):
             self.answer(origin, frame, entry.end)
         elif entry.stopping is not None and entry.end is None:  # it closes its connections first, then it ends
-            self.answer(origin, frame, self._stopped(entry))
+            self.answer(origin, frame, entry.stopped())
         elif entry.bound and entry.end is None and not connected:
             self.answer(origin, frame, None)
         else:
@@ -225,6 +158,8 @@ class Agent(System):
 
     def _shut_down(self, reason: str, grace: float, done: Callable[[], None]) -> None:
         finished = False
+        for mesh in self._meshes.values():
+            mesh.restarts = False
 
         def finish() -> None:
             nonlocal finished
@@ -313,16 +248,16 @@ class Agent(System):
         mesh = self._meshes[uid]
         reason = f"it could not be started: {error}"
         failure = Failure(UNSTARTED, reason, mesh=mesh.name, host=socket.gethostname(), restarts=mesh.restarts)
-        self._spawn_failed(mesh, f"error creating procs of {mesh.name}: {error}")
         for entry in mesh.procs.values():
             if entry.end is None and not entry.bound:
+                self._spawn_failed(entry.starting, f"error creating procs of {mesh.name}: {error}")
                 self._has_ended(entry, failure)
 
     def _failed(self, uid: str, rank: int, error: str) -> None:
         """One proc could not be started."""
         mesh = self._meshes[uid]
         entry = mesh.procs[rank]
-        self._spawn_failed(mesh, f"error creating proc {entry.label}: {error}")
+        self._spawn_failed(entry.starting, f"error creating proc {entry.label}: {error}")
         reason = f"it could not be started: {error}"
         failure = Failure(
             UNSTARTED, reason, mesh=mesh.name, rank=rank, proc=entry.label, host=socket.gethostname(),
@@ -401,12 +336,12 @@ class Agent(System):
             self.node.poller.call_soon(lambda: self._after_last_words(entry, then, rounds - 1))
 
     def _bury(self, entry: ProcEntry, status: int) -> None:
-        end = self._obituary(entry, status)
+        end = entry.obituary(status, self._memory)
         if not entry.ready and not end.is_stop:
             end = end._replace(cause=UNSTARTED)
         if not entry.ready:
             text = f"error creating proc (host rank 0) {entry.label}: exit_code: {end.exit_code}, {end.explain()}"
-            self._spawn_failed(entry.mesh, text)
+            self._spawn_failed(entry.starting, text)
         self._has_ended(entry, end)
         if entry.stopping is None and entry.ready:
             self._tell_owner(entry)
@@ -420,49 +355,17 @@ class Agent(System):
         for callback in self._awaiting_end.pop(entry.address.proc, []):
             callback()
 
-    def _obituary(self, entry: ProcEntry, status: int) -> Failure:
-        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-        failure = Failure(
-            KILLED if number is not None else EXITED,
-            exit_reason(code, number),
-            mesh=entry.mesh.name,
-            rank=entry.rank,
-            proc=entry.label,
-            pid=entry.pid,
-            host=socket.gethostname(),
-            exit_code=code,
-            signal=number,
-            output=tuple(entry.tail),
-            incarnation=entry.incarnation,
-            restarts=entry.mesh.restarts,
-        )
-        if entry.stopping is not None:
-            return failure._replace(cause=STOPPED, reason=entry.stopping, output=())
-        if entry.frozen and number == signal.SIGKILL:
-            return failure._replace(cause=FROZEN, reason=f"the process was {frozen_reason(entry.frozen)}")
-        if number == signal.SIGKILL:
-            return failure._replace(reason="\n".join(filter(None, (failure.reason, self._memory.explain()))))
-        return failure
+    def _spawn_failed(self, starting: Starting, text: str) -> None:
+        if starting.requester is not None:
+            self.answer_error(*starting.requester, ValueError(text))
+            starting.requester = None
 
-    def _stopped(self, entry: ProcEntry) -> Failure:
-        """What callers of a proc are told that is being stopped."""
-        return Failure(
-            STOPPED, entry.stopping or "", mesh=entry.mesh.name, rank=entry.rank, proc=entry.label, pid=entry.pid,
-            incarnation=entry.incarnation, restarts=entry.mesh.restarts,
-        )  # fmt: skip
-
-    def _spawn_failed(self, mesh: Mesh, text: str) -> None:
-        if mesh.requester is not None:
-            self.answer_error(*mesh.requester, ValueError(text))
-            mesh.requester = None
-
-    def _spawn_timed_out(self, mesh: Mesh, timeout: float) -> None:
-        late = [entry for entry in mesh.procs.values() if not entry.ready and entry.end is None]
+    def _spawn_timed_out(self, mesh: Mesh, starting: Starting, timeout: float) -> None:
+        late = [entry for entry in starting.entries if not entry.ready and entry.end is None]
         if late:
             names = ", ".join(entry.label for entry in late)
             text = f"error spawning proc mesh {mesh.name}: after {timeout:g}s (host_spawn_ready_timeout) not ready: {names}"
-            self._spawn_failed(mesh, text)
+            self._spawn_failed(starting, text)
         for entry in late:
             entry.kill()  # whoever calls its actors is told
 

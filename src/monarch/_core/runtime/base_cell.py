@@ -130,6 +130,11 @@ class BaseCell:
             if failure is not None:
                 self.proc_failed(address, failure)
 
+    def startable(self, mesh: Owned, ranks: Sequence[int]) -> list[int]:
+        """Of the ranks that a restarter is about to start, those that can be."""
+        with self._owning:
+            return self.ownership.startable(mesh.uid, ranks)
+
     def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
         """A restarter has carried out its plan, or could not."""
         with self._owning:
@@ -144,7 +149,9 @@ class BaseCell:
                 self.restarters[instruction.group].begin(instruction.plan)
             elif isinstance(instruction, Abandon):
                 for uid, ranks in instruction.ranks.items():
-                    self.ownership[uid].abandon(ranks)
+                    mesh = self.ownership.get(uid)
+                    if mesh is not None:  # not stopped meanwhile
+                        mesh.abandon(ranks)
             elif isinstance(instruction, Fail):
                 self.fail_unhandled(instruction.failure)
 

@@ -264,14 +264,14 @@ class Node:
                 self._urgent_peers.pop(address, None)
 
     def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]] | None) -> None:
-        """Tell these requests, and every hook, unless it was no news."""
+        """Tell every hook, then these requests, unless it was no news: who is refused must not know more than the owner."""
         if waiting is None:
             return
+        for hook in self.peer_lost_hooks:
+            hook(address, failure)
         for request_id, request in waiting:
             if request.peer_failed(address, failure):
                 self.requests.pop(request_id, None)
-        for hook in self.peer_lost_hooks:
-            hook(address, failure)
 
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
         """These processes have ended, or are about to: whoever sends to them from now on is told, too."""

@@ -48,6 +48,9 @@ class Proc(ProcSystem):
 def run(spec: ProcSpec) -> None:
     """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions and finalizers."""
     _settle(spec)
+    os.set_inheritable(
+        spec.listener, False
+    )  # a program that this one starts, and leaves behind, must not hold its address
     node = Node(spec.address, spec.root, socket.socket(fileno=spec.listener))
     bystander = Context(
         BystanderCell(node, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None))

@@ -5,7 +5,8 @@ Events go in, instructions come out; whoever calls carries them out. The rules:
 * A rank fails once per incarnation: the owner hears of the first thing that ended it, be that its own code, its process
   or its host. Actors tell more than the procs they ran on, so a lost process is told as the failure of the actors on it,
   and as one of the proc mesh only where none was there.
-* What belongs to a restart group starts again; what does not, or no longer can, is judged by the owner's `__supervise__`.
+* What belongs to a restart group starts again; what does not, or no longer can, as its host is gone for example, is judged
+  by the owner's `__supervise__`.
 * A mesh that its owner has stopped meanwhile is no longer judged.
 * What the owner does not handle is its own failure, which its own owner hears of.
 * An owner that ends stops what it owns, youngest first: what was created last may use what was created before it.
@@ -16,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from .failure import UNSTARTED, Failure
+from .failure import HOST, UNSTARTED, Failure
 from .restart import GiveUp, Plan, Rank, RestartGroup
 
 
@@ -70,13 +71,17 @@ class OwnedMesh:
         self._failed.add(rank)
         return news
 
+    def failed_processes(self) -> list[object]:
+        return [self.processes[rank] for rank in self._failed]
+
     def failure_of(self, rank: int, process_failure: Failure) -> Failure:
         """What the end of a process means to the rank on it."""
         what = self._describe(rank)
         if self.are_processes:
             return process_failure._replace(mesh=self.name, mesh_uid=self.uid, rank=rank, proc=what)
         own = process_failure.of(what, self.name, self.uid, rank)
-        return own._replace(incarnation=self.incarnation(rank), restarts=self.group is not None)
+        restarts = self.group is not None and process_failure.cause != HOST
+        return own._replace(incarnation=self.incarnation(rank), restarts=restarts)
 
 
 class Judge(NamedTuple):
@@ -172,10 +177,12 @@ class Ownership(Generic[M]):
     def process_ended(self, process: object, failure: Failure, now: float) -> list[Instruction]:
         """A process is gone, and with it every rank that it ran."""
         lost = [(mesh, rank) for mesh in self._owned.values() if (rank := mesh.rank_on(process)) is not None]
+        if failure.cause == HOST:
+            return self._host_lost(lost, failure)
         if failure.pid and any(m.are_processes and failure.incarnation != m.incarnation(rank) for m, rank in lost):
             return []  # late news of a process that has been replaced
         fresh = [(mesh, rank) for mesh, rank in lost if mesh.fail(rank)]
-        told = [(mesh, rank) for mesh, rank in fresh if not mesh.are_processes] or fresh
+        told = _to_tell(fresh)
         instructions: list[Instruction] = [
             Judge(mesh.failure_of(rank, failure), mesh) for mesh, rank in told if mesh.group is None
         ]
@@ -184,6 +191,29 @@ class Ownership(Generic[M]):
             failures = [mesh.failure_of(rank, failure) for mesh, rank in told if mesh.group is group]
             instructions += self._restart(group, ranks, failures, now)
         return instructions
+
+    def _host_lost(self, lost: list[tuple[M, int]], failure: Failure) -> list[Instruction]:
+        """Nothing of this can start again, whatever its strategy."""
+        undecided: set[Rank] = set()
+        for mesh, rank in lost:
+            if mesh.group is not None:
+                undecided |= mesh.group.lose({(mesh.uid, rank)})
+        fresh = [(mesh, rank) for mesh, rank in lost if mesh.fail(rank) or (mesh.uid, rank) in undecided]
+        return [Judge(mesh.failure_of(rank, failure), mesh) for mesh, rank in _to_tell(fresh)]
+
+    def startable(self, uid: int | str, ranks: Sequence[int]) -> list[int]:
+        """Of the ranks that a plan is about to start, those that can be.
+
+        Where the process of an actor has failed meanwhile, the next plan starts both: to wait for that here would be to wait
+        for oneself.
+        """
+        mesh = self._owned.get(uid)
+        if mesh is None:  # stopped meanwhile
+            return []
+        down = {
+            process for other in self._owned.values() if other.are_processes for process in other.failed_processes()
+        }
+        return [rank for rank in ranks if mesh.processes[rank] not in down]
 
     def restarted(self, group: RestartGroup, plan: Plan, now: float, error: str = "") -> list[Instruction]:
         """A plan has been carried out; or it could not be, because of `error`, which counts as one more failure."""
@@ -219,3 +249,8 @@ class Ownership(Generic[M]):
             judged = [Judge(f, self._owned[f.mesh_uid]) for f in decision.failures if f.mesh_uid in self._owned]
             return [Abandon(decision.ranks), *judged]
         return []
+
+
+def _to_tell(failed: list[tuple[M, int]]) -> list[tuple[M, int]]:
+    """The actors on a process tell more than the process; that speaks for itself only where there are none."""
+    return [(mesh, rank) for mesh, rank in failed if not mesh.are_processes] or failed

@@ -127,6 +127,7 @@ class RestartGroup:
         self._restarts: deque[float] = deque()
         self._plan: Plan | None = None
         self._waiting: list[tuple[set[Rank], tuple[Failure, ...]]] = []
+        self._gone: set[Rank] = set()
 
     @property
     def busy(self) -> bool:
@@ -139,6 +140,15 @@ class RestartGroup:
     def forget(self, uid: int | str) -> None:
         """A mesh was stopped on purpose."""
         self.members.pop(uid, None)
+
+    def lose(self, ranks: set[Rank]) -> set[Rank]:
+        """These ranks have nowhere to start again: their host is gone.
+
+        Returns:
+            Those of them that had failed before, which has not been decided on yet, and will not be.
+        """
+        self._gone |= ranks
+        return {rank for some, _ in self._waiting for rank in some} & ranks
 
     def failed(self, ranks: Iterable[Rank], failures: Sequence[Failure], now: float) -> Plan | GiveUp | None:
         """Some ranks have failed, all of one cause; None when that must wait for the plan in progress."""
@@ -157,9 +167,10 @@ class RestartGroup:
         return self._decide(ranks, failures, now) if ranks else None
 
     def _decide(self, failed: set[Rank], failures: tuple[Failure, ...], now: float) -> Plan | GiveUp | None:
-        failed = {rank for rank in failed if rank[0] in self.members}
-        if not failed:  # stopped meanwhile
+        failed = {rank for rank in failed - self._gone if rank[0] in self.members}
+        if not failed:  # stopped meanwhile, or lost
             return None
+        failures = tuple(failure for failure in failures if (failure.mesh_uid, failure.rank) in failed)
         while self._restarts and now - self._restarts[0] >= self.strategy.within:
             self._restarts.popleft()
         if len(self._restarts) >= self.strategy.max_restarts:
@@ -168,7 +179,8 @@ class RestartGroup:
             return GiveUp(self._by_mesh(self._with_their_actors(failed)), explained)
         self._restarts.append(now)
         affected = self.strategy.affected(list(self.members.values()), failed)
-        self._plan = Plan(self._by_mesh(self._with_their_actors(affected)), failures, len(self._restarts))
+        ranks = self._with_their_actors(affected) - self._gone
+        self._plan = Plan(self._by_mesh(ranks), failures, len(self._restarts))
         return self._plan
 
     def _with_their_actors(self, ranks: set[Rank]) -> set[Rank]:

@@ -1,0 +1,116 @@
+"""What a host agent knows of each proc, of the mesh it belongs to, and of those that were started together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections import deque
+
+from ... import config
+from ..supervision.failure import EXITED, FROZEN, KILLED, STOPPED, Failure, exit_reason, frozen_reason
+from ..wire.address import ActorAddress, ProcAddress
+from ..wire.frame import Frame
+from .heartbeat import Pause
+from .memory import OutOfMemory
+from .node import Origin
+from .output import LineSplitter
+from .spawn_request import SpawnRequest
+
+_TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
+
+
+class ProcEntry:
+    """One proc on this host."""
+
+    def __init__(self, address: ProcAddress, mesh: Mesh, starting: Starting, rank: int, incarnation: int = 0) -> None:
+        self.address = address
+        self.mesh = mesh
+        self.starting = starting
+        self.rank = rank
+        self.incarnation = incarnation
+        self.created = time.monotonic()
+        self.previous: Failure | None = None  # how the incarnation before it ended
+        self.bound = False  # it listens
+        self.pid = 0
+        self.pidfd = -1
+        self.ready = False
+        self.stopping: str | None = None
+        self.frozen = 0.0  # seconds for which it had stood still when it was killed
+        self.pause: Pause | None = None
+        self.end: Failure | None = None
+        self.tail: deque[str] = deque(maxlen=max(_TAIL_LINES, config.value("tail_log_lines")))
+        self.streams: dict[int, tuple[str, LineSplitter]] = {}
+
+    @property
+    def label(self) -> str:
+        return f"{self.mesh.name}[{self.rank}]"
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has ended: a pidfd cannot hit another process that got its number."""
+        if self.pidfd >= 0 and self.end is None:
+            try:
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def moves(self) -> None:
+        """It does not stand still, or no longer."""
+        if self.pause is not None:
+            self.pause.end()
+            self.pause = None
+
+    def obituary(self, status: int, memory: OutOfMemory) -> Failure:
+        """How it ended, for the status that its parent was told."""
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        failure = Failure(
+            KILLED if number is not None else EXITED,
+            exit_reason(code, number),
+            mesh=self.mesh.name,
+            rank=self.rank,
+            proc=self.label,
+            pid=self.pid,
+            host=socket.gethostname(),
+            exit_code=code,
+            signal=number,
+            output=tuple(self.tail),
+            incarnation=self.incarnation,
+            restarts=self.mesh.restarts,
+        )
+        if self.stopping is not None:
+            return failure._replace(cause=STOPPED, reason=self.stopping, output=())
+        if self.frozen and number == signal.SIGKILL:
+            return failure._replace(cause=FROZEN, reason=f"the process was {frozen_reason(self.frozen)}")
+        if number == signal.SIGKILL:
+            return failure._replace(reason="\n".join(filter(None, (failure.reason, memory.explain()))))
+        return failure
+
+    def stopped(self) -> Failure:
+        """What callers are told of a proc that is being stopped."""
+        return Failure(
+            STOPPED, self.stopping or "", mesh=self.mesh.name, rank=self.rank, proc=self.label, pid=self.pid,
+            incarnation=self.incarnation, restarts=self.mesh.restarts,
+        )  # fmt: skip
+
+
+class Mesh:
+    """The procs of one proc mesh on this host."""
+
+    def __init__(self, request: SpawnRequest) -> None:
+        self.uid = request.mesh
+        self.name = request.name
+        self.size = request.size
+        self.owner: ActorAddress = request.owner
+        self.root = request.root
+        self.restarts = request.restarts
+        self.procs: dict[int, ProcEntry] = {}
+
+
+class Starting:
+    """Procs that were asked for together, and whoever waits until all of them are ready."""
+
+    def __init__(self, origin: Origin, frame: Frame) -> None:
+        self.requester: tuple[Origin, Frame] | None = (origin, frame)
+        self.entries: list[ProcEntry] = []
