@@ -128,12 +128,15 @@ def check_binding(proc_bind: Sequence[Mapping[str, str]] | None, per_host: int) 
     return list(proc_bind)
 
 
-class Setup(Actor):
-    """Runs the function given as ``bootstrap`` before any other actor of the proc is created."""
+class Bootstrap(Actor):
+    """Runs the function given as ``bootstrap`` before any other actor of the proc is created.
+
+    Errors show how this is called, so it goes by the name of the proc mesh: ``trainers.bootstrap()``.
+    """
 
     @endpoint
-    def setup(self, bootstrap: Callable[[], Any]) -> None:
-        result = bootstrap()
+    def bootstrap(self, function: Callable[[], Any]) -> None:
+        result = function()
         if inspect.isawaitable(result):
             import asyncio  # only for bootstrap functions that are async
 

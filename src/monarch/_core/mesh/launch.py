@@ -19,7 +19,7 @@ from ..shape import Extent, Shape, Slice
 from ..supervision.restart import Strategy
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress
-from .bootstrap import Setup
+from .bootstrap import Bootstrap
 from .owned import OwnedProcs
 from .proc_mesh import ProcMesh, Procs
 from .restarter import restart_group
@@ -91,15 +91,15 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
     addresses = mesh._addresses()
     nothing = pickling.dumps(((), {}))
     cell.node.cast(addresses, SYSTEM, b"close_gate", nothing, None, cell.uid)
-    setup: Any = mesh._spawn("setup", Setup, (), {}, gated=False)
-    ran = setup.setup.call(first)
+    bootstrap: Any = mesh._spawn(mesh.name, Bootstrap, (), {}, gated=False)
+    ran = bootstrap.bootstrap.call(first)
     ready: Future[bool] = Future._new(Described(f"{mesh.name}: the bootstrap function"))
 
     def open_gate(ran: Future[Any]) -> None:
         error = ran.exception()
         content = pickling.dumps(((None if error is None else relay_error(error),), {}))
         cell.node.cast(addresses, SYSTEM, b"open_gate", content, None, cell.uid)
-        setup.stop()
+        bootstrap.stop()
         started._subscribe(lambda: ready._resolve(None, lambda _: started.get() and (ran.get() is not None)))
 
     ran.add_done_callback(open_gate)  # on the callback thread: what it raised is unpickled

@@ -49,6 +49,7 @@ class Poller:
         self._epoll.register(self._wake_read, select.EPOLLIN)
         self._handlers[self._wake_read] = self._woken
         self._stopped = False
+        self._going_to_wait = False
         self.thread_id: int | None = None
 
     def add(self, fd: int, handler: Handler, events: int = READ) -> None:
@@ -68,8 +69,9 @@ class Poller:
                 pass
 
     def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the poller's thread. May be used in a finalizer, which runs anywhere: it takes no lock."""
         self._soon.append(callback)
-        if threading.get_ident() != self.thread_id:
+        if threading.get_ident() != self.thread_id or self._going_to_wait:
             self._wake()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
@@ -90,7 +92,10 @@ class Poller:
         self.thread_id = threading.get_ident()
         poll, handlers, soon = self._epoll.poll, self._handlers, self._soon
         while not self._stopped:
-            for fd, events in poll(self._timeout()):
+            self._going_to_wait = True  # a finalizer may queue something even between a look at `soon` and the wait
+            ready = poll(self._timeout())
+            self._going_to_wait = False
+            for fd, events in ready:
                 handler = handlers.get(fd)
                 if handler is not None:
                     self._guard(handler, events)

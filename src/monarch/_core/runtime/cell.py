@@ -12,6 +12,7 @@ in progress ends; owned meshes are stopped, youngest first; ``__cleanup__`` runs
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -25,7 +26,7 @@ from ..net.connection import Connection
 from ..shape import Extent, Point
 from ..supervision.failure import EXCEPTION, STOPPED, UNHANDLED, Failure
 from ..wire import pickling
-from ..wire.address import ActorAddress
+from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
 from .base_cell import BaseCell
 from .context import Context
@@ -33,9 +34,9 @@ from .deadlock import Noted
 from .exception_pickle import dump_exception
 from .future import Future
 from .instance import CreatorInstance
-from .message import SETTLE, SUPERVISE
+from .message import SETTLE, SUPERVISE, decode_meta
 from .node import Node, Origin
-from .ports import response_port
+from .ports import Port, ResponsePort
 from .remote_error import dump_error, explain, format_remote
 
 _SETTLE = SETTLE.decode()
@@ -258,10 +259,34 @@ class Cell(BaseCell):
             explain(error, f"the arguments could not be read in {self._place}, where their modules must be importable")
             raise
         if explicit:
-            head = frame._replace(payload=b"", buffers=())
-            self.node.open_responses[origin.peer, frame.request, frame.rank] = (self.uid, origin, head)
-            args = (response_port(origin.peer, self.uid, frame), *args)
+            args = (self._response_port(origin, frame), *args)
         return args, kwargs
+
+    def _response_port(self, origin: Origin, frame: Frame) -> Port[Any]:
+        if not frame.request:  # nobody waits for the answer
+            return ResponsePort(origin.peer, self.uid, frame, _nothing)
+        key = origin.peer, frame.request, frame.rank
+        self.node.open_responses[key] = (self.uid, origin, frame._replace(payload=b"", buffers=()))
+        return ResponsePort(origin.peer, self.uid, frame, functools.partial(self._response_dropped, key))
+
+    def _response_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
+        """A response port is gone; on any thread, inside of any lock."""
+        if key in self.node.open_responses:
+            self.node.poller.call_soon(functools.partial(self._answer_dropped, key))
+
+    def _answer_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
+        if self._ending is not None:  # which is the better reason, and is told to everybody who waits
+            return
+        unanswered = self.node.open_responses.pop(key, None)
+        if unanswered is None:
+            return
+        _, origin, frame = unanswered
+        name, _ = decode_meta(frame.meta)
+        error = RuntimeError(
+            f"the response port of {self.record.name}.{name}() was dropped without an answer: send a value or an exception "
+            "through it, or keep it until you do"
+        )
+        self._answer_error(origin, frame, name, error)
 
     def _answer(self, origin: Origin, frame: Frame, name: str, result: Any) -> None:
         try:

@@ -187,7 +187,8 @@ def endpoint(
         method: A ``def`` or ``async def`` method; all endpoints of one class must be of one kind.
         propagate: For `rref`: a function from argument shapes to result shapes.
         explicit_response_port: The method gets, after ``self``, a `Port` and answers through it, now or later; what it
-            returns is dropped. An exception it raises ends the actor.
+            returns is dropped. An exception it raises ends the actor. If it lets go of the port without an answer, its
+            caller gets an `ActorError` of a `RuntimeError`; a port that it has sent elsewhere may be answered there.
         instrument: Trace each invocation.
 
     Raises:

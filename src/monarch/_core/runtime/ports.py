@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from ..supervision.failure import Failure
@@ -93,9 +94,30 @@ class _Forward:
         return True
 
 
-def response_port(address: ProcAddress, uid: int, frame: Frame) -> Port[Any]:
-    """The port through which an explicit-port endpoint answers the call in `frame`."""
-    return Port(address, Frame(REPLY, VALUE, frame.rank, uid, frame.sender, frame.request, b"", b""))
+class ResponsePort(Port[Any]):
+    """The port through which an explicit-port endpoint answers a call, now or later.
+
+    Args:
+        address: The process of the caller.
+        uid: The actor that answers.
+        call: What it answers.
+        dropped: Called when this is gone and no copy was sent elsewhere, which could still answer: on any thread, inside
+            of any lock, as garbage is collected anywhere.
+    """
+
+    __slots__ = ("_dropped",)
+
+    def __init__(self, address: ProcAddress, uid: int, call: Frame, dropped: Callable[[], None]) -> None:
+        super().__init__(address, Frame(REPLY, VALUE, call.rank, uid, call.sender, call.request, b"", b""))
+        self._dropped: Callable[[], None] | None = dropped
+
+    def __reduce__(self) -> Any:
+        self._dropped = None
+        return super().__reduce__()
+
+    def __del__(self) -> None:
+        if self._dropped is not None:
+            self._dropped()
 
 
 class PortReceiver(Generic[T]):

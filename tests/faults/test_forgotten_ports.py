@@ -1,0 +1,306 @@
+"""An explicit-port endpoint that forgets its port: its caller is told, and nobody else's answer is taken for forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers.actors import Sender, open_channel
+from helpers.waiting import wait_until
+from monarch.actor import Actor, ActorError, Port, SupervisionError, as_endpoint, context, endpoint, send, this_proc
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+
+class Forgetful(Actor):
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    @endpoint(explicit_response_port=True)
+    def forget(self, port: Port[int]) -> None: ...
+
+    @endpoint(explicit_response_port=True)
+    def forget_on_odd_ranks(self, port: Port[int]) -> None:
+        rank = context().actor_instance.rank.rank
+        if rank % 2 == 0:
+            port.send(rank)
+
+    @endpoint(explicit_response_port=True)
+    def answer_badly(self, port: Port[Any]) -> None:
+        with suppress(TypeError):
+            port.send(threading.Lock())
+
+    @endpoint(explicit_response_port=True)
+    def forget_in_a_circle(self, port: Port[int]) -> None:
+        circle: list[Any] = [port]
+        circle.append(circle)
+
+    @endpoint(explicit_response_port=True)
+    def forget_in_a_thread(self, port: Port[int]) -> None:
+        threading.Thread(target=lambda: port).start()
+
+    @endpoint(explicit_response_port=True)
+    def keep(self, port: Port[str]) -> None:
+        self.kept.append(port)
+
+    @endpoint(explicit_response_port=True)
+    def hand_on(self, port: Port[int], sender: Sender, value: int) -> None:
+        sender.send_all.broadcast(port, [value])
+
+    @endpoint(explicit_response_port=True)
+    def answer_with_a_call(self, port: Port[int], sender: Sender) -> None:
+        send(sender.return_kept, (), {}, port=port)
+
+    @endpoint(explicit_response_port=True)
+    def raise_instead(self, port: Port[int]) -> None:
+        raise ValueError("the real reason")
+
+    @endpoint
+    def answer_kept(self, text: str) -> None:
+        while self.kept:
+            self.kept.pop().send(text)
+
+    @endpoint
+    def drop_kept(self) -> None:
+        del self.kept[:]
+
+    @endpoint
+    def count_kept(self) -> int:
+        return len(self.kept)
+
+    @endpoint
+    def collect_garbage(self) -> None:
+        gc.collect()
+
+    def undecorated(self, port: Port[int]) -> None: ...
+
+
+class AsyncForgetful(Actor):
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+
+    @endpoint(explicit_response_port=True)
+    async def forget(self, port: Port[int]) -> None:
+        await asyncio.sleep(0)
+
+    @endpoint(explicit_response_port=True)
+    async def forget_on_odd_ranks(self, port: Port[int]) -> None:
+        rank = context().actor_instance.rank.rank
+        if rank % 2 == 0:
+            port.send(rank)
+
+    @endpoint(explicit_response_port=True)
+    async def keep(self, port: Port[str]) -> None:
+        self.kept.append(port)
+
+    @endpoint(explicit_response_port=True)
+    async def answer_in_a_task(self, port: Port[str]) -> None:
+        async def answer() -> None:
+            await asyncio.sleep(0)
+            port.send("from a task")
+
+        self.kept.append(asyncio.create_task(answer()))
+
+    @endpoint(explicit_response_port=True)
+    async def raise_instead(self, port: Port[int]) -> None:
+        raise ValueError("the real reason")
+
+    @endpoint
+    async def answer_kept(self, text: str) -> None:
+        while self.kept:
+            self.kept.pop().send(text)
+
+    @endpoint
+    async def drop_kept(self) -> None:
+        del self.kept[:]
+
+
+both_kinds = pytest.mark.parametrize("kind", [Forgetful, AsyncForgetful])
+
+
+def check_forgotten(error: BaseException | None, what: str) -> None:
+    assert isinstance(error, ActorError)
+    assert type(error.exception) is RuntimeError
+    assert f"the response port of {what}() was dropped without an answer" in str(error.exception)
+    assert what in error.message
+
+
+@both_kinds
+@pytest.mark.parametrize("where", ["proc", "the client"])
+def test_a_caller_is_told_that_its_port_was_forgotten_and_the_actor_serves_on(
+    spawn: Spawn, kind: Any, where: str
+) -> None:
+    forgetful = (spawn(1) if where == "proc" else this_proc()).spawn("desk", kind)
+    for future in (forgetful.forget.call(), forgetful.forget.call_one(), forgetful.forget.choose()):
+        check_forgotten(future.exception(timeout=20), "desk.forget")
+    with pytest.raises(RuntimeError, match="dropped without an answer"):  # its type, too
+        forgetful.forget.call_one().get(timeout=20)
+    kept = forgetful.keep.call_one()
+    forgetful.answer_kept.call_one("and answers").get(timeout=20)
+    assert kept.get(timeout=20) == "and answers"
+    forgetful.stop().get(timeout=20)
+
+
+@both_kinds
+def test_the_ranks_that_forgot_are_told_apart_from_those_that_answered(spawn: Spawn, kind: Any) -> None:
+    forgetful = spawn(4).spawn("desk", kind)
+    error = forgetful.forget_on_odd_ranks.options(wait_for_all=True).call().exception(timeout=20)
+    check_forgotten(error, "desk.forget_on_odd_ranks")
+    assert isinstance(error, ActorError)
+    assert [point.rank for point in error.by_rank] == [1, 3]
+    answers = list(forgetful.forget_on_odd_ranks.stream())
+    for answer in answers:
+        error = answer.exception(timeout=20)
+        assert answer.rank is not None
+        if answer.rank.rank % 2:
+            check_forgotten(error, "desk.forget_on_odd_ranks")
+        else:
+            assert error is None
+
+
+def test_whoever_receives_the_answer_at_a_port_of_its_own_is_told(spawn: Spawn) -> None:
+    forgetful = spawn(1).spawn("desk", Forgetful)
+    port, receiver = open_channel()
+    send(forgetful.forget, (), {}, port=port)
+    check_forgotten(receiver.recv().exception(timeout=20), "desk.forget")
+
+
+def test_an_undecorated_method_that_forgets_is_found_too(spawn: Spawn) -> None:
+    forgetful = spawn(1).spawn("desk", Forgetful)
+    undecorated: Any = as_endpoint(forgetful.undecorated, explicit_response_port=True)
+    check_forgotten(undecorated.call_one().exception(timeout=20), "desk.undecorated")
+
+
+@pytest.mark.parametrize("how", ["answer_badly", "forget_in_a_thread"])
+def test_a_port_that_was_not_answered_is_forgotten_although_it_was_tried_or_taken_along(spawn: Spawn, how: str) -> None:
+    forgetful = spawn(1).spawn("desk", Forgetful)
+    check_forgotten(getattr(forgetful, how).call_one().exception(timeout=20), f"desk.{how}")
+
+
+def test_a_port_in_a_circle_is_forgotten_when_the_garbage_is_collected(spawn: Spawn) -> None:
+    forgetful = spawn(1).spawn("desk", Forgetful)
+    future = forgetful.forget_in_a_circle.call_one()
+    forgetful.collect_garbage.call_one().get(timeout=20)
+    check_forgotten(future.exception(timeout=20), "desk.forget_in_a_circle")
+
+
+@both_kinds
+def test_a_port_that_is_kept_is_forgotten_when_a_later_endpoint_lets_go_of_it(spawn: Spawn, kind: Any) -> None:
+    forgetful = spawn(2).spawn("desk", kind)
+    future = forgetful.keep.call()
+    with pytest.raises(TimeoutError):
+        future.get(timeout=0.3)
+    forgetful.drop_kept.call().get(timeout=20)
+    check_forgotten(future.exception(timeout=20), "desk.keep")
+
+
+@both_kinds
+def test_a_port_that_is_kept_is_answered_however_many_others_are_forgotten(spawn: Spawn, kind: Any) -> None:
+    forgetful = spawn(1).spawn("desk", kind)
+    kept = [forgetful.keep.call_one() for _ in range(20)]
+    for _ in range(20):
+        assert forgetful.forget.call_one().exception(timeout=20) is not None
+    assert not any(future.done() for future in kept)
+    forgetful.answer_kept.call_one("at last").get(timeout=20)
+    assert [future.get(timeout=20) for future in kept] == ["at last"] * 20
+
+
+def test_a_task_may_answer_when_its_endpoint_has_returned(spawn: Spawn) -> None:
+    assert spawn(1).spawn("desk", AsyncForgetful).answer_in_a_task.call_one().get(timeout=20) == "from a task"
+
+
+@pytest.mark.parametrize("apart", [True, False], ids=["another proc", "the same proc"])
+def test_another_actor_may_answer_though_the_first_one_kept_nothing(spawn: Spawn, apart: bool) -> None:
+    procs = spawn(2)
+    forgetful = procs.slice(gpus=0).spawn("desk", Forgetful)
+    sender = procs.slice(gpus=int(apart)).spawn("sender", Sender)
+    for value in range(20):
+        assert forgetful.hand_on.call_one(sender, value).get(timeout=20) == value
+    answer: Any = forgetful.answer_with_a_call.call_one(sender)
+    assert answer.get(timeout=20) == []
+
+
+@both_kinds
+def test_who_raises_instead_of_an_answer_is_reported_as_that(spawn: Spawn, faults: Faults, kind: Any) -> None:
+    forgetful = spawn(2).spawn("desk", kind)
+    kept = forgetful.keep.call()
+    with pytest.raises(SupervisionError, match="the real reason"):
+        forgetful.raise_instead.call().get(timeout=20)
+    with pytest.raises(SupervisionError, match="the real reason"):
+        kept.get(timeout=20)
+    faults.wait_for(2)
+
+
+@both_kinds
+def test_a_stop_is_reported_as_a_stop_for_ports_that_go_with_their_actor(spawn: Spawn, kind: Any) -> None:
+    forgetful = spawn(1).spawn("desk", kind)
+    kept = forgetful.keep.call_one()
+    forgetful.answer_kept.call_one("answered").get(timeout=20)
+    unanswered = forgetful.keep.call_one()
+    forgetful.stop().get(timeout=20)
+    assert kept.get(timeout=20) == "answered"
+    with pytest.raises(SupervisionError, match="stopped"):
+        unanswered.get(timeout=20)
+
+
+def test_nobody_is_told_of_a_port_in_a_message_that_nobody_waits_for(spawn: Spawn) -> None:
+    class Tells(Actor):
+        def __init__(self, forgetful: Forgetful) -> None:
+            self.forgetful = forgetful
+            self.heard: list[str] = []
+
+        @endpoint
+        def broadcast(self, endpoints: list[str]) -> None:
+            for name in endpoints:
+                getattr(self.forgetful, name).broadcast()
+
+        @endpoint
+        def undeliverable(self) -> list[str]:
+            return self.heard
+
+        def _handle_undeliverable_message(self, message: Any) -> bool:
+            self.heard.append(str(message))
+            return True
+
+    forgetful = spawn(1).spawn("desk", Forgetful)
+    tells = spawn(1).spawn("tells", Tells, forgetful)
+    tells.broadcast.call_one(["forget", "keep", "drop_kept", "keep", "keep"]).get(timeout=20)
+    wait_until(
+        lambda: forgetful.count_kept.call_one().get(timeout=20) == 2, what="the desk to have handled the last one"
+    )
+    forgetful.stop().get(timeout=20)
+    tells.broadcast.call_one(["forget"]).get(timeout=20)  # finds nobody, which is heard; nothing from before is
+    heard: list[str] = wait_until(
+        lambda: tells.undeliverable.call_one().get(timeout=20), what="news of the message that found nobody"
+    )
+    assert len(heard) == 1
+
+
+def test_a_port_may_be_dropped_wherever_garbage_is_collected(spawn: Spawn) -> None:
+    class Careless(Actor):
+        """Its process collects garbage at nearly every allocation, of the thread that reads messages, too."""
+
+        def __init__(self) -> None:
+            gc.set_threshold(1)
+
+        @endpoint(explicit_response_port=True)
+        def forget(self, port: Port[int]) -> None:
+            circle: list[Any] = [port]
+            circle.append(circle)
+
+        @endpoint
+        def collect_garbage(self) -> None:
+            gc.collect()
+
+    careless = spawn(1).spawn("careless", Careless)
+    futures = [careless.forget.call_one() for _ in range(200)]
+    careless.collect_garbage.call_one().get(timeout=20)
+    for future in futures:
+        check_forgotten(future.exception(timeout=20), "careless.forget")
