@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import pytest
 from helpers.actors import Cleaner, Echo, Failing, open_channel
 from helpers.scripts import run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
-from monarch.actor import Actor, Port, concurrent_endpoint, context, endpoint, this_host
+from monarch.actor import Actor, Port, concurrent_endpoint, context, endpoint, this_host, this_proc
 from monarch.config import configured
 
 if TYPE_CHECKING:
@@ -416,3 +417,35 @@ def test_a_cleanup_whose_error_cannot_be_printed_runs_once_and_the_actor_ends_at
     assert receiver.recv().get(timeout=20)
     with pytest.raises(TimeoutError):
         receiver.recv().get(timeout=0.2)
+
+
+_let_go = threading.Event()
+
+
+class EndsWhileItsMessageArrives(Actor):
+    def __init__(self, report: Port[str]) -> None:
+        self.report = report
+
+    @endpoint
+    def stop_yourself(self) -> None:
+        context().actor_instance.stop()
+        _let_go.wait(20)
+
+    def __cleanup__(self, exc: Exception | None) -> None:
+        self.report.send("cleaned up")
+
+
+def test_an_actor_ends_though_the_thread_that_delivered_its_last_message_is_slow() -> None:
+    port, receiver = open_channel()
+    mesh: Any = this_proc().spawn("a", EndsWhileItsMessageArrives, port)
+    cell: Any = context()._cell.node.actors[mesh._uid]
+    check_mailbox = cell._check_mailbox
+
+    def be_slow(*args: Any) -> None:  # the message is in the mailbox; here its receiver handles it already, and ends
+        wait_until(lambda: cell._ending is not None and not cell._mailbox.empty(), what="the end of the actor")
+        check_mailbox(*args)
+
+    cell._check_mailbox = be_slow
+    mesh.stop_yourself.broadcast()
+    _let_go.set()
+    assert receiver.recv().get(timeout=20) == "cleaned up"

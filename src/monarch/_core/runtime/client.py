@@ -21,6 +21,7 @@ from ..net import unix
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure, MeshFailure, host_lost
 from ..supervision.ownership import OwnedMesh
+from ..supervision.restart import Plan, RestartGroup
 from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress, random_name
 from ..wire.frame import DEAD, URGENT, Frame
@@ -68,6 +69,10 @@ class RootCell(BaseCell):
     def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
         if not self.leaving:  # whoever leaves ends its procs and its agent itself
             super().proc_failed(address, failure)
+
+    def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
+        if not self.leaving:
+            super().restarted(group, plan, error)
 
     def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
         self._unsettled.setdefault(uid, set()).update(procs)

@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ... import config
@@ -243,21 +243,35 @@ class Node:
         """
         self.call_system(address.agent, "resolve", address.proc, connected, request=_Resolve(address.agent, answer))
 
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> None:
-        """Tell every request and every hook; on any thread."""
-        for request_id, request in list(self.requests.items()):
+    def process_ended(self, address: ProcAddress, failure: Failure, witness: Peer | None = None) -> None:
+        """A process is gone: close both ways to it, answer whoever waits, tell every hook. On any thread.
+
+        Args:
+            witness: The way whose own question was answered by this.
+        """
+        waiting = None
+        for peer in (self._urgent_peers.get(address), self.peers.get(address)):
+            if peer is not None:
+                told = peer.end(failure, certain=peer is witness)
+                waiting = waiting if told is None else told
+        self.tell(address, failure, waiting)
+
+    def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]] | None) -> None:
+        """Tell these requests, and every hook, unless it was no news."""
+        if waiting is None:
+            return
+        for request_id, request in waiting:
             if request.peer_failed(address, failure):
                 self.requests.pop(request_id, None)
         for hook in self.peer_lost_hooks:
             hook(address, failure)
 
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
-        """These processes have ended: close the connections, answer whoever still waits."""
+        """These processes have ended, or are about to: whoever sends to them from now on is told, too."""
         for address in addresses:
-            (self.peers.get(address) or self._new_peer(self.peers, address)).ended(failure)
-            urgent = self._urgent_peers.get(address)
-            if urgent is not None:
-                urgent.ended(failure)
+            if address not in self.peers:
+                self._new_peer(self.peers, address)
+            self.process_ended(address, failure)
 
     def _peer_for(self, address: ProcAddress, frame: Frame) -> Peer:
         if frame.flags & URGENT and frame.kind == CALL:
@@ -270,7 +284,7 @@ class Node:
             peer = peers.setdefault(address, Peer(self, address))
         failure = self.end or self.ended_hosts.get(address.host)
         if failure is not None:
-            peer.fail(failure)
+            peer.end(failure)
         return peer
 
     def _all_peers(self) -> list[Peer]:
@@ -283,7 +297,7 @@ class Node:
             connection.flush(_LAST_WORDS)
         for peer in self._all_peers():
             peer.flush(_LAST_WORDS)
-            peer.fail(failure)
+            peer.end(failure)
         for connection in list(self._inbound):
             connection.close()
         for request_id, request in list(self.requests.items()):

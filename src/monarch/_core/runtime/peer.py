@@ -28,7 +28,7 @@ from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import Frame
 
 if TYPE_CHECKING:
-    from .node import Node
+    from .node import Node, Request
 
 _REFUSED_PAUSE = 0.005  # seconds until an agent that said "it listens" is asked again
 _BACKLOG_PAUSE = 0.005  # seconds until the peer may have accepted some of those who wait
@@ -90,27 +90,28 @@ class Peer:
         if connection is not None:
             connection.flush(timeout)
 
-    def ended(self, failure: Failure) -> None:
-        """Somebody tells of the end of the process; late news of one whose next incarnation is awaited, or here, is none."""
-        awaited = self._state in (NEW, ASKING) and not self._connected
-        if failure.restarts and (awaited or (failure.pid and failure.pid == self._replaced)):
-            return
-        self.fail(failure)
+    def end(self, failure: Failure, certain: bool = True) -> list[tuple[int, Request]] | None:
+        """The process is gone, or the way to it. Returns the requests that waited then; None if it was no news.
 
-    def fail(self, failure: Failure) -> None:
-        """The process is known to be gone."""
+        Args:
+            certain: False for what may be late news: of a process whose next incarnation is awaited already, or here.
+        """
         with self._lock:
+            awaited = self._state in (NEW, ASKING) and not self._connected
+            if not certain and failure.restarts and (awaited or (failure.pid and failure.pid == self._replaced)):
+                return None
             if self._state == FAILED:
                 if self.failure is not None and self.failure.restarts:  # it may be given up by now
                     self.failure = failure
-                return
+                return None
             self._state = FAILED
             self.failure = failure
             self._waiting.clear()
             connection, self._connection = self._connection, None
+            waiting = list(self._node.requests.items())  # who comes from now on may wait for the next incarnation
         if connection is not None:
             connection.close()
-        self._node.peer_failed(self.address, failure)
+        return waiting
 
     # with the lock held
 
@@ -118,6 +119,7 @@ class Peer:
         self._replaced = self.failure.pid if self.failure is not None else 0
         self.failure = None
         self._connected = 0.0
+        self._inquiry += 1  # an answer that is still to come is about the incarnation before
         self._state = NEW
 
     def _connect(self) -> Connection | None:
@@ -150,7 +152,8 @@ class Peer:
 
     def _ask(self) -> None:
         if self.address.proc == AGENT:
-            self.fail(self._node.ended_hosts.get(self.address.host) or host_lost(str(self.address)))
+            failure = self._node.ended_hosts.get(self.address.host) or host_lost(str(self.address))
+            self._node.process_ended(self.address, failure, self)
         else:
             self._inquiry += 1
             inquiry = self._inquiry
@@ -160,9 +163,10 @@ class Peer:
         if inquiry != self._inquiry or self._state != ASKING:  # overtaken by events
             return
         if failure is not None:
-            self.fail(failure)
+            self._node.process_ended(self.address, failure, self)
         elif self._connected:
-            self.fail(Failure(LINK, "the connection to the process broke although it runs", proc=self.address.proc))
+            broken = Failure(LINK, "the connection to the process broke although it runs", proc=self.address.proc)
+            self._node.tell(self.address, broken, self.end(broken))
         else:
             self._reconnect()
 

@@ -42,6 +42,7 @@ class SyncCell(Cell):
         self._check_mailbox(origin, len(self._inbox))
         if self._ending is not None:
             self._refuse_queued(self._ending)
+            self._wake()  # the wake-up of `end` may have been among what was taken out
 
     def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
         self.call_soon(lambda: self._judge(failure, mesh))

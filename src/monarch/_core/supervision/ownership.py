@@ -149,8 +149,13 @@ class Ownership(Generic[M]):
     def stopped(self, uid: int | str) -> None:
         """A mesh is being stopped on purpose."""
         mesh = self._owned.pop(uid, None)
-        if mesh is not None and mesh.group is not None:
-            mesh.group.forget(uid)
+        if mesh is None or mesh.group is None:
+            return
+        mesh.group.forget(uid)
+        if mesh.are_processes:  # and what runs on them, which has nowhere to start again
+            for other in self._owned.values():
+                if other.group is mesh.group and any(mesh.rank_on(process) is not None for process in other.processes):
+                    mesh.group.forget(other.uid)
 
     def rank_failed(self, failure: Failure, now: float) -> list[Instruction]:
         """An actor tells of its own failure, or that it has stopped itself, which nobody needs to handle."""
@@ -182,6 +187,8 @@ class Ownership(Generic[M]):
 
     def restarted(self, group: RestartGroup, plan: Plan, now: float, error: str = "") -> list[Instruction]:
         """A plan has been carried out; or it could not be, because of `error`, which counts as one more failure."""
+        if self._closed:
+            return []
         if error:
             unstarted = Failure(UNSTARTED, f"it could not be started again: {error}", restarts=True)
             ranks = [(uid, rank) for uid, some in plan.ranks.items() if uid in self._owned for rank in some]
@@ -201,9 +208,7 @@ class Ownership(Generic[M]):
     def _restart(
         self, group: RestartGroup, ranks: list[Rank], failures: list[Failure], now: float
     ) -> list[Instruction]:
-        if self._closed:
-            return []
-        return self._instructions(group, group.failed(ranks, failures, now))
+        return [] if self._closed else self._instructions(group, group.failed(ranks, failures, now))
 
     def _instructions(self, group: RestartGroup, decision: Plan | GiveUp | None) -> list[Instruction]:
         if isinstance(decision, Plan):

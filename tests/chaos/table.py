@@ -1,0 +1,27 @@
+"""The operations that there are. Modules enter theirs with the decorator when they are imported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from chaos.episode import Episode
+
+Step = Callable[[Episode], bool]
+
+
+class Operation(NamedTuple):
+    weight: float
+    run: Step
+    """Draws what it needs, and does it; False says that it had nothing to work on."""
+
+
+TABLE: dict[str, Operation] = {}
+
+
+def operation(weight: float) -> Callable[[Step], Step]:
+    def enter(function: Step) -> Step:
+        TABLE[function.__name__] = Operation(weight, function)
+        return function
+
+    return enter
