@@ -2,12 +2,12 @@
 
 The script kills one of them for real, with SIGKILL, in the middle of the training. The strategy `AllForOne` then starts
 every process of the mesh again, and the trainers on them. The handle stays good; all that the loop sees is a failed call.
-What restarts, and why, is logged on stderr.
 
     python examples/surviving_trainer.py
 """
 
 import json
+import logging
 import math
 import os
 import signal
@@ -109,6 +109,7 @@ def train(trainers: Trainer) -> tuple[list[int], list[float]]:
 
 
 def main() -> None:
+    logging.getLogger("monarch.supervision").setLevel(logging.ERROR)  # a restart is a warning there, which says why
     with tempfile.TemporaryDirectory() as folder:
         strategy = AllForOne(max_restarts=3, within=600)
         procs = this_host().spawn_procs({"gpus": WORLD}, name="gpus", restart=strategy)
