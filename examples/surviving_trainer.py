@@ -100,9 +100,9 @@ def train(trainers: Trainer) -> tuple[list[int], list[float]]:
                 trainers.save.call(step).get()
                 checkpoint = step  # only now: every rank has it
                 print(f"step {step:2}: saved, weights {[round(weight, 3) for weight in weights]}", flush=True)
-        except (SupervisionError, LostState) as error:
+        except (SupervisionError, LostState):
             if not resume:
-                print(f"step {step:2}: failed ({'a trainer died' if isinstance(error, SupervisionError) else error})")
+                print(f"step {step:2}: failed, as a trainer died", flush=True)
             resume = True
             time.sleep(PAUSE_S)  # the old trainers may still be ending
     return done, weights
