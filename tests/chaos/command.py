@@ -25,6 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = _parse(arguments)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     folder = given.folder or Path(tempfile.mkdtemp(prefix="monarch-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
     terminal = _set_output_aside(folder / "output")
     options = Options(
         given.seed, given.threads, given.operations, given.patience, {**WEIGHTS, **dict(given.weight)}, folder

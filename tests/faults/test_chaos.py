@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def run_chaos(folder: Path, *arguments: str) -> None:
-    folder.mkdir(exist_ok=True)
     tag = uuid.uuid4().hex
     command = [sys.executable, "-m", "chaos", "--folder", str(folder), *arguments]
     done = subprocess.run(command, env={**os.environ, TAG: tag}, capture_output=True, text=True, timeout=200)

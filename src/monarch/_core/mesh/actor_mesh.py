@@ -64,7 +64,10 @@ class ActorMesh(ShapedMesh, Generic[T]):
 
     @property
     def initialized(self) -> Future[None]:
-        """Done when every rank has been created; ``__init__`` may still be running."""
+        """Done when every rank has been created; ``__init__`` may still be running.
+
+        Raises SupervisionError where a process is gone, or never came up (``host_spawn_ready_timeout``).
+        """
         return self._spawned if self._spawned is not None else completed()
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:

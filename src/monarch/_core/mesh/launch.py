@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from ... import config
 from ..runtime import client
-from ..runtime.cell import BaseCell
+from ..runtime.base_cell import BaseCell
 from ..runtime.context import context
 from ..runtime.future import Described, Future
 from ..runtime.remote_error import relay_error

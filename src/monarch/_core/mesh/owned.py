@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..runtime.cell import BaseCell, Owned, SpawnSpec
+from ..runtime.base_cell import BaseCell, Owned
+from ..runtime.cell import SpawnSpec
 from ..runtime.future import Future
 from ..runtime.proc_system import spawn_content
 from ..runtime.request import SpawnCall, StopCall

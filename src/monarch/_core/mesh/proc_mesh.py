@@ -81,7 +81,11 @@ class ProcMesh(ShapedMesh):
 
     @property
     def initialized(self) -> Future[bool]:
-        """Done, with True, when every proc runs and the bootstrap function has returned; raises why not."""
+        """Done, with True, when every proc runs and the bootstrap function has returned; raises why not.
+
+        What bounds it: ``host_spawn_ready_timeout`` for the procs; the bootstrap function takes the time it takes, but ends
+        with its process.
+        """
         return self._ready if self._ready is not None else completed(True)
 
     @property

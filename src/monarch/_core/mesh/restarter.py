@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from ..runtime.cell import BaseCell, Owned
+from ..runtime.base_cell import BaseCell, Owned
 from ..runtime.context import Context, current
 from ..supervision.restart import Plan, RestartGroup, Strategy
 

@@ -26,7 +26,7 @@ from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress, random_name
 from ..wire.frame import DEAD, URGENT, Frame
 from . import faults, log
-from .cell import BaseCell
+from .base_cell import BaseCell
 from .context import Context, set_fallback
 from .failed_call import tell_all
 from .future import Described, Future, completed
@@ -309,6 +309,10 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
 
     Args:
         host_timeout: Seconds that procs get to clean up before they are killed; None for 10.
+
+    Returns:
+        A future that is done when everything is gone: within `host_timeout` and a few seconds, also where processes
+        stand still or the host agent does. Whoever still calls, or waits, gets SupervisionError at once.
 
     Raises:
         ValueError: `host_timeout` is negative or not finite.

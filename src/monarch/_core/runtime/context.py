@@ -16,7 +16,7 @@ from ..shape import Extent, Point
 from .message import NO_EXTENT
 
 if TYPE_CHECKING:
-    from .cell import BaseCell
+    from .base_cell import BaseCell
     from .instance import Instance
     from .node import Node
 

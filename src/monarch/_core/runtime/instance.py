@@ -9,7 +9,7 @@ from ..supervision.failure import ABORTED
 from ..wire.address import ProcAddress
 
 if TYPE_CHECKING:
-    from .cell import BaseCell
+    from .base_cell import BaseCell
 
 
 class ActorId(NamedTuple):

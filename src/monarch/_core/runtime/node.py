@@ -17,7 +17,7 @@ import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ... import config
 from ..net import unix
@@ -35,7 +35,10 @@ logger = logging.getLogger("monarch.runtime")
 
 _ACCEPT_PAUSE = 0.1  # seconds without accepting when descriptors have run out
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
-_REMEMBERED = 10_000  # ended actors whose fate is still told to late callers
+_REMEMBERED = 10_000  # ended actors, and ended processes, whose fate is still told to late callers
+
+
+K = TypeVar("K")
 
 
 class Origin(Protocol):
@@ -86,6 +89,7 @@ class Node:
         self.peers: dict[ProcAddress, Peer] = {}
         self._urgent_peers: dict[ProcAddress, Peer] = {}
         self._fates: OrderedDict[tuple[ProcAddress, int], Failure] = OrderedDict()
+        self._ended: OrderedDict[ProcAddress, Failure] = OrderedDict()
         self.hello = Frame(
             HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b""
         )  # a process says its name; that it may is known from its uid
@@ -204,9 +208,7 @@ class Node:
         """An actor, here or elsewhere, is known to have ended."""
         if failure.restarts and address != self.address:  # ask again: it may be back
             return
-        self._fates[address, uid] = failure
-        while len(self._fates) > _REMEMBERED:
-            self._fates.popitem(last=False)
+        _remember(self._fates, (address, uid), failure)
 
     def fate(self, address: ProcAddress, uid: int) -> Failure | None:
         """Why an actor is gone, if it is known to be, and for good."""
@@ -216,7 +218,7 @@ class Node:
     def process_fate(self, address: ProcAddress) -> Failure | None:
         """Why a process is gone, if it is known to be, and for good."""
         peer = self.peers.get(address)
-        failure = None if peer is None else peer.failure
+        failure = peer.failure if peer is not None else self._ended.get(address)
         return None if failure is None or failure.restarts else failure
 
     def refuse_unclaimed(self, uid: int, failure: Failure) -> None:
@@ -255,6 +257,11 @@ class Node:
                 told = peer.end(failure, certain=peer is witness)
                 waiting = waiting if told is None else told
         self.tell(address, failure, waiting)
+        if not failure.restarts:
+            with self._lock:
+                _remember(self._ended, address, self._ended.get(address, failure))
+                self.peers.pop(address, None)
+                self._urgent_peers.pop(address, None)
 
     def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]] | None) -> None:
         """Tell these requests, and every hook, unless it was no news."""
@@ -269,9 +276,11 @@ class Node:
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
         """These processes have ended, or are about to: whoever sends to them from now on is told, too."""
         for address in addresses:
-            if address not in self.peers:
-                self._new_peer(self.peers, address)
-            self.process_ended(address, failure)
+            if failure.restarts:
+                self._ended.pop(address, None)
+            if address not in self._ended:
+                self.peers.get(address) or self._new_peer(self.peers, address)
+                self.process_ended(address, failure)
 
     def _peer_for(self, address: ProcAddress, frame: Frame) -> Peer:
         if frame.flags & URGENT and frame.kind == CALL:
@@ -280,12 +289,13 @@ class Node:
         return self.peers.get(address) or self._new_peer(self.peers, address)
 
     def _new_peer(self, peers: dict[ProcAddress, Peer], address: ProcAddress) -> Peer:
-        with self._lock:
-            peer = peers.setdefault(address, Peer(self, address))
-        failure = self.end or self.ended_hosts.get(address.host)
+        failure = self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
         if failure is not None:
+            peer = Peer(self, address)
             peer.end(failure)
-        return peer
+            return peer
+        with self._lock:
+            return peers.setdefault(address, Peer(self, address))
 
     def _all_peers(self) -> list[Peer]:
         return [*self.peers.values(), *self._urgent_peers.values()]
@@ -421,6 +431,12 @@ class Node:
 
     def _deliver_here(self, frame: Frame) -> None:
         self._dispatch(self._local, own_copy(frame))
+
+
+def _remember(fates: OrderedDict[K, Failure], key: K, failure: Failure) -> None:
+    fates[key] = failure
+    while len(fates) > _REMEMBERED:
+        fates.popitem(last=False)
 
 
 def _first_id() -> int:

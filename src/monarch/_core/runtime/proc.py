@@ -15,7 +15,7 @@ from ..supervision.ownership import OwnedMesh
 from ..wire.address import ROOT
 from ..wire.frame import Frame
 from . import log, spawner
-from .cell import BaseCell
+from .base_cell import BaseCell
 from .context import Context, set_fallback
 from .instance import CreatorInstance
 from .node import Node, Origin

@@ -11,7 +11,8 @@ from ..supervision.failure import MISSING, STOPPED, Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ERROR, REPLY, Frame
-from .cell import BaseCell, Cell, SpawnSpec
+from .base_cell import BaseCell
+from .cell import Cell, SpawnSpec
 from .context import note_thread_starters
 from .node import Node, Origin
 from .sync_cell import SyncCell
