@@ -449,3 +449,22 @@ def test_an_actor_ends_though_the_thread_that_delivered_its_last_message_is_slow
     mesh.stop_yourself.broadcast()
     _let_go.set()
     assert receiver.recv().get(timeout=20) == "cleaned up"
+
+
+class DiesAtOnce(Actor):
+    def __init__(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @endpoint
+    def never(self) -> None: ...
+
+
+def test_a_death_is_told_although_the_agent_had_yet_to_hear_that_the_proc_was_up(faults: Faults) -> None:
+    ranks, expected = 4, 0
+    for _ in range(25):  # rarely does the agent learn of the end first
+        procs = this_host().spawn_procs({"gpus": ranks})
+        procs.spawn("short_lived", DiesAtOnce)
+        expected += ranks
+        faults.wait_for(expected)
+        procs.stop().get(timeout=20)
+    assert len(faults) == expected

@@ -391,6 +391,16 @@ class Agent(System):
         os.close(entry.pidfd)
         entry.pidfd = -1
         entry.moves()
+        self._after_last_words(entry, lambda: self._bury(entry, status))
+
+    def _after_last_words(self, entry: ProcEntry, then: Callable[[], None], rounds: int = 3) -> None:
+        """A proc that ended may have said that it was ready: a round of the poller accepts its connection, the next reads."""
+        if entry.ready or not rounds:
+            then()
+        else:
+            self.node.poller.call_soon(lambda: self._after_last_words(entry, then, rounds - 1))
+
+    def _bury(self, entry: ProcEntry, status: int) -> None:
         end = self._obituary(entry, status)
         if not entry.ready and not end.is_stop:
             end = end._replace(cause=UNSTARTED)
