@@ -30,10 +30,8 @@ except ActorError as error:
 assert dividers.divide.call(6, 3).get().values() == [2.0, 2.0]  # the actors are well
 # endregion
 
-# region hook
 failures: list[MeshFailure] = []
 monarch.actor.unhandled_fault_hook = failures.append  # instead of ending the program
-# endregion
 
 # region gone
 try:
