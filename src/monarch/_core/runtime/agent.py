@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from ... import config
 from ..supervision.failure import MISSING, STOPPED, UNSTARTED, Failure, frozen_reason, host_lost
+from ..supervision.fates import Fates
 from ..wire.address import ProcAddress
 from ..wire.frame import Frame
 from . import proc, spawner
@@ -54,6 +55,7 @@ class Agent(System):
         self._memory = OutOfMemory()
         self._meshes: dict[str, Mesh] = {}
         self._procs: dict[str, ProcEntry] = {}
+        self._past: Fates[str] = Fates()  # procs of meshes that were stopped
         self._by_pid: dict[int, ProcEntry] = {}
         self._resolving: dict[str, list[Callable[[], None]]] = {}
         self._awaiting_end: dict[str, list[Callable[[], None]]] = {}
@@ -125,7 +127,9 @@ class Agent(System):
             connected: When the connection was made that broke (`time.monotonic`); 0 if there was none yet.
         """
         entry = self._procs.get(name)
-        if entry is None:
+        if name in self._past:
+            self.answer(origin, frame, self._past.get(name))
+        elif entry is None:
             self._resolve_later(origin, frame, name, connected)
         elif entry.previous is not None and 0 < connected < entry.created:  # it was one to the incarnation before
             self.answer(origin, frame, entry.previous)
@@ -146,7 +150,21 @@ class Agent(System):
         if mesh is not None and ranks is None:
             mesh.restarts = False
             self._abandon(entries)
-        self._stop(entries, reason, grace, lambda: self.answer(origin, frame))
+
+        def stopped() -> None:
+            self.answer(origin, frame)
+            if mesh is not None and ranks is None:
+                self._forget(mesh)
+
+        self._stop(entries, reason, grace, stopped)
+
+    def _forget(self, mesh: Mesh) -> None:
+        """All but the end of each proc, unless one that was given up may still come up, to be killed."""
+        if all(entry.end is not None for entry in mesh.procs.values()):
+            self._meshes.pop(mesh.uid, None)
+            for entry in mesh.procs.values():
+                if self._procs.pop(entry.address.proc, None) is not None and entry.end is not None:
+                    self._past.note(entry.address.proc, entry.end)
 
     def on_shutdown(self, origin: Origin, frame: Frame, reason: str, grace: float) -> None:
         """Stop everything, answer, end."""

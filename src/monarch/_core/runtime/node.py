@@ -15,9 +15,8 @@ import logging
 import os
 import socket
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from ... import config
 from ..net import unix
@@ -25,6 +24,7 @@ from ..net.connection import Connection
 from ..net.poller import Poller
 from ..net.segment import make_segment
 from ..supervision.failure import MISSING, Failure
+from ..supervision.fates import Fates
 from ..wire import pickling
 from ..wire.address import SYSTEM, ActorAddress, ProcAddress
 from ..wire.frame import CALL, DEAD, HELLO, PORT, PROTOCOL_VERSION, REPLY, URGENT, Bytes, Frame
@@ -35,10 +35,6 @@ logger = logging.getLogger("monarch.runtime")
 
 _ACCEPT_PAUSE = 0.1  # seconds without accepting when descriptors have run out
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
-_REMEMBERED = 10_000  # ended actors, and ended processes, whose fate is still told to late callers
-
-
-K = TypeVar("K")
 
 
 class Origin(Protocol):
@@ -88,8 +84,8 @@ class Node:
         self.requests: dict[int, Request] = {}
         self.peers: dict[ProcAddress, Peer] = {}
         self._urgent_peers: dict[ProcAddress, Peer] = {}
-        self._fates: OrderedDict[tuple[ProcAddress, int], Failure] = OrderedDict()
-        self._ended: OrderedDict[ProcAddress, Failure] = OrderedDict()
+        self._fates: Fates[tuple[ProcAddress, int]] = Fates()  # of actors
+        self._ended: Fates[ProcAddress] = Fates()
         self.hello = Frame(
             HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b""
         )  # a process says its name; that it may is known from its uid
@@ -195,7 +191,7 @@ class Node:
             early = self._unclaimed.pop(uid, [])
             for origin, frame in early:
                 receiver.receive(origin, frame)
-            self._fates.pop((self.address, uid), None)  # of an incarnation before this one
+            self._fates.forget((self.address, uid))  # of an incarnation before this one
             self.actors[uid] = receiver
 
     def unregister(self, uid: int, failure: Failure) -> None:
@@ -208,7 +204,7 @@ class Node:
         """An actor, here or elsewhere, is known to have ended."""
         if failure.restarts and address != self.address:  # ask again: it may be back
             return
-        _remember(self._fates, (address, uid), failure)
+        self._fates.note((address, uid), failure)
 
     def fate(self, address: ProcAddress, uid: int) -> Failure | None:
         """Why an actor is gone, if it is known to be, and for good."""
@@ -259,7 +255,8 @@ class Node:
         self.tell(address, failure, waiting)
         if not failure.restarts:
             with self._lock:
-                _remember(self._ended, address, self._ended.get(address, failure))
+                if address not in self._ended:
+                    self._ended.note(address, failure)
                 self.peers.pop(address, None)
                 self._urgent_peers.pop(address, None)
 
@@ -277,7 +274,7 @@ class Node:
         """These processes have ended, or are about to: whoever sends to them from now on is told, too."""
         for address in addresses:
             if failure.restarts:
-                self._ended.pop(address, None)
+                self._ended.forget(address)
             if address not in self._ended:
                 self.peers.get(address) or self._new_peer(self.peers, address)
                 self.process_ended(address, failure)
@@ -427,16 +424,10 @@ class Node:
 
     def _give_up(self, uid: int) -> None:
         missing = Failure(MISSING, "no such actor was spawned on this process", proc=self.address.proc)
-        self.refuse_unclaimed(uid, self._fates.get((self.address, uid), missing))
+        self.refuse_unclaimed(uid, self._fates.get((self.address, uid)) or missing)
 
     def _deliver_here(self, frame: Frame) -> None:
         self._dispatch(self._local, own_copy(frame))
-
-
-def _remember(fates: OrderedDict[K, Failure], key: K, failure: Failure) -> None:
-    fates[key] = failure
-    while len(fates) > _REMEMBERED:
-        fates.popitem(last=False)
 
 
 def _first_id() -> int:

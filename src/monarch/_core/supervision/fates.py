@@ -1,0 +1,41 @@
+"""What has ended, and why, for whoever asks later."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+from .failure import Failure
+
+K = TypeVar("K")
+_LIMIT = 10_000
+
+
+class Fates(Generic[K]):
+    """A bounded memory: beyond its limit, what was noted first is forgotten first.
+
+    Args:
+        limit: How many it keeps; some 1 kB each.
+    """
+
+    def __init__(self, limit: int = _LIMIT) -> None:
+        self._fates: OrderedDict[K, Failure] = OrderedDict()
+        self._limit = limit
+
+    def note(self, key: K, failure: Failure) -> None:
+        self._fates[key] = failure
+        while len(self._fates) > self._limit:
+            self._fates.popitem(last=False)
+
+    def get(self, key: K) -> Failure | None:
+        return self._fates.get(key)
+
+    def forget(self, key: K) -> None:
+        """It is back."""
+        self._fates.pop(key, None)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._fates
+
+    def __len__(self) -> int:
+        return len(self._fates)
