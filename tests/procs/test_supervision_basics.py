@@ -80,9 +80,12 @@ def test_choose_finds_the_ranks_that_are_alive(spawn: Spawn, faults: Faults) -> 
 
 def test_a_caller_that_waits_on_an_actor_that_fails_is_told(spawn: Spawn, faults: Faults) -> None:
     class Fragile(Actor):
+        def __init__(self) -> None:
+            self.kept: list[Port[int]] = []
+
         @endpoint(explicit_response_port=True)
         def never(self, port: Port[int]) -> None:
-            self.kept = port
+            self.kept.append(port)
 
         @endpoint
         def fail(self) -> None:
