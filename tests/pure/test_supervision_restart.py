@@ -254,3 +254,14 @@ def test_a_plan_does_not_start_actors_on_a_process_that_failed_meanwhile() -> No
     assert owner.startable("procs", [1]) == [1]
     owner.stopped(1)
     assert owner.startable(1, [1]) == []
+
+
+def test_what_could_not_be_started_again_is_told_once_per_rank_by_its_actors_if_it_had_any() -> None:
+    owner: Owner = Ownership()
+    group = RestartGroup(AllForOne(max_restarts=1))
+    owner.created(OwnedMesh("procs", "procs", ["p0", "p1"], True, str, group))
+    owner.created(OwnedMesh(1, "trainers", ["p1"], False, str, group))
+    (restart,) = owner.process_ended("p0", killed(), 0)
+    assert isinstance(restart, Restart)
+    given_up = owner.restarted(group, restart.plan, 1, "the bootstrap function raised")
+    assert [(i.failure.mesh_uid, i.failure.rank) for i in given_up if isinstance(i, Judge)] == [("procs", 0), (1, 0)]

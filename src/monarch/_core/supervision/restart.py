@@ -37,9 +37,10 @@ class Strategy:
     the same strategy object.
 
     Args:
-        max_restarts: How many failures are answered with a restart ...
-        within: ... in so many seconds. One more is a failure as without a strategy: it goes to the owner's
-            ``__supervise__``, and if that does not handle it, up the tree.
+        max_restarts: How many restarts there may be; what fails while one is under way is answered by one more, together.
+        within: In how many seconds. One more is a failure as without a strategy: it goes to the owner's
+            ``__supervise__``, and if that does not handle it, up the tree. So does the loss of a host at once, as what ran
+            there has nowhere to start again.
 
     Raises:
         ValueError: `max_restarts` is negative, or `within` is not a positive number.
