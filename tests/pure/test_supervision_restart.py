@@ -265,3 +265,13 @@ def test_what_could_not_be_started_again_is_told_once_per_rank_by_its_actors_if_
     assert isinstance(restart, Restart)
     given_up = owner.restarted(group, restart.plan, 1, "the bootstrap function raised")
     assert [(i.failure.mesh_uid, i.failure.rank) for i in given_up if isinstance(i, Judge)] == [("procs", 0), (1, 0)]
+
+
+def test_a_strategy_stands_for_one_group_while_anything_of_it_is_owned() -> None:
+    strategy = AllForOne()
+    owner, group = family(strategy)
+    assert owner.group(strategy) is group
+    assert owner.group(AllForOne()) is not group
+    for uid in (2, 1, "procs"):
+        owner.stopped(uid)
+    assert owner.group(strategy) is not group

@@ -22,7 +22,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ... import config
 from ...errors import BackpressureError
@@ -30,7 +30,7 @@ from ..net.connection import Connection
 from ..shape import Extent, Point
 from ..supervision.failure import EXCEPTION, STOPPED, UNHANDLED, UNSTARTED, Failure, MeshFailure
 from ..supervision.ownership import Abandon, Fail, Instruction, Judge, OwnedMesh, Ownership, Restart
-from ..supervision.restart import Plan, RestartGroup
+from ..supervision.restart import Plan, RestartGroup, Strategy
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
@@ -43,6 +43,7 @@ from .message import SETTLE, SUPERVISE
 from .node import Node, Origin
 from .ports import response_port
 from .remote_error import dump_error, explain, format_remote
+from .restarter import Restarter
 
 _SETTLE = SETTLE.decode()
 logger = logging.getLogger("monarch.runtime")
@@ -70,13 +71,6 @@ class Owned(OwnedMesh):
     def abandon(self, ranks: Sequence[int]) -> None:
         """Ranks that have failed will not start again: tell whoever waits for that."""
         raise NotImplementedError
-
-
-class Restarter(Protocol):
-    """Carries out plans for a restart group; set by the mesh layer, which knows how things are spawned."""
-
-    def begin(self, plan: Plan) -> None:
-        """Start to carry out a plan; at its end `BaseCell.restarted` is called. Must not block."""
 
 
 class SpawnSpec(NamedTuple):
@@ -108,7 +102,6 @@ class BaseCell:
         self.uid = uid
         self.ownership: Ownership[Owned] = Ownership()
         self._owning = threading.Lock()
-        self.restarters: dict[RestartGroup, Restarter] = {}
         self.ports: weakref.WeakSet[Any] = weakref.WeakSet()
         self.instance = Instance(self, record)
         self.record = record
@@ -169,6 +162,11 @@ class BaseCell:
             if failure is not None:
                 self.proc_failed(address, failure)
 
+    def restart_group(self, strategy: Strategy) -> RestartGroup:
+        """The group of a strategy in what this actor owns."""
+        with self._owning:
+            return self.ownership.group(strategy)
+
     def startable(self, mesh: Owned, ranks: Sequence[int]) -> list[int]:
         """Of the ranks that a restarter is about to start, those that can be."""
         with self._owning:
@@ -185,7 +183,7 @@ class BaseCell:
             if isinstance(instruction, Judge):
                 self.judge(instruction.failure, instruction.mesh)
             elif isinstance(instruction, Restart):
-                self.restarters[instruction.group].begin(instruction.plan)
+                Restarter(self, instruction.group).begin(instruction.plan)
             elif isinstance(instruction, Abandon):
                 for uid, ranks in instruction.ranks.items():
                     mesh = self.ownership.get(uid)

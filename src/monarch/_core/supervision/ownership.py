@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from .failure import HOST, UNSTARTED, Failure
-from .restart import GiveUp, Plan, Rank, RestartGroup
+from .restart import GiveUp, Plan, Rank, RestartGroup, Strategy
 
 
 class OwnedMesh:
@@ -136,6 +136,11 @@ class Ownership(Generic[M]):
     def processes(self) -> set[Any]:
         """Every process that runs a rank of what is owned."""
         return {process for mesh in list(self._owned.values()) for process in mesh.processes}
+
+    def group(self, strategy: Strategy) -> RestartGroup:
+        """The group of a strategy; a new one where nothing that is owned belongs to it."""
+        groups = (mesh.group for mesh in self._owned.values() if mesh.group is not None)
+        return next((group for group in groups if group.strategy is strategy), None) or RestartGroup(strategy)
 
     # events
 
