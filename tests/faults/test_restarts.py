@@ -398,6 +398,21 @@ def test_a_process_that_dies_while_its_actor_starts_again_is_replaced_at_once(sp
     assert len(faults) == 0
 
 
+def test_a_mesh_that_is_spawned_during_a_restart_of_its_procs_lives(spawn: Spawn, faults: Faults) -> None:
+    procs = spawn(3, restart=AllForOne())
+    mesh = procs.spawn("workers", Worker)
+    steps(mesh)
+    kill(mesh, gpus=0)
+    late = procs.spawn("late", Worker)
+
+    def lives() -> bool:
+        return late.step.call().exception(timeout=PATIENCE) is None
+
+    wait_until(lives, what="an answer of the mesh that was spawned during a restart")
+    assert steps(mesh) == [(1, 1)] * 3
+    assert len(faults) == 0
+
+
 def second_start_waits(marker: Path, seconds: float, *, ranks: tuple[int, ...] = (0,)) -> CommandChoice:
     """A command for each rank; those of `ranks` take their time when they start for the second time."""
     start = f"exec {sys.executable} -m monarch._core.runtime.proc"

@@ -275,3 +275,17 @@ def test_a_strategy_stands_for_one_group_while_anything_of_it_is_owned() -> None
     for uid in (2, 1, "procs"):
         owner.stopped(uid)
     assert owner.group(strategy) is not group
+
+
+def test_what_was_spawned_during_a_restart_of_its_processes_starts_again_after_it() -> None:
+    owner, group = family(OneForOne(max_restarts=1))
+    (restart,) = owner.process_ended("p1", killed(), 0)
+    assert isinstance(restart, Restart)
+    owner.created(OwnedMesh(3, "late", ["p0", "p1"], False, str, group))
+    owner.created(OwnedMesh(4, "stopped", ["p1"], False, str, group))
+    owner.stopped(4)
+    (again,) = owner.restarted(group, restart.plan, 1)
+    assert isinstance(again, Restart)
+    assert (again.plan.ranks, again.plan.attempt) == ({3: [1]}, 1)  # it counts for nothing
+    assert owner.restarted(group, again.plan, 2) == []
+    assert [owner[3].incarnation(rank) for rank in (0, 1)] == [0, 1]

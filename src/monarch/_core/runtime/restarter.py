@@ -69,6 +69,6 @@ class Restarter:
     def _announce(self, plan: Plan) -> str:
         strategy = self._group.strategy
         names = [f"{mesh.name}{ranks}" for uid, ranks in plan.ranks.items() if (mesh := self._cell.ownership.get(uid))]
-        why = "; ".join(dict.fromkeys(failure.explain() for failure in plan.failures))
+        why = "; ".join(dict.fromkeys(failure.explain() for failure in plan.failures)) or "spawned during a restart"
         limit = f"{plan.attempt} of {strategy.max_restarts} within {strategy.within:g}s"
         return f"restarting {', '.join(names)} ({limit}): {why}"
