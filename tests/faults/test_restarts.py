@@ -8,17 +8,20 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from conftest import Spawn
-from helpers.faults import Faults
 from helpers.scripts import run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
 from monarch._core.mesh.bootstrap import BootstrapCommand, CommandChoice
 from monarch._core.shape import Point
 from monarch.actor import Actor, ActorError, MeshFailure, SupervisionError, context, endpoint, this_host
 from monarch.supervision import AllForOne, OneForOne, RestForOne, incarnations
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+    from helpers.faults import Faults
 
 PATIENCE = 30
 
@@ -395,6 +398,21 @@ def test_a_process_that_dies_while_its_actor_starts_again_is_replaced_at_once(sp
         mesh, [2, 0]
     )  # well before `pending_actor_delivery_timeout`, which is what a wait for itself takes
     assert steps(mesh) == [(1, 2), (2, 0)]
+    assert len(faults) == 0
+
+
+def test_a_mesh_that_is_spawned_during_a_restart_of_its_procs_lives(spawn: Spawn, faults: Faults) -> None:
+    procs = spawn(3, restart=AllForOne())
+    mesh = procs.spawn("workers", Worker)
+    steps(mesh)
+    kill(mesh, gpus=0)
+    late = procs.spawn("late", Worker)
+
+    def lives() -> bool:
+        return late.step.call().exception(timeout=PATIENCE) is None
+
+    wait_until(lives, what="an answer of the mesh that was spawned during a restart")
+    assert steps(mesh) == [(1, 1)] * 3
     assert len(faults) == 0
 
 

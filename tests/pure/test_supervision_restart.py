@@ -254,3 +254,38 @@ def test_a_plan_does_not_start_actors_on_a_process_that_failed_meanwhile() -> No
     assert owner.startable("procs", [1]) == [1]
     owner.stopped(1)
     assert owner.startable(1, [1]) == []
+
+
+def test_what_could_not_be_started_again_is_told_once_per_rank_by_its_actors_if_it_had_any() -> None:
+    owner: Owner = Ownership()
+    group = RestartGroup(AllForOne(max_restarts=1))
+    owner.created(OwnedMesh("procs", "procs", ["p0", "p1"], True, str, group))
+    owner.created(OwnedMesh(1, "trainers", ["p1"], False, str, group))
+    (restart,) = owner.process_ended("p0", killed(), 0)
+    assert isinstance(restart, Restart)
+    given_up = owner.restarted(group, restart.plan, 1, "the bootstrap function raised")
+    assert [(i.failure.mesh_uid, i.failure.rank) for i in given_up if isinstance(i, Judge)] == [("procs", 0), (1, 0)]
+
+
+def test_a_strategy_stands_for_one_group_while_anything_of_it_is_owned() -> None:
+    strategy = AllForOne()
+    owner, group = family(strategy)
+    assert owner.group(strategy) is group
+    assert owner.group(AllForOne()) is not group
+    for uid in (2, 1, "procs"):
+        owner.stopped(uid)
+    assert owner.group(strategy) is not group
+
+
+def test_what_was_spawned_during_a_restart_of_its_processes_starts_again_after_it() -> None:
+    owner, group = family(OneForOne(max_restarts=1))
+    (restart,) = owner.process_ended("p1", killed(), 0)
+    assert isinstance(restart, Restart)
+    owner.created(OwnedMesh(3, "late", ["p0", "p1"], False, str, group))
+    owner.created(OwnedMesh(4, "stopped", ["p1"], False, str, group))
+    owner.stopped(4)
+    (again,) = owner.restarted(group, restart.plan, 1)
+    assert isinstance(again, Restart)
+    assert (again.plan.ranks, again.plan.attempt) == ({3: [1]}, 1)  # it counts for nothing
+    assert owner.restarted(group, again.plan, 2) == []
+    assert [owner[3].incarnation(rank) for rank in (0, 1)] == [0, 1]

@@ -22,7 +22,6 @@ from ..wire.address import SYSTEM, ProcAddress
 from .bootstrap import Bootstrap
 from .owned import OwnedProcs
 from .proc_mesh import ProcMesh, Procs
-from .restarter import restart_group
 
 
 def launch(
@@ -36,7 +35,7 @@ def launch(
         restart: What starts them again when they fail.
     """
     cell = context()._cell
-    group = restart_group(cell, restart) if restart is not None else None
+    group = cell.restart_group(restart) if restart is not None else None
     launch = _Launch(cell, procs, extent, starts, first, restart is not None)
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     _ensure_agents(cell, addresses)

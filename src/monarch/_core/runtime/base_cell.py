@@ -11,17 +11,18 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ..supervision.failure import STOPPED, UNSTARTED, Failure, MeshFailure
 from ..supervision.ownership import Abandon, Fail, Instruction, Judge, OwnedMesh, Ownership, Restart
-from ..supervision.restart import Plan, RestartGroup
+from ..supervision.restart import Plan, RestartGroup, Strategy
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
 from .future import Future
 from .instance import CreatorInstance, Instance
 from .node import Node, Origin
+from .restarter import Restarter
 
 
 class Owned(OwnedMesh):
@@ -48,13 +49,6 @@ class Owned(OwnedMesh):
         raise NotImplementedError
 
 
-class Restarter(Protocol):
-    """Carries out plans for a restart group; set by the mesh layer, which knows how things are spawned."""
-
-    def begin(self, plan: Plan) -> None:
-        """Start to carry out a plan; at its end `BaseCell.restarted` is called. Must not block."""
-
-
 class BaseCell:
     """What the client's root actor and every spawned actor have in common.
 
@@ -69,7 +63,6 @@ class BaseCell:
         self.uid = uid
         self.ownership: Ownership[Owned] = Ownership()
         self._owning = threading.Lock()
-        self.restarters: dict[RestartGroup, Restarter] = {}
         self.ports: weakref.WeakSet[Any] = weakref.WeakSet()
         self.instance = Instance(self, record)
         self.record = record
@@ -130,6 +123,11 @@ class BaseCell:
             if failure is not None:
                 self.proc_failed(address, failure)
 
+    def restart_group(self, strategy: Strategy) -> RestartGroup:
+        """The group of a strategy in what this actor owns."""
+        with self._owning:
+            return self.ownership.group(strategy)
+
     def startable(self, mesh: Owned, ranks: Sequence[int]) -> list[int]:
         """Of the ranks that a restarter is about to start, those that can be."""
         with self._owning:
@@ -146,7 +144,7 @@ class BaseCell:
             if isinstance(instruction, Judge):
                 self.judge(instruction.failure, instruction.mesh)
             elif isinstance(instruction, Restart):
-                self.restarters[instruction.group].begin(instruction.plan)
+                Restarter(self, instruction.group).begin(instruction.plan)
             elif isinstance(instruction, Abandon):
                 for uid, ranks in instruction.ranks.items():
                     mesh = self.ownership.get(uid)

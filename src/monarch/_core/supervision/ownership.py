@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from .failure import HOST, UNSTARTED, Failure
-from .restart import GiveUp, Plan, Rank, RestartGroup
+from .restart import GiveUp, Plan, Rank, RestartGroup, Strategy
 
 
 class OwnedMesh:
@@ -137,6 +137,11 @@ class Ownership(Generic[M]):
         """Every process that runs a rank of what is owned."""
         return {process for mesh in list(self._owned.values()) for process in mesh.processes}
 
+    def group(self, strategy: Strategy) -> RestartGroup:
+        """The group of a strategy; a new one where nothing that is owned belongs to it."""
+        groups = (mesh.group for mesh in self._owned.values() if mesh.group is not None)
+        return next((group for group in groups if group.strategy is strategy), None) or RestartGroup(strategy)
+
     # events
 
     def created(self, mesh: M) -> None:
@@ -221,9 +226,12 @@ class Ownership(Generic[M]):
             return []
         if error:
             unstarted = Failure(UNSTARTED, f"it could not be started again: {error}", restarts=True)
-            ranks = [(uid, rank) for uid, some in plan.ranks.items() if uid in self._owned for rank in some]
-            lost = [self._owned[uid].failure_of(rank, unstarted) for uid, rank in ranks if self._owned[uid].fail(rank)]
-            group.failed(ranks, lost, now)
+            planned = [
+                (self._owned[uid], rank) for uid, ranks in plan.ranks.items() if uid in self._owned for rank in ranks
+            ]
+            fresh = [(mesh, rank) for mesh, rank in planned if mesh.fail(rank)]
+            failures = [mesh.failure_of(rank, unstarted) for mesh, rank in _to_tell(fresh)]
+            group.failed([(mesh.uid, rank) for mesh, rank in planned], failures, now)
         return self._instructions(group, group.finished(now))
 
     def judged(self, failure: Failure, handled: bool) -> list[Instruction]:
@@ -253,4 +261,5 @@ class Ownership(Generic[M]):
 
 def _to_tell(failed: list[tuple[M, int]]) -> list[tuple[M, int]]:
     """The actors on a process tell more than the process; that speaks for itself only where there are none."""
-    return [(mesh, rank) for mesh, rank in failed if not mesh.are_processes] or failed
+    told = {mesh.processes[rank] for mesh, rank in failed if not mesh.are_processes}
+    return [(mesh, rank) for mesh, rank in failed if not mesh.are_processes or mesh.processes[rank] not in told]

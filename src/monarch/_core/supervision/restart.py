@@ -7,7 +7,7 @@ A `RestartGroup` holds the meshes of one strategy in the order of their creation
     ----------  ----------------  -------------------------------------------------------------------------
     idle        failed            plan: restarting; or give up, where it restarted too often: idle
     restarting  failed            kept for later (ranks that are being stopped do not fail)
-    restarting  finished          idle, or the plan for what failed meanwhile
+    restarting  finished          idle, or the plan for what failed, or was spawned on its processes, meanwhile
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class Strategy:
     the same strategy object.
 
     Args:
-        max_restarts: How many failures are answered with a restart ...
-        within: ... in so many seconds. One more is a failure as without a strategy: it goes to the owner's
-            ``__supervise__``, and if that does not handle it, up the tree.
+        max_restarts: How many restarts there may be; what fails while one is under way is answered by one more, together.
+        within: In how many seconds. One more is a failure as without a strategy: it goes to the owner's
+            ``__supervise__``, and if that does not handle it, up the tree. So does the loss of a host at once, as what ran
+            there has nowhere to start again.
 
     Raises:
         ValueError: `max_restarts` is negative, or `within` is not a positive number.
@@ -127,6 +128,7 @@ class RestartGroup:
         self._restarts: deque[float] = deque()
         self._plan: Plan | None = None
         self._waiting: list[tuple[set[Rank], tuple[Failure, ...]]] = []
+        self._late: set[Rank] = set()
         self._gone: set[Rank] = set()
 
     @property
@@ -136,6 +138,8 @@ class RestartGroup:
 
     def adopt(self, member: Member) -> None:
         self.members[member.uid] = member
+        if self._plan is not None and not member.are_processes:  # the old processes may have taken what was to start it
+            self._late |= self._with_their_actors(self._planned()) & set(ranks_of(member))
 
     def forget(self, uid: int | str) -> None:
         """A mesh was stopped on purpose."""
@@ -162,9 +166,14 @@ class RestartGroup:
         """The plan has been carried out; what comes next, if anything failed meanwhile."""
         self._plan = None
         waiting, self._waiting = self._waiting, []
-        ranks = {rank for some, _ in waiting for rank in some}
-        failures = tuple(failure for _, some in waiting for failure in some)
-        return self._decide(ranks, failures, now) if ranks else None
+        late, self._late = self._late, set()
+        if waiting:
+            failed = {rank for some, _ in waiting for rank in some}
+            return self._decide(failed | late, tuple(failure for _, some in waiting for failure in some), now)
+        late = {rank for rank in late - self._gone if rank[0] in self.members}
+        if late:  # nothing has failed, so it does not count
+            self._plan = Plan(self._by_mesh(late), (), len(self._restarts))
+        return self._plan
 
     def _decide(self, failed: set[Rank], failures: tuple[Failure, ...], now: float) -> Plan | GiveUp | None:
         failed = {rank for rank in failed - self._gone if rank[0] in self.members}
@@ -182,6 +191,10 @@ class RestartGroup:
         ranks = self._with_their_actors(affected) - self._gone
         self._plan = Plan(self._by_mesh(ranks), failures, len(self._restarts))
         return self._plan
+
+    def _planned(self) -> set[Rank]:
+        ranks = self._plan.ranks if self._plan is not None else {}
+        return {(uid, rank) for uid, some in ranks.items() if uid in self.members for rank in some}
 
     def _with_their_actors(self, ranks: set[Rank]) -> set[Rank]:
         """A process that starts again takes every actor on it along."""

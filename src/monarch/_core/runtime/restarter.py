@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import TYPE_CHECKING
 
-from ..runtime.base_cell import BaseCell, Owned
-from ..runtime.context import Context, current
-from ..supervision.restart import Plan, RestartGroup, Strategy
+from ..supervision.restart import Plan, RestartGroup
+from .context import Context, current
+
+if TYPE_CHECKING:
+    from .base_cell import BaseCell, Owned
 
 logger = logging.getLogger("monarch.supervision")
 
+_PAUSE = 0.1  # seconds, for the system to have a thread to give by then
+
 
 class Restarter:
-    """One per group. A plan runs on a thread of its own, as restarts are rare and wait for processes.
+    """Carries out the plans of one group. A plan runs on a thread of its own, as restarts are rare and wait for processes.
 
     What ends its waits: ranks end within `cleanup_timeout` and `process_exit_timeout`, and start, or fail to, within
     `host_spawn_ready_timeout`; the bootstrap function, like any code of the program, takes the time it takes. When the
@@ -25,7 +30,11 @@ class Restarter:
         self._group = group
 
     def begin(self, plan: Plan) -> None:
-        threading.Thread(target=self._run, args=(plan,), name="monarch-restart", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, args=(plan,), name="monarch-restart", daemon=True).start()
+        except RuntimeError as error:  # the system has no thread to give
+            reason = str(error)
+            self._cell.node.poller.call_later(_PAUSE, lambda: self._cell.restarted(self._group, plan, reason))
 
     def _run(self, plan: Plan) -> None:
         current.set(Context(self._cell))
@@ -60,18 +69,6 @@ class Restarter:
     def _announce(self, plan: Plan) -> str:
         strategy = self._group.strategy
         names = [f"{mesh.name}{ranks}" for uid, ranks in plan.ranks.items() if (mesh := self._cell.ownership.get(uid))]
-        why = "; ".join(dict.fromkeys(failure.explain() for failure in plan.failures))
+        why = "; ".join(dict.fromkeys(failure.explain() for failure in plan.failures)) or "spawned during a restart"
         limit = f"{plan.attempt} of {strategy.max_restarts} within {strategy.within:g}s"
         return f"restarting {', '.join(names)} ({limit}): {why}"
-
-
-def restart_group(cell: BaseCell, strategy: Strategy) -> RestartGroup:
-    """The group of a strategy in what an actor owns; made at its first use."""
-    for group in list(cell.restarters):
-        if group.strategy is strategy:
-            return group
-        if not group.members and not group.busy:  # all of it was stopped
-            del cell.restarters[group]
-    group = RestartGroup(strategy)
-    cell.restarters[group] = Restarter(cell, group)
-    return group
