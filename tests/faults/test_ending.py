@@ -442,10 +442,29 @@ def test_an_actor_ends_though_the_thread_that_delivered_its_last_message_is_slow
     check_mailbox = cell._check_mailbox
 
     def be_slow(*args: Any) -> None:  # the message is in the mailbox; here its receiver handles it already, and ends
-        wait_until(lambda: cell._ending is not None and cell._inbox, what="the end of the actor")
+        wait_until(lambda: cell._ending is not None and len(cell._inbox) > 0, what="the end of the actor")
         check_mailbox(*args)
 
     cell._check_mailbox = be_slow
     mesh.stop_yourself.broadcast()
     _let_go.set()
     assert receiver.recv().get(timeout=20) == "cleaned up"
+
+
+class DiesAtOnce(Actor):
+    def __init__(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @endpoint
+    def never(self) -> None: ...
+
+
+def test_a_death_is_told_although_the_agent_had_yet_to_hear_that_the_proc_was_up(faults: Faults) -> None:
+    ranks, expected = 4, 0
+    for _ in range(10):  # rarely does the agent learn of the end first
+        procs = this_host().spawn_procs({"gpus": ranks})
+        procs.spawn("short_lived", DiesAtOnce)
+        expected += ranks
+        faults.wait_for(expected)
+        procs.stop().get(timeout=20)
+    assert len(faults) == expected
