@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ import pytest
 from helpers.actors import Cleaner, Echo, Failing, open_channel
 from helpers.scripts import run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
-from monarch.actor import Actor, Port, concurrent_endpoint, context, endpoint, this_host, this_proc
+from monarch.actor import Actor, Port, SupervisionError, concurrent_endpoint, context, endpoint, this_host, this_proc
 from monarch.config import configured
 
 if TYPE_CHECKING:
@@ -468,3 +469,52 @@ def test_a_death_is_told_although_the_agent_had_yet_to_hear_that_the_proc_was_up
         faults.wait_for(expected)
         procs.stop().get(timeout=20)
     assert len(faults) == expected
+
+
+class StartsOver(Actor):
+    """Knows no `__supervise__`: its endpoint catches the error, and makes everything anew."""
+
+    def __init__(self) -> None:
+        self._make()
+
+    def _make(self) -> None:
+        self.procs = this_host().spawn_procs({"gpus": 2})
+        self.workers = self.procs.spawn("workers", Echo)
+
+    @endpoint
+    def work(self) -> list[int]:
+        try:
+            self.workers.exit_at_once.call().get(timeout=20)
+        except SupervisionError:
+            self.procs.stop().get(timeout=20)
+            self._make()
+        return self.workers.pid.call().get(timeout=20).values()
+
+
+def test_an_endpoint_that_catches_an_error_and_starts_over_with_new_procs_has_handled_the_failure(
+    spawn: Spawn, faults: Faults
+) -> None:
+    actor = spawn(1).spawn("starts_over", StartsOver)
+    seen = [tuple(actor.work.call_one().get(timeout=30)) for _ in range(3)]
+    assert len(set(seen)) == 3
+    assert len(faults) == 0
+
+
+class HoldsTheLock(Actor):
+    @endpoint
+    def ready(self) -> bool:
+        return True
+
+    @endpoint
+    def hold(self, seconds: int) -> None:
+        ctypes.PyDLL(None).sleep(seconds)
+
+
+def test_stopping_an_actor_is_bounded_though_its_process_can_say_nothing(spawn: Spawn) -> None:
+    with configured(cleanup_timeout="200ms", stop_actor_timeout="200ms", process_exit_timeout="200ms"):
+        mesh = spawn(1).spawn("holds", HoldsTheLock)
+        assert mesh.ready.call_one().get(timeout=20)
+        mesh.hold.broadcast(15)
+        start = time.monotonic()
+        mesh.stop().get(timeout=20)
+        assert time.monotonic() - start < 10

@@ -78,7 +78,8 @@ class ActorMesh(ShapedMesh, Generic[T]):
             reason: Told to whoever still calls them.
 
         Returns:
-            A future that is done when all have ended, within ``cleanup_timeout`` for each.
+            A future that is done when all have ended: within ``cleanup_timeout``, or, where a process can't answer because
+            something holds its interpreter lock, ``stop_actor_timeout`` after that.
 
         Raises:
             NotImplementedError: The mesh is a slice, or was received in a message; only its owner stops it.

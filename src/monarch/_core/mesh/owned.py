@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ... import config
 from ..runtime.base_cell import BaseCell, Owned
 from ..runtime.cell import SpawnSpec
 from ..runtime.future import Future
@@ -52,9 +53,16 @@ class OwnedActors(Owned):
             self._cell.disown(self.uid)
             self._cell.note_stopped(self._actor)
             self._cell.node.cast(self._procs, SYSTEM, b"stop_actor", content, request, self._cell.uid, URGENT)
+            self._bound(request.future)
             for address in self._procs:
                 self._cell.node.remember(address, self._actor, Failure(STOPPED, reason, mesh=self.name))
         return self.stopping
+
+    def _bound(self, stopping: Future[None]) -> None:
+        """A process in which nothing runs, as one of its threads holds the interpreter lock, can't say that it has stopped."""
+        bound = config.value("cleanup_timeout") + config.value("stop_actor_timeout")
+        timer = self._cell.node.poller.call_later(bound, lambda: stopping._resolve(None))
+        stopping._subscribe(timer.cancel)
 
     def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
         return self._stop(ranks, reason, again=True)
@@ -67,6 +75,7 @@ class OwnedActors(Owned):
         request = StopCall(f"{self.name}: {len(ranks)} ranks to end", procs)
         content = pickling.dumps(((self._actor, reason, again), {}))
         self._cell.node.cast(procs, SYSTEM, b"stop_actor", content, request, self._cell.uid, URGENT)
+        self._bound(request.future)
         return request.future
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:

@@ -264,7 +264,7 @@ class AsyncCell(Cell):
     async def _judge(self, failure: Failure, mesh: OwnedMesh) -> None:
         assert self._supervising is not None
         async with self._supervising:
-            if mesh.uid not in self.ownership:  # stopped meanwhile, which is an answer, too
+            if not self.ownership.cares_for(mesh):  # any more
                 return
             current.set(self._context)
             hook = getattr(self.actor, "__supervise__", None)

@@ -136,7 +136,7 @@ class SyncCell(Cell):
         self._active.clear()
 
     def _judge(self, failure: Failure, mesh: OwnedMesh) -> None:
-        if mesh.uid not in self.ownership:  # stopped meanwhile, which is an answer, too
+        if not self.ownership.cares_for(mesh):  # any more
             return
         current.set(self._context)
         hook = getattr(self.actor, "__supervise__", None)

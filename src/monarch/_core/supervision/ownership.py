@@ -7,7 +7,7 @@ Events go in, instructions come out; whoever calls carries them out. The rules:
   and as one of the proc mesh only where none was there.
 * What belongs to a restart group starts again; what does not, or no longer can, as its host is gone for example, is judged
   by the owner's `__supervise__`.
-* A mesh that its owner has stopped meanwhile is no longer judged.
+* A mesh that its owner has stopped meanwhile, or whose procs it has stopped, is no longer judged.
 * What the owner does not handle is its own failure, which its own owner hears of.
 * An owner that ends stops what it owns, youngest first: what was created last may use what was created before it.
 """
@@ -47,6 +47,7 @@ class OwnedMesh:
         self.processes = processes
         self.are_processes = are_processes
         self.group = group
+        self.let_go = False
         self._describe = describe
         self._ranks = {process: rank for rank, process in enumerate(processes)}
         self._failed: set[int] = set()
@@ -133,6 +134,10 @@ class Ownership(Generic[M]):
     def get(self, uid: int | str) -> M | None:
         return self._owned.get(uid)
 
+    def cares_for(self, mesh: OwnedMesh) -> bool:
+        """Whether a failure of it must still be judged: to stop it, or the procs it ran on, was an answer, too."""
+        return mesh.uid in self._owned and not mesh.let_go
+
     def processes(self) -> set[Any]:
         """Every process that runs a rank of what is owned."""
         return {process for mesh in list(self._owned.values()) for process in mesh.processes}
@@ -159,13 +164,19 @@ class Ownership(Generic[M]):
     def stopped(self, uid: int | str) -> None:
         """A mesh is being stopped on purpose."""
         mesh = self._owned.pop(uid, None)
-        if mesh is None or mesh.group is None:
+        if mesh is None:
             return
-        mesh.group.forget(uid)
-        if mesh.are_processes:  # and what runs on them, which has nowhere to start again
+        self._let_go(mesh)
+        if mesh.are_processes:  # and what runs on them
             for other in self._owned.values():
-                if other.group is mesh.group and any(mesh.rank_on(process) is not None for process in other.processes):
-                    mesh.group.forget(other.uid)
+                if any(mesh.rank_on(process) is not None for process in other.processes):
+                    self._let_go(other)
+
+    @staticmethod
+    def _let_go(mesh: M) -> None:
+        mesh.let_go = True
+        if mesh.group is not None:
+            mesh.group.forget(mesh.uid)
 
     def rank_failed(self, failure: Failure, now: float) -> list[Instruction]:
         """An actor tells of its own failure, or that it has stopped itself, which nobody needs to handle."""
