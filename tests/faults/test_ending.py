@@ -442,7 +442,7 @@ def test_an_actor_ends_though_the_thread_that_delivered_its_last_message_is_slow
     check_mailbox = cell._check_mailbox
 
     def be_slow(*args: Any) -> None:  # the message is in the mailbox; here its receiver handles it already, and ends
-        wait_until(lambda: cell._ending is not None and not cell._mailbox.empty(), what="the end of the actor")
+        wait_until(lambda: cell._ending is not None and len(cell._inbox) > 0, what="the end of the actor")
         check_mailbox(*args)
 
     cell._check_mailbox = be_slow
