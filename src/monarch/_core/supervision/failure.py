@@ -151,8 +151,11 @@ class MeshFailure:
 
     @property
     def exception(self) -> BaseException | None:
-        """The exception that ended the actor, rebuilt here; None where something else did."""
-        return load_exception(self.event.error) if self.event.error else None
+        """The exception that ended the actor, or what it owned, rebuilt here; None where something else did."""
+        event = self.event
+        while not event.error and event.source is not None:
+            event = event.source
+        return load_exception(event.error) if event.error else None
 
     @property
     def exit_code(self) -> int | None:
