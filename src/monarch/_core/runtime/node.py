@@ -214,8 +214,12 @@ class Node:
     def process_fate(self, address: ProcAddress) -> Failure | None:
         """Why a process is gone, if it is known to be, and for good."""
         peer = self.peers.get(address)
-        failure = peer.failure if peer is not None else self._ended.get(address)
+        failure = peer.failure if peer is not None else self._known_end(address)
         return None if failure is None or failure.restarts else failure
+
+    def _known_end(self, address: ProcAddress) -> Failure | None:
+        """Why nothing can be sent to a process, if that is known without asking."""
+        return self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
 
     def refuse_unclaimed(self, uid: int, failure: Failure) -> None:
         """Nobody will come to take these calls."""
@@ -286,7 +290,7 @@ class Node:
         return self.peers.get(address) or self._new_peer(self.peers, address)
 
     def _new_peer(self, peers: dict[ProcAddress, Peer], address: ProcAddress) -> Peer:
-        failure = self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
+        failure = self._known_end(address)
         if failure is not None:
             peer = Peer(self, address)
             peer.end(failure)
