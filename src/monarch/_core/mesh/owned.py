@@ -49,11 +49,9 @@ class OwnedActors(Owned):
         if self.stopping is None:
             request = StopCall(f"{self.name}.stop()", self._procs)
             self.stopping = request.future
-            content = pickling.dumps(((self._actor, reason), {}))
             self._cell.disown(self.uid)
             self._cell.note_stopped(self._actor)
-            self._cell.node.cast(self._procs, SYSTEM, b"stop_actor", content, request, self._cell.uid, URGENT)
-            self._bound(request.future)
+            self._stop(request, self._procs, reason)
             for address in self._procs:
                 self._cell.node.remember(address, self._actor, Failure(STOPPED, reason, mesh=self.name))
         return self.stopping
@@ -65,18 +63,21 @@ class OwnedActors(Owned):
         stopping._subscribe(timer.cancel)
 
     def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
-        return self._stop(ranks, reason, again=True)
+        return self._stop_ranks(ranks, reason, again=True)
 
     def abandon(self, ranks: Sequence[int]) -> None:
-        self._stop(ranks, "it failed too often and will not start again", again=False)
+        self._stop_ranks(ranks, "it failed too often and will not start again", again=False)
 
-    def _stop(self, ranks: Sequence[int], reason: str, again: bool) -> Future[None]:
+    def _stop_ranks(self, ranks: Sequence[int], reason: str, again: bool) -> Future[None]:
         procs = [self._procs[rank] for rank in ranks]
         request = StopCall(f"{self.name}: {len(ranks)} ranks to end", procs)
+        self._stop(request, procs, reason, again)
+        return request.future
+
+    def _stop(self, request: StopCall, procs: Sequence[ProcAddress], reason: str, again: bool = False) -> None:
         content = pickling.dumps(((self._actor, reason, again), {}))
         self._cell.node.cast(procs, SYSTEM, b"stop_actor", content, request, self._cell.uid, URGENT)
         self._bound(request.future)
-        return request.future
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
         assert self._spawn is not None, "only meshes of a group start again"

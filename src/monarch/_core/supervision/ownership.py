@@ -122,9 +122,6 @@ class Ownership(Generic[M]):
         self._owned: dict[int | str, M] = {}
         self._closed = False
 
-    def __len__(self) -> int:
-        return len(self._owned)
-
     def __getitem__(self, uid: int | str) -> M:
         return self._owned[uid]
 
