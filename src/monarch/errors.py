@@ -5,6 +5,7 @@
     ├── SupervisionError      a lost peer: the actor, its process or its host is gone
     ├── DeadlockError         your code: a wait that could only end after itself
     ├── BackpressureError     a peer that does not read: the send was given up
+    ├── AddressError          your call: an address of a host that cannot be read
     └── InternalError         our bug: please report it
 
     UnreadErrorWarning        remote code raised, and the future that says so was never read
@@ -172,6 +173,13 @@ class DeadlockError(MonarchError, RuntimeError):
 
 class BackpressureError(MonarchError, RuntimeError):
     """A peer did not read what was sent to it within ``message_delivery_timeout``."""
+
+
+class AddressError(MonarchError, ValueError, RuntimeError):
+    """An address that has none of the forms that are known, or that cannot be used as it was.
+
+    A `ValueError`, as any wrong argument; and a `RuntimeError`, which is what programs for Monarch 0.7 catch here.
+    """
 
 
 class InternalError(MonarchError, RuntimeError):
