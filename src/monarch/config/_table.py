@@ -307,7 +307,6 @@ _NETWORK = (
         "1m",
         "HYPERACTOR_CHANNEL_TCP_KEEPALIVE_IDLE",
         "When the kernel starts to probe a silent TCP link.",
-        _NO_LINKS_YET,
     ),
     Knob(
         "channel_tcp_congestion",
@@ -315,7 +314,13 @@ _NETWORK = (
         "",
         "HYPERACTOR_CHANNEL_TCP_CONGESTION",
         'TCP congestion control, for example "bbr"; empty is the system\'s.',
-        _NO_LINKS_YET,
+    ),
+    Knob(
+        "allow_unauthenticated_tcp",
+        BOOL,
+        False,
+        "MONARCH_ALLOW_UNAUTHENTICATED_TCP",
+        'DANGER: with ca="trust_all_connections" and no secret, whoever can connect may run code here.',
     ),
     Knob(
         "mesh_admin_addr",

@@ -28,15 +28,13 @@ from contextlib import contextmanager
 from itertools import islice
 
 from ...errors import BackpressureError
-from ..wire.frame import READ_SIZE, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode, has_segment
+from ..wire.frame import SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode, has_segment
 from .poller import READ, WRITE, Poller
+from .scratch import scratch_memory
 from .segment import Segment, make_segment, map_segment
 
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
-_scratch = memoryview(
-    bytearray(READ_SIZE)
-)  # only the poller's thread reads, and it has done with it when a read returns
 
 logger = logging.getLogger("monarch.net")
 
@@ -311,7 +309,7 @@ class Connection:
         scratch = None
         try:
             if space is None:
-                space = scratch = _scratch_memory()
+                space = scratch = scratch_memory()
                 count, ancillary, _, _ = self._sock.recvmsg_into([scratch], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
             else:
                 count, ancillary, _, _ = self._sock.recvmsg_into([space], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
@@ -370,14 +368,3 @@ class Connection:
             if not self._closed:
                 read = 0 if self._paused or self._lent else READ
                 self._poller.modify(self.fd, read | (WRITE if self._queue else 0))
-
-
-_threads = threading.local()
-
-
-def _scratch_memory() -> memoryview:
-    """Where the current thread reads to; it has done with it when a read has been decoded."""
-    memory: memoryview | None = getattr(_threads, "memory", None)
-    if memory is None:
-        memory = _threads.memory = memoryview(bytearray(READ_SIZE))
-    return memory

@@ -74,6 +74,13 @@ class Poller:
         if threading.get_ident() != self.thread_id or self._going_to_wait:
             self._wake()
 
+    def call_here_or_soon(self, callback: Callable[[], None]) -> None:
+        """Call `callback` now if this is the poller's thread or there is none, otherwise soon: to clean up, from anywhere."""
+        if self.thread_id in (None, threading.get_ident()):
+            callback()
+        else:
+            self.call_soon(callback)
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         timer = Timer(callback)
         entry = (time.monotonic() + seconds, next(self._timer_ids), timer)

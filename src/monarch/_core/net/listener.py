@@ -1,0 +1,193 @@
+"""A socket that listens, and those who have connected to it and not yet proved who they are.
+
+What ends an unfinished connection: success; a reason; `GREETING_TIMEOUT`; or `MOST_GREETINGS` newer ones. Memory for them
+is bounded by that number, and until its first byte each costs a descriptor and little else: any number of strangers may
+knock. Who was refused, and why, is logged with the peer's address, some lines per period.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+
+from ..wire.channel import Channel
+from .flow import Stream, StreamEvents
+from .greeting import GREETING_TIMEOUT, Greeting
+from .poller import READ, Poller, Timer
+from .sockets import peer_name
+from .trust import Trust
+
+MOST_GREETINGS = 256
+_ACCEPTS = 64  # in one turn
+_NO_DESCRIPTOR_PAUSE = 0.1  # seconds until a listener tries again
+_WARNINGS, _WARNINGS_PERIOD = 10, 5.0  # at most so many, in so many seconds
+
+logger = logging.getLogger("monarch.net")
+
+
+class Listener:
+    """A listening socket, and those who have connected and not yet proved who they are.
+
+    Attributes:
+        channel: As it was given, with the real port instead of 0 or a descriptor.
+    """
+
+    def __init__(
+        self,
+        poller: Poller,
+        channel: Channel,
+        bound: Channel,
+        sock: socket.socket,
+        trust: Trust,
+        on_stream: Callable[[Stream], StreamEvents],
+    ) -> None:
+        if channel.is_tcp and (channel.port == 0 or channel.fd >= 0):
+            channel = channel._replace(port=sock.getsockname()[1] if bound.is_tcp else 0, fd=-1)
+        self.channel = channel
+        self._poller = poller
+        self._sock = sock
+        self._tls = trust.uses_tls(bound)
+        self._trust = trust
+        self._on_stream = on_stream
+        self._path = bound.path if bound.scheme == "ipc" else None
+        self._inode = os.stat(self._path).st_ino if self._path else 0
+        self._greetings: dict[Greeting, tuple[float, str]] = {}  # when each is too late, and whose it is; oldest first
+        self._timer: Timer | None = None
+        self._warnings = _Warnings(poller)
+        self._closed = False
+        if self._tls:
+            _ = trust.server_context  # made now, and not while a peer waits
+        poller.add(sock.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop listening, and drop those who have not proved who they are; streams live on. From any thread."""
+        if not self._closed:
+            self._closed = True
+            self._poller.remove(self._sock.fileno())
+            self._remove_path()
+            self._sock.close()
+            self._poller.call_here_or_soon(self._drop_all)
+
+    def _remove_path(self) -> None:
+        try:
+            if self._path is not None and os.stat(self._path).st_ino == self._inode:
+                os.unlink(self._path)
+        except OSError:  # it is gone
+            pass
+
+    def _drop_all(self) -> None:
+        for greeting in self._greetings:
+            greeting.abort()
+        self._greetings.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._warnings.close()
+
+    # on the poller's thread
+
+    def _accept(self, events: int) -> None:
+        for _ in range(_ACCEPTS):
+            try:
+                sock, _ = self._sock.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._cannot_accept(error)
+                return
+            try:
+                self._greet(sock)
+            except OSError:  # it has gone again
+                sock.close()
+
+    def _cannot_accept(self, error: OSError) -> None:
+        """No descriptor is left, most likely: the oldest that is unknown gives up its own; and not at once again."""
+        if self._closed:
+            return
+        self._warnings.warn(f"cannot accept connections on {self.channel.name}: {error.strerror}")
+        self._drop_oldest("no descriptor is left for it")
+        self._poller.modify(self._sock.fileno(), 0)
+        self._poller.call_later(_NO_DESCRIPTOR_PAUSE, self._accept_again)
+
+    def _accept_again(self) -> None:
+        if not self._closed:
+            self._poller.modify(self._sock.fileno(), READ)
+
+    def _greet(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        peer = peer_name(sock)
+        if len(self._greetings) >= MOST_GREETINGS:
+            self._drop_oldest("too many others came after it")
+
+        def done(sock: socket.socket) -> None:
+            self._forget(greeting)
+            stream = Stream(self._poller, peer)
+            stream.opened(sock, self._on_stream(stream))
+
+        def failed(reason: str, final: bool) -> None:
+            self._forget(greeting)
+            self._warn(peer, reason)
+
+        greeting = Greeting(
+            self._poller, sock, self._trust, tls=self._tls, server_side=True, done=done, failed=failed
+        )  # fmt: skip
+        self._greetings[greeting] = time.monotonic() + GREETING_TIMEOUT, peer
+        if self._timer is None:
+            self._timer = self._poller.call_later(GREETING_TIMEOUT, self._drop_late)
+        greeting.start()
+
+    def _forget(self, greeting: Greeting) -> None:
+        self._greetings.pop(greeting, None)
+
+    def _drop_oldest(self, reason: str) -> None:
+        if self._greetings:
+            greeting = next(iter(self._greetings))
+            _, peer = self._greetings.pop(greeting)
+            greeting.abort()
+            self._warn(peer, reason)
+
+    def _drop_late(self) -> None:
+        """One timer serves all: it is set for the oldest."""
+        self._timer = None
+        now = time.monotonic()
+        while self._greetings:
+            until, _ = next(iter(self._greetings.values()))
+            if until > now:
+                self._timer = self._poller.call_later(until - now, self._drop_late)
+                return
+            self._drop_oldest(f"it did not say who it is within {GREETING_TIMEOUT:g}s")
+
+    def _warn(self, peer: str, reason: str) -> None:
+        self._warnings.warn(f"refused a connection from {peer} to {self.channel.name}: {reason}")
+
+
+class _Warnings:
+    """Writes the first few warnings of each period, and how many there were more, so that a flood fills no disk."""
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self._written = 0
+        self._left_out = 0
+        self._period: Timer | None = None
+
+    def warn(self, text: str) -> None:
+        if self._period is None:
+            self._period = self._poller.call_later(_WARNINGS_PERIOD, self._end_period)
+        if self._written < _WARNINGS:
+            self._written += 1
+            logger.warning(text)
+        else:
+            self._left_out += 1
+
+    def close(self) -> None:
+        if self._period is not None:
+            self._period.cancel()
+            self._end_period()
+
+    def _end_period(self) -> None:
+        if self._left_out:
+            logger.warning("and %d more like these in the last %g seconds", self._left_out, _WARNINGS_PERIOD)
+        self._written = self._left_out = 0
+        self._period = None

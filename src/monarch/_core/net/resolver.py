@@ -1,0 +1,71 @@
+"""Names of hosts to addresses, without anybody having to wait.
+
+The system's resolver blocks, for many seconds where a name server is away. So threads ask it: few, however many names
+are wanted, and each ends when there is nothing left to ask.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable
+
+_MOST_THREADS = 8
+
+Addresses = list[tuple[socket.AddressFamily, tuple[str, int]]]
+Done = Callable[[Addresses | OSError], None]
+
+
+class Resolver:
+    """Asks the system's resolver."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted: deque[tuple[str, int, Done]] = deque()
+        self._threads = 0
+
+    def resolve(self, host: str, port: int, done: Done) -> None:
+        """Call `done` with the addresses of `host` in the order to try them, or with the error; on some thread."""
+        with self._lock:
+            self._wanted.append((host, port, done))
+            if self._threads == _MOST_THREADS:
+                return
+            self._threads += 1
+        threading.Thread(target=self._work, name="monarch-resolver", daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._threads -= 1
+                    return
+                host, port, done = self._wanted.popleft()
+            try:
+                answer: Addresses | OSError = addresses_of(host, port)
+            except OSError as error:
+                answer = error
+            done(answer)
+
+
+def addresses_of(host: str, port: int) -> Addresses:
+    """The addresses of `host`, from the system's resolver, each once.
+
+    Raises:
+        OSError: There are none, or nobody knows.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # what it takes for an international name
+        raise socket.gaierror(socket.EAI_NONAME, str(error)) from None
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in found))  # type: ignore[misc]
+
+
+def is_literal(host: str) -> bool:
+    """Whether `host` is an address already, which nobody needs to be asked about."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

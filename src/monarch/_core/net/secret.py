@@ -1,0 +1,95 @@
+"""The shared secret: where it comes from, how one is made.
+
+First of: the argument, MONARCH_SECRET, the file that MONARCH_SECRET_FILE names, ~/.monarch/secret. An empty variable
+counts as none, as everywhere. White space around a secret is dropped: files end with a newline.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import stat
+from pathlib import Path
+
+SHORTEST = 16  # bytes
+_DEFAULT_FILE = "~/.monarch/secret"
+_MAKE_ONE = "`monarch secret` makes a good one"
+
+
+def make_secret() -> str:
+    """A new secret: 32 random bytes as base64."""
+    return base64.urlsafe_b64encode(os.urandom(32)).decode().rstrip("=")
+
+
+def write_secret_file(path: str | os.PathLike[str]) -> None:
+    """Write a new secret into a new file that only its owner can read; makes the folder, should there be none.
+
+    Raises:
+        FileExistsError: There is such a file already; it is left alone, as others may use what is in it.
+        OSError: It cannot be written.
+    """
+    target = Path(path).expanduser()
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise FileExistsError(
+            f"{target} exists and is left as it is; remove it first if nobody uses its secret"
+        ) from None
+    with open(fd, "w") as file:
+        file.write(make_secret() + "\n")
+        file.flush()
+        os.fsync(fd)
+
+
+def find_secret(given: str | None) -> bytes | None:
+    """The secret to use, or None where there is none.
+
+    Raises:
+        ValueError: It is too short, or its file cannot be read or can be read by others.
+    """
+    if given is not None:
+        return _checked("secret", given)
+    if text := os.environ.get("MONARCH_SECRET"):
+        return _checked("MONARCH_SECRET", text)
+    if path := os.environ.get("MONARCH_SECRET_FILE"):
+        return _checked(f"MONARCH_SECRET_FILE ({path})", _read(path, "MONARCH_SECRET_FILE"))
+    if os.path.exists(default := os.path.expanduser(_DEFAULT_FILE)):
+        return _checked(default, _read(default, "the secret"))
+    return None
+
+
+def _checked(source: str, text: str) -> bytes:
+    if not isinstance(text, str):
+        raise ValueError(f"{source}: wanted a text, got {type(text).__name__}")
+    secret = text.strip().encode()
+    if len(secret) < SHORTEST:
+        raise ValueError(
+            f"{source}: {len(secret)} bytes are too few to be secret, wanted {SHORTEST} or more; {_MAKE_ONE}"
+        )
+    return secret
+
+
+def _read(path: str, what: str) -> str:
+    try:
+        with open(os.path.expanduser(path)) as file:
+            _check_private(path, os.fstat(file.fileno()))
+            return file.read(64 * 1024)
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValueError(f"{what}: cannot read the file {path!r}: {why}; {_MAKE_ONE}") from None
+
+
+def _check_private(path: str, found: os.stat_result) -> None:
+    """Only we may read it. A group may, where the file is root's: so do systems hand a secret to one service."""
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError(f"{path!r} is no file")
+    if found.st_uid not in (os.geteuid(), 0):
+        raise ValueError(f"{path!r} belongs to user {found.st_uid}, not to us (user {os.geteuid()})")
+    handed_to_us = found.st_uid == 0 and os.geteuid() != 0
+    others = stat.S_IRWXO | stat.S_IWGRP | (0 if handed_to_us else stat.S_IRGRP)
+    if found.st_mode & others:
+        mode = stat.S_IMODE(found.st_mode)
+        raise ValueError(
+            f"{path!r} has mode {mode:o}, so others can read it: make a new secret, or run chmod 600 on it"
+        )

@@ -1,0 +1,155 @@
+"""Sockets for channels: bound, tuned, named for messages. Nothing here waits, but for the resolver in `listen_on`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+from ... import config
+from ...errors import AddressError
+from ..wire.channel import EVERYWHERE, Channel
+from .resolver import addresses_of
+from .unix import BACKLOG
+
+_PROBES = 5  # of keepalive, before the kernel gives a connection up
+
+Address = tuple[str, int] | str
+
+
+def unix_name(channel: Channel) -> str:
+    """What to bind or connect for an ipc or inproc channel."""
+    return channel.path if channel.scheme == "ipc" else f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
+
+
+def tune(sock: socket.socket) -> None:
+    """What the knobs say about TCP; a socket that is accepted has it from the one that listens.
+
+    Raises:
+        ValueError: The system has no such congestion control, or does not let us use it.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    idle = round(config.value("channel_tcp_keepalive_idle"))
+    if idle > 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(idle, 32767))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, min(idle, 32767) // _PROBES))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+    congestion = config.value("channel_tcp_congestion")
+    if congestion:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+        except OSError as error:
+            raise ValueError(
+                f"channel_tcp_congestion: this system has no {congestion!r} for us ({error.strerror}); "
+                "/proc/sys/net/ipv4/tcp_allowed_congestion_control lists what it has"
+            ) from None
+
+
+def peer_name(sock: socket.socket) -> str:
+    """Who has connected, for messages."""
+    if sock.family == socket.AF_UNIX:
+        pid = int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), "little")
+        return f"process {pid}"
+    host, port = sock.getpeername()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def listen_on(channel: Channel) -> socket.socket:
+    """A listening, non-blocking socket for the address itself, whatever it advertises.
+
+    Raises:
+        AddressError: It cannot be listened on here; the message says why.
+        ValueError: A knob has a value that this system does not have.
+    """
+    try:
+        if channel.fd >= 0:
+            sock = _adopt(channel)
+        elif not channel.is_tcp:
+            sock = _bind_unix(channel)
+        else:
+            sock = _bind_tcp(channel)
+    except AddressError:
+        raise
+    except OSError as error:
+        hint = ""
+        if channel.is_tcp and channel.fd < 0:
+            hint = ". To be known by another address than one listens on, write dial@bind"
+        raise AddressError(f"cannot listen on {channel.name}: {error.strerror or error}{hint}") from error
+    sock.setblocking(False)
+    return sock
+
+
+def _adopt(channel: Channel) -> socket.socket:
+    sock = socket.socket(fileno=channel.fd)
+    try:
+        listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if not listens or sock.family not in (socket.AF_INET, socket.AF_INET6):
+            raise AddressError(f"{channel.name}: descriptor {channel.fd} is no listening TCP socket")
+        tune(sock)
+    except BaseException:
+        sock.detach()  # not ours
+        raise
+    sock.set_inheritable(False)
+    return sock
+
+
+def _bind_unix(channel: Channel) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if channel.scheme == "ipc":
+            _remove_abandoned(channel.path)
+        sock.bind(unix_name(channel))
+        if channel.scheme == "ipc":
+            os.chmod(channel.path, 0o600)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _remove_abandoned(path: str) -> None:
+    """Remove the socket that a dead process has left there."""
+    try:
+        if not stat.S_ISSOCK(os.lstat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            Path(path).unlink(missing_ok=True)
+        except OSError:
+            pass  # somebody listens, or it is not ours: the bind says so
+
+
+def _bind_tcp(channel: Channel) -> socket.socket:
+    if channel.host == EVERYWHERE:
+        choices = [(socket.AF_INET6, ("::", channel.port)), (socket.AF_INET, ("0.0.0.0", channel.port))]
+    else:
+        choices = addresses_of(channel.host, channel.port)
+    for family, address in choices[:-1]:
+        try:
+            return _bind(family, address, channel.host == EVERYWHERE)
+        except OSError:
+            continue
+    return _bind(*choices[-1], channel.host == EVERYWHERE)
+
+
+def _bind(family: socket.AddressFamily, address: tuple[str, int], everywhere: bool) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not everywhere)
+        tune(sock)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
