@@ -197,33 +197,15 @@ def test_channel_transport_has_its_members() -> None:
         assert hasattr(transport, name)
 
 
-def _attach_to_workers(actor: Any) -> Any:
-    return actor.attach_to_workers(ca="trust_all_connections", workers=["tcp://127.0.0.1:1"])
-
-
-def _worker_loop(name: str) -> Any:
-    return lambda actor: getattr(actor, name)(ca="trust_all_connections", address="tcp://127.0.0.1:0")
-
-
 @pytest.mark.parametrize(
     "use",
     [
-        _attach_to_workers,
-        _worker_loop("run_worker_loop_forever"),
-        _worker_loop("run_worker_loop_until_shutdown"),
-        _worker_loop("start_worker_loop_forever"),
-        lambda actor: actor.attach("tcp://127.0.0.1:1"),
         lambda actor: actor.debug_controller(),
         lambda actor: actor.get_meter(),
         lambda actor: actor.span("name"),
         lambda actor: importlib.import_module("monarch.spmd").setup_torch_elastic_env(None),
     ],
     ids=[
-        "attach_to_workers",
-        "forever",
-        "until_shutdown",
-        "start",
-        "attach",
         "debug_controller",
         "get_meter",
         "span",

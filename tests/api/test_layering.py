@@ -19,6 +19,7 @@ LAYERS = {
     "monarch._core.shape": 1,
     "monarch._core.supervision": 1,
     "monarch._core.wire": 1,
+    "monarch._core.routing": 2,
     "monarch._core.net": 2,
     "monarch._core.runtime": 3,
     "monarch._core.mesh": 4,
@@ -46,7 +47,7 @@ LAYERS = {
 }
 
 MAY_IMPORT_CORE = {5, 9}
-PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire")
+PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire", "monarch._core.routing")
 NOT_PURE = {
     "asyncio", "concurrent", "multiprocessing", "queue", "sched", "select", "selectors", "socket", "ssl", "subprocess",
     "threading", "time", "_thread",

@@ -204,10 +204,23 @@ def test_variables_that_are_read_later_do_not(name: str) -> None:
 
 
 def test_requests_to_spawn_pickle() -> None:
-    start = Start("p0", 0, Command("/usr/bin/python3", None, ("-m", "x")), {"A": "1"}, cpus="0-3", numactl=("-N", "0"))
+    start = Start(
+        "p0", 0, Command("/usr/bin/python3", None, ("-m", "x")), {"A": "1"}, cpus="0-3", nodes=(("membind", "0"),)
+    )
     address = ProcAddress("host", "client")
     request = SpawnRequest(
-        "uid", "procs", 8, (start,), ActorAddress(address, 5), address, ["/src"], "/", ("torch",), {"x": 1}
+        "tcp://h:1",
+        "uid",
+        "procs",
+        8,
+        (start,),
+        ActorAddress(address, 5),
+        address,
+        ["/src"],
+        "/",
+        None,
+        ("torch",),
+        {"x": 1},
     )
     assert pickle.loads(pickle.dumps(request)) == request
 
@@ -247,8 +260,8 @@ def test_changes_to_the_environment_make_a_copy() -> None:
 )
 def test_the_environment_is_that_of_the_launcher_with_the_changes(inherit: bool, expected: dict[str, str]) -> None:
     base = {"HOME": "/root", "A": "old", "GONE": "x"}
-    command = BootstrapCommand("p", env={"A": "new", "GONE": None, "NEVER": None}, inherit_env=inherit)
-    assert command.environment(base) == expected
+    start = Start("p0", 0, None, {"A": "new", "GONE": None, "NEVER": None}, inherit_env=inherit)
+    assert start.environment(base) == expected
     assert base == {"HOME": "/root", "A": "old", "GONE": "x"}
 
 

@@ -49,11 +49,6 @@ class BootstrapCommand:
         changed.env = {**self.env, **_check_env(env)}
         return changed
 
-    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The whole environment of the proc, when whoever launches it has `base`."""
-        merged: dict[str, str | None] = {**(base if self.inherit_env else {}), **self.env}
-        return {name: value for name, value in merged.items() if value is not None}
-
     @property
     def is_default(self) -> bool:
         """Whether it does what a fork of the spawner does."""

@@ -6,7 +6,8 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..runtime.future import Future, completed
@@ -27,30 +28,53 @@ from .launch import launch
 from .proc_mesh import ProcMesh, Procs
 from .shaped import ShapedMesh
 
+if TYPE_CHECKING:
+    from .attach import Attachment
+
 _spawn_callbacks: list[Callable[[ProcMesh], object]] = []
 
 
 class HostMesh(ShapedMesh):
-    """Machines that can run procs. `this_host()` gives the machine of the calling actor.
+    """Machines that can run procs. `this_host()` gives the machine of the calling actor, `attach_to_workers` others.
 
     Args:
-        hosts: Names of the hosts.
+        hosts: Gives the names of the hosts; it may have to wait for them.
         shape: Picks from them.
         python: Interpreter for the procs; empty for the current one.
+        attachment: How they were attached, and that they may be let go, where this mesh is not a reference.
+        name: For people.
     """
 
-    def __init__(self, hosts: tuple[str, ...], shape: Shape, python: str = "") -> None:
-        self._hosts = hosts
+    def __init__(
+        self,
+        hosts: Callable[[], tuple[str, ...]],
+        shape: Shape,
+        python: str = "",
+        attachment: Attachment | None = None,
+        name: str | None = None,
+        ready: Future[bool] | None = None,
+    ) -> None:
+        self._find_hosts = hosts
         self._shape = shape
         self._python = python
+        self._attachment = attachment
+        self._name = name
+        self._ready = attachment.initialized if attachment is not None else ready
+
+    @property
+    def _hosts(self) -> tuple[str, ...]:
+        return self._find_hosts()
 
     def _new_with_shape(self, shape: Shape) -> HostMesh:
-        return HostMesh(self._hosts, shape, self._python)
+        return HostMesh(self._find_hosts, shape, self._python, None, self._name, self._ready)
 
     @property
     def initialized(self) -> Future[bool]:
-        """Done when the hosts are attached."""
-        return completed(True)
+        """Done, with True, when the hosts are attached; raises which one can't be reached, and why.
+
+        What bounds it: `mesh_attach_config_timeout`.
+        """
+        return self._ready if self._ready is not None else completed(True)
 
     @property
     def region(self) -> Region:
@@ -68,11 +92,13 @@ class HostMesh(ShapedMesh):
         """The same hosts; procs started through this handle, and procs that those start, use another interpreter.
 
         Raises:
-            ValueError: There is no such executable here.
+            ValueError: There is no such executable, where the hosts are this machine. On others it shows when procs are
+                spawned.
         """
-        if _which(os.fspath(path)) is None:
+        self._check_usable()
+        if self._ready is None and _which(os.fspath(path)) is None:
             raise ValueError(f"{path!r} is not an executable program on this machine")
-        return HostMesh(self._hosts, self._shape, os.fspath(path))
+        return HostMesh(self._find_hosts, self._shape, os.fspath(path), self._attachment, self._name, self._ready)
 
     def spawn_procs(
         self,
@@ -102,6 +128,7 @@ class HostMesh(ShapedMesh):
             ValueError: A label stands twice, a size is below 1, or `proc_bind` has the wrong length.
             OverflowError: A size is negative.
         """
+        self._check_usable()
         extent = self._check_extent(per_host)
         size = extent.nelements // len(self)
         bindings = check_binding(proc_bind, size)
@@ -109,7 +136,8 @@ class HostMesh(ShapedMesh):
             raise TypeError(f"bootstrap must be a function without arguments, got {bootstrap!r}")
         if restart is not None and not isinstance(restart, Strategy):
             raise TypeError(f"restart takes a strategy of monarch.supervision, such as OneForOne(), got {restart!r}")
-        hosts = tuple(self._hosts[rank] for rank in self._shape.ranks())
+        names = self._hosts
+        hosts = tuple(names[rank] for rank in self._shape.ranks())
         procs = Procs(random_name(60), _check_name(name), hosts, size, self._python)
         default = python_bootstrap_cmd(self._python) if self._python else default_bootstrap_cmd()
         starts = [
@@ -117,6 +145,8 @@ class HostMesh(ShapedMesh):
             for rank in range(extent.nelements)
         ]
         mesh = launch(procs, extent, starts, _first_function(bootstrap), restart)
+        if self._attachment is not None and mesh._owned is not None:
+            self._attachment.spawned.append(mesh._owned)
         for callback in _spawn_callbacks:
             callback(mesh)
         return mesh
@@ -135,15 +165,52 @@ class HostMesh(ShapedMesh):
             )
         return Extent([*self._labels, *per_host], [*self.sizes.values(), *per_host.values()])
 
+    def _check_usable(self) -> None:
+        if self._attachment is not None and self._attachment.ended is not None:
+            raise RuntimeError(f"HostMesh has already been {self._attachment.ended}: {self!r}; attach the hosts again")
+
     def shutdown(self) -> Future[None]:
-        """End the hosts' agents, and every proc there; only for hosts that this program attached."""
-        raise RuntimeError(
-            "cannot shut down `HostMesh` that is a reference instead of owned: this machine is not attached"
-        )
+        """End the workers of these hosts, and every proc there, whoever spawned it. Acts when called.
+
+        Returns:
+            A future that is done when they have ended: within 10 s for ``__cleanup__``, and a few more.
+
+        Raises:
+            RuntimeError: The mesh is a slice, was received in a message, or is `this_host()`: only whoever attached hosts
+                shuts them down. Or it has been shut down or stopped before.
+        """
+        return self._let_go("shut down")
 
     def stop(self) -> Future[None]:
-        """Stop the procs that this mesh spawned; only for hosts that this program attached."""
-        raise RuntimeError("cannot stop `HostMesh` that is a reference instead of owned; stop its proc meshes")
+        """Stop the procs that were spawned on this mesh, and let go of the hosts; their workers go on, and can be attached
+        again. Acts when called.
+
+        Returns:
+            A future that is done when the procs have ended.
+
+        Raises:
+            RuntimeError: As for `shutdown`.
+        """
+        return self._let_go("stopped")
+
+    def _let_go(self, how: str) -> Future[None]:
+        if self._attachment is None:
+            raise RuntimeError(
+                f"cannot {'stop' if how == 'stopped' else 'shut down'} `HostMesh` that is a reference instead of owned: {self!r} "
+                "is this machine, a slice, or was received; use the mesh that attach_to_workers returned"
+            )
+        self._check_usable()
+        return self._attachment.let_go(how)
+
+    async def __aenter__(self) -> HostMesh:
+        self._check_usable()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        if self._attachment is None or self._attachment.ended is None:
+            await self.shutdown()
 
     async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> None:
         raise NotImplementedError("HostMesh.sync_workspace arrives with code sync")
@@ -157,10 +224,16 @@ class HostMesh(ShapedMesh):
         return hash((self._hosts, self._shape, self._python))
 
     def __repr__(self) -> str:
-        return f"<HostMesh {self.extent} of {len(self)} host{'s' if len(self) > 1 else ''}>"
+        name = f" {self._name!r}" if self._name else ""
+        return f"<HostMesh{name} {self.extent} of {len(self)} host{'s' if len(self) > 1 else ''}>"
 
     def __reduce__(self) -> Any:
-        return HostMesh, (self._hosts, self._shape, self._python)
+        return _host_mesh, (self._hosts, self._shape, self._python)
+
+
+def _host_mesh(hosts: tuple[str, ...], shape: Shape, python: str = "") -> HostMesh:
+    """A reference to hosts."""
+    return HostMesh(lambda: hosts, shape, python)
 
 
 def this_host() -> HostMesh:
@@ -171,7 +244,7 @@ def this_host() -> HostMesh:
 def host_mesh_of(procs: ProcMesh) -> HostMesh:
     hosts = tuple(dict.fromkeys(address.host for address in procs._addresses()))
     shape = Shape.unity() if len(hosts) == 1 else Shape(["hosts"], Slice.new_row_major([len(hosts)]))
-    return HostMesh(hosts, shape, procs._procs.python)
+    return _host_mesh(hosts, shape, procs._procs.python)
 
 
 proc_mesh._host_mesh_of = host_mesh_of
@@ -191,17 +264,10 @@ def _check_name(name: str | None) -> str:
 
 def _start(procs: Procs, rank: int, command: BootstrapCommand, binding: Mapping[str, str]) -> Start:
     by_exec = not command.is_default or config.value("proc_spawn_method") == "exec"
-    numactl: tuple[str, ...] = ()
-    cpus = binding.get("cpus", "")
-    nodes = {key: value for key, value in binding.items() if key != "cpus"}
-    if nodes and sys.platform == "linux":
-        if _which("numactl"):
-            numactl = tuple(f"--{key}={value}" for key, value in nodes.items())
-        else:
-            cpus = cpus or nodes.get("physcpubind", "")
+    nodes = {key: value for key, value in binding.items() if key != "cpus"} if sys.platform == "linux" else {}
     return Start(
-        procs.address(rank).proc, rank, command.as_command() if by_exec else None, command.environment(os.environ), cpus,
-        numactl,
+        procs.address(rank).proc, rank, command.as_command() if by_exec else None, command.env, command.inherit_env,
+        binding.get("cpus", ""), tuple(nodes.items()),
     )  # fmt: skip
 
 

@@ -66,9 +66,11 @@ class _Launch(NamedTuple):
         started = SystemCall(f"{procs.name}: {len(starts)} procs to start", agents, True)
         for index, host in enumerate(hosts):
             here = tuple(start for start in starts if start.rank // procs.per_host == host)
+            address = agents[index].host
+            environ = dict(os.environ) if address in cell.node.hosts else None
             request = SpawnRequest(
-                procs.uid, procs.name, self.extent.nelements, here, cell.address, cell.node.root, list(sys.path), os.getcwd(),
-                _preload(), config.exported(), self.restarts,
+                address, procs.uid, procs.name, self.extent.nelements, here, cell.address, cell.node.root, list(sys.path), os.getcwd(),
+                environ, _preload(), config.exported(), self.restarts,
             )  # fmt: skip
             content = pickling.dumps(((request,), {}))
             cell.node.cast([agents[index]], SYSTEM, method, content, started, cell.uid, ranks=[index])

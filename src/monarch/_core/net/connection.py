@@ -129,6 +129,17 @@ class Connection:
             self._wait_until_drained()
         return True
 
+    def send_encoded(self, frames: bytes) -> bool:
+        """Send whole frames that are encoded already, one after the other; False if the connection is closed."""
+        with self._lock:
+            if self._closed:
+                return False
+            if self._queue:
+                self._enqueue([frames], None)
+            else:
+                self._write_now(frames, (), None)
+        return True
+
     def pause(self) -> None:
         """Stop reading until `resume`."""
         self._paused = True

@@ -1,8 +1,8 @@
 """The host agent: one process per host that starts, watches and stops procs. It runs no user code.
 
 What it waits for: requests from clients and procs, its spawner's reports of what becomes of procs, their output, the end
-of each (a pidfd, for when the spawner cannot report it), what becomes of the spawner, and the end of the client that
-started it (a pidfd), after which it stops everything and ends.
+of each (a pidfd, for when the spawner cannot report it), what becomes of the spawner, what other hosts say (see
+`host_gateway`), and the end of the client or worker that started it (a pidfd), after which it stops everything and ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from ... import config
 from ..supervision.failure import MISSING, STOPPED, UNSTARTED, Failure, frozen_reason, host_lost
@@ -31,6 +32,10 @@ from .output import LineSplitter, Output
 from .proc_entry import Mesh, ProcEntry, Starting
 from .spawn_request import AgentSpec, Kill, SpawnRequest
 from .system import System
+
+if TYPE_CHECKING:
+    from ..net.trust import Trust
+    from .host_gateway import HostGateway
 
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
 _EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
@@ -63,6 +68,8 @@ class Agent(System):
         node.poller.add(control.fileno(), self._spawner_said)
         self._to_spawner = ControlQueue(control, lambda events: node.poller.modify(control.fileno(), events))
         node.inbound_lost_hooks.append(self._requester_lost)
+        self.gateway: HostGateway | None = None
+        self.reason = "it failed"  # why it ends
         self._children = ChildWatch()
         node.poller.add(self._children.fd, lambda events: self._spawner_changed())
         self._spawner_changed()  # before this agent was told
@@ -76,6 +83,54 @@ class Agent(System):
     def on_subscribe(self, origin: Origin, frame: Frame) -> None:
         """A client wants the output of its procs; it comes as replies, in order with all other replies."""
         self._subscribers[origin.peer] = (origin, frame)
+
+    def on_join(self, origin: Origin, frame: Frame, hosts: Sequence[str], trust: Trust) -> None:
+        """The client will use these hosts, and this is how to prove itself to them."""
+        self.open_gateway(None).links.use_trust(hosts, trust)
+
+    def on_route_via(self, origin: Origin, frame: Frame, host: str, trust: Trust) -> None:
+        """All other hosts are reached through this one."""
+        gateway = self.open_gateway(None)
+        gateway.links.use_trust([host], trust)
+        gateway.core.via = host
+
+    def on_attach(self, origin: Origin, frame: Frame) -> None:
+        """A client on another host will use this one, and wants the output of its procs, as with `subscribe`."""
+        self._subscribers[origin.peer] = (origin, frame)
+        self.answer(origin, frame)
+
+    def on_detach(self, origin: Origin, frame: Frame, hosts: Sequence[str]) -> None:
+        """The client does not use these hosts any more."""
+        self.open_gateway(None).core.withdraw(origin.peer, hosts)
+        self.answer(origin, frame)
+
+    def on_stop_client(self, origin: Origin, frame: Frame, root: ProcAddress, reason: str, grace: float) -> None:
+        """A client leaves: stop what it has here, let it clean up, answer when it is gone."""
+        self._stop(self._of_client(lambda mesh: mesh.root == root), reason, grace, lambda: self.answer(origin, frame))
+
+    def _of_client(self, belongs: Callable[[Mesh], bool]) -> list[ProcEntry]:
+        entries = []
+        for mesh in self._meshes.values():
+            if belongs(mesh):
+                mesh.restarts = False
+                entries += list(mesh.procs.values())
+        self._abandon(entries)
+        return entries
+
+    def _host_gone(self, host: str) -> None:
+        """Another host is gone: what its clients have here goes, too."""
+        for client in [client for client in self._subscribers if client.host == host]:
+            del self._subscribers[client]
+        entries = self._of_client(lambda mesh: host in (mesh.root.host, mesh.owner.proc.host))
+        self._stop(entries, "the host of its client is gone", _orphan_grace(), lambda: None)
+
+    def open_gateway(self, trust: Trust | None) -> HostGateway:
+        """The way to other hosts, from now on."""
+        if self.gateway is None:
+            from .host_gateway import HostGateway  # brings TLS, which a program on one machine never needs
+
+            self.gateway = HostGateway(self.node, trust, self._host_gone)
+        return self.gateway
 
     def on_spawn_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
         mesh = self._meshes[request.mesh] = Mesh(request)
@@ -98,7 +153,7 @@ class Agent(System):
 
     def _start(self, mesh: Mesh, request: SpawnRequest, starting: Starting) -> None:
         for start in request.starts:
-            address = ProcAddress(self.node.address.host, start.proc)
+            address = ProcAddress(request.host, start.proc)
             entry = ProcEntry(address, mesh, starting, start.rank, start.incarnation)
             starting.entries.append(entry)
             if start.rank in mesh.procs:
@@ -170,12 +225,13 @@ class Agent(System):
         """Stop everything, answer, end."""
         self._shut_down(reason, grace, lambda: self.answer(origin, frame))
 
-    def client_gone(self, pidfd: int) -> None:
+    def parent_gone(self, pidfd: int) -> None:
         self.node.poller.remove(pidfd)
-        self._shut_down("the client is gone", _orphan_grace(), lambda: None)
+        self._shut_down("the process that started this host's agent is gone", _orphan_grace(), lambda: None)
 
     def _shut_down(self, reason: str, grace: float, done: Callable[[], None]) -> None:
         finished = False
+        self.reason = reason
         for mesh in self._meshes.values():
             mesh.restarts = False
 
@@ -369,6 +425,8 @@ class Agent(System):
 
     def _has_ended(self, entry: ProcEntry, end: Failure) -> None:
         entry.end = end
+        if self.gateway is not None:
+            self.gateway.process_ended(entry.address, end)
         self._resolved(entry.address.proc)
         for callback in self._awaiting_end.pop(entry.address.proc, []):
             callback()
@@ -457,11 +515,8 @@ class Agent(System):
 
     def _requester_lost(self, address: ProcAddress) -> None:
         self._subscribers.pop(address, None)
-        for mesh in self._meshes.values():
-            if mesh.owner.proc == address:
-                mesh.restarts = False
-                self._abandon(list(mesh.procs.values()))
-                self._stop(list(mesh.procs.values()), "its owner's process is gone", _orphan_grace(), lambda: None)
+        entries = self._of_client(lambda mesh: mesh.owner.proc == address)
+        self._stop(entries, "its owner's process is gone", _orphan_grace(), lambda: None)
 
 
 def main() -> None:
@@ -469,16 +524,18 @@ def main() -> None:
     _open_standard_streams()
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         own: AgentSpec = pickle.load(file)
-    client = os.pidfd_open(own.client_pid)
-    if os.getppid() != own.client_pid:
-        return  # the client was gone before we could watch it
+    parent = os.pidfd_open(own.parent)
+    if os.getppid() != own.parent:
+        return  # it was gone before we could watch it
     here, there = control_pair()
     spawner_parent = os.getpid()
     spawner_pid = os.fork()
     if spawner_pid == 0:
         here.close()
-        os.close(own.listener)
-        os.close(client)
+        inherited = own.channel.listening.fd if own.channel is not None else -1
+        for fd in (own.listener, parent, own.report, inherited):
+            if fd >= 0:
+                os.close(fd)
         spawner.die_with_parent(spawner_parent)
         spec = spawner.Spawner(there, own.address.host, own.preload).serve()
         there.close()
@@ -491,10 +548,25 @@ def main() -> None:
     _allow_many_descriptors()
     node = Node(own.address, own.root, socket.socket(fileno=own.listener))
     agent = Agent(node, here, spawner_pid)
-    node.poller.add(client, lambda events: agent.client_gone(client))
-    node.poller.run()
+    node.poller.add(parent, lambda events: agent.parent_gone(parent))
+    if own.channel is None or _let_others_in(agent, own):
+        node.poller.run()
+    if agent.gateway is not None:
+        agent.gateway.close(f"its agent has ended: {agent.reason}")
     node.close(Failure(STOPPED, "the host agent has ended"))
     here.close()
+
+
+def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
+    """Listen for other hosts, and tell whoever started this agent how that went."""
+    assert own.channel is not None
+    try:
+        channel, error = agent.open_gateway(own.trust).listen(own.channel), ""
+    except Exception as refused:  # the address is taken, is none of this machine, ...
+        channel, error = own.channel, f"{type(refused).__name__}: {refused}"
+    with os.fdopen(own.report, "wb") as report:
+        pickle.dump((channel.name, error), report)
+    return not error
 
 
 def _open_standard_streams() -> None:

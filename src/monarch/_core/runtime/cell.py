@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 from ... import config
 from ...errors import BackpressureError
-from ..net.connection import Connection
 from ..shape import Extent, Point
 from ..supervision.failure import EXCEPTION, STOPPED, UNHANDLED, Failure
 from ..wire import pickling
@@ -87,7 +86,7 @@ class Cell(BaseCell):
         self._when_ended: list[Callable[[], None]] = []
         self._active: dict[object, tuple[Origin, Frame]] = {}  # by activity: the thread (None), or a task
         self.waits: dict[object, Noted] = {}  # by activity as well
-        self._paused: list[Connection] = []
+        self._paused: list[Origin] = []
         self.on_finished: Callable[[], None] | None = None
         self._mailbox_limit = config.value("mailbox_limit")
         self.actor: Any = None
@@ -357,7 +356,7 @@ class Cell(BaseCell):
     # back-pressure
 
     def _check_mailbox(self, origin: Origin, length: int) -> None:
-        if length > self._mailbox_limit and isinstance(origin, Connection) and origin not in self._paused:
+        if length > self._mailbox_limit and origin not in self._paused:
             self._paused.append(origin)
             origin.pause()
 

@@ -17,7 +17,6 @@ import cloudpickle
 
 from ... import config
 from ...errors import SupervisionError
-from ..net import unix
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure, MeshFailure, host_lost
 from ..supervision.ownership import OwnedMesh
@@ -26,6 +25,8 @@ from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress, random_name
 from ..wire.frame import DEAD, URGENT, Frame
 from . import faults, log
+from .agent_process import start_agent
+from .attached import AttachedHosts
 from .base_cell import BaseCell
 from .context import Context, set_fallback
 from .failed_call import tell_all
@@ -38,12 +39,12 @@ from .node import Node, Origin
 from .output import Printer
 from .proc_system import ProcSystem
 from .request import StopCall
-from .spawn_request import AgentSpec, write_spec
 
 if TYPE_CHECKING:
     import subprocess
 
-_NEEDED = ("monarch.actor",)  # what every proc imports
+    from ..net.trust import Trust
+
 _SHUTDOWN_GRACE = 10.0
 _EXIT_GRACE = 1.0  # seconds that procs get to clean up when the program ends
 _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
@@ -123,6 +124,7 @@ class Client:
         self.node.register(ROOT, self.root)
         self.context = Context(self.root)
         self.printer = Printer()
+        self.hosts = AttachedHosts(self.node, self.printer.put)
         self._agent: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._shutting_down: Future[None] | None = None
@@ -134,33 +136,10 @@ class Client:
         """The agent of this machine, started on first use; it need not be up yet to be called."""
         with self._lock, HeldInterrupts(_nothing):  # half a start could not be repeated
             if self._agent is None:
-                self._agent = self._start_agent()
+                self._agent = start_agent(self.node.address.agent, self.node.address)
                 self.node.call_system(self.node.address.agent, "subscribe", request=_Events(self))
                 self._watch_agent()
         return self.node.address.agent
-
-    def _start_agent(self) -> subprocess.Popen[bytes]:
-        import subprocess  # only here: every proc imports this module, and starts no agent
-
-        address = self.node.address.agent
-        listener = unix.listen(address)
-        spec = write_spec(
-            AgentSpec(address, self.node.address, os.getpid(), listener.fileno(), config.exported(), _NEEDED)
-        )
-        package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-        # found wherever the client found it, also when the script extended sys.path itself
-        code = f"import sys; sys.path.append({package!r}); from monarch._core.runtime.agent import main; main()"
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
-        try:
-            return subprocess.Popen(
-                [sys.executable, *flags, "-c", code, str(spec)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[listener.fileno(), spec],
-                start_new_session=True,  # Ctrl-C in the terminal is for the client alone
-            )
-        finally:
-            listener.close()
-            os.close(spec)
 
     def _watch_agent(self) -> None:
         timeout = config.value("heartbeat_timeout")
@@ -181,6 +160,16 @@ class Client:
         """Tell whoever waits, before the connection breaks, which says less."""
         self.node.forget_peers([self.node.address.agent], failure)
 
+    def attach(self, hosts: Sequence[str], trust: Trust) -> Future[bool]:
+        """Take other hosts into use. The future raises why one can't be reached."""
+        self.ensure_agent()
+        return self.hosts.attach(hosts, trust)
+
+    def route_via(self, host: str, trust: Trust) -> None:
+        """Reach all other hosts through one."""
+        self.ensure_agent()
+        self.node.call_system(self.node.address.agent, "route_via", host, trust)
+
     def shut_down(self, grace: float) -> Future[None]:
         """Stop every proc, then the agent; the future is done when they are gone. Repeated calls give the same future."""
         with self._lock:
@@ -189,11 +178,16 @@ class Client:
                 self._shutting_down = Future._new(Described("the procs of this program to end"))
                 if self._agent is None:
                     self._shutting_down._resolve(None)
-                else:
-                    request = _Ended(self.node.address.agent, self._shutting_down)
-                    self.node.call_system(self.node.address.agent, "shutdown", _SHUT_DOWN, grace, request=request)
-                    self.node.poller.call_later(grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down"))
+                else:  # the agent last: it is the way to the other hosts
+                    leaving = self.hosts.leave(_SHUT_DOWN, grace)
+                    leaving._subscribe(lambda: self._shut_agent_down(grace))
             return self._shutting_down
+
+    def _shut_agent_down(self, grace: float) -> None:
+        assert self._shutting_down is not None
+        request = _Ended(self.node.address.agent, self._shutting_down)
+        self.node.call_system(self.node.address.agent, "shutdown", _SHUT_DOWN, grace, request=request)
+        self.node.poller.call_later(grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down"))
 
     def leave(self) -> None:
         """Let everything clean up and end, as a program does at its end: within `_EXIT_GRACE` and `_EXIT_BOUND`."""
@@ -290,6 +284,11 @@ def client() -> Client:
                 _client = Client()
                 _join_multiprocessing()
     return _client
+
+
+def is_running() -> bool:
+    """Whether this process is a client already."""
+    return _client is not None
 
 
 def _join_multiprocessing() -> None:

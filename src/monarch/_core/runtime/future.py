@@ -346,6 +346,10 @@ class Source:
         """The connection that the answer comes over, if there is one and it is known."""
         return None
 
+    def has_answer_of(self, rank: int) -> bool:
+        """Whether another answer of that rank could only be the same once more."""
+        return False
+
     def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
         """Someone starts to wait: in `loop`, or by blocking a thread."""
 

@@ -26,10 +26,12 @@ from ..net.segment import make_segment
 from ..supervision.failure import MISSING, Failure
 from ..supervision.fates import Fates
 from ..wire import pickling
-from ..wire.address import SYSTEM, ActorAddress, ProcAddress
-from ..wire.frame import CALL, DEAD, HELLO, PORT, PROTOCOL_VERSION, REPLY, URGENT, Bytes, Frame
+from ..wire.address import AGENT, SYSTEM, ActorAddress, ProcAddress
+from ..wire.frame import CALL, DEAD, HELLO, PORT, PROTOCOL_VERSION, REPLY, ROUTED, STANDING, URGENT, Bytes, Frame
 from .deadlock import DeadlockDetector
+from .other_hosts import OtherHosts
 from .peer import Peer
+from .remote import RemotePeer
 
 logger = logging.getLogger("monarch.runtime")
 
@@ -43,6 +45,11 @@ class Origin(Protocol):
     peer: Any
 
     def send(self, frame: Frame) -> bool: ...
+
+    def pause(self) -> None:
+        """Let nothing more of what it sends come, until `resume`."""
+
+    def resume(self) -> None: ...
 
 
 class Receiver(Protocol):
@@ -73,22 +80,29 @@ class Node:
     address: This process.
     root: The client process that everything here belongs to.
     listener: Already listening under the address's name; made here when None.
+    local_host: What the host is called in the names of its sockets, whatever others call it; by default the same.
     """
 
-    def __init__(self, address: ProcAddress, root: ProcAddress, listener: socket.socket | None = None) -> None:
+    def __init__(
+        self, address: ProcAddress, root: ProcAddress, listener: socket.socket | None = None, local_host: str = ""
+    ) -> None:
         self.address = address
+        self._local_host = local_host or address.host
         self.root = root
         self.poller = Poller()
         self.actors: dict[int, Receiver] = {}
         self.ports: dict[int, PortSink] = {}
         self.requests: dict[int, Request] = {}
-        self.peers: dict[ProcAddress, Peer] = {}
-        self._urgent_peers: dict[ProcAddress, Peer] = {}
+        self.peers: dict[ProcAddress, Peer | RemotePeer] = {}
+        self._urgent_peers: dict[ProcAddress, Peer | RemotePeer] = {}
         self._fates: Fates[tuple[ProcAddress, int]] = Fates()  # of actors
         self._ended: Fates[ProcAddress] = Fates()
         self.hello = Frame(
             HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b""
         )  # a process says its name; that it may is known from its uid
+        self.hosts = {address.host}  # names of this host
+        self.gateway: Callable[[Connection | None, Frame], None] | None = None  # where this process is it
+        self.others = OtherHosts(self)
         self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
@@ -109,6 +123,10 @@ class Node:
             "send_limit": config.value("send_buffer_limit"),
             "send_timeout": config.value("message_delivery_timeout"),
         }
+
+    def local(self, address: ProcAddress) -> ProcAddress:
+        """The name under which a process of this host listens."""
+        return ProcAddress(self._local_host, address.proc)
 
     # sending
 
@@ -140,16 +158,27 @@ class Node:
             request_id = next(self._request_ids)
             self.requests[request_id] = request
         segment = make_segment(buffers) if buffers and len(procs) > 1 else None
+        hosts, far = self.hosts, False
         for index, address in enumerate(procs):
+            if address.host not in hosts and (len(procs) > 1 or flags & STANDING):
+                far = True
+                continue
             rank = index if ranks is None else ranks[index]
             frame = Frame(CALL, flags, rank, target, sender, request_id, meta, payload, buffers)
             if address == self.address:
                 self._deliver_here(frame)
                 continue
-            failure = self._peer_for(address, frame).send(frame, segment)
-            if failure is not None and request is not None and request.peer_failed(address, failure):
-                self.requests.pop(request_id, None)
+            failure = self.peer_for(address, frame).send(frame, segment)
+            if failure is not None:
+                self.not_sent(request_id, request, address, failure)
+        if far:
+            frame = Frame(CALL, flags, 0, target, sender, request_id, meta, payload, buffers)
+            self.others.cast(procs, ranks, frame, request)
         return request_id
+
+    def not_sent(self, request_id: int, request: Request | None, address: ProcAddress, failure: Failure) -> None:
+        if request is not None and request.peer_failed(address, failure):
+            self.requests.pop(request_id, None)
 
     def check_size(self, payload: Bytes, buffers: Sequence[Bytes]) -> None:
         size = len(payload) + sum(map(len, buffers)) if buffers else len(payload)
@@ -159,18 +188,20 @@ class Node:
                 "configure(codec_max_frame_length=...) before any proc starts"
             )
 
-    def call_system(self, address: ProcAddress, method: str, *args: Any, request: Request | None = None) -> None:
+    def call_system(
+        self, address: ProcAddress, method: str, *args: Any, request: Request | None = None, rank: int = 0
+    ) -> None:
         """Call a process itself rather than an actor on it."""
-        self.cast([address], SYSTEM, method.encode(), pickling.dumps_call(args, {}), request)
+        self.cast([address], SYSTEM, method.encode(), pickling.dumps_call(args, {}), request, ranks=[rank])
 
     def send_to(self, address: ProcAddress, frame: Frame) -> Failure | None:
         """Send a frame that is not a call: a reply through a stored port, a value to a port."""
         if frame.kind == REPLY:
             self.open_responses.pop((address, frame.request, frame.rank), None)
         if address == self.address:
-            self._dispatch(self._local, own_copy(frame))
+            self.dispatch(self._local, own_copy(frame))
             return None
-        return self._peer_for(address, frame).send(frame)
+        return self.peer_for(address, frame).send(frame)
 
     def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
         """Answer a call that nobody will handle."""
@@ -217,6 +248,13 @@ class Node:
         failure = peer.failure if peer is not None else self._known_end(address)
         return None if failure is None or failure.restarts else failure
 
+    def host_is_back(self, host: str) -> None:
+        """What was known of a host's agent was about another one, which ran there before."""
+        agent = ProcAddress(host, AGENT)
+        with self._lock:
+            self._ended.forget(agent)
+            self.peers.pop(agent, None)
+
     def _known_end(self, address: ProcAddress) -> Failure | None:
         """Why nothing can be sent to a process, if that is known without asking."""
         return self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
@@ -243,7 +281,8 @@ class Node:
         Args:
             connected: When the connection to it that broke was made (`time.monotonic`); 0 if there was none.
         """
-        self.call_system(address.agent, "resolve", address.proc, connected, request=_Resolve(address.agent, answer))
+        agent = self.address if self.address.proc == AGENT else address.agent
+        self.call_system(agent, "resolve", address.proc, connected, request=_Resolve(agent, answer))
 
     def process_ended(self, address: ProcAddress, failure: Failure, witness: Peer | None = None) -> None:
         """A process is gone: close both ways to it, answer whoever waits, tell every hook. On any thread.
@@ -263,6 +302,8 @@ class Node:
                     self._ended.note(address, failure)
                 self.peers.pop(address, None)
                 self._urgent_peers.pop(address, None)
+        if address == self.address.agent:  # without the gateway there is no way to other hosts
+            self.forget_peers([other for other in list(self.peers) if other.host not in self.hosts], failure)
 
     def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]] | None) -> None:
         """Tell every hook, then these requests, unless it was no news: who is refused must not know more than the owner."""
@@ -283,22 +324,22 @@ class Node:
                 self.peers.get(address) or self._new_peer(self.peers, address)
                 self.process_ended(address, failure)
 
-    def _peer_for(self, address: ProcAddress, frame: Frame) -> Peer:
-        if frame.flags & URGENT and frame.kind == CALL:
+    def peer_for(self, address: ProcAddress, frame: Frame) -> Peer | RemotePeer:
+        if frame.flags & URGENT and frame.kind == CALL and address.host in self.hosts:
             # overtakes: over a connection of its own, which a full mailbox does not hold up
             return self._urgent_peers.get(address) or self._new_peer(self._urgent_peers, address)
         return self.peers.get(address) or self._new_peer(self.peers, address)
 
-    def _new_peer(self, peers: dict[ProcAddress, Peer], address: ProcAddress) -> Peer:
+    def _new_peer(self, peers: dict[ProcAddress, Peer | RemotePeer], address: ProcAddress) -> Peer | RemotePeer:
+        peer = Peer(self, address) if address.host in self.hosts else RemotePeer(self, address)
         failure = self._known_end(address)
         if failure is not None:
-            peer = Peer(self, address)
             peer.end(failure)
             return peer
         with self._lock:
-            return peers.setdefault(address, Peer(self, address))
+            return peers.setdefault(address, peer)
 
-    def _all_peers(self) -> list[Peer]:
+    def _all_peers(self) -> list[Peer | RemotePeer]:
         return [*self.peers.values(), *self._urgent_peers.values()]
 
     def close(self, failure: Failure) -> None:
@@ -359,16 +400,24 @@ class Node:
     def _inbound_lost(self, connection: Connection, reason: str) -> None:
         address = self._inbound.pop(connection, None)
         if address is not None:
-            for key in [key for key in self.open_responses if key[0] == address]:
-                self.open_responses.pop(key, None)
-            for hook in self.inbound_lost_hooks:
-                hook(address)
+            self.requester_gone(address)
+
+    def requester_gone(self, address: ProcAddress) -> None:
+        """A process that sent requests here has ended, or lost the way."""
+        for key in [key for key in self.open_responses if key[0] == address]:
+            self.open_responses.pop(key, None)
+        for hook in self.inbound_lost_hooks:
+            hook(address)
 
     def _on_frame(self, connection: Connection, frame: Frame) -> None:
         if connection.peer is None:
             self._greeted(connection, frame)
+        elif not frame.flags & ROUTED:
+            self.dispatch(connection, frame)
+        elif self.gateway is not None:
+            self.gateway(connection, frame)
         else:
-            self._dispatch(connection, frame)
+            self.others.arrived(frame, asks=connection in self._inbound)
 
     def _greeted(self, connection: Connection, frame: Frame) -> None:
         """The first frame of a connection says who connects; nothing is unpickled before."""
@@ -380,7 +429,7 @@ class Node:
         host, _, proc = frame.meta.decode().partition("\0")
         connection.peer = self._inbound[connection] = ProcAddress(host, proc)
 
-    def _dispatch(self, origin: Origin, frame: Frame) -> None:
+    def dispatch(self, origin: Origin, frame: Frame) -> None:
         kind = frame.kind
         if kind == CALL:
             receiver = self.actors.get(frame.target)
@@ -389,13 +438,13 @@ class Node:
             else:
                 self._unknown_actor(origin, frame)
         elif kind == REPLY:
-            self._replied(origin, frame)
+            self.replied(origin, frame)
         elif kind == PORT:
             sink = self.ports.get(frame.target)
             if sink is not None:
                 sink.arrived(frame)
 
-    def _replied(self, origin: Origin, frame: Frame) -> None:
+    def replied(self, origin: Origin, frame: Frame) -> None:
         if frame.flags == DEAD:
             self._learn_fate(origin, frame)
         request = self.requests.get(frame.request)
@@ -431,7 +480,7 @@ class Node:
         self.refuse_unclaimed(uid, self._fates.get((self.address, uid)) or missing)
 
     def _deliver_here(self, frame: Frame) -> None:
-        self._dispatch(self._local, own_copy(frame))
+        self.dispatch(self._local, own_copy(frame))
 
 
 def _first_id() -> int:
@@ -447,8 +496,14 @@ class LocalOrigin:
         self.peer = node.address
 
     def send(self, frame: Frame) -> bool:
-        self._node._dispatch(self, own_copy(frame))
+        self._node.dispatch(self, own_copy(frame))
         return True
+
+    def pause(self) -> None:
+        pass  # a process that floods itself is slowed by that
+
+    def resume(self) -> None:
+        pass
 
 
 def own_copy(frame: Frame) -> Frame:

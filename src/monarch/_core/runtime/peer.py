@@ -124,7 +124,7 @@ class Peer:
 
     def _connect(self) -> Connection | None:
         try:
-            sock = unix.connect(self.address)
+            sock = unix.connect(self._node.local(self.address))
         except OSError as error:
             again, self._state = self._state == ASKING, ASKING
             if isinstance(error, ConnectionRefusedError):  # not there yet, or gone

@@ -51,7 +51,7 @@ def run(spec: ProcSpec) -> None:
     os.set_inheritable(
         spec.listener, False
     )  # a program that this one starts, and leaves behind, must not hold its address
-    node = Node(spec.address, spec.root, socket.socket(fileno=spec.listener))
+    node = Node(spec.address, spec.root, socket.socket(fileno=spec.listener), spec.local_host)
     bystander = Context(
         BystanderCell(node, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None))
     )
@@ -69,7 +69,8 @@ def run(spec: ProcSpec) -> None:
 
 
 def _settle(spec: ProcSpec) -> None:
-    if os.getcwd() != spec.cwd:
+    elsewhere = spec.root.host != spec.local_host  # the client's machine may have folders that this one has not
+    if os.getcwd() != spec.cwd and (os.path.isdir(spec.cwd) or not elsewhere):
         try:
             os.chdir(spec.cwd)
         except OSError as error:

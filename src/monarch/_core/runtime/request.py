@@ -248,6 +248,9 @@ class Stream(_MeshCall):
                 self._take(rank, failure)
         return len(self._answered) >= len(self._procs)
 
+    def has_answer_of(self, rank: int) -> bool:
+        return rank in self._answered
+
     def _take(self, rank: int, reply: Reply) -> bool:
         try:
             future = self.futures.popleft()

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import pickle
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..wire.address import ActorAddress, ProcAddress
+
+if TYPE_CHECKING:
+    from ..net.trust import Trust
+    from ..wire.channel import Channel
 
 
 class Command(NamedTuple):
@@ -30,25 +35,33 @@ class Start(NamedTuple):
         proc: Its name on the host.
         rank: Its linear rank in the mesh.
         command: What to execute; None forks the spawner.
-        env: Its whole environment.
+        env: Changes to the environment: name to value, or to None to remove a variable.
+        inherit_env: Change that of the request; otherwise an empty one.
         cpus: CPUs it is bound to, as ``taskset`` writes them; empty for all.
-        numactl: Arguments of ``numactl`` that start it, where NUMA nodes were asked for.
+        nodes: What ``numactl`` is asked for, ``cpunodebind`` for one, with its value.
         incarnation: How often it has been started before.
     """
 
     proc: str
     rank: int
     command: Command | None
-    env: dict[str, str]
+    env: dict[str, str | None]
+    inherit_env: bool = True
     cpus: str = ""
-    numactl: tuple[str, ...] = ()
+    nodes: tuple[tuple[str, str], ...] = ()
     incarnation: int = 0
+
+    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
+        """Its whole environment."""
+        merged: dict[str, str | None] = {**(base if self.inherit_env else {}), **self.env}
+        return {name: value for name, value in merged.items() if value is not None}
 
 
 class SpawnRequest(NamedTuple):
     """Procs of one mesh on one host.
 
     Attributes:
+        host: What the requester calls this host; the procs will be known by that.
         mesh: Id of the proc mesh.
         name: Its name, for people.
         size: Number of ranks in the whole mesh.
@@ -57,11 +70,13 @@ class SpawnRequest(NamedTuple):
         root: The client they belong to.
         sys_path: Where they import from.
         cwd: Their working directory.
+        environ: The environment that they inherit; None for that of the host.
         preload: Modules to import once, before forking.
         config: Configuration they inherit.
         restarts: Whether procs that fail may be started again.
     """
 
+    host: str
     mesh: str
     name: str
     size: int
@@ -70,6 +85,7 @@ class SpawnRequest(NamedTuple):
     root: ProcAddress
     sys_path: list[str]
     cwd: str
+    environ: dict[str, str] | None
     preload: tuple[str, ...]
     config: dict[str, object]
     restarts: bool = False
@@ -86,25 +102,32 @@ class AgentSpec(NamedTuple):
 
     Attributes:
         address: Its address.
-        root: The client that starts it.
-        client_pid: The client's process id.
+        root: The client that starts it; itself where a worker does.
+        parent: The process that it ends with.
         listener: Descriptor that listens under its address.
         config: Configuration it inherits.
         preload: Modules that every proc needs.
+        channel: Where it lets other hosts in; None where it lets none in.
+        trust: Whom it lets in, and how it proves itself.
+        report: Descriptor to write to what it is called, or why it can't be reached; -1 for none.
     """
 
     address: ProcAddress
     root: ProcAddress
-    client_pid: int
+    parent: int
     listener: int
     config: dict[str, object]
     preload: tuple[str, ...]
+    channel: Channel | None = None
+    trust: Trust | None = None
+    report: int = -1
 
 
 class ProcSpec(NamedTuple):
-    """What a new proc is told about itself."""
+    """What a new proc is told about itself; `local_host` is what its host is called in the names of sockets."""
 
     address: ProcAddress
+    local_host: str
     root: ProcAddress
     mesh: str
     name: str

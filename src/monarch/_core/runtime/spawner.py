@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -126,7 +127,7 @@ class Spawner:
     def _start(self, request: SpawnRequest, start: Start, listeners: dict[str, socket.socket]) -> ProcSpec | None:
         listener = listeners.pop(start.proc)
         spec = ProcSpec(
-            ProcAddress(self._host, start.proc), request.root, request.mesh, request.name, start.rank, listener.fileno(),
+            ProcAddress(request.host, start.proc), self._host, request.root, request.mesh, request.name, start.rank, listener.fileno(),
             request.sys_path, request.cwd, request.config,
         )  # fmt: skip
         ours: list[int] = []
@@ -139,7 +140,7 @@ class Spawner:
             pid = self._fork(listener, theirs, listeners)
             if pid == 0:
                 ours.clear()
-                return self._child(spec, start)
+                return self._child(spec, start, start.environment(_base(request)))
             try:
                 ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
                 send_message(self._control, ("forked", request.mesh, start.rank, pid), ours)
@@ -187,35 +188,50 @@ class Spawner:
         os.set_inheritable(3, True)
 
     @staticmethod
-    def _child(spec: ProcSpec, start: Start) -> ProcSpec:
+    def _child(spec: ProcSpec, start: Start, env: dict[str, str]) -> ProcSpec:
         spec = spec._replace(listener=3)
         try:
-            if start.cpus:
-                os.sched_setaffinity(0, parse_cpus(start.cpus))
-            if start.command is not None or start.numactl or needs_exec(start.env, dict(os.environ)):
-                execute(spec, start)
+            cpus, numactl = _binding(start)
+            if cpus:
+                os.sched_setaffinity(0, parse_cpus(cpus))
+            if start.command is not None or numactl or needs_exec(env, dict(os.environ)):
+                execute(spec, start.command, env, numactl)
             os.environ.clear()
-            os.environ.update(start.env)
+            os.environ.update(env)
             _reseed()
         except BaseException as error:
             _die(error)
         return spec
 
 
-def execute(spec: ProcSpec, start: Start) -> None:
+def _base(request: SpawnRequest) -> dict[str, str]:
+    return dict(os.environ) if request.environ is None else request.environ
+
+
+def _binding(start: Start) -> tuple[str, list[str]]:
+    """CPUs to bind to, and arguments of ``numactl``, where this machine has that."""
+    if not start.nodes:
+        return start.cpus, []
+    import shutil  # brings the compression libraries; few procs are bound
+
+    if shutil.which("numactl"):
+        return start.cpus, [f"--{key}={value}" for key, value in start.nodes]
+    return start.cpus or dict(start.nodes).get("physcpubind", ""), []
+
+
+def execute(spec: ProcSpec, command: Command | None, env: dict[str, str], numactl: Sequence[str]) -> None:
     """Replace this process by a new interpreter, or by the command that was given, which starts one."""
-    command = start.command or Command(sys.executable, None, ("-m", "monarch._core.runtime.proc"))
+    command = command or Command(sys.executable, None, ("-m", "monarch._core.runtime.proc"))
     fd = write_spec(spec)
     os.set_inheritable(fd, True)
-    env = {**start.env, SPEC_VARIABLE: str(fd)}
     argv = [command.arg0 or command.program, *command.args]
     program = command.program
-    if start.numactl:
+    if numactl:
         program = "numactl"
-        argv = ["numactl", *start.numactl, command.program, *command.args]
-    if os.getcwd() != spec.cwd:
+        argv = ["numactl", *numactl, command.program, *command.args]
+    if os.getcwd() != spec.cwd and os.path.isdir(spec.cwd):
         os.chdir(spec.cwd)
-    os.execvpe(program, argv, env)
+    os.execvpe(program, argv, {**env, SPEC_VARIABLE: str(fd)})
 
 
 def _die(error: BaseException) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import NamedTuple
 
@@ -11,12 +12,18 @@ AGENT = "agent"
 SYSTEM = 1
 """Actor id, in every process, of the process itself: spawning, stopping, resolving. User actors have random ids."""
 
+_LONGEST_HOST = 40
+
 ROOT = 2
 """Actor id of the root client actor, in the client process."""
 
 
 class ProcAddress(NamedTuple):
-    """A process: the host it runs on (a random name) and its own name, unique on that host."""
+    """A process: its host, and its own name, unique on that host.
+
+    The host of a client has a random name. A host that others can dial goes by the address at which they do:
+    ``tcp://10.0.0.7:26600``.
+    """
 
     host: str
     proc: str
@@ -32,7 +39,10 @@ class ProcAddress(NamedTuple):
     @property
     def socket_name(self) -> str:
         """Name of its listening socket in Linux's abstract namespace: no file, so nothing to clean up after a crash."""
-        return f"\0monarch/{self.host}/{self.proc}"
+        host = self.host
+        if len(host) > _LONGEST_HOST:  # the kernel takes 107 bytes in all
+            host = hashlib.blake2b(host.encode(), digest_size=20).hexdigest()
+        return f"\0monarch/{host}/{self.proc}"
 
 
 class ActorAddress(NamedTuple):

@@ -63,6 +63,11 @@ class Channel(NamedTuple):
         return f"{self.scheme}://{host}:{f'fd{self.fd}' if self.fd >= 0 else self.port}"
 
     @property
+    def listening(self) -> Channel:
+        """Where to listen."""
+        return self.bind or self
+
+    @property
     def is_tcp(self) -> bool:
         return self.scheme in _TCP
 

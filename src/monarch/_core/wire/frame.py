@@ -14,6 +14,11 @@ Layout (little endian)::
     CALL      actor id                            meta = method and geometry; request 0 = nobody waits
     REPLY     actor id that was called            request says whose; flags say what kind of answer
     PORT      port id                             a value sent to a `Port`
+    CAST      actor id                            a call to processes of several hosts, see `routing.cast`
+    REPLIES   -                                   the answers to a cast, combined; request says to which
+    CLOSE     -                                   casts that nobody waits for any more
+    GONE      -                                   a process, or a host, has ended; payload says why
+    CREDIT    -                                   how many bytes the receiver has taken in, so far, in `request`
     ========  ==================================  ==========================================================
 
 Cost of a small message: one allocation and one join to encode, one slice (copy) and one unpack to decode. A frame
@@ -26,11 +31,14 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-HELLO, CALL, REPLY, PORT = 1, 2, 3, 4
+HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT = 1, 2, 3, 4, 5, 6, 7, 8, 9
 
 # flags of CALL
 URGENT = 1  # overtakes queued messages: stop, supervision
 EXPLICIT = 2  # the endpoint answers through a port
+# flags of CAST, which has those of CALL, too
+STANDING = 4  # hosts above watch over those below until it is closed
+AGAIN = 8  # the root hands it down itself, as a host that passed it on is lost
 # flags of REPLY and PORT
 VALUE, ERROR, DEAD, EXCEPTION = (
     0,
@@ -38,7 +46,9 @@ VALUE, ERROR, DEAD, EXCEPTION = (
     2,
     3,
 )  # a result; an ActorError; a failure of the actor; an exception to raise as is
-# flag of any kind: the buffers are in a shared-memory segment whose descriptor came with the frame
+# flags of any kind: the meta begins with a route, see `routing.route`
+ROUTED = 64
+# ... the buffers are in a shared-memory segment whose descriptor came with the frame
 SEGMENT = 128
 
 NO_RANK = 0xFFFFFFFF

@@ -1,0 +1,228 @@
+"""Taking hosts into use on which workers listen."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ... import config
+from ..runtime import client
+from ..runtime.context import current_node
+from ..runtime.future import Described, Future
+from ..runtime.request import StopCall
+from ..shape import Extent, Shape
+from ..wire.channel import parse_channel
+from ..wire.transport import ChannelTransport
+from .host_mesh import HostMesh
+from .owned import OwnedProcs
+
+if TYPE_CHECKING:
+    from ..net.trust import Trust
+
+    TextOrPath = str | os.PathLike[str] | None
+
+_attached_via: str | None = None
+_transport: ChannelTransport | str | None = None
+_SHUTDOWN_GRACE = 10.0  # seconds that procs get to clean up
+
+
+class Attachment:
+    """Hosts that this client has attached; what their mesh, its slices excluded, may stop and shut down.
+
+    Args:
+        workers: Their addresses, or futures of them.
+        trust: How to prove who we are.
+    """
+
+    def __init__(self, workers: Sequence[str | Future[str]], trust: Trust) -> None:
+        self._trust = trust
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._hosts: tuple[str, ...] | None = None
+        self.spawned: list[OwnedProcs] = []
+        self.ended: str | None = None  # how it was let go
+        self.initialized: Future[bool] = Future._new(Described(f"{len(workers)} hosts to be attached"))
+        late = [worker for worker in workers if isinstance(worker, Future)]
+        if not late:
+            self.hosts()
+        else:
+            threading.Thread(target=self._attach_late, name="monarch-attach", daemon=True).start()
+
+    def _attach_late(self) -> None:
+        """Ends with the futures; what they wait for is the concern of whoever made them."""
+        try:
+            self.hosts()
+        except Exception as error:
+            self.initialized._reject(error)
+
+    def hosts(self) -> tuple[str, ...]:
+        """Their names; waits until the futures of their addresses are done."""
+        given = [worker.get() if isinstance(worker, Future) else worker for worker in self._workers]
+        with self._lock:
+            if self._hosts is None:
+                hosts = _check_workers(given, self._trust)
+                self._hosts = hosts
+                attached = client.client().attach(hosts, self._trust)
+                attached._subscribe(lambda: self._attached(attached))
+            return self._hosts
+
+    def _attached(self, attached: Future[bool]) -> None:
+        error = attached.exception()
+        if error is None:
+            self.initialized._resolve(True)
+        else:
+            self.initialized._reject(error)
+
+    def let_go(self, how: str) -> Future[None]:
+        """Stop what was spawned on them, then the hosts themselves if they are to be shut down."""
+        self.ended = how
+        stopping = [owned.stop(f"its hosts were {how}") for owned in self.spawned]
+        done: Future[None] = Future._new(Described(f"{len(self.hosts())} hosts to be {how}"))
+        left = len(stopping) + 1
+        lock = threading.Lock()
+
+        def one_done() -> None:
+            nonlocal left
+            with lock:
+                left -= 1
+            if not left:
+                (self._shut_down if how == "shut down" else self._detach)(done)
+
+        for future in stopping:
+            future._subscribe(one_done)
+        one_done()
+        return done
+
+    def _shut_down(self, done: Future[None]) -> None:
+        running = client.client()
+        agents = running.hosts.agents(self.hosts())
+        request = StopCall("the hosts to shut down", agents)
+        for index, agent in enumerate(agents):
+            running.node.call_system(
+                agent, "shutdown", "shut down by a client", _SHUTDOWN_GRACE, request=request, rank=index
+            )
+        request.future._subscribe(lambda: self._detach(done))
+
+    def _detach(self, done: Future[None]) -> None:
+        client.client().hosts.detach(self.hosts())
+        done._resolve(None)
+
+
+def attach_to_workers(
+    *,
+    ca: str | os.PathLike[str] | None = None,
+    workers: Sequence[str | Future[str]],
+    private_key: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+) -> HostMesh:
+    """Take hosts into use on which workers listen. Returns at once; `HostMesh.initialized` says when, or why not.
+
+    Links are made by this side alone: no worker has to be able to reach the client.
+
+    Args:
+        ca: File, or PEM text, with the certificates of those who signed the keys of the workers; None for a shared secret
+            (``MONARCH_SECRET``, ``MONARCH_SECRET_FILE``, or ``~/.monarch/secret``).
+        workers: An address for each, such as ``"tcp://10.0.0.7:26600"``, or a future of one.
+        private_key: File, or PEM text, with this client's key and certificate; None with a shared secret.
+        name: For people.
+
+    Returns:
+        A mesh of the one dimension ``hosts``, in the order of `workers`.
+
+    Raises:
+        ValueError: `workers` is empty, or has an address twice; the certificates or the secret are no good.
+        AddressError: One of them is no address that can be dialed.
+    """
+    if isinstance(workers, str) or not isinstance(workers, Sequence):
+        raise TypeError(f"workers is a list of addresses, got {workers!r}")
+    if not workers:
+        raise ValueError("attach_to_workers needs at least one worker, got an empty list")
+    for worker in workers:
+        if not isinstance(worker, (str, Future)):
+            raise TypeError(f"a worker is an address or a future of one, got {worker!r}")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"the name of a host mesh is a string, got {name!r}")
+    _check_client("attach_to_workers")
+    attachment = Attachment(list(workers), _trust_for(ca, private_key))
+    return HostMesh(attachment.hosts, Shape.from_extent(Extent(["hosts"], [len(workers)])), "", attachment, name)
+
+
+def _trust_for(ca: TextOrPath, private_key: TextOrPath) -> Trust:
+    from ..net.trust import trust_for  # brings TLS, which a program on one machine never needs
+
+    return trust_for(ca, private_key)
+
+
+def _check_workers(workers: Sequence[str], trust: Trust) -> tuple[str, ...]:
+    channels = [parse_channel(worker) for worker in workers]
+    for worker, channel in zip(workers, channels, strict=True):
+        if not channel.dialable:
+            raise ValueError(f"a worker can't be reached at {worker!r}: it says where to listen, not where to dial")
+        trust.require(channel)
+    names = tuple(channel.name for channel in channels)
+    twice = [host for host, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"each worker can be attached once; given twice or more: {', '.join(twice)}")
+    return names
+
+
+def _check_client(function: str) -> None:
+    node = current_node()
+    if node.address != node.root:
+        raise RuntimeError(f"{function} is for the client; actors get the mesh as an argument")
+
+
+def attach(
+    addr: str, *, ca: str | os.PathLike[str] | None = None, private_key: str | os.PathLike[str] | None = None
+) -> None:
+    """Reach all other hosts through one worker: over a forwarded port, from behind a router. Call it before anything else.
+
+    Args:
+        addr: Address of that worker.
+        ca: As in `attach_to_workers`.
+        private_key: As in `attach_to_workers`.
+
+    Raises:
+        RuntimeError: This program uses the API already, or goes through another worker.
+        AddressError: `addr` is no address that can be dialed.
+    """
+    global _attached_via
+    trust = _trust_for(ca, private_key)
+    (host,) = _check_workers([addr], trust)
+    if _attached_via is not None and client.is_running():
+        if host == _attached_via:
+            return
+        raise RuntimeError(f"this program reaches other hosts through {_attached_via}; it can't change to {host}")
+    if client.is_running():
+        raise RuntimeError("attach() must come before anything else that uses monarch in this program")
+    client.client().route_via(host, trust)
+    _attached_via = host
+
+
+def enable_transport(transport: ChannelTransport | str) -> None:
+    """Say how other hosts may reach this one. Accepted for old programs, and checked; nothing depends on it, as links are
+    made by the client and used in both directions.
+
+    Args:
+        transport: A `ChannelTransport`; ``"ipc"``, ``"tcp"``, ``"tls"``, ``"metatls"``, ``"metatls-hostname"``; or an
+            address, ``"tcp://ip:port"``.
+
+    Raises:
+        ValueError: It is none of these.
+        RuntimeError: Another was chosen before, or the program uses the API already.
+    """
+    global _transport
+    chosen: ChannelTransport | str = ChannelTransport.parse(transport)
+    if isinstance(transport, str) and "://" in transport:
+        chosen = parse_channel(transport).name
+    current = _transport or config.value("default_transport")
+    if chosen == current:
+        return
+    if _transport is not None:
+        raise RuntimeError(f"the transport of this program is {_transport} already; it can't change to {chosen}")
+    if client.is_running():
+        raise RuntimeError("enable_transport() must come before anything else that uses monarch in this program")
+    _transport = chosen

@@ -1,0 +1,51 @@
+"""Starting the host agent: as a child of the client, or of a worker, with which it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ... import config
+from ..net import unix
+from ..wire.address import ProcAddress
+from .spawn_request import AgentSpec, write_spec
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from ..net.trust import Trust
+    from ..wire.channel import Channel
+
+_NEEDED = ("monarch.actor",)  # what every proc imports
+
+
+def start_agent(
+    address: ProcAddress,
+    root: ProcAddress,
+    channel: Channel | None = None,
+    trust: Trust | None = None,
+    report: int = -1,
+) -> subprocess.Popen[bytes]:
+    """Start the agent of this host; it need not be up yet to be called. For the arguments see `AgentSpec`."""
+    import subprocess  # only here: every proc imports this module, and starts no agent
+
+    listener = unix.listen(address)
+    spec = write_spec(
+        AgentSpec(address, root, os.getpid(), listener.fileno(), config.exported(), _NEEDED, channel, trust, report)
+    )
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    # found wherever the client found it, also when the script extended sys.path itself
+    code = f"import sys; sys.path.append({package!r}); from monarch._core.runtime.agent import main; main()"
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
+    adopted = channel.listening.fd if channel is not None else -1
+    try:
+        return subprocess.Popen(
+            [sys.executable, *flags, "-c", code, str(spec)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[fd for fd in (listener.fileno(), spec, report, adopted) if fd >= 0],
+            start_new_session=True,  # Ctrl-C in the terminal is for the client alone
+        )
+    finally:
+        listener.close()
+        os.close(spec)
