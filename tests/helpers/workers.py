@@ -1,0 +1,100 @@
+"""Worker processes on this machine, each of which is a host to the programs that attach it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from helpers.scripts import package_path
+from helpers.waiting import wait_until
+
+SECRET = "a secret of tests, which is long enough"
+_WORKER = "import sys; from monarch.actor import run_worker_loop_forever; run_worker_loop_forever(address=sys.argv[1])"
+
+
+class Workers:
+    """Attributes:
+    addresses: Where they listen.
+    processes: Those that wait for the agents, which are their children.
+    """
+
+    def __init__(self, addresses: list[str], folder: str, env: Mapping[str, str]) -> None:
+        self.addresses = addresses
+        environment = {**os.environ, "MONARCH_SECRET": SECRET, **env}
+        self._logs = [Path(folder, f"worker{index}.log") for index in range(len(addresses))]
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", _WORKER, address],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log.open("wb"),
+                stderr=subprocess.STDOUT,
+            )
+            for address, log in zip(addresses, self._logs, strict=True)
+        ]
+
+    def agent(self, index: int) -> int:
+        """Process id of a worker's host agent."""
+        (pid,) = children_of(self.processes[index].pid)
+        return pid
+
+    def kill_agent(self, index: int) -> None:
+        os.kill(self.agent(index), signal.SIGKILL)
+
+    def procs(self, index: int) -> list[int]:
+        """Process ids of what runs on a worker."""
+        return [proc for spawner in children_of(self.agent(index)) for proc in children_of(spawner)]
+
+    def output(self, index: int) -> str:
+        return self._logs[index].read_text()
+
+    def end(self) -> None:
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait()
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+@contextmanager
+def workers(count: int, *, tcp: bool = False, env: Mapping[str, str] | None = None) -> Iterator[Workers]:
+    """Start `count` workers, which need not listen yet: whoever attaches waits for that."""
+    with tempfile.TemporaryDirectory(prefix="mw") as folder:
+        if tcp:
+            addresses = [f"tcp://127.0.0.1:{port}" for port in free_ports(count)]
+        else:
+            addresses = [f"ipc://{folder}/w{index}" for index in range(count)]
+        started = Workers(addresses, folder, env or {})
+        try:
+            yield started
+        finally:
+            started.end()
+
+
+def free_ports(count: int) -> list[int]:
+    import socket
+
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def wait_for_procs(found: Workers, index: int, count: int) -> None:
+    wait_until(lambda: len(found.procs(index)) == count, what=f"{count} procs on worker {index}")
+
+
+__all__ = ["SECRET", "Workers", "children_of", "free_ports", "package_path", "wait_for_procs", "workers"]
