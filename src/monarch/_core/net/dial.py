@@ -54,7 +54,7 @@ class Dial:
             self._try([(family, (channel.host, channel.port))])
         else:
             self._wait_at_most(CONNECT_TIMEOUT, f"nobody could tell its address within {CONNECT_TIMEOUT:g}s")
-            _resolver.resolve(channel.host, channel.port, self._answered)
+            _resolver.resolve(channel.host, channel.port, lambda: not self._over, self._answered)
 
     def _hindrance(self) -> str | None:
         try:

@@ -28,6 +28,7 @@ from .unix import PeerRefused
 
 _WELCOME, _REFUSAL = b"\1", bytes(1 + PROOF_SIZE)
 _TLS_HELLO, _TLS_ALERT = b"\x16\x03", b"\x15\x03"
+_WRONG_PROTOCOL = _TLS_ALERT + b"\x03\x00\x02\x02\x46"  # TLS's own words for it
 _SPEAKS_TLS = "it speaks TLS, with a secret or certificates, and this side has neither"
 _NOT_OURS = "it does not speak this protocol"
 _MOST_LEFTOVERS = 64 * 1024  # bytes of a refused peer that are read, lest the kernel resets the line under our answer
@@ -131,6 +132,7 @@ class Greeting:
         yield READ
         binding = b""
         if self._tls:
+            self._expect_tls()
             yield from self._secure(self._trust.server_context)
             binding = self._binding()
         proof = yield from self._receive(PROOF_SIZE)
@@ -139,18 +141,25 @@ class Greeting:
                 raise Refused(self._why_not_trusted(proof), True)
             self._check_user()
         except (Refused, PeerRefused):
-            self._refuse()
+            self._refuse(_REFUSAL)
             raise
         yield from self._send(_WELCOME + self._trust.proof(b"server", binding))
+
+    def _expect_tls(self) -> None:
+        """Whoever talks in the clear would not hear OpenSSL's reason to hang up: it says nothing."""
+        first = self._sock.recv(len(_TLS_HELLO), socket.MSG_PEEK)
+        if not _TLS_HELLO.startswith(first):
+            self._refuse(_WRONG_PROTOCOL)
+            raise Refused("it does not speak TLS, and this side has a secret or certificates", True)
 
     def _check_user(self) -> None:
         if not self._tls and not (self._sock.family != socket.AF_UNIX and config.value("allow_unauthenticated_tcp")):
             check_same_user(self._sock)
 
-    def _refuse(self) -> None:
+    def _refuse(self, answer: bytes) -> None:
         """Say so, and no more; and drop what has come, as a socket closed over unread bytes takes back its last words."""
         try:
-            self._sock.send(_REFUSAL)
+            self._sock.send(answer)
             self._sock.recv(_MOST_LEFTOVERS)
         except OSError:
             pass
@@ -220,6 +229,8 @@ def _explain(error: OSError) -> tuple[str, bool]:
     what = (error.reason or str(error)).replace("_", " ").lower()
     if "alert" in what:
         what = f"it refused our side of TLS: {what.partition('alert ')[2]}"
+    elif "wrong version number" in what:
+        what = "it does not speak TLS, and this side has a secret or certificates"
     elif "did not return a certificate" in what:
         what = "it has no certificate"
     else:

@@ -1,95 +1,275 @@
-"""TEMPORARY: unreliable links."""
+"""The links of a gateway: `wire.link_table`, bound to streams, the clock and the poller.
+
+Everything happens on the poller's thread. `send` may be used on any; what other threads send is passed on to that one,
+in order. What ends a link's waits is in `wire.link`; this module waits only in `close`, for as long as it is told.
+
+Cost of a message on an idle link: it is written by the poller's thread at once, in one system call; buffers are written
+from their own memory. On the other side one read, one copy of a small message; what is large is put together in memory
+of its own.
+"""
+
 from __future__ import annotations
-from typing import Any, Protocol
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from ... import config
+from ...errors import AddressError
 from ..wire.channel import Channel, parse_channel
-from ..wire.frame import Decoder, Frame, decode, encode, HELLO
-from .stream import connect, listen
+from ..wire.frame import Frame
+from ..wire.link import Limits, RunClock
+from ..wire.link_records import Packed
+from ..wire.link_table import Called, Cut, Deliver, Dial, Instruction, LinkTable, Lost, Up, Write
+from .poller import Poller, Timer
+from .stream import Listener, Stream, connect, listen
+from .trust import Trust
+
+_LOOKS = 16  # per `channel_reconnect_timeout`: how often the clock is looked at, at least
+_NOBODY_LISTENS = ("nobody listens there", "there is no such socket")
+
+logger = logging.getLogger("monarch.net")
 
 
-class _Link:
-    def __init__(self, links: Links, host: str | None) -> None:
-        self.links = links
-        self.host = host
-        self.decoder = Decoder(10**10)
-        self.stream: Any = None
-        self.up = False
-        self.waiting: list[Frame] = []
-        self.greeted = False
+class LinkHandler(Protocol):
+    """What links tell their user, on the poller's thread. `host` is the name that we have for the peer."""
 
-    def ready(self) -> None:
-        self.up = True
-        self._write(Frame(HELLO, 0, 0, 0, 0, 0, f"{self.links.name()}\0{self.host or ''}".encode(), b""))
-        for f in self.waiting:
-            self._write(f)
-        self.waiting.clear()
+    def frame_from(self, host: str, frame: Frame) -> None:
+        """Exactly once, in the order in which they were sent."""
 
-    def send(self, frame: Frame) -> None:
-        self._write(frame) if self.up else self.waiting.append(frame)
+    def link_up(self, host: str) -> None:
+        """For the first time; once for each name under which the peer is known here."""
 
-    def _write(self, frame: Frame) -> None:
-        self.stream.write([encode(frame)[0], *frame.buffers])
+    def link_lost(self, host: str, reason: str) -> None:
+        """For good, and what was not yet acknowledged may be lost; a later send starts a new link."""
 
-    def data(self, chunk: memoryview) -> None:
-        while len(chunk):
-            space = self.decoder.space()
-            if space is not None:
-                n = min(len(space), len(chunk))
-                space[:n] = chunk[:n]
-                got = self.decoder.filled(n)
-                chunk = chunk[n:]
-            else:
-                got = self.decoder.feed(chunk)
-                chunk = chunk[len(chunk):]
-            for d in got:
-                f = decode(d)
-                if not self.greeted:
-                    self.greeted = True
-                    name, _, called = f.meta.decode().partition("\0")
-                    if self.host is None:
-                        self.host = name
-                        self.links.links[name] = self
-                        if called:
-                            self.links.handler.called(called)
-                    self.links.handler.link_up(self.host)
-                else:
-                    self.links.handler.frame_from(self.host, f)
-
-    def closed(self, reason: str, final: bool) -> None:
-        if self.links.links.get(self.host) is self:
-            del self.links.links[self.host]
-            self.links.handler.link_lost(self.host, reason)
+    def called(self, name: str) -> None:
+        """A peer has dialed us under this name."""
 
 
 class Links:
-    def __init__(self, poller: Any, identity: str, name: Any, trust: Any, handler: Any) -> None:
-        self.poller, self.identity, self.name, self.trust, self.handler = poller, identity, name, trust, handler
-        self.links: dict[Any, _Link] = {}
-        self.trusts: dict[str, Any] = {}
-        self.listeners: list[Any] = []
+    """One logical link per peer; dialed when first needed, and again when it breaks.
 
-    def use_trust(self, hosts: Any, trust: Any) -> None:
-        for h in hosts:
-            self.trusts[h] = trust
+    Args:
+        poller: Whose thread does the work.
+        identity: Random name of this process.
+        name: What its host is called; asked at each greeting.
+        trust: Who is let in, and how we prove who we are, unless `trust_for` says otherwise.
+        handler: Is told what comes.
+    """
+
+    def __init__(
+        self, poller: Poller, identity: str, name: Callable[[], str], trust: Trust, handler: LinkHandler
+    ) -> None:
+        self._poller = poller
+        self._trust = trust
+        self._trust_for: dict[str, Trust] = {}
+        self._handler = handler
+        limits = Limits(
+            config.value("channel_reconnect_timeout"),
+            config.value("mesh_attach_config_timeout"),
+            config.value("codec_max_frame_length"),
+        )
+        self._table = LinkTable(identity, name, limits)
+        self._step = limits.reconnect / _LOOKS
+        self._clock = RunClock(2 * self._step, time.monotonic())
+        self._streams: dict[int, Stream] = {}
+        self._listeners: list[Listener] = []
+        self._timer: Timer | None = None
+        self._timer_at = 0.0  # on the table's clock
+        self._carrying_out = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Links: {[*self._table]}>"
 
     def listen(self, channel: Channel) -> Channel:
-        def accept(stream: Any) -> Any:
-            link = _Link(self, None)
-            link.stream = stream
-            return link
-        l = listen(self.poller, channel, self.trust, accept)
-        self.listeners.append(l)
-        return l.channel
+        """Let peers dial us on `channel`; the channel with the real port.
+
+        Raises:
+            AddressError, ValueError, OSError: As `stream.listen`.
+        """
+        listener = listen(self._poller, channel, self._trust, self._accepted)
+        self._listeners.append(listener)
+        return listener.channel
+
+    def trust_for(self, host: str, trust: Trust) -> None:
+        """How to prove who we are to `host`, and who it must be, when it is dialed from now on."""
+        self._trust_for[host] = trust
 
     def send(self, host: str, frame: Frame) -> None:
-        link = self.links.get(host)
-        if link is None:
-            link = self.links[host] = _Link(self, host)
-            link.stream = connect(self.poller, parse_channel(host), self.trusts.get(host, self.trust), link)
-        link.send(frame)
+        """Send a frame to a peer, by a name that it can be dialed by or has given itself. Never blocks, on any thread.
+
+        The frame's memory must stay as it is until the peer has acknowledged it. What goes wrong is told to `link_lost`.
+
+        Raises:
+            ValueError: The frame is larger than `codec_max_frame_length`.
+        """
+        packed = self._table.pack(frame)
+        if threading.get_ident() == self._poller.thread_id:
+            self._send(host, packed)
+        else:
+            self._poller.call_soon(partial(self._send, host, packed))
+
+    def known(self, host: str) -> bool:
+        """Whether there is a link to `host`, up or trying."""
+        return self._table.get(host) is not None
+
+    def queued_bytes(self, host: str) -> int:
+        """What has been sent to `host` and not been acknowledged."""
+        link = self._table.get(host)
+        return 0 if link is None else link.queued
 
     def close(self, reason: str, timeout: float) -> None:
-        for link in list(self.links.values()):
-            link.stream.flush(timeout)
-            link.stream.close()
-        for l in self.listeners:
-            l.close()
+        """Say farewell to all peers, who are told `reason`, and end all links; the handler is told nothing more.
+
+        On any thread. What ends its wait: the peers' hosts have all that was sent, or `timeout` seconds.
+        """
+        if self._poller.thread_id in (None, threading.get_ident()):
+            return self._close(reason, timeout)
+        done = threading.Event()
+
+        def close() -> None:
+            try:
+                self._close(reason, timeout)
+            finally:
+                done.set()
+
+        self._poller.call_soon(close)
+        done.wait(timeout + 1)
+
+    # on the poller's thread
+
+    def _now(self) -> float:
+        return self._clock.at(time.monotonic())
+
+    def _send(self, host: str, packed: Packed) -> None:
+        if not self._closed:
+            self._table.send(host, packed, self._now())
+            self._carry_out()
+
+    def _close(self, reason: str, timeout: float) -> None:
+        end = time.monotonic() + timeout
+        if self._closed:
+            return
+        self._table.close(reason, self._now())
+        self._carry_out()
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for listener in self._listeners:
+            listener.close()
+        for stream in self._streams.values():
+            stream.flush(max(0.0, end - time.monotonic()))
+        for stream in self._streams.values():
+            stream.close()
+        self._streams.clear()
+
+    def _accepted(self, stream: Stream) -> _Events:
+        number = self._table.accepted(self._now())
+        self._streams[number] = stream
+        self._carry_out()
+        return _Events(self, number)
+
+    def _ready(self, number: int) -> None:
+        self._table.ready(number, self._now())
+        self._carry_out()
+
+    def _data(self, number: int, chunk: memoryview) -> None:
+        self._table.data(number, chunk, self._now())
+        self._carry_out()
+
+    def _ended(self, number: int, reason: str, final: bool) -> None:
+        self._streams.pop(number, None)
+        refused = reason.startswith(_NOBODY_LISTENS)
+        self._table.closed(number, reason, self._now(), final=final, refused=refused)
+        self._carry_out()
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._table.tick(self._now())
+        self._carry_out()
+
+    # carrying out
+
+    def _carry_out(self) -> None:
+        """Do what the table says, and what follows from that; then see to it that we are woken in time."""
+        if self._carrying_out or self._closed:
+            return
+        self._carrying_out = True
+        try:
+            for instruction in self._table.take():
+                self._do(instruction)
+        finally:
+            self._carrying_out = False
+        self._set_timer()
+
+    def _do(self, instruction: Instruction) -> None:
+        match instruction:
+            case Deliver(host, frame):
+                self._tell(self._handler.frame_from, host, frame)
+            case Write(number, chunks):
+                if (stream := self._streams.get(number)) is not None:
+                    stream.write(chunks)
+            case Dial(number, host):
+                self._dial(number, host)
+            case Cut(number):
+                if (stream := self._streams.pop(number, None)) is not None:
+                    stream.close()
+            case Up(host):
+                self._tell(self._handler.link_up, host)
+            case Lost(host, reason):
+                self._tell(self._handler.link_lost, host, reason)
+            case Called(name):
+                self._tell(self._handler.called, name)
+
+    def _tell(self, callback: Callable[..., None], *args: object) -> None:
+        try:
+            callback(*args)
+        except Exception:  # a bug in handling one message must not lose those behind it
+            logger.exception("internal error in handling news of a link; please report it")
+
+    def _dial(self, number: int, host: str) -> None:
+        try:
+            channel = parse_channel(host)
+        except AddressError as error:
+            self._table.closed(number, f"it has no address to dial: {error}", self._now(), final=True)
+            return
+        trust = self._trust_for.get(host, self._trust)
+        self._streams[number] = connect(self._poller, channel, trust, _Events(self, number))
+
+    def _set_timer(self) -> None:
+        """Wake when something is due; and often enough for the clock, while there is anything to wait for."""
+        due = self._table.due
+        if due is None:
+            return
+        now = self._now()
+        when = min(due, now + self._step)
+        if self._timer is not None:
+            if self._timer_at <= when:
+                return
+            self._timer.cancel()
+        self._timer_at = when
+        self._timer = self._poller.call_later(max(0.0, when - now), self._tick)
+
+
+class _Events:
+    """Tells `Links` of one stream."""
+
+    __slots__ = ("_links", "_number")
+
+    def __init__(self, links: Links, number: int) -> None:
+        self._links = links
+        self._number = number
+
+    def ready(self) -> None:
+        self._links._ready(self._number)
+
+    def data(self, chunk: memoryview) -> None:
+        self._links._data(self._number, chunk)
+
+    def closed(self, reason: str, final: bool) -> None:
+        self._links._ended(self._number, reason, final)

@@ -23,13 +23,15 @@ class Resolver:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wanted: deque[tuple[str, int, Done]] = deque()
+        self._questions: deque[tuple[str, int, Callable[[], bool], Done]] = deque()
         self._threads = 0
 
-    def resolve(self, host: str, port: int, done: Done) -> None:
-        """Call `done` with the addresses of `host` in the order to try them, or with the error; on some thread."""
+    def resolve(self, host: str, port: int, still_wanted: Callable[[], bool], done: Done) -> None:
+        """Call `done` with the addresses of `host` in the order to try them, or with the error; on some thread. The
+        question is dropped if it is not `still_wanted` when its turn comes.
+        """
         with self._lock:
-            self._wanted.append((host, port, done))
+            self._questions.append((host, port, still_wanted, done))
             if self._threads == _MOST_THREADS:
                 return
             self._threads += 1
@@ -38,15 +40,19 @@ class Resolver:
     def _work(self) -> None:
         while True:
             with self._lock:
-                if not self._wanted:
+                if not self._questions:
                     self._threads -= 1
                     return
-                host, port, done = self._wanted.popleft()
-            try:
-                answer: Addresses | OSError = addresses_of(host, port)
-            except OSError as error:
-                answer = error
-            done(answer)
+                host, port, still_wanted, done = self._questions.popleft()
+            if still_wanted():
+                done(_ask(host, port))
+
+
+def _ask(host: str, port: int) -> Addresses | OSError:
+    try:
+        return addresses_of(host, port)
+    except OSError as error:
+        return error
 
 
 def addresses_of(host: str, port: int) -> Addresses:

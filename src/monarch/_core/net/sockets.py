@@ -134,18 +134,18 @@ def _bind_tcp(channel: Channel) -> socket.socket:
         choices = addresses_of(channel.host, channel.port)
     for family, address in choices[:-1]:
         try:
-            return _bind(family, address, channel.host == EVERYWHERE)
+            return _bind(family, address)
         except OSError:
             continue
-    return _bind(*choices[-1], channel.host == EVERYWHERE)
+    return _bind(*choices[-1])
 
 
-def _bind(family: socket.AddressFamily, address: tuple[str, int], everywhere: bool) -> socket.socket:
+def _bind(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not everywhere)
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         tune(sock)
         sock.bind(address)
         sock.listen(BACKLOG)

@@ -112,7 +112,7 @@ def _parse_one(text: str, url: str) -> Channel:
         if not _DIGITS.fullmatch(rest):
             raise _malformed(text, f"{rest!r} is no number")
         return Channel(scheme, path=str(int(rest)))
-    raise _malformed(text, f"{scheme + separator!r} starts none of them")
+    raise _malformed(text, f"{scheme + separator!r}, with which it starts, is none of them")
 
 
 def _parse_tcp(text: str, scheme: str, rest: str) -> Channel:
@@ -161,5 +161,11 @@ def _parse_ipc(text: str, path: str) -> Channel:
 
 
 def _malformed(text: str, why: str) -> AddressError:
-    shown = text if len(text) <= 300 else text[:300] + "..."
-    return AddressError(f"invalid address {shown!r}: {why}. Wanted one of {_FORMS}.")
+    return AddressError(f"invalid address {_short(repr(text))}: {_short(why)}. Wanted one of {_FORMS}.")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
+
+
+_LONGEST_SHOWN = 300
