@@ -86,12 +86,14 @@ class Agent(System):
 
     def on_join(self, origin: Origin, frame: Frame, hosts: Sequence[str], trust: Trust) -> None:
         """The client will use these hosts, and this is how to prove itself to them."""
-        self.open_gateway(None).links.use_trust(hosts, trust)
+        links = self.open_gateway(trust).links
+        for host in hosts:
+            links.trust_for(host, trust)
 
     def on_route_via(self, origin: Origin, frame: Frame, host: str, trust: Trust) -> None:
         """All other hosts are reached through this one."""
-        gateway = self.open_gateway(None)
-        gateway.links.use_trust([host], trust)
+        gateway = self.open_gateway(trust)
+        gateway.links.trust_for(host, trust)
         gateway.core.via = host
 
     def on_attach(self, origin: Origin, frame: Frame) -> None:
@@ -101,7 +103,8 @@ class Agent(System):
 
     def on_detach(self, origin: Origin, frame: Frame, hosts: Sequence[str]) -> None:
         """The client does not use these hosts any more."""
-        self.open_gateway(None).core.withdraw(origin.peer, hosts)
+        if self.gateway is not None:
+            self.gateway.core.withdraw(origin.peer, hosts)
         self.answer(origin, frame)
 
     def on_stop_client(self, origin: Origin, frame: Frame, root: ProcAddress, reason: str, grace: float) -> None:
@@ -124,8 +127,8 @@ class Agent(System):
         entries = self._of_client(lambda mesh: host in (mesh.root.host, mesh.owner.proc.host))
         self._stop(entries, "the host of its client is gone", _orphan_grace(), lambda: None)
 
-    def open_gateway(self, trust: Trust | None) -> HostGateway:
-        """The way to other hosts, from now on."""
+    def open_gateway(self, trust: Trust) -> HostGateway:
+        """The way to other hosts, from now on; `trust` is for those that have none of their own."""
         if self.gateway is None:
             from .host_gateway import HostGateway  # brings TLS, which a program on one machine never needs
 
@@ -559,7 +562,7 @@ def main() -> None:
 
 def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
     """Listen for other hosts, and tell whoever started this agent how that went."""
-    assert own.channel is not None
+    assert own.channel is not None and own.trust is not None
     try:
         channel, error = agent.open_gateway(own.trust).listen(own.channel), ""
     except Exception as refused:  # the address is taken, is none of this machine, ...

@@ -16,7 +16,7 @@ from ..net.segment import Segment, make_segment
 from ..net.trust import Trust
 from ..routing.gateway import Gateway
 from ..supervision.failure import Failure
-from ..wire.address import AGENT, ProcAddress
+from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.channel import Channel
 from ..wire.frame import Frame
 from .node import Node
@@ -34,7 +34,7 @@ class HostGateway:
     on_host_gone: Called with its name when another host has left, or is lost.
     """
 
-    def __init__(self, node: Node, trust: Trust | None, on_host_gone: Callable[[str], None]) -> None:
+    def __init__(self, node: Node, trust: Trust, on_host_gone: Callable[[str], None]) -> None:
         self._node = node
         self._on_host_gone = on_host_gone
         self._callers: dict[str, Connection] = {}  # processes here that have sent something to other hosts
@@ -43,7 +43,7 @@ class HostGateway:
         epoch = int(time.time() - _BEGIN) // _MINUTE
         self.core = Gateway(self, config.value("max_cast_fanout"), epoch, patience)
         self.core.names = node.hosts
-        self.links = Links(node.poller, node.address.host, self._name, trust, self)
+        self.links = Links(node.poller, random_name(), self._name, trust, self)
         node.gateway = self._from_here
         node.inbound_lost_hooks.append(self._caller_lost)
         node.peer_lost_hooks.append(self._peer_lost)

@@ -50,7 +50,7 @@ class RemotePeer:
         self._prefix = route_prefix(Route(address, node.address))
         self._replaced = 0  # process id of an incarnation that is known to have ended
         self._room = threading.Condition()
-        self._window = max(config.value("send_buffer_limit"), 4 * _CREDIT_EVERY)
+        self._window: int = max(config.value("send_buffer_limit"), 4 * _CREDIT_EVERY)
         self._sent = 0
         self._credited = 0
         self._groups: list[CastGroup] = []
@@ -101,7 +101,7 @@ class RemotePeer:
     @property
     def outstanding(self) -> int:
         """Bytes on their way."""
-        cast: int = sum(group.sent for group in self._groups)
+        cast = sum(group.sent for group in self._groups)
         return self._sent + cast - self._credited
 
     @property
