@@ -129,7 +129,8 @@ class Links:
         On any thread. What ends its wait: the peers' hosts have all that was sent, or `timeout` seconds.
         """
         if self._poller.thread_id in (None, threading.get_ident()):
-            return self._close(reason, timeout)
+            self._close(reason, timeout)
+            return
         done = threading.Event()
 
         def close() -> None:
