@@ -412,11 +412,11 @@ class Dialer:
 
     def attach(self) -> None:
         """Until just before the end of the time for the first dial."""
-        self.act(LIMITS.attach - 0.5)
+        self.act(LIMITS.attach - 0.7)
 
     def wait(self) -> None:
         """Until just before the end of the time without contact."""
-        self.act(self.now + T - 0.5)
+        self.act(self.now + T - 0.7)
 
     def say(self, data: bytes) -> None:
         self.table.data(self.stream, memoryview(data), self.now)
