@@ -288,18 +288,16 @@ _NETWORK = (
     Knob(
         "mesh_attach_config_timeout",
         DURATION,
-        "1m",
+        "10s",
         "HYPERACTOR_MESH_ATTACH_CONFIG_TIMEOUT",
-        "How long attaching to a host may take.",
-        _NO_LINKS_YET,
+        "How long a host that is not up yet is dialed for.",
     ),
     Knob(
         "channel_reconnect_timeout",
         DURATION,
-        "1m",
+        "4s",
         "HYPERACTOR_CHANNEL_RECONNECT_TIMEOUT",
-        "How long a broken link may take to come back.",
-        _NO_LINKS_YET,
+        "After how long without a sign of life another host is lost; after half of it, its link is dialed anew.",
     ),
     Knob(
         "channel_tcp_keepalive_idle",

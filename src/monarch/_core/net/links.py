@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
@@ -57,12 +57,13 @@ class Links:
         poller: Whose thread does the work.
         identity: Random name of this process.
         name: What its host is called; asked at each greeting.
-        trust: Who is let in, and how we prove who we are, unless `trust_for` says otherwise.
+        trust: Who is let in, and how we prove who we are, unless `use_trust` says otherwise;
+            None: nobody, and nobody else is dialed.
         handler: Is told what comes.
     """
 
     def __init__(
-        self, poller: Poller, identity: str, name: Callable[[], str], trust: Trust, handler: LinkHandler
+        self, poller: Poller, identity: str, name: Callable[[], str], trust: Trust | None, handler: LinkHandler
     ) -> None:
         self._poller = poller
         self._trust = trust
@@ -90,15 +91,18 @@ class Links:
         """Let peers dial us on `channel`; the channel with the real port.
 
         Raises:
-            AddressError, ValueError, OSError: As `stream.listen`.
+            AddressError, ValueError, OSError: As `stream.listen`; or there is no trust to let somebody in by.
         """
+        if self._trust is None:
+            raise ValueError(f"nobody could be let in at {channel.name}: neither certificates nor a secret are given")
         listener = listen(self._poller, channel, self._trust, self._accepted)
         self._listeners.append(listener)
         return listener.channel
 
-    def trust_for(self, host: str, trust: Trust) -> None:
-        """How to prove who we are to `host`, and who it must be, when it is dialed from now on."""
-        self._trust_for[host] = trust
+    def use_trust(self, hosts: Iterable[str], trust: Trust) -> None:
+        """How to prove who we are to `hosts`, and who they must be, when they are dialed from now on."""
+        for host in hosts:
+            self._trust_for[host] = trust
 
     def send(self, host: str, frame: Frame) -> None:
         """Send a frame to a peer, by a name that it can be dialed by or has given itself. Never blocks, on any thread.
@@ -240,6 +244,10 @@ class Links:
             self._table.closed(number, f"it has no address to dial: {error}", self._now(), final=True)
             return
         trust = self._trust_for.get(host, self._trust)
+        if trust is None:
+            reason = "neither certificates nor a secret are given for it: attach it first"
+            self._table.closed(number, reason, self._now(), final=True)
+            return
         self._streams[number] = connect(self._poller, channel, trust, _Events(self, number))
 
     def _set_timer(self) -> None:

@@ -366,6 +366,7 @@ class LinkTable:
         """A name that we dialed has led to `peer`."""
         known = self._by_identity.get(peer.identity, link)
         if peer.identity == self._identity:
+            self._instructions.append(Called(link.address))
             link.failed("it leads back to this very host", now)
         elif link.was_up and peer.identity != link.identity:
             link.failed("another process answers there now: it was restarted", now)
