@@ -86,14 +86,12 @@ class Agent(System):
 
     def on_join(self, origin: Origin, frame: Frame, hosts: Sequence[str], trust: Trust) -> None:
         """The client will use these hosts, and this is how to prove itself to them."""
-        links = self.open_gateway(trust).links
-        for host in hosts:
-            links.trust_for(host, trust)
+        self.open_gateway(trust).links.use_trust(hosts, trust)
 
     def on_route_via(self, origin: Origin, frame: Frame, host: str, trust: Trust) -> None:
         """All other hosts are reached through this one."""
         gateway = self.open_gateway(trust)
-        gateway.links.trust_for(host, trust)
+        gateway.links.use_trust([host], trust)
         gateway.core.via = host
 
     def on_attach(self, origin: Origin, frame: Frame) -> None:
