@@ -28,8 +28,9 @@ from .control import ControlQueue, control_pair, receive_message
 from .heartbeat import Pause
 from .memory import OutOfMemory
 from .node import Node, Origin
-from .output import LineSplitter, Output
+from .output import Output
 from .proc_entry import Mesh, ProcEntry, Starting
+from .proc_output import ProcOutput
 from .spawn_request import AgentSpec, Kill, SpawnRequest
 from .system import System
 
@@ -41,7 +42,6 @@ _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc h
 _EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
 _READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
-_PROMPT = 0.2  # seconds after which text without a newline is shown
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
 
 
@@ -64,6 +64,7 @@ class Agent(System):
         self._by_pid: dict[int, ProcEntry] = {}
         self._resolving: dict[str, list[Callable[[], None]]] = {}
         self._awaiting_end: dict[str, list[Callable[[], None]]] = {}
+        self._output = ProcOutput(node.poller, self._publish, lambda: len(self._meshes) > 1)
         self._subscribers: dict[ProcAddress, tuple[Origin, Frame]] = {}
         node.poller.add(control.fileno(), self._spawner_said)
         self._to_spawner = ControlQueue(control, lambda events: node.poller.modify(control.fileno(), events))
@@ -107,23 +108,34 @@ class Agent(System):
 
     def on_stop_client(self, origin: Origin, frame: Frame, root: ProcAddress, reason: str, grace: float) -> None:
         """A client leaves: stop what it has here, let it clean up, answer when it is gone."""
-        self._stop(self._of_client(lambda mesh: mesh.root == root), reason, grace, lambda: self.answer(origin, frame))
+        meshes = [mesh for mesh in self._meshes.values() if mesh.root == root]
+        self._stop_meshes(meshes, reason, grace, lambda: self.answer(origin, frame))
 
-    def _of_client(self, belongs: Callable[[Mesh], bool]) -> list[ProcEntry]:
-        entries = []
-        for mesh in self._meshes.values():
-            if belongs(mesh):
-                mesh.restarts = False
-                entries += list(mesh.procs.values())
-        self._abandon(entries)
-        return entries
+    def _publish(self, client: ProcAddress, output: Output) -> None:
+        subscriber = self._subscribers.get(client)
+        if subscriber is not None:
+            self.answer(*subscriber, output)
 
     def _host_gone(self, host: str) -> None:
         """Another host is gone: what its clients have here goes, too."""
         for client in [client for client in self._subscribers if client.host == host]:
             del self._subscribers[client]
-        entries = self._of_client(lambda mesh: host in (mesh.root.host, mesh.owner.proc.host))
-        self._stop(entries, "the host of its client is gone", _orphan_grace(), lambda: None)
+        orphans = [mesh for mesh in self._meshes.values() if host in (mesh.root.host, mesh.owner.proc.host)]
+        self._stop_meshes(orphans, "the host of its client is gone", _orphan_grace(), lambda: None)
+
+    def _stop_meshes(self, meshes: list[Mesh], reason: str, grace: float, done: Callable[[], None]) -> None:
+        """Stop whole meshes, for good."""
+        entries = [entry for mesh in meshes for entry in mesh.procs.values()]
+        for mesh in meshes:
+            mesh.restarts = False
+        self._abandon(entries)
+
+        def stopped() -> None:
+            done()
+            for mesh in meshes:
+                self._forget(mesh)
+
+        self._stop(entries, reason, grace, stopped)
 
     def open_gateway(self, trust: Trust) -> HostGateway:
         """The way to other hosts, from now on; `trust` is for those that have none of their own."""
@@ -201,18 +213,12 @@ class Agent(System):
     def on_stop_mesh(self, origin: Origin, frame: Frame, uid: str, ranks: list[int] | None, reason: str) -> None:
         """Stop procs, let them clean up, answer when they are gone."""
         mesh = self._meshes.get(uid)
-        entries = [] if mesh is None else [e for rank, e in mesh.procs.items() if ranks is None or rank in ranks]
         grace = config.value("cleanup_timeout") + config.value("process_exit_timeout")
-        if mesh is not None and ranks is None:
-            mesh.restarts = False
-            self._abandon(entries)
-
-        def stopped() -> None:
-            self.answer(origin, frame)
-            if mesh is not None and ranks is None:
-                self._forget(mesh)
-
-        self._stop(entries, reason, grace, stopped)
+        if ranks is None:
+            self._stop_meshes([] if mesh is None else [mesh], reason, grace, lambda: self.answer(origin, frame))
+        else:
+            entries = [] if mesh is None else [entry for rank, entry in mesh.procs.items() if rank in ranks]
+            self._stop(entries, reason, grace, lambda: self.answer(origin, frame))
 
     def _forget(self, mesh: Mesh) -> None:
         """All but the end of each proc, unless one that was given up may still come up, to be killed."""
@@ -355,10 +361,7 @@ class Agent(System):
         entry.pid = pid
         entry.pidfd = pidfd
         self._by_pid[pid] = entry
-        for fd, stream in ((out, "stdout"), (err, "stderr")):
-            os.set_blocking(fd, False)
-            entry.streams[fd] = (stream, LineSplitter())
-            self.node.poller.add(fd, lambda events, fd=fd: self._output(entry, fd))  # type: ignore[misc]  # bound now
+        self._output.follow(entry, out, err)
         self.node.poller.add(pidfd, lambda events: self._process_ended(entry))
         if entry.stopping is not None:
             entry.kill()
@@ -394,9 +397,7 @@ class Agent(System):
         entry = self._by_pid.pop(pid, None)
         if entry is None:  # it was killed at once, because it could not be handed over
             return
-        for fd in list(entry.streams):
-            self._output(entry, fd)
-            self._close_stream(entry, fd)
+        self._output.finish(entry)
         self.node.poller.remove(entry.pidfd)
         os.close(entry.pidfd)
         entry.pidfd = -1
@@ -474,50 +475,10 @@ class Agent(System):
         for answer in self._resolving.pop(name, []):
             answer()
 
-    # output
-
-    def _output(self, entry: ProcEntry, fd: int) -> None:
-        stream, splitter = entry.streams[fd]
-        try:
-            data = os.read(fd, 65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if data:
-            self._publish(entry, stream, splitter.feed(data))
-            if splitter.waiting and not self._prefix(entry):
-                self.node.poller.call_later(_PROMPT, lambda: self._publish_rest(entry, stream, splitter))
-        else:
-            self._close_stream(entry, fd)
-
-    def _close_stream(self, entry: ProcEntry, fd: int) -> None:
-        found = entry.streams.pop(fd, None)
-        if found is not None:
-            self._publish(entry, found[0], found[1].finish())
-            self.node.poller.remove(fd)
-            os.close(fd)
-
-    def _publish(self, entry: ProcEntry, stream: str, lines: list[str], end: str = "\n") -> None:
-        if not lines:
-            return
-        entry.tail.extend(lines)
-        subscriber = self._subscribers.get(entry.mesh.root)
-        if subscriber is not None:
-            self.answer(*subscriber, Output(stream, self._prefix(entry), lines, end))
-
-    def _publish_rest(self, entry: ProcEntry, stream: str, splitter: LineSplitter) -> None:
-        """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing else prints."""
-        self._publish(entry, stream, splitter.finish(), end="")
-
-    def _prefix(self, entry: ProcEntry) -> str:
-        several = len(self._meshes) > 1 or entry.mesh.size > 1
-        return f"[{entry.mesh.name} {entry.rank}] " if several and config.value("prefix_with_rank") else ""
-
     def _requester_lost(self, address: ProcAddress) -> None:
         self._subscribers.pop(address, None)
-        entries = self._of_client(lambda mesh: mesh.owner.proc == address)
-        self._stop(entries, "its owner's process is gone", _orphan_grace(), lambda: None)
+        orphans = [mesh for mesh in self._meshes.values() if mesh.owner.proc == address]
+        self._stop_meshes(orphans, "its owner's process is gone", _orphan_grace(), lambda: None)
 
 
 def main() -> None:

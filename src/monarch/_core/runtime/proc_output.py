@@ -1,0 +1,77 @@
+"""In the agent: reads what procs print from their pipes, keeps the last lines of each, and passes all of it on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from ... import config
+from ..net.poller import Poller
+from ..wire.address import ProcAddress
+from .output import LineSplitter, Output
+from .proc_entry import ProcEntry
+
+_PROMPT = 0.2  # seconds after which text without a newline is shown
+
+
+class ProcOutput:
+    """Args:
+    poller: Reads the pipes.
+    publish: Takes lines for the client that a proc belongs to.
+    several: Whether procs of several meshes may print.
+    """
+
+    def __init__(
+        self, poller: Poller, publish: Callable[[ProcAddress, Output], None], several: Callable[[], bool]
+    ) -> None:
+        self._poller = poller
+        self._publish = publish
+        self._several = several
+
+    def follow(self, entry: ProcEntry, out: int, err: int) -> None:
+        """Read a proc's pipes from now on, until they end; they are closed then."""
+        for fd, stream in ((out, "stdout"), (err, "stderr")):
+            os.set_blocking(fd, False)
+            entry.streams[fd] = (stream, LineSplitter())
+            self._poller.add(fd, lambda events, fd=fd: self._read(entry, fd))  # type: ignore[misc]  # bound now
+
+    def finish(self, entry: ProcEntry) -> None:
+        """The proc has ended: what is left in its pipes is the rest."""
+        for fd in list(entry.streams):
+            self._read(entry, fd)
+            self._close(entry, fd)
+
+    def _read(self, entry: ProcEntry, fd: int) -> None:
+        stream, splitter = entry.streams[fd]
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._pass_on(entry, stream, splitter.feed(data))
+            if splitter.waiting and not self._prefix(entry):
+                self._poller.call_later(_PROMPT, lambda: self._pass_rest_on(entry, stream, splitter))
+        else:
+            self._close(entry, fd)
+
+    def _close(self, entry: ProcEntry, fd: int) -> None:
+        found = entry.streams.pop(fd, None)
+        if found is not None:
+            self._pass_on(entry, found[0], found[1].finish())
+            self._poller.remove(fd)
+            os.close(fd)
+
+    def _pass_on(self, entry: ProcEntry, stream: str, lines: list[str], end: str = "\n") -> None:
+        if lines:
+            entry.tail.extend(lines)
+            self._publish(entry.mesh.root, Output(stream, self._prefix(entry), lines, end))
+
+    def _pass_rest_on(self, entry: ProcEntry, stream: str, splitter: LineSplitter) -> None:
+        """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing else prints."""
+        self._pass_on(entry, stream, splitter.finish(), end="")
+
+    def _prefix(self, entry: ProcEntry) -> str:
+        several = self._several() or entry.mesh.size > 1
+        return f"[{entry.mesh.name} {entry.rank}] " if several and config.value("prefix_with_rank") else ""
