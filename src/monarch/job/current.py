@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
 from ..errors import JobError
-from .trait import DEFAULT_JOB_PATH, JobTrait
+from .trait import DEFAULT_JOB_PATH, JobTrait, job_load
 
 DEFAULT_CONTEXT = "default"
 _SPEC, _STATE = "spec", "state.pkl"
@@ -34,10 +35,9 @@ def set_current_job(spec: str) -> JobTrait:
         TypeError: It is no job.
     """
     job = _import_spec(spec)
-    folder = _link().parent / active_context()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    use_context(folder.name)
-    (folder / _SPEC).write_text(spec + "\n")
+    name = active_context()
+    use_context(name)
+    (_folder(name) / _SPEC).write_text(spec + "\n")
     return job
 
 
@@ -47,10 +47,16 @@ def load_current_job() -> JobTrait:
     Raises:
         FileNotFoundError: None was set here.
     """
-    path = _link().parent / active_context() / _SPEC
-    if not path.is_file():
-        raise FileNotFoundError(f"no job is set in {path.parent.parent}: `monarch apply module.attribute` sets one")
-    return _import_spec(path.read_text().strip())
+    path = _folder(active_context()) / _SPEC
+    spec = path.read_text().strip() if path.is_file() else ""
+    if not spec:
+        raise FileNotFoundError(f"no job is set in {path.parent}: `monarch apply module.attribute` sets one")
+    return _import_spec(spec)
+
+
+def contexts() -> list[str]:
+    """Names of the contexts of this folder, sorted."""
+    return sorted({found.parent.name for file in (_SPEC, _STATE) for found in _link().parent.glob(f"*/{file}")})
 
 
 def active_context() -> str:
@@ -59,20 +65,33 @@ def active_context() -> str:
     return Path(os.readlink(link)).parent.name or DEFAULT_CONTEXT if link.is_symlink() else DEFAULT_CONTEXT
 
 
+def state_path(context: str) -> Path:
+    """Where the running job of a context is saved."""
+    return _folder(context) / _STATE
+
+
+def make_context(name: str) -> None:
+    """Make a context, if there is none of that name.
+
+    Raises:
+        ValueError: The name can't be that of a folder, or is taken by another.
+    """
+    folder = _folder(name)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / _SPEC).touch(mode=0o600)
+
+
 def use_context(name: str) -> None:
     """Make a context the active one; it is made, should there be none.
 
     A cache file that stands where the link belongs becomes that of the default context.
 
     Raises:
-        ValueError: The name can't be that of a folder.
+        ValueError: The name can't be that of a folder, or is taken by another.
         JobError: There are two cache files that could be that of the default context.
     """
-    if not name or "/" in name or name.startswith("."):
-        raise ValueError(f"a context can't be called {name!r}")
+    make_context(name)
     link = _link()
-    folder = link.parent / name
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if link.exists() and not link.is_symlink():
         _adopt(link)
     target = Path(name, _STATE)
@@ -82,8 +101,25 @@ def use_context(name: str) -> None:
         fresh.replace(link)
 
 
+def remove_context(name: str) -> None:
+    """End the job of a context and remove it; if it was the active one, the default context is that now.
+
+    Raises:
+        ValueError: There is no such context.
+        JobError: Its job could not be ended; the context stays.
+    """
+    if name not in contexts():
+        raise ValueError(f"there is no context {name!r}; there are: {', '.join(contexts()) or 'none'}")
+    if state_path(name).exists():
+        job_load(state_path(name)).kill()
+    was_active = name == active_context()
+    shutil.rmtree(_folder(name))
+    if was_active:
+        use_context(DEFAULT_CONTEXT)
+
+
 def _adopt(file: Path) -> None:
-    default = file.parent / DEFAULT_CONTEXT / _STATE
+    default = state_path(DEFAULT_CONTEXT)
     if default.exists():
         raise JobError(f"both {file} and {default} keep a job; end one of them: job_load(path).kill()")
     default.parent.mkdir(mode=0o700, exist_ok=True)
@@ -92,6 +128,12 @@ def _adopt(file: Path) -> None:
 
 def _link() -> Path:
     return Path(DEFAULT_JOB_PATH).absolute()
+
+
+def _folder(context: str) -> Path:
+    if not context or "/" in context or context.startswith(".") or context == "logs":
+        raise ValueError(f"a context can't be called {context!r}")
+    return _link().parent / context
 
 
 def _import_spec(spec: str) -> JobTrait:

@@ -176,12 +176,12 @@ class JobTrait(ABC):
     def dump(self, path: str | os.PathLike[str]) -> None:
         """Save the job to a file, as `state` does; `job_load` reads it. A symlink is followed."""
         CacheFile(path).write(self._pickled())
-        self._owner._kept()
+        self._keep()
 
     def dumps(self) -> bytes:
         """The job as bytes, for `job_loads`."""
         content = self._pickled()
-        self._owner._kept()
+        self._keep()
         return content
 
     def enable_telemetry(
@@ -325,6 +325,10 @@ class JobTrait(ABC):
         wanted = {"telemetry": self._telemetry, "the admin interface": self._admin}
         for feature in [name for name, config in wanted.items() if config is not None]:
             logger.warning("this job asks for %s, which this version of pymonarch does not have yet", feature)
+
+    def _keep(self) -> None:
+        if self.active:
+            self._owner._kept()
 
     def _pickled(self) -> bytes:
         return pickle.dumps(self._owner)

@@ -9,19 +9,20 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.text import Text
 
-from .. import actor, job
+from .. import actor, job, trust
 from ..errors import MonarchError
 from ..job import current
 from . import contexts
 
 # What the user can put right; anything else is a bug, and shows a traceback.
-_USER_ERRORS = (MonarchError, ValueError, TypeError, AttributeError, ImportError, OSError, NotImplementedError)
+_USER_ERRORS = (MonarchError, ValueError, ImportError, OSError, NotImplementedError)
 
 app = typer.Typer(
     name="monarch",
@@ -38,7 +39,8 @@ _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 @app.command()
 def worker(
     listen: Annotated[
-        str, typer.Option(help="Where clients attach: tcp://0.0.0.0:26600, ipc:///path, or DIAL@BIND to advertise another.")
+        str,
+        typer.Option(help="Where clients attach: tcp://0.0.0.0:26600, ipc:///path, or DIAL@BIND to advertise another."),
     ],
     ca: Annotated[str | None, typer.Option(help="File with the CA certificates of those to let in.")] = None,
     private_key: Annotated[str | None, typer.Option(help="File with this worker's own key and certificate.")] = None,
@@ -60,26 +62,33 @@ def worker(
 
 @app.command()
 def secret(
-    path: Annotated[Path | None, typer.Argument(help="New file for it, readable by you alone. Default: print it.")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="New file for it, readable by you alone. Default: print it.")
+    ] = None,
 ) -> None:
     """Make a new shared secret. Clients and workers with the same secret let each other in."""
-    from .. import trust
-
     if path is None:
         print(trust.make_secret())
     else:
         trust.write_secret_file(path)
-        _notes.print(f"wrote {path}: copy it to every host, and set MONARCH_SECRET_FILE where it is not ~/.monarch/secret")
+        _notes.print(
+            f"wrote {path}: copy it to every host, and set MONARCH_SECRET_FILE where it is not ~/.monarch/secret"
+        )
 
 
 @app.command()
 def apply(
-    spec: Annotated[str | None, typer.Argument(help="The job, as module.attribute. Default: the one given last.")] = None,
+    spec: Annotated[
+        str | None, typer.Argument(help="The job, as module.attribute. Default: the one given last.")
+    ] = None,
 ) -> None:
     """Start the job of the active context, if it does not run."""
-    described = job.set_current_job(spec) if spec is not None else job.load_current_job()
-    state = described.state()
-    _notes.print(f"running: {described!r}, {state!r}")
+    try:
+        described = job.set_current_job(spec) if spec is not None else job.load_current_job()
+    except (AttributeError, TypeError) as error:
+        raise job.JobError(str(error)) from error
+    described.state()
+    _notes.print(f"running: {described!r}")
 
 
 @app.command()
@@ -91,23 +100,22 @@ def kill(
     if not path.exists():
         raise job.JobError(f"no job runs here: there is no {path}")
     running = job.job_load(path)
+    if not running.active:
+        raise job.JobError(f"{path} keeps a job that does not run: {running!r}")
+    described = repr(running)
     running.kill()
-    path.unlink(missing_ok=True) if not path.is_symlink() else path.resolve().unlink(missing_ok=True)
-    _notes.print(f"ended: {running!r}")
+    _notes.print(f"ended: {described}")
 
 
-def run() -> NoReturn:
+def run() -> None:
     """Parse the arguments, run the command, turn errors of the user into one line."""
     logging.basicConfig(
-        level=logging.INFO, format="%(message)s", handlers=[RichHandler(console=_notes, show_time=False, show_path=False)]
+        level=logging.INFO,
+        format="%(message)s",
+        handlers=[RichHandler(console=_notes, show_time=False, show_path=False)],
     )
     try:
-        status: Any = app(standalone_mode=False)
-    except typer.Exit as end:
-        sys.exit(end.exit_code)
-    except typer.Abort:
-        sys.exit(130)
+        app(prog_name="monarch")
     except _USER_ERRORS as error:
-        _notes.print(f"[bold red]error:[/] {error}", markup=True)
+        _notes.print(Text.assemble(("error: ", "bold red"), str(error)))
         sys.exit(1)
-    sys.exit(status or 0)

@@ -1,0 +1,11 @@
+"""Secrets that hosts share, so that they let each other in and nobody else.
+
+`write_secret_file` makes one for good, ``monarch secret`` does the same from a terminal; `make_secret` gives the text, for
+MONARCH_SECRET. `attach_to_workers` and the worker loops of `monarch.actor` say where they look for it.
+"""
+
+from __future__ import annotations
+
+from ._core.net.secret import make_secret, write_secret_file
+
+__all__ = ["make_secret", "write_secret_file"]
