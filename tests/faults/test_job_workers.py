@@ -64,7 +64,7 @@ def test_a_worker_that_is_killed_at_its_start_is_named_with_the_signal(tmp_path:
 
 
 def test_an_interpreter_that_does_not_start_says_why(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="PYTHONHOME"):
+    with pytest.raises(JobError, match="Fatal Python error"):
         ProcessJob({"workers": 1}, env={"PYTHONHOME": "/nowhere"}).state(None)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,21 @@ class Home:
     def monarch(self, *args: str, env: Mapping[str, str] | None = None, exit_code: int = 0) -> str:
         """What the command `monarch` prints."""
         return self._finish(self._start(["-m", "monarch.tools", *args], env or {}), exit_code)
+
+    @contextmanager
+    def worker(self, *args: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
+        """The address of a worker that `monarch worker` runs for the length of a block."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        worker = self._start(["-m", "monarch.tools", "worker", "--listen", address, *args], env or {})
+        assert worker.stderr is not None
+        said = worker.stderr.readline()
+        try:
+            assert said == f"listening: {address}\n", said + worker.stderr.read()
+            yield address
+        finally:
+            worker.terminate()
+            worker.communicate(timeout=60)
 
     def processes(self) -> list[int]:
         return processes_tagged(self.tag)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -293,12 +292,9 @@ def test_a_file_names_worker_processes_that_end_with_the_program(home: Home) -> 
 
 
 def test_a_file_names_workers_by_their_addresses(home: Home) -> None:
-    addresses = [f"ipc://{home.temporary}/w{i}" for i in range(2)]
-    workers = [home._start(["-m", "monarch.tools", "worker", "--listen", address], {}) for address in addresses]
-    above = home.folder / "hosts" / "mine.toml"
-    above.parent.mkdir()
-    above.write_text(f"[hosts.trainers]\nworkers = {addresses}\n")
-    assert home.run(CONFIGURED, env={"MONARCH_HOSTS": str(above)}) == "{'hosts': 2} [None, None]\n"
-    for worker in workers:
-        worker.send_signal(signal.SIGTERM)
-        worker.communicate(timeout=30)
+    home.monarch("secret", "hosts/secret")
+    with home.worker("--secret-file", "hosts/secret") as address:
+        (home.folder / "hosts" / "mine.toml").write_text(
+            f'[hosts.trainers]\nworkers = ["{address}"]\nsecret_file = "secret"\n'
+        )
+        assert home.run(CONFIGURED, env={"MONARCH_HOSTS": "hosts/mine.toml"}) == "{'hosts': 1} [None]\n"

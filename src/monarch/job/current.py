@@ -122,7 +122,7 @@ def _adopt(file: Path) -> None:
     default = state_path(DEFAULT_CONTEXT)
     if default.exists():
         raise JobError(f"both {file} and {default} keep a job; end one of them: job_load(path).kill()")
-    default.parent.mkdir(mode=0o700, exist_ok=True)
+    make_context(DEFAULT_CONTEXT)
     file.replace(default)
 
 

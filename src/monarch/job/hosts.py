@@ -5,8 +5,9 @@ variable MONARCH_HOSTS names. It has a table for each mesh of hosts::
 
     [hosts.trainers]
     workers = ["tcp://10.0.0.7:26600", "tcp://10.0.0.8:26600"]   # each runs `monarch worker --listen ...`
-    ca = "certs/ca.pem"                # mutual TLS; without these two, the shared secret
-    private_key = "certs/me.pem"
+    ca = "certs/ca.pem"                # mutual TLS
+    private_key = "certs/me.pem"       # or, instead of these two, a secret of their own:
+    # secret_file = "secret"           # without any of them, the usual secret: MONARCH_SECRET, ~/.monarch/secret
 
     [hosts.laptop]
     processes = 2                      # worker processes on this machine, as long as the program runs
@@ -24,6 +25,7 @@ from typing import Any
 
 from ..actor import HostMesh, attach_to_workers
 from ..errors import JobError
+from ..trust import read_secret_file
 from .process import ProcessJob
 
 VARIABLE = "MONARCH_HOSTS"
@@ -39,9 +41,11 @@ or, for workers on this machine:
     processes = 2"""
 
 _KEYS: dict[str, tuple[str, ...]] = {
-    "workers": ("ca", "private_key"),
+    "workers": ("ca", "private_key", "secret_file"),
     "processes": ("env",),
 }
+
+_FILES = ("ca", "private_key", "secret_file")
 
 _started: dict[tuple[Path, str], ProcessJob] = {}  # one set of processes per table, however often it is asked for
 
@@ -68,8 +72,22 @@ def hosts_from_config(name: str) -> HostMesh:
     table = _checked(tables[name], where)
     if "processes" in table:
         return _local(name, path, table, where)
-    pems = {key: str(path.parent / Path(table[key]).expanduser()) for key in ("ca", "private_key") if key in table}
-    return attach_to_workers(**{"ca": None, **pems}, workers=table["workers"], name=name)  # type: ignore[no-any-return]
+    return _remote(name, path, table, where)
+
+
+def _remote(name: str, path: Path, table: Mapping[str, Any], where: str) -> HostMesh:
+    files = {key: str(path.parent / Path(table[key]).expanduser()) for key in _FILES if key in table}
+    try:
+        secret = read_secret_file(files["secret_file"]) if "secret_file" in files else None
+        return attach_to_workers(
+            ca=files.get("ca"),
+            private_key=files.get("private_key"),
+            secret=secret,
+            workers=table["workers"],
+            name=name,
+        )
+    except ValueError as error:
+        raise JobError(f"{where}: {error}") from error
 
 
 def _local(name: str, path: Path, table: Mapping[str, Any], where: str) -> HostMesh:
@@ -129,7 +147,7 @@ def _checked(table: Any, where: str) -> Mapping[str, Any]:
     workers = table.get("workers", ["-"])
     if not isinstance(workers, list) or not workers or not all(isinstance(worker, str) for worker in workers):
         raise JobError(f'{where}: workers is a list of addresses such as "tcp://10.0.0.7:26600", got {workers!r}')
-    for key in ("ca", "private_key"):
+    for key in _FILES:
         if not isinstance(table.get(key, ""), str):
             raise JobError(f"{where}: {key} is the path of a file, got {table[key]!r}")
     return table

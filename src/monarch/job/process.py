@@ -20,6 +20,9 @@ from .watch import WorkerWatch
 
 _LONGEST_PARENT = 60  # bytes: with the names in it, it must fit into the 107 of a unix socket's address
 
+_unsaved: set[JobTrait] = set()
+"""Jobs whose workers end with this program, and not before: also if it keeps nothing but their hosts."""
+
 
 class ProcessJob(JobTrait):
     """Hosts that are worker processes on this machine: a cluster to develop and test on.
@@ -51,6 +54,7 @@ class ProcessJob(JobTrait):
         if client_script is not None:
             raise JobError("ProcessJob runs no scripts of its own; LocalJob().apply(client_script=...) does")
         assert self._apply_id is not None
+        _unsaved.add(self)
         self._folder = _make_folder()
         logs = self._folder if self._cache is None else self._cache.folder / "logs" / f"job_{self._apply_id[:8]}"
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,6 +70,7 @@ class ProcessJob(JobTrait):
         launch.wait_ready(self._all_workers(), self._leashes, config.value("host_spawn_ready_timeout") or None)
 
     def _kept(self) -> None:
+        _unsaved.discard(self)
         launch.let_go(self._leashes)
         self._leashes = ()
 
@@ -99,11 +104,12 @@ class ProcessJob(JobTrait):
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
+        _unsaved.discard(self)
         for leash in self._leashes:
             leash.close()
         self._leashes = ()
         if self._apply_id is not None:
-            processes.end(self._apply_id, [worker.pid for worker in self._all_workers()])
+            processes.end(self._apply_id)
         for worker in self._all_workers():
             processes.reap(worker.pid)
         if self._folder is not None:

@@ -1,8 +1,8 @@
 """Finding and ending the processes of a job on this machine, whoever started them and whatever became of their parents.
 
 A job marks its workers with a variable in their environment, which everything they start inherits. So its processes are
-those that have the mark, and whoever shares a session with a marked worker, as a process may clear its environment. A
-process number alone is never trusted: it may belong to somebody else by now.
+those that have the mark, and all in a session that one of them leads, as a process may clear its environment. A process
+number alone is never trusted: it may belong to somebody else by now.
 """
 
 from __future__ import annotations
@@ -39,28 +39,22 @@ def is_tagged(pid: int, job: str) -> bool:
         return False
 
 
-def find(job: str, workers: Collection[int] = ()) -> set[int]:
-    """The processes of a job, without the calling one.
-
-    Args:
-        job: Its `apply_id`.
-        workers: The process numbers of its workers, each of which leads a session.
-    """
-    return _members(job, _sessions(job, workers))
+def find(job: str) -> set[int]:
+    """The processes of a job, by its `apply_id`; without the calling one."""
+    return _members(job, _sessions(job))
 
 
-def end(job: str, workers: Collection[int] = (), grace: float = GRACE) -> None:
+def end(job: str, grace: float = GRACE) -> None:
     """End the processes of a job: SIGTERM, then SIGKILL, until none is left.
 
     Args:
         job: Its `apply_id`.
-        workers: The process numbers of its workers, each of which leads a session.
         grace: Seconds for those that handle SIGTERM.
 
     Raises:
         JobError: Some do not end even so, as can be where a driver or a file system hangs.
     """
-    sessions = _sessions(job, workers)  # now: once the marked members are gone, a session can't be told from others
+    sessions = _sessions(job)  # now: once its leader is gone, a session can't be told from others
     _signal(_members(job, sessions), signal.SIGTERM, grace)
     give_up = time.monotonic() + _KILL_BOUND
     while left := _members(job, sessions):
@@ -119,8 +113,8 @@ def _stat(pid: int) -> list[str] | None:
         return None
 
 
-def _sessions(job: str, workers: Collection[int]) -> set[int]:
-    return {process.session for process in _scan(job) if process.tagged} & set(workers)
+def _sessions(job: str) -> set[int]:
+    return {process.pid for process in _scan(job) if process.tagged and process.session == process.pid}
 
 
 def _members(job: str, sessions: Collection[int]) -> set[int]:

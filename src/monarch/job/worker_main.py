@@ -28,19 +28,15 @@ def main() -> None:
     address, goodbye = sys.argv[1:]
     leash = socket.socket(fileno=LEASH)
     leash.set_inheritable(False)
-    serving = start_worker_loop_forever(address=address, ca=None)  # on a unix socket the kernel says who calls
-    serving.add_done_callback(lambda _: leash.shutdown(socket.SHUT_RDWR))  # ends the wait for a word
-    if not _is_kept(leash) and not serving.done():
+    try:
+        serving = start_worker_loop_forever(address=address, ca=None)  # on a unix socket the kernel says who calls
+        serving.add_done_callback(lambda _: leash.shutdown(socket.SHUT_RDWR))  # ends the wait for a word
+        leash.sendall(READY)
+        if leash.recv(1) != KEEP and not serving.done():
+            raise ConnectionResetError
+    except ConnectionError:
+        # Whoever started this is gone and nobody else knows of it: what it runs goes with it.
         shutil.rmtree(Path(goodbye).parent, ignore_errors=True)
-        os._exit(0)  # whoever started this is gone, nobody else knows of it; what it runs goes with it
+        os._exit(0)
     serving.get()
     Path(goodbye).touch()
-
-
-def _is_kept(leash: socket.socket) -> bool:
-    """Say that this worker serves, and wait to hear that it may stay; ends with the starter's end at the latest."""
-    try:
-        leash.sendall(READY)
-        return leash.recv(1) == KEEP
-    except OSError:
-        return False

@@ -57,7 +57,9 @@ def worker(
             raise typer.BadParameter("give either certificates or a secret", param_hint="--secret-file")
         os.environ.pop("MONARCH_SECRET", None)  # it would win; and what procs inherit should be what is in use
         os.environ["MONARCH_SECRET_FILE"] = str(secret_file.expanduser().absolute())
-    actor.run_worker_loop_forever(address=listen, ca=ca, private_key=private_key)
+    serving = actor.start_worker_loop_forever(address=listen, ca=ca, private_key=private_key)
+    _notes.print(f"listening: {listen}")
+    serving.get()
 
 
 @app.command()
