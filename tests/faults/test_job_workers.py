@@ -101,6 +101,17 @@ def test_a_worker_that_dies_is_reported_with_its_output_and_the_job_starts_anew(
     again.kill()
 
 
+def test_the_end_of_a_job_is_no_news_whoever_ends_it(state_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    job = ProcessJob({"workers": 2})
+    job.state(state_file)
+    pids = worker_pids(job)
+    job_load(state_file).kill()
+    for pid in pids:
+        wait_gone(pid)
+    job.kill()  # the watch ends with this, after what it had to say
+    assert caplog.text == ""
+
+
 def test_a_program_that_dies_while_workers_start_leaves_none_behind(home: Home) -> None:
     gate = home.folder / "go"
     (home.folder / "site").mkdir()

@@ -51,8 +51,13 @@ class Worker(NamedTuple):
 
     @property
     def goodbye(self) -> Path:
-        """The file that a worker leaves when it was shut down in order."""
+        """The file that says that its end is in order; it goes with its folder when the job has been ended."""
         return goodbye_of(self.address)
+
+    @property
+    def ended_in_order(self) -> bool:
+        """Whether a worker that is gone was shut down, or its job ended, by whichever program."""
+        return self.goodbye.exists() or not self.goodbye.parent.exists()
 
     def tail(self) -> str:
         """Its last output, and where all of it is."""
@@ -68,7 +73,7 @@ class Worker(NamedTuple):
 
 
 def goodbye_of(address: str) -> Path:
-    """Where the worker at an ``ipc://`` address notes that it was shut down in order."""
+    """Where it is noted that the end of the worker at an ``ipc://`` address is in order."""
     return Path(address.removeprefix("ipc://") + ".ended")
 
 

@@ -108,6 +108,9 @@ class ProcessJob(JobTrait):
         for leash in self._leashes:
             leash.close()
         self._leashes = ()
+        for worker in self._all_workers():
+            if worker.goodbye.parent.exists():
+                worker.goodbye.touch()  # for other programs that watch it
         if self._apply_id is not None:
             processes.end(self._apply_id)
         for worker in self._all_workers():
