@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +25,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.g
 
 if TYPE_CHECKING:
     from helpers.faults import Faults
+    from helpers.jobs import Home
     from monarch.actor import ProcMesh
 
 
@@ -137,3 +141,17 @@ def spawn(_process_test: None) -> Iterator[Spawn]:
     yield spawn_procs
     for procs in reversed(spawned):
         procs.stop().get(timeout=30)
+
+
+@pytest.fixture
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """A folder for programs that use jobs. A test must end its jobs: what is left at its end is a failure."""
+    from helpers.jobs import Home
+
+    home = Home(tmp_path_factory.mktemp("home"), Path(tempfile.mkdtemp(prefix="mt")), uuid.uuid4().hex)
+    try:
+        yield home
+        home.wait_nothing_left()
+    finally:
+        home.end_everything()
+        shutil.rmtree(home.temporary)

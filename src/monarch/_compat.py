@@ -14,6 +14,7 @@ from typing import Any
 
 _SHAPE = "monarch._core.shape"
 _ACTOR = "monarch.actor"
+_JOB = "monarch.job"
 _HOST_MESH = "monarch._core.mesh.host_mesh"
 
 ALIASES: dict[str, Sequence[str]] = {
@@ -32,6 +33,8 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._src.actor.mock": ["monarch._core.mesh.mock"],
     "monarch._src.actor.proc_mesh": [_ACTOR, _HOST_MESH],
     "monarch._src.actor.shape": [_SHAPE],
+    "monarch._src.job.job": [_JOB, "monarch.job.local"],
+    "monarch._src.job.process": [_JOB],
 }
 """Alias to the modules whose names it has, searched in order."""
 

@@ -6,6 +6,7 @@
     ├── DeadlockError         your code: a wait that could only end after itself
     ├── BackpressureError     a peer that does not read: the send was given up
     ├── AddressError          your call: an address of a host that cannot be read
+    ├── JobError              hosts that could not be had, found again or let go of
     └── InternalError         our bug: please report it
 
     UnreadErrorWarning        remote code raised, and the future that says so was never read
@@ -180,6 +181,10 @@ class AddressError(MonarchError, ValueError, RuntimeError):
 
     A `ValueError`, as any wrong argument; and a `RuntimeError`, which is what programs for Monarch 0.7 catch here.
     """
+
+
+class JobError(MonarchError, RuntimeError):
+    """A job could not be started, found again or ended; the text says what to do about it."""
 
 
 class InternalError(MonarchError, RuntimeError):

@@ -26,6 +26,7 @@ LAYERS = {
     "monarch._core": 5,
     "monarch.actor": 5,
     "monarch.supervision": 5,
+    "monarch.trust": 5,
     "monarch.rdma": 5,
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5,

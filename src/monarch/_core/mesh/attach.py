@@ -117,6 +117,7 @@ def attach_to_workers(
     workers: Sequence[str | Future[str]],
     private_key: str | os.PathLike[str] | None = None,
     name: str | None = None,
+    secret: str | None = None,
 ) -> HostMesh:
     """Take hosts into use on which workers listen. Returns at once; `HostMesh.initialized` says when, or why not.
 
@@ -128,6 +129,7 @@ def attach_to_workers(
         workers: An address for each, such as ``"tcp://10.0.0.7:26600"``, or a future of one.
         private_key: File, or PEM text, with this client's key and certificate; None with a shared secret.
         name: For people.
+        secret: The shared secret, where it is in none of those places.
 
     Returns:
         A mesh of the one dimension ``hosts``, in the order of `workers`.
@@ -146,14 +148,14 @@ def attach_to_workers(
     if name is not None and not isinstance(name, str):
         raise TypeError(f"the name of a host mesh is a string, got {name!r}")
     _check_client("attach_to_workers")
-    attachment = Attachment(list(workers), _trust_for(ca, private_key))
+    attachment = Attachment(list(workers), _trust_for(ca, private_key, secret))
     return HostMesh(attachment.hosts, Shape.from_extent(Extent(["hosts"], [len(workers)])), "", attachment, name)
 
 
-def _trust_for(ca: TextOrPath, private_key: TextOrPath) -> Trust:
+def _trust_for(ca: TextOrPath, private_key: TextOrPath, secret: str | None = None) -> Trust:
     from ..net.trust import trust_for  # brings TLS, which a program on one machine never needs
 
-    return trust_for(ca, private_key)
+    return trust_for(ca, private_key, secret=secret)
 
 
 def _check_workers(workers: Sequence[str], trust: Trust) -> tuple[str, ...]:

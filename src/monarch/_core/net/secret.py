@@ -42,6 +42,15 @@ def write_secret_file(path: str | os.PathLike[str]) -> None:
         os.fsync(fd)
 
 
+def read_secret_file(path: str | os.PathLike[str]) -> str:
+    """The secret in a file.
+
+    Raises:
+        ValueError: It is too short, or the file cannot be read or can be read by others.
+    """
+    return _checked(str(path), _read(str(path), "the secret")).decode()
+
+
 def find_secret(given: str | None) -> bytes | None:
     """The secret to use, or None where there is none.
 

@@ -1,0 +1,48 @@
+"""Jobs: how the hosts of a program come to be, are found again by its next run, and go away.
+
+A job is a description, such as ``ProcessJob({"trainers": 2})``. Its `state()` starts workers, or finds those that an
+earlier run of the same description has left running, and gives a host mesh for each name. `kill()` ends them.
+
+    trait     `JobTrait`: the life cycle, the same for every way to get machines. Read this first
+    cache     the file through which the next run finds a running job
+    state     `JobState`: the host meshes of a running job
+    local     `LocalJob`, this machine as it is; and scripts that run apart from the program that submits them
+    process   `ProcessJob`, worker processes on this machine; with `launch`, `worker_main`, `processes` and `watch`
+    hosts     `hosts_from_config`, hosts that a file names
+    current   the job that the command line works on
+    later     what is announced and does not exist yet
+
+Only public names of the packages below are used here, so that a job of another kind can be written anywhere.
+"""
+
+from __future__ import annotations
+
+from ..errors import JobError
+from .current import load_current_job, set_current_job
+from .features import MeshAdminConfig, TelemetryConfig
+from .hosts import hosts_from_config
+from .later import PortForwarder, SlurmJob, exec_command, shell
+from .local import LocalJob
+from .process import ProcessJob
+from .state import JobState
+from .trait import DEFAULT_JOB_PATH, JobTrait, job_load, job_loads
+
+__all__ = [
+    "DEFAULT_JOB_PATH",
+    "JobError",
+    "JobState",
+    "JobTrait",
+    "LocalJob",
+    "MeshAdminConfig",
+    "PortForwarder",
+    "ProcessJob",
+    "SlurmJob",
+    "TelemetryConfig",
+    "exec_command",
+    "hosts_from_config",
+    "job_load",
+    "job_loads",
+    "load_current_job",
+    "set_current_job",
+    "shell",
+]

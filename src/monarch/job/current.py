@@ -1,0 +1,150 @@
+"""The job that the command line works on, in this folder.
+
+A *context* is a folder below ``.monarch`` with a file ``spec``, which names a job as ``module.attribute``, and the cache
+file of that job, ``state.pkl``. The link ``.monarch/job_state.pkl`` points into the active context; so a program that
+calls ``job.state()`` there, without a path, uses the same running job.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from ..errors import JobError
+from .trait import DEFAULT_JOB_PATH, JobTrait, job_load
+
+DEFAULT_CONTEXT = "default"
+_SPEC, _STATE = "spec", "state.pkl"
+
+
+def set_current_job(spec: str) -> JobTrait:
+    """Make a job the one of the active context.
+
+    Args:
+        spec: ``module.attribute``, importable from the working directory.
+
+    Returns:
+        The job as described, which may or may not run.
+
+    Raises:
+        ValueError: There is no dot in it.
+        AttributeError: The module has no such attribute, or it is None.
+        TypeError: It is no job.
+    """
+    job = _import_spec(spec)
+    name = active_context()
+    use_context(name)
+    (_folder(name) / _SPEC).write_text(spec + "\n")
+    return job
+
+
+def load_current_job() -> JobTrait:
+    """The job of the active context as described; `state` connects it to what runs.
+
+    Raises:
+        FileNotFoundError: None was set here.
+    """
+    path = _folder(active_context()) / _SPEC
+    spec = path.read_text().strip() if path.is_file() else ""
+    if not spec:
+        raise FileNotFoundError(f"no job is set in {path.parent}: `monarch apply module.attribute` sets one")
+    return _import_spec(spec)
+
+
+def contexts() -> list[str]:
+    """Names of the contexts of this folder, sorted."""
+    return sorted({found.parent.name for file in (_SPEC, _STATE) for found in _link().parent.glob(f"*/{file}")})
+
+
+def active_context() -> str:
+    """Name of the active context."""
+    link = _link()
+    return Path(os.readlink(link)).parent.name or DEFAULT_CONTEXT if link.is_symlink() else DEFAULT_CONTEXT
+
+
+def state_path(context: str) -> Path:
+    """Where the running job of a context is saved."""
+    return _folder(context) / _STATE
+
+
+def make_context(name: str) -> None:
+    """Make a context, if there is none of that name.
+
+    Raises:
+        ValueError: The name can't be that of a folder, or is taken by another.
+    """
+    folder = _folder(name)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / _SPEC).touch(mode=0o600)
+
+
+def use_context(name: str) -> None:
+    """Make a context the active one; it is made, should there be none.
+
+    A cache file that stands where the link belongs becomes that of the default context.
+
+    Raises:
+        ValueError: The name can't be that of a folder, or is taken by another.
+        JobError: There are two cache files that could be that of the default context.
+    """
+    make_context(name)
+    link = _link()
+    if link.exists() and not link.is_symlink():
+        _adopt(link)
+    target = Path(name, _STATE)
+    if not link.is_symlink() or Path(os.readlink(link)) != target:
+        fresh = link.with_name(f".{link.name}.{os.getpid()}")
+        fresh.symlink_to(target)
+        fresh.replace(link)
+
+
+def remove_context(name: str) -> None:
+    """End the job of a context and remove it; if it was the active one, the default context is that now.
+
+    Raises:
+        ValueError: There is no such context.
+        JobError: Its job could not be ended; the context stays.
+    """
+    if name not in contexts():
+        raise ValueError(f"there is no context {name!r}; there are: {', '.join(contexts()) or 'none'}")
+    if state_path(name).exists():
+        job_load(state_path(name)).kill()
+    was_active = name == active_context()
+    shutil.rmtree(_folder(name))
+    if was_active:
+        use_context(DEFAULT_CONTEXT)
+
+
+def _adopt(file: Path) -> None:
+    default = state_path(DEFAULT_CONTEXT)
+    if default.exists():
+        raise JobError(f"both {file} and {default} keep a job; end one of them: job_load(path).kill()")
+    make_context(DEFAULT_CONTEXT)
+    file.replace(default)
+
+
+def _link() -> Path:
+    return Path(DEFAULT_JOB_PATH).absolute()
+
+
+def _folder(context: str) -> Path:
+    if not context or "/" in context or context.startswith(".") or context == "logs":
+        raise ValueError(f"a context can't be called {context!r}")
+    return _link().parent / context
+
+
+def _import_spec(spec: str) -> JobTrait:
+    module, _, name = spec.rpartition(".")
+    if not module or not name:
+        raise ValueError(f"a job is named as module.attribute, such as jobs.training; got {spec!r}")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    job = getattr(importlib.import_module(module), name, None)
+    if job is None:
+        raise AttributeError(f"module {module!r} has no job called {name!r}")
+    if not isinstance(job, JobTrait):
+        raise TypeError(f"{spec} should be a job, such as ProcessJob(...), and is {job!r}")
+    return job

@@ -1,0 +1,153 @@
+"""Hosts that a file names, so that a program need not.
+
+The file is ``monarch.toml`` in the working directory or the nearest folder above it, or the one that the environment
+variable MONARCH_HOSTS names. It has a table for each mesh of hosts::
+
+    [hosts.trainers]
+    workers = ["tcp://10.0.0.7:26600", "tcp://10.0.0.8:26600"]   # each runs `monarch worker --listen ...`
+    ca = "certs/ca.pem"                # mutual TLS
+    private_key = "certs/me.pem"       # or, instead of these two, a secret of their own:
+    # secret_file = "secret"           # without any of them, the usual secret: MONARCH_SECRET, ~/.monarch/secret
+
+    [hosts.laptop]
+    processes = 2                      # worker processes on this machine, as long as the program runs
+
+Relative paths are relative to the file. It is data: nothing in it is run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..actor import HostMesh, attach_to_workers
+from ..errors import JobError
+from ..trust import read_secret_file
+from .process import ProcessJob
+
+VARIABLE = "MONARCH_HOSTS"
+FILE = "monarch.toml"
+_EXAMPLE = f"""an example of {FILE}:
+
+    [hosts.NAME]
+    workers = ["tcp://10.0.0.7:26600", "tcp://10.0.0.8:26600"]
+
+or, for workers on this machine:
+
+    [hosts.NAME]
+    processes = 2"""
+
+_KEYS: dict[str, tuple[str, ...]] = {
+    "workers": ("ca", "private_key", "secret_file"),
+    "processes": ("env",),
+}
+
+_FILES = ("ca", "private_key", "secret_file")
+
+_started: dict[tuple[Path, str], ProcessJob] = {}  # one set of processes per table, however often it is asked for
+
+
+def hosts_from_config(name: str) -> HostMesh:
+    """The hosts of a table of the configuration file, as a mesh with the dimension ``hosts``.
+
+    Worker processes that it starts on this machine end with the program.
+
+    Args:
+        name: Of the table: ``[hosts.name]``.
+
+    Raises:
+        FileNotFoundError: There is no file; the message says where it was looked for.
+        KeyError: The file has no such table.
+        JobError: The file is not TOML, or the table makes no sense; the message names the file and the key.
+    """
+    path = _find()
+    tables = _read(path).get("hosts")
+    if not isinstance(tables, Mapping) or name not in tables:
+        known = ", ".join(sorted(tables)) if isinstance(tables, Mapping) else ""
+        raise KeyError(f"{path} has no table [hosts.{name}]; it has hosts: {known or 'none'}")
+    where = f"{path}, table [hosts.{name}]"
+    table = _checked(tables[name], where)
+    if "processes" in table:
+        return _local(name, path, table, where)
+    return _remote(name, path, table, where)
+
+
+def _remote(name: str, path: Path, table: Mapping[str, Any], where: str) -> HostMesh:
+    files = {key: str(path.parent / Path(table[key]).expanduser()) for key in _FILES if key in table}
+    try:
+        secret = read_secret_file(files["secret_file"]) if "secret_file" in files else None
+        return attach_to_workers(
+            ca=files.get("ca"),
+            private_key=files.get("private_key"),
+            secret=secret,
+            workers=table["workers"],
+            name=name,
+        )
+    except ValueError as error:
+        raise JobError(f"{where}: {error}") from error
+
+
+def _local(name: str, path: Path, table: Mapping[str, Any], where: str) -> HostMesh:
+    try:
+        job = ProcessJob({name: table["processes"]}, env=table.get("env"))
+    except (TypeError, ValueError) as error:
+        raise JobError(f"{where}: {error}") from error
+    job = _started.setdefault((path, name), job)
+    return job.state(cached_path=None)._hosts[name]
+
+
+def _find() -> Path:
+    named = os.environ.get(VARIABLE)
+    if named:
+        path = Path(named).expanduser().absolute()
+        if not path.is_file():
+            raise FileNotFoundError(f"{VARIABLE} names {named!r}, which is no file")
+        return path
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / FILE).is_file():
+            return folder / FILE
+    raise FileNotFoundError(f"no {FILE} in {here} or a folder above it, and {VARIABLE} names no file; {_EXAMPLE}")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    toml = _toml()
+    try:
+        with path.open("rb") as file:
+            content: Mapping[str, Any] = toml.load(file)
+            return content
+    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise JobError(f"{path} is not valid TOML: {error}") from error
+
+
+def _toml() -> Any:
+    try:
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            import tomli as tomllib
+    except ModuleNotFoundError:
+        raise JobError(f"to read {FILE}, Python 3.10 needs a package: pip install 'pymonarch[jobs]'") from None
+    return tomllib
+
+
+def _checked(table: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(table, Mapping):
+        raise JobError(f"{where}: expected a table, got {table!r}; {_EXAMPLE}")
+    kinds = [kind for kind in _KEYS if kind in table]
+    if len(kinds) != 1:
+        raise JobError(f"{where}: needs either `workers` or `processes`, has {sorted(table)}; {_EXAMPLE}")
+    allowed = {kinds[0], *_KEYS[kinds[0]]}
+    unknown = sorted(set(table) - allowed)
+    if unknown:
+        raise JobError(f"{where}: {', '.join(unknown)} makes no sense there; with `{kinds[0]}`: {sorted(allowed)}")
+    workers = table.get("workers", ["-"])
+    if not isinstance(workers, list) or not workers or not all(isinstance(worker, str) for worker in workers):
+        raise JobError(f'{where}: workers is a list of addresses such as "tcp://10.0.0.7:26600", got {workers!r}')
+    for key in _FILES:
+        if not isinstance(table.get(key, ""), str):
+            raise JobError(f"{where}: {key} is the path of a file, got {table[key]!r}")
+    return table

@@ -1,0 +1,174 @@
+"""Starting worker processes on this machine, and waiting until each serves.
+
+A worker leads a session of its own, writes to a file, and holds one end of a socket pair, its *leash*. Over that it says
+when it serves; the wait for this ends with the word, with the worker's end, which closes the leash, or with the time
+limit. Until this side lets go of the leash the worker ends with this program, however that ends: so a program that dies
+between starting workers and saving them leaves none behind.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import JobError
+from . import processes
+from .worker_main import KEEP, LEASH, READY
+
+_TAIL_LINES = 20
+_TAIL_BYTES = 8192
+# The package is found where this program found it, and nothing in the working directory is mistaken for a standard module.
+_CODE = (
+    f"import sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]; "
+    "from monarch.job.worker_main import main; main()"
+)
+_ABOVE_STANDARD = 10  # descriptors from here on are none that a child is given by number
+
+
+class Worker(NamedTuple):
+    """A worker process.
+
+    Attributes:
+        name: For people: the mesh and the number within it.
+        address: Where it serves.
+        pid: Its process number, and that of its session.
+        log: The file with its output.
+    """
+
+    name: str
+    address: str
+    pid: int
+    log: Path
+
+    @property
+    def goodbye(self) -> Path:
+        """The file that says that its end is in order; it goes with its folder when the job has been ended."""
+        return goodbye_of(self.address)
+
+    @property
+    def ended_in_order(self) -> bool:
+        """Whether a worker that is gone was shut down, or its job ended, by whichever program."""
+        return self.goodbye.exists() or not self.goodbye.parent.exists()
+
+    def tail(self) -> str:
+        """Its last output, and where all of it is."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+        except OSError as error:
+            return f"its output can't be read: {error}"
+        if not any(line.strip() for line in lines):
+            return f"it printed nothing (to {self.log})"
+        return f"its last output, from {self.log}:\n" + "\n".join(f"  | {line}" for line in lines)
+
+
+def goodbye_of(address: str) -> Path:
+    """Where it is noted that the end of the worker at an ``ipc://`` address is in order."""
+    return Path(address.removeprefix("ipc://") + ".ended")
+
+
+def start(name: str, address: str, log: Path, env: Mapping[str, str]) -> tuple[Worker, socket.socket]:
+    """Start one worker; returns at once, with the leash."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        # not the number that the child gets: a descriptor that is put in its own place would still close on exec
+        inherited = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STANDARD)
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, *_flags(), "-c", _CODE, address, str(goodbye_of(address))],
+            env,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+                (os.POSIX_SPAWN_DUP2, inherited, LEASH),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ],
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        os.close(inherited)
+    return Worker(name, address, pid, log), ours
+
+
+def wait_ready(workers: Sequence[Worker], leashes: Sequence[socket.socket], timeout: float | None) -> None:
+    """Wait until every worker serves.
+
+    Args:
+        workers: The workers.
+        leashes: Theirs, in the same order.
+        timeout: Seconds for all of them; None for no limit.
+
+    Raises:
+        JobError: One has ended instead, with its last output; or the time is over.
+    """
+    waiting = {leash.fileno(): (worker, leash) for worker, leash in zip(workers, leashes, strict=True)}
+    poll = select.poll()
+    for fd in waiting:
+        poll.register(fd, select.POLLIN)
+    end = None if timeout is None else time.monotonic() + timeout
+    while waiting:
+        rest = None if end is None else max(0.0, end - time.monotonic()) * 1000
+        ready = poll.poll(rest)
+        if not ready:
+            worker, _ = next(iter(waiting.values()))
+            raise JobError(
+                f"{len(waiting)} of {len(workers)} workers did not serve within {timeout:g} s (host_spawn_ready_timeout), "
+                f"among them {worker.name}, process {worker.pid}: {worker.tail()}"
+            )
+        for fd, _ in ready:
+            worker, leash = waiting.pop(fd)
+            poll.unregister(fd)
+            if leash.recv(1) != READY:
+                raise JobError(f"worker {worker.name} ended before it served{_how(worker.pid)}; {worker.tail()}")
+
+
+def let_go(leashes: Sequence[socket.socket]) -> None:
+    """From now on the workers may outlive this program."""
+    for leash in leashes:
+        try:
+            leash.send(KEEP)
+        except (BrokenPipeError, ConnectionResetError):  # it has ended; whoever connects finds out
+            pass
+        leash.close()
+
+
+def _how(pid: int) -> str:
+    """The exit status of a child that closed its leash, which it does in the last moments of its life."""
+    fd = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll(1000)
+    finally:
+        os.close(fd)
+    return describe_status(processes.reap(pid))
+
+
+def _flags() -> list[str]:
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
+    return flags
+
+
+def describe_status(status: int | None) -> str:
+    """For a sentence: how a process ended, as far as is known."""
+    if status is None:
+        return ""
+    if status < 0:
+        return f", killed by signal {-status} ({signal.strsignal(-status)})"
+    return f" with exit status {status}"

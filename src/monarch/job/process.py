@@ -1,0 +1,161 @@
+"""Worker processes on this machine, as if each were a host of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from .. import config
+from ..actor import attach_to_workers
+from ..errors import JobError
+from . import launch, processes
+from .launch import Worker
+from .state import JobState, check_mesh_names
+from .trait import JobTrait
+from .watch import WorkerWatch
+
+_LONGEST_PARENT = 60  # bytes: with the names in it, it must fit into the 107 of a unix socket's address
+
+_unsaved: set[JobTrait] = set()
+"""Jobs whose workers end with this program, and not before: also if it keeps nothing but their hosts."""
+
+
+class ProcessJob(JobTrait):
+    """Hosts that are worker processes on this machine: a cluster to develop and test on.
+
+    The workers outlive the program, and its next run finds them, if the job is saved: `state` does that unless it gets
+    ``cached_path=None``. Otherwise they end with the program. Their output is kept in a folder ``logs`` beside the
+    file (without one, until the job ends), and the end of it is shown when a worker dies.
+
+    Args:
+        meshes: Name to number of hosts.
+        env: Environment variables for the workers, beside those of this program.
+
+    Raises:
+        TypeError: A number or a variable has the wrong type.
+        ValueError: A number is below 1, or a name could not be read as an attribute of the state.
+    """
+
+    _LIVE = (*JobTrait._LIVE, "_watch", "_leashes")
+    _watch: WorkerWatch | None = None
+    _leashes: tuple[socket.socket, ...] = ()
+
+    def __init__(self, meshes: Mapping[str, int], env: Mapping[str, str] | None = None) -> None:
+        self._meshes = _check_meshes(meshes)
+        self._env = _check_env(env or {})
+        self._workers: dict[str, list[Worker]] = {}
+        self._folder: Path | None = None
+
+    def _create(self, client_script: str | None) -> None:
+        if client_script is not None:
+            raise JobError("ProcessJob runs no scripts of its own; LocalJob().apply(client_script=...) does")
+        assert self._apply_id is not None
+        _unsaved.add(self)
+        self._folder = _make_folder()
+        logs = self._folder if self._cache is None else self._cache.folder / "logs" / f"job_{self._apply_id[:8]}"
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        environment = {**os.environ, **self._env, processes.TAG: self._apply_id}
+        for mesh, size in self._meshes.items():
+            self._workers[mesh] = []
+            for index in range(size):
+                name = f"{mesh}_{index}"
+                address = f"ipc://{self._folder}/{len(self._leashes)}"
+                worker, leash = launch.start(name, address, logs / f"{name}.log", environment)
+                self._leashes += (leash,)
+                self._workers[mesh].append(worker)
+        launch.wait_ready(self._all_workers(), self._leashes, config.value("host_spawn_ready_timeout") or None)
+
+    def _kept(self) -> None:
+        _unsaved.discard(self)
+        launch.let_go(self._leashes)
+        self._leashes = ()
+
+    def _state(self) -> JobState:
+        ended = [worker for worker in self._all_workers() if not self._lives(worker)]
+        if ended:
+            raise JobError(
+                f"{len(ended)} of {len(self._all_workers())} workers of this job have ended; kill() it, and state() starts "
+                f"it anew. {ended[0].name}, process {ended[0].pid}: {ended[0].tail()}"
+            )
+        if self._watch is None:
+            self._watch = WorkerWatch(self._all_workers())
+        return JobState(
+            {
+                mesh: attach_to_workers(ca=None, workers=[worker.address for worker in workers], name=mesh)
+                for mesh, workers in self._workers.items()
+            }
+        )
+
+    def can_run(self, spec: JobTrait) -> bool:
+        """Whether `spec` describes the same workers, and all of them live."""
+        return self._same_spec(spec) and bool(self._workers) and all(map(self._lives, self._all_workers()))
+
+    def _same_spec(self, spec: JobTrait) -> bool:
+        return type(spec) is type(self) and (self._meshes, self._env) == (spec._meshes, spec._env)
+
+    def _is_running(self) -> bool:
+        return any(map(self._lives, self._all_workers()))
+
+    def _kill(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+        _unsaved.discard(self)
+        for leash in self._leashes:
+            leash.close()
+        self._leashes = ()
+        for worker in self._all_workers():
+            if worker.goodbye.parent.exists():
+                worker.goodbye.touch()  # for other programs that watch it
+        if self._apply_id is not None:
+            processes.end(self._apply_id)
+        for worker in self._all_workers():
+            processes.reap(worker.pid)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._workers, self._folder = {}, None
+
+    def _all_workers(self) -> list[Worker]:
+        return [worker for workers in self._workers.values() for worker in workers]
+
+    def _lives(self, worker: Worker) -> bool:
+        return processes.is_tagged(worker.pid, self._apply_id or "")
+
+    def _cleanup_log_context(self) -> str:
+        return f"(workers: {[worker.pid for worker in self._all_workers()]})"
+
+    def __repr__(self) -> str:
+        env = f", env={self._env!r}" if self._env else ""
+        return f"ProcessJob({self._meshes!r}{env})"
+
+
+def _make_folder() -> Path:
+    """For sockets, so with a short path."""
+    folder = tempfile.gettempdir()
+    short = folder if len(os.fsencode(folder)) < _LONGEST_PARENT else "/tmp"
+    return Path(tempfile.mkdtemp(prefix="monarch_job_", dir=short))
+
+
+def _check_meshes(meshes: Mapping[str, int]) -> dict[str, int]:
+    if not isinstance(meshes, Mapping):
+        raise TypeError(f'ProcessJob takes names and numbers of hosts, such as {{"trainers": 2}}; got {meshes!r}')
+    check_mesh_names(meshes)
+    if not meshes:
+        raise ValueError("a job needs at least one mesh of hosts, got none")
+    for name, size in meshes.items():
+        if not isinstance(size, int) or isinstance(size, bool):
+            raise TypeError(f"mesh {name!r}: the number of hosts is an int, got {size!r}")
+        if size < 1:
+            raise ValueError(f"mesh {name!r}: the number of hosts is at least 1, got {size}")
+    return dict(meshes)
+
+
+def _check_env(env: Mapping[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"env maps names to strings, got {name!r}: {value!r}")
+    return dict(env)

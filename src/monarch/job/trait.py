@@ -1,0 +1,420 @@
+"""The life cycle of a job, the same for every way to get machines.
+
+A job object is *not running* or *running*; if it runs, either this object started it, or the object stands for another
+one that was read from the cache file. `state()` decides, under the lock of that file:
+
+    this object runs already                 connect
+    no file, or its job has ended            clean up what is left of that, start, save, connect
+    its job runs and can run this spec       connect to it
+    its job runs and is another one          JobError: nothing is evicted
+
+What was started is saved before anything else can go wrong, and told so (`_kept`): from then on it outlives this
+program.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import uuid
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .. import actor
+from ..errors import JobError
+from .cache import CacheFile
+from .features import MeshAdminConfig, TelemetryConfig, missing
+from .state import JobState
+
+DEFAULT_JOB_PATH = ".monarch/job_state.pkl"
+"""Where a running job is saved unless told otherwise, relative to the working directory."""
+
+BATCH = "MONARCH_BATCH_JOB"
+"""Environment variable: "1" in a script that runs as part of a job."""
+
+BATCH_FILE = "MONARCH_BATCH_JOB_FILE"
+"""Environment variable: where that job is saved."""
+
+_DISCONNECT_BOUND = 10.0  # seconds that attached hosts get to end in order, before the job ends them its own way
+
+logger = logging.getLogger("monarch.job")
+
+Self = TypeVar("Self", bound="JobTrait")
+
+
+class JobTrait(ABC):
+    """Base of all jobs.
+
+    A kind of job says how to start, reach, compare and end workers: `_create`, `_state`, `can_run` and `_kill`. It may
+    also say how to find out whether something still runs (`_is_running`), whether a broken job may be replaced by
+    another (`_same_spec`), and take part when a job is saved (`_kept`) or found again (`_rebind_connection_inputs`,
+    `_prepare_client_gateway`, `_cleanup_log_context`). It never sets `_status`.
+    """
+
+    _saves_itself = True  # whether there is anything that another program could connect to
+    _LIVE: tuple[str, ...] = (
+        "_cache",
+        "_connected",
+    )  # attributes that mean nothing in another process, and are not saved
+
+    # Defaults of the class, so that they are there in a job that was read from a file as well.
+    _status = "not_running"
+    _apply_id: str | None = None
+    _reused: JobTrait | None = None
+    _telemetry: TelemetryConfig | None = None
+    _admin: MeshAdminConfig | None = None
+    _cache: CacheFile | None = None
+    _connected: JobState | None = None
+
+    # What a kind of job defines
+
+    @abstractmethod
+    def _create(self, client_script: str | None) -> None:
+        """Start the workers; `apply_id` is set. If it raises, `_kill` is called for what it did so far.
+
+        Args:
+            client_script: What to run apart from this program, as part of the job; None for nothing.
+        """
+
+    @abstractmethod
+    def _state(self) -> JobState:
+        """Attach to the running workers."""
+
+    @abstractmethod
+    def can_run(self, spec: JobTrait) -> bool:
+        """Whether this running job serves a program that describes its job by `spec`. False if it does not run."""
+
+    @abstractmethod
+    def _kill(self) -> None:
+        """End the workers and everything they started; nothing may be left of a job half started or half gone."""
+
+    def _is_running(self) -> bool:
+        """Whether any of it still runs."""
+        return self.can_run(self)
+
+    def _same_spec(self, spec: JobTrait) -> bool:
+        """Whether `spec` describes what this was made from, so that it may take the place of this if this is broken."""
+        return False
+
+    def _kept(self) -> None:  # noqa: B027  # most kinds need none
+        """Called when the job has been saved: from now on it may outlive this program."""
+
+    def _rebind_connection_inputs(self, spec: JobTrait) -> None:  # noqa: B027  # most kinds need none
+        """Called on a job found in the cache: take from `spec` what is not saved, such as credentials."""
+
+    def _prepare_client_gateway(self) -> None:  # noqa: B027  # most kinds need none
+        """Called before each `_state`: open the way to workers that this machine does not reach directly."""
+
+    def _cleanup_log_context(self) -> str:
+        """What to look for, in case the rest of a job could not be removed: ids that are no secret."""
+        return ""
+
+    # What programs call
+
+    @property
+    def active(self) -> bool:
+        """Whether the job runs, as far as this object knows."""
+        return self._owner._status == "running"
+
+    @property
+    def apply_id(self) -> str | None:
+        """Identifies what is running; None if nothing is. The same in every program that uses the job."""
+        return self._owner._apply_id
+
+    def apply(self, client_script: str | None = None) -> None:
+        """Start the job, if it does not run. It is saved by `state`, or by `dump`.
+
+        Args:
+            client_script: Run as part of the job, apart from this program. What it is depends on the kind of job.
+        """
+        if not self.active:
+            self._start(client_script)
+
+    def state(self, cached_path: str | os.PathLike[str] | None = DEFAULT_JOB_PATH) -> JobState:
+        """The host meshes of the job, which is started unless it runs.
+
+        Args:
+            cached_path: File through which programs that describe the same job find it. None: no file, and this program
+                is the only one that knows of it.
+
+        Raises:
+            JobError: The file holds another job that runs, can't be read, or is not safe to read; or a worker has
+                ended.
+        """
+        if not self.active:
+            self._find_or_start(cached_path)
+        elif cached_path is not None and self._owner._cache is None and self._saves_itself:
+            self._save_late(CacheFile(cached_path))
+        owner = self._owner
+        self._warn_of_what_is_missing()
+        owner._prepare_client_gateway()
+        owner._connected = owner._state()
+        return owner._connected
+
+    def kill(self) -> None:
+        """End the job and what it started, and remove its cache file. Without effect on a job that does not run.
+
+        Raises:
+            JobError: Something of it could not be ended.
+        """
+        owner = self._owner
+        if owner._status != "running":
+            return
+        owner._disconnect()
+        if owner._cache is None:
+            owner._kill()
+        else:
+            with owner._cache.locked():
+                owner._kill()
+                _forget(owner._cache, owner._apply_id)
+        owner._status, owner._apply_id, owner._cache = "not_running", None, None
+        self._reused = None
+
+    def dump(self, path: str | os.PathLike[str]) -> None:
+        """Save the job to a file, as `state` does; `job_load` reads it. A symlink is followed."""
+        CacheFile(path).write(self._pickled())
+        self._keep()
+
+    def dumps(self) -> bytes:
+        """The job as bytes, for `job_loads`."""
+        content = self._pickled()
+        self._keep()
+        return content
+
+    def enable_telemetry(
+        self: Self,
+        config: TelemetryConfig | None = None,
+        *,
+        mesh_admin_config: MeshAdminConfig | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Ask for telemetry; so far, `state` only warns that there is none yet.
+
+        Args:
+            config: How; or its fields by keyword.
+            mesh_admin_config: As for `enable_admin`.
+
+        Raises:
+            TypeError: Both a config and its fields are given, or there is no such field.
+        """
+        self._telemetry = _config(TelemetryConfig, config, kwargs)
+        return self.enable_admin(mesh_admin_config)
+
+    def enable_admin(self: Self, config: MeshAdminConfig | None = None, **kwargs: Any) -> Self:
+        """Ask for the admin interface; so far, `state` only warns that there is none yet.
+
+        Raises:
+            TypeError: Both a config and its fields are given, or there is no such field.
+        """
+        self._admin = _config(MeshAdminConfig, config, kwargs)
+        return self
+
+    def remote_mount(self, *args: Any, **kwargs: Any) -> None:
+        """Show a folder of this machine on the workers."""
+        missing("remote_mount", "mounts")
+
+    def gather_mount(self, *args: Any, **kwargs: Any) -> None:
+        """Show folders of the workers on this machine."""
+        missing("gather_mount", "mounts")
+
+    def profile(self, on_trace_ready: Any = None) -> AbstractContextManager[Any]:
+        """Collect the spans of a block."""
+        missing("profile", "telemetry")
+
+    def telemetry_query_client(self) -> Any:
+        """A client for the telemetry of a running job."""
+        missing("telemetry_query_client", "telemetry")
+
+    # How it works
+
+    @property
+    def _owner(self) -> JobTrait:
+        """The object that stands for the running workers: this one, or one that was read from the cache."""
+        return self._reused or self
+
+    def _find_or_start(self, cached_path: str | os.PathLike[str] | None) -> None:
+        if in_batch() and BATCH_FILE in os.environ:
+            self._reused = job_load(os.environ[BATCH_FILE])
+        elif cached_path is None or not self._saves_itself:
+            self._start(None)
+        else:
+            cache = CacheFile(cached_path)
+            with cache.locked():
+                self._reused = self._find(cache)
+                if self._reused is None:
+                    self._start(None, cache)
+
+    def _find(self, cache: CacheFile) -> JobTrait | None:
+        """The job in the cache if it can run this spec; None once nothing is left of it."""
+        saved = _read(cache)
+        if saved is None or not saved.active:
+            return None
+        saved._rebind_connection_inputs(self)
+        if saved.can_run(self):
+            logger.info("connecting to the job of %s", cache.path)
+            return saved
+        if saved._is_running() and not saved._same_spec(self):
+            raise JobError(_conflict(saved, self, cache.path))
+        logger.info("the job of %s has ended; starting a new one", cache.path)
+        saved._abandon()
+        return None
+
+    def _start(self, client_script: str | None, cache: CacheFile | None = None) -> None:
+        self._apply_id = str(uuid.uuid4())
+        self._cache = cache
+        try:
+            self._create(client_script)
+            self._status = "running"
+            if cache is not None:
+                cache.write(self._pickled())
+                self._kept()
+        except BaseException:
+            self._abandon()
+            self._status, self._apply_id, self._cache = "not_running", None, None
+            raise
+
+    def _save_late(self, cache: CacheFile) -> None:
+        """Save what `apply` started; without a place for it, the program goes on."""
+        with cache.locked():
+            saved = _read(cache)
+            if saved is not None and saved.active and saved._is_running():
+                logger.warning(
+                    "%s keeps %r, which runs: this job is not saved, no other program can find it. `cached_path` can "
+                    "name another file, or be None",
+                    cache.path,
+                    saved,
+                )
+                return
+            cache.write(self._pickled())
+            self._owner._cache = cache
+        self._owner._kept()
+
+    def _abandon(self) -> None:
+        """Remove what is left of a job that has failed; nothing useful could be done if that fails as well."""
+        try:
+            self._kill()
+        except Exception:
+            context = self._cleanup_log_context()
+            logger.warning("some of a job that failed may be left: %r %s", self, context, exc_info=True)
+
+    def _disconnect(self) -> None:
+        """Tell this program's own side that the hosts end on purpose, before they are gone."""
+        state, self._connected = self._connected, None
+        if state is None:
+            return
+        ends = []
+        for mesh in state._hosts.values():
+            try:
+                ends.append(mesh.shutdown())
+            except RuntimeError:  # not attached by this program
+                continue
+        for end in ends:
+            try:
+                end.get(timeout=_DISCONNECT_BOUND)
+            except Exception as error:
+                logger.info("a host did not end in order: %s", error)
+
+    def _attach_client(self, address: str) -> None:
+        """Let all traffic of this program pass through one worker, for those that no other way leads to."""
+        actor.attach(address)
+
+    def _warn_of_what_is_missing(self) -> None:
+        wanted = {"telemetry": self._telemetry, "the admin interface": self._admin}
+        for feature in [name for name, config in wanted.items() if config is not None]:
+            logger.warning("this job asks for %s, which this version of pymonarch does not have yet", feature)
+
+    def _keep(self) -> None:
+        if self.active:
+            self._owner._kept()
+
+    def _pickled(self) -> bytes:
+        return pickle.dumps(self._owner)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self._LIVE}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.apply_id or 'not running'}>"
+
+
+def job_load(path: str | os.PathLike[str] = DEFAULT_JOB_PATH) -> JobTrait:
+    """The job that was saved to a file; what is in the file runs code of the user who wrote it.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        JobError: It is not this user's own, or is not a job.
+    """
+    cache = CacheFile(path)
+    job = _read(cache)
+    if job is None:
+        raise FileNotFoundError(f"no job is saved at {cache.path}")
+    return job
+
+
+def job_loads(content: bytes) -> JobTrait:
+    """The job that `dumps` made bytes of. Only for bytes of a source that you trust with running code.
+
+    Raises:
+        JobError: They are not a job.
+    """
+    return _unpickle(content, "these bytes")
+
+
+def in_batch() -> bool:
+    """Whether this program is a script that runs as part of a job."""
+    return os.environ.get(BATCH) == "1"
+
+
+def _read(cache: CacheFile) -> JobTrait | None:
+    content = cache.read()
+    if content is None:
+        return None
+    job = _unpickle(content, str(cache.path))
+    job._cache = cache
+    return job
+
+
+def _unpickle(content: bytes, source: str) -> JobTrait:
+    try:
+        job = pickle.loads(content)
+    except Exception as error:
+        raise JobError(
+            f"{source} can't be read as a job: {type(error).__name__}: {error}. The module that defines the job must be "
+            "importable here, as the same version. The job may still run: end it where it was started"
+        ) from error
+    if not isinstance(job, JobTrait):
+        raise JobError(f"{source} should hold a job, and holds {type(job).__name__}")
+    return job
+
+
+def _forget(cache: CacheFile, apply_id: str | None) -> None:
+    """Remove the file, unless it holds something else by now."""
+    try:
+        saved = _read(cache)
+    except JobError:
+        return
+    if saved is not None and saved.apply_id == apply_id:
+        cache.remove()
+
+
+def _conflict(saved: JobTrait, spec: JobTrait, path: Path) -> str:
+    return (
+        f"{path} keeps {saved!r}, which runs and is not what this program describes: {spec!r}. Nothing was changed. "
+        f"End it (`monarch kill`, or job_load({str(path)!r}).kill()), or keep both: state(cached_path=...) with another file"
+    )
+
+
+ConfigT = TypeVar("ConfigT")
+
+
+def _config(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any]) -> ConfigT:
+    if config is None:
+        return kind(**fields)
+    if fields:
+        raise TypeError(f"give either a {kind.__name__} or its fields, got both: {config!r} and {fields}")
+    if not isinstance(config, kind):
+        raise TypeError(f"expected a {kind.__name__}, got {config!r}")
+    return config

@@ -1,0 +1,63 @@
+"""Telling the user that a worker has ended, and what it said last; the runtime tells the program that the host is lost."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+from collections.abc import Sequence
+
+from . import processes
+from .launch import Worker, describe_status
+
+logger = logging.getLogger("monarch.job")
+
+
+class WorkerWatch:
+    """A thread that waits for the end of workers. It ends with the last of them, by `stop`, or with the program.
+
+    Args:
+        workers: Some of a job; not necessarily children of this process.
+    """
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._wake, self._waker = os.pipe()
+        self._watched: dict[int, Worker] = {}
+        for worker in workers:
+            try:
+                self._watched[os.pidfd_open(worker.pid)] = worker
+            except ProcessLookupError:  # whoever connects to it is told
+                continue
+        self._thread = threading.Thread(target=self._run, name="monarch-job-watch", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching; returns when the thread has ended."""
+        os.write(self._waker, b"s")
+        self._thread.join()
+        os.close(self._wake)
+        os.close(self._waker)
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        for fd in self._watched:
+            poll.register(fd, select.POLLIN)
+        while self._watched:
+            ready = [fd for fd, _ in poll.poll()]
+            if self._wake in ready:
+                break
+            for fd in ready:
+                poll.unregister(fd)
+                self._report(self._watched.pop(fd))
+                os.close(fd)
+        for fd in self._watched:
+            os.close(fd)
+
+    def _report(self, worker: Worker) -> None:
+        status = processes.reap(worker.pid)
+        if not worker.ended_in_order:
+            logger.error(
+                "worker %s, process %d, ended%s; %s", worker.name, worker.pid, describe_status(status), worker.tail()
+            )

@@ -1,0 +1,1 @@
+"""The command `monarch`: jobs, workers and secrets from a terminal. Read `cli`."""

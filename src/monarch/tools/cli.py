@@ -1,0 +1,123 @@
+"""The commands. Each is a thin layer over the public API; results go to stdout, all else to stderr.
+
+Exit status: 0 if it worked, 1 if it did not, with one line that says why, 2 for wrong usage.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.text import Text
+
+from .. import actor, job, trust
+from ..errors import MonarchError
+from ..job import current
+from . import contexts
+
+# What the user can put right; anything else is a bug, and shows a traceback.
+_USER_ERRORS = (MonarchError, ValueError, ImportError, OSError, NotImplementedError)
+
+app = typer.Typer(
+    name="monarch",
+    help="Actors on meshes of processes: workers, jobs, secrets.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(contexts.app, name="context")
+
+_notes = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def worker(
+    listen: Annotated[
+        str,
+        typer.Option(help="Where clients attach: tcp://0.0.0.0:26600, ipc:///path, or DIAL@BIND to advertise another."),
+    ],
+    ca: Annotated[str | None, typer.Option(help="File with the CA certificates of those to let in.")] = None,
+    private_key: Annotated[str | None, typer.Option(help="File with this worker's own key and certificate.")] = None,
+    secret_file: Annotated[
+        Path | None, typer.Option(help="File with the shared secret. Default: MONARCH_SECRET_FILE, ~/.monarch/secret.")
+    ] = None,
+) -> None:
+    """Serve as a host, until a client shuts it down.
+
+    Clients prove who they are with a certificate (--ca and --private-key) or with a shared secret, which `monarch secret` makes.
+    """
+    if secret_file is not None:
+        if ca is not None or private_key is not None:
+            raise typer.BadParameter("give either certificates or a secret", param_hint="--secret-file")
+        os.environ.pop("MONARCH_SECRET", None)  # it would win; and what procs inherit should be what is in use
+        os.environ["MONARCH_SECRET_FILE"] = str(secret_file.expanduser().absolute())
+    serving = actor.start_worker_loop_forever(address=listen, ca=ca, private_key=private_key)
+    _notes.print(f"listening: {listen}")
+    serving.get()
+
+
+@app.command()
+def secret(
+    path: Annotated[
+        Path | None, typer.Argument(help="New file for it, readable by you alone. Default: print it.")
+    ] = None,
+) -> None:
+    """Make a new shared secret. Clients and workers with the same secret let each other in."""
+    if path is None:
+        print(trust.make_secret())
+    else:
+        trust.write_secret_file(path)
+        _notes.print(
+            f"wrote {path}: copy it to every host, and set MONARCH_SECRET_FILE where it is not ~/.monarch/secret"
+        )
+
+
+@app.command()
+def apply(
+    spec: Annotated[
+        str | None, typer.Argument(help="The job, as module.attribute. Default: the one given last.")
+    ] = None,
+) -> None:
+    """Start the job of the active context, if it does not run."""
+    try:
+        described = job.set_current_job(spec) if spec is not None else job.load_current_job()
+    except (AttributeError, TypeError) as error:
+        raise job.JobError(str(error)) from error
+    described.state()
+    _notes.print(f"running: {described!r}")
+
+
+@app.command()
+def kill(
+    context: Annotated[str | None, typer.Argument(help="Context of the job. Default: the active one.")] = None,
+) -> None:
+    """End the running job of a context, and all that it started."""
+    path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
+    if not path.exists():
+        raise job.JobError(f"no job runs here: there is no {path}")
+    running = job.job_load(path)
+    if not running.active:
+        raise job.JobError(f"{path} keeps a job that does not run: {running!r}")
+    described = repr(running)
+    running.kill()
+    _notes.print(f"ended: {described}")
+
+
+def run() -> None:
+    """Parse the arguments, run the command, turn errors of the user into one line."""
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(message)s",
+        handlers=[RichHandler(console=_notes, show_time=False, show_path=False)],
+    )
+    try:
+        app(prog_name="monarch")
+    except _USER_ERRORS as error:
+        _notes.print(Text.assemble(("error: ", "bold red"), str(error)))
+        sys.exit(1)

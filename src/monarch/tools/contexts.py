@@ -1,0 +1,44 @@
+"""``monarch context``: several jobs in one folder, of which one is active."""
+
+from __future__ import annotations
+
+import typer
+
+from ..job import current
+
+app = typer.Typer(
+    help="Several jobs in one folder; the active one is what the other commands and `job.state()` use.",
+    no_args_is_help=True,
+)
+
+
+@app.command("ls")
+def list_contexts() -> None:
+    """List the contexts; the active one has a star."""
+    active = current.active_context()
+    names = current.contexts()
+    for name in names:
+        print(f"{'*' if name == active else ' '} {name}")
+    if not names:
+        print("No contexts.")
+
+
+@app.command()
+def create(name: str) -> None:
+    """Make a context."""
+    current.make_context(name)
+    print(f"Created context {name!r}")
+
+
+@app.command()
+def use(name: str) -> None:
+    """Make a context the active one."""
+    current.use_context(name)
+    print(f"Switched to context {name!r}")
+
+
+@app.command()
+def rm(name: str) -> None:
+    """End the job of a context, and remove the context."""
+    current.remove_context(name)
+    print(f"Removed context {name!r}")

@@ -1,0 +1,12 @@
+"""Secrets that hosts share, so that they let each other in and nobody else.
+
+`write_secret_file` makes one for good, ``monarch secret`` does the same from a terminal; `make_secret` gives the text, for
+MONARCH_SECRET. `attach_to_workers` and the worker loops of `monarch.actor` say where they look for it; `read_secret_file`
+is for programs that look elsewhere.
+"""
+
+from __future__ import annotations
+
+from ._core.net.secret import make_secret, read_secret_file, write_secret_file
+
+__all__ = ["make_secret", "read_secret_file", "write_secret_file"]

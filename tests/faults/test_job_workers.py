@@ -1,0 +1,189 @@
+"""Workers that die, hang or never start, and programs that die while they start some: who is told, what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.waiting import wait_gone, wait_until
+from monarch.config import configured
+from monarch.job import JobError, ProcessJob, job_load
+
+if TYPE_CHECKING:
+    from helpers.jobs import Home
+
+
+@pytest.fixture
+def state_file(tmp_path: Path) -> Iterator[Path]:
+    """Where a test saves its job, which is ended with it."""
+    path = tmp_path / "job.pkl"
+    yield path
+    if path.exists():
+        job_load(path).kill()
+
+
+def customized(tmp_path: Path, code: str) -> dict[str, str]:
+    """Environment of workers whose interpreter runs some code first."""
+    (tmp_path / "sitecustomize.py").write_text(code)
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+
+
+def worker_pids(job: ProcessJob) -> list[int]:
+    return [worker.pid for worker in job._all_workers()]
+
+
+def folders() -> set[Path]:
+    import tempfile
+
+    return set(Path(tempfile.gettempdir()).glob("monarch_job_*"))
+
+
+def test_a_worker_that_dies_at_its_start_is_an_error_at_once_with_its_output(tmp_path: Path) -> None:
+    before = folders()
+    env = customized(tmp_path, "import os\nprint('the disk is on fire', flush=True)\nos._exit(3)\n")
+    job = ProcessJob({"workers": 2}, env=env)
+    with pytest.raises(JobError, match="exit status 3") as caught:
+        job.state(tmp_path / "job.pkl")
+    assert "the disk is on fire" in str(caught.value)
+    assert "workers_" in str(caught.value)
+    assert str(tmp_path / "logs") in str(caught.value)
+    assert not (tmp_path / "job.pkl").exists()
+    assert not job.active
+    assert folders() == before
+
+
+def test_a_worker_that_is_killed_at_its_start_is_named_with_the_signal(tmp_path: Path) -> None:
+    env = customized(tmp_path, "import os\nos.kill(os.getpid(), 9)\n")
+    with pytest.raises(JobError, match="signal 9"):
+        ProcessJob({"workers": 1}, env=env).state(None)
+
+
+def test_an_interpreter_that_does_not_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match="Fatal Python error"):
+        ProcessJob({"workers": 1}, env={"PYTHONHOME": "/nowhere"}).state(None)
+
+
+def test_workers_that_do_not_get_ready_are_an_error_after_the_time_limit_and_are_ended(tmp_path: Path) -> None:
+    before = folders()
+    env = customized(tmp_path, "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n")
+    with configured(host_spawn_ready_timeout="500ms"):
+        with pytest.raises(JobError, match="host_spawn_ready_timeout"):
+            ProcessJob({"workers": 2}, env=env).state(None)
+    assert folders() == before
+
+
+def test_a_worker_that_dies_is_reported_with_its_output_and_the_job_starts_anew(
+    state_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = ProcessJob({"workers": 2})
+    job.state(state_file)
+    first, second = job._all_workers()
+    with first.log.open("a") as log:
+        log.write("last words\n")
+    os.kill(first.pid, signal.SIGKILL)
+    wait_until(lambda: "last words" in caplog.text, what="the report")
+    assert "signal 9" in caplog.text
+    assert "workers_0" in caplog.text
+    with pytest.raises(JobError, match="workers_0.*\n.*last words"):
+        job.state(state_file)
+
+    again = ProcessJob({"workers": 2})
+    again.state(state_file)
+    wait_gone(second.pid)
+    assert again.apply_id != job.apply_id
+    job.kill()
+    assert job_load(state_file).apply_id == again.apply_id
+    again.kill()
+
+
+def test_the_end_of_a_job_is_no_news_whoever_ends_it(state_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    job = ProcessJob({"workers": 2})
+    job.state(state_file)
+    pids = worker_pids(job)
+    job_load(state_file).kill()
+    for pid in pids:
+        wait_gone(pid)
+    job.kill()  # the watch ends with this, after what it had to say
+    assert caplog.text == ""
+
+
+def test_a_program_that_dies_while_workers_start_leaves_none_behind(home: Home) -> None:
+    gate = home.folder / "go"
+    (home.folder / "site").mkdir()
+    (home.folder / "site" / "sitecustomize.py").write_text(
+        f"import os, time\nprint('here', flush=True)\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+    )
+    program = home.start(
+        """
+        import os
+        from monarch.job import ProcessJob
+        path = os.pathsep.join(["site", os.environ.get("PYTHONPATH", "")])
+        ProcessJob({"workers": 2}, env={"PYTHONPATH": path}).state()
+        """
+    )
+    wait_until(
+        lambda: sum("here" in log.read_text() for log in home.folder.glob(".monarch/logs/*/*.log")) == 2,
+        what="both workers to start",
+    )
+    program.kill()
+    program.communicate()
+    gate.touch()
+    home.wait_nothing_left()
+    assert not (home.folder / ".monarch" / "job_state.pkl").exists()
+
+
+def test_a_job_that_is_not_saved_ends_with_its_program_also_if_that_is_killed(home: Home) -> None:
+    program = home.start(
+        """
+        import time
+        from monarch.job import ProcessJob
+        state = ProcessJob({"workers": 2}).state(cached_path=None)
+        print("running", flush=True)
+        time.sleep(600)
+        """
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "running\n"
+    assert len(home.processes()) >= 3
+    program.kill()
+    program.communicate()
+    home.wait_nothing_left()
+
+
+def test_a_saved_job_survives_the_death_of_its_program(home: Home) -> None:
+    program = home.start(
+        """
+        import time
+        from monarch.job import ProcessJob
+        state = ProcessJob({"workers": 1}).state()
+        print("running", flush=True)
+        time.sleep(600)
+        """
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "running\n"
+    program.kill()
+    program.communicate()
+    job = job_load(home.folder / ".monarch" / "job_state.pkl")
+    assert isinstance(job, ProcessJob)
+    assert job.can_run(ProcessJob({"workers": 1}))
+    job.kill()
+
+
+def test_a_process_number_that_belongs_to_somebody_else_by_now_is_left_alone(state_file: Path) -> None:
+    job = ProcessJob({"workers": 1})
+    job.state(state_file)
+    (worker,) = job._all_workers()
+    (stranger,) = [pid for pid in [os.getppid()] if pid != worker.pid]
+    job._workers["workers"].append(worker._replace(name="workers_1", pid=stranger))
+    job.dump(state_file)
+    loaded = job_load(state_file)
+    assert not loaded.can_run(job)
+    job.kill()
+    wait_gone(worker.pid)
+    os.kill(stranger, 0)

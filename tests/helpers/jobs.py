@@ -1,0 +1,99 @@
+"""Programs that use jobs: unlike others, they leave processes behind on purpose, until somebody ends the job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from helpers.leaks import describe
+from helpers.scripts import TAG, processes_tagged
+from helpers.waiting import wait_until
+
+
+@dataclass(frozen=True)
+class Home:
+    """A folder where a user works on jobs, with a folder for temporary files, and all processes that began there."""
+
+    folder: Path
+    temporary: Path
+    tag: str
+
+    def environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        return {**os.environ, TAG: self.tag, "TMPDIR": str(self.temporary), **env}
+
+    def start(self, source: str, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a program, given as text, in this folder."""
+        script = self.folder / "program.py"
+        script.write_text(textwrap.dedent(source))
+        return self._start([str(script), *args], env or {})
+
+    def run(self, source: str, *args: str, env: Mapping[str, str] | None = None, exit_code: int = 0) -> str:
+        """What the program prints, on stdout and then on stderr; it must end with `exit_code`."""
+        return self._finish(self.start(source, *args, env=env), exit_code)
+
+    def monarch(self, *args: str, env: Mapping[str, str] | None = None, exit_code: int = 0) -> str:
+        """What the command `monarch` prints."""
+        return self._finish(self._start(["-m", "monarch.tools", *args], env or {}), exit_code)
+
+    @contextmanager
+    def worker(self, *args: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
+        """The address of a worker that `monarch worker` runs for the length of a block."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        worker = self._start(["-m", "monarch.tools", "worker", "--listen", address, *args], env or {})
+        assert worker.stderr is not None
+        said = worker.stderr.readline()
+        try:
+            assert said == f"listening: {address}\n", said + worker.stderr.read()
+            yield address
+        finally:
+            worker.terminate()
+            worker.communicate(timeout=60)
+
+    def processes(self) -> list[int]:
+        return processes_tagged(self.tag)
+
+    def left(self) -> list[str]:
+        """All that is there now but should not be once every job was ended: processes, and temporary files."""
+        return [describe(pid) for pid in self.processes()] + [str(path) for path in self.temporary.iterdir()]
+
+    def wait_nothing_left(self) -> None:
+        wait_until(lambda: not self.left(), what=f"the end of all that the jobs started: {self.left()}")
+
+    def end_everything(self) -> None:
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def _start(self, args: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
+        pipe: Any = subprocess.PIPE
+        return subprocess.Popen(
+            [sys.executable, *args],
+            cwd=self.folder,
+            env=self.environment(env),
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+        )
+
+    def _finish(self, program: subprocess.Popen[str], exit_code: int) -> str:
+        try:
+            out, err = program.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            out, err = program.communicate()
+            raise AssertionError(f"the program had not ended after 60 s\n{out}\n--- stderr\n{err}") from None
+        assert program.returncode == exit_code, f"exit status {program.returncode}\n{out}\n--- stderr\n{err}"
+        return out + err
