@@ -29,6 +29,7 @@ from .stream import Listener, Stream, connect, listen
 from .trust import Trust
 
 _LOOKS = 16  # per `channel_reconnect_timeout`: how often the clock is looked at, at least
+_SHORTEST = 0.2  # seconds; with less, a busy process is taken for a dead one
 _NOBODY_LISTENS = ("nobody listens there", "there is no such socket")
 
 logger = logging.getLogger("monarch.net")
@@ -70,7 +71,7 @@ class Links:
         self._trust_for: dict[str, Trust] = {}
         self._handler = handler
         limits = Limits(
-            config.value("channel_reconnect_timeout"),
+            max(_SHORTEST, config.value("channel_reconnect_timeout")),
             config.value("mesh_attach_config_timeout"),
             config.value("codec_max_frame_length"),
         )

@@ -8,8 +8,9 @@ Times, with `reconnect` for `channel_reconnect_timeout` (see `Limits`):
 
 * A side that has sent nothing for a quarter of `reconnect` sends a ping. Any byte is a sign of life.
 * No sign of life for half of it: the stream counts as broken. For all of it: the peer is lost.
-* The dialer dials again at once, then after ever longer pauses, up to half a second. Where nobody has listened for a
-  quarter of `reconnect`, one second at most, the peer is lost: a process that lives listens.
+* The dialer dials again at once, then after ever longer pauses, up to half a second. It does not wait for a dial without
+  an answer before the next: the kernel would take a second or two to ask again, though the network may be back sooner.
+* Where nobody has listened for a quarter of `reconnect`, one second at most, the peer is lost: who lives, listens.
 * A first dial may fail for `attach`.
 
 `now` is time in which the own process ran (see `RunClock`), so that nobody is blamed for a pause of our own.
@@ -53,14 +54,14 @@ DIALING, GREETING, JOINING, UP, BROKEN, RESUMING, LOST, CLOSED = (
 # ready: the peer is authenticated  greet: say who we are
 # greeted: the peer has said who    join: propose to start or go on
 # joined: both agree on a stream    start: send what is missing
-# cut: the stream is gone           drop: let go of the stream
+# cut: it is gone, or was not made  drop: let go of the stream, and of those being opened
 # expired: for too long             pause: dial again, later
 # failed: for good; a farewell too  part: say why, then let go of the stream
 # closed: by our own side           tell: the peer is lost
 TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (DIALING, "due"): (DIALING, ("dial",)),
     (DIALING, "ready"): (GREETING, ("greet",)),
-    (DIALING, "cut"): (DIALING, ("drop", "pause")),
+    (DIALING, "cut"): (DIALING, ("pause",)),
     (DIALING, "joined"): (UP, ("start",)),
     (DIALING, "expired"): (LOST, ("drop", "tell")),
     (DIALING, "failed"): (LOST, ("drop", "tell")),
@@ -82,7 +83,7 @@ TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (UP, "closed"): (CLOSED, ("part",)),
     (BROKEN, "due"): (BROKEN, ("dial",)),
     (BROKEN, "ready"): (RESUMING, ("greet",)),
-    (BROKEN, "cut"): (BROKEN, ("drop", "pause")),
+    (BROKEN, "cut"): (BROKEN, ("pause",)),
     (BROKEN, "joined"): (UP, ("start",)),
     (BROKEN, "expired"): (LOST, ("drop", "tell")),
     (BROKEN, "failed"): (LOST, ("drop", "tell")),
@@ -175,13 +176,13 @@ class Link:
 
     Attributes:
         identity: The peer's process, once it is known.
-        stream: The one in use, or being opened; None between two.
+        stream: The one in use, None between two.
         was_up: Whether the peer may have frames of it.
         peer_serial: The highest number of a `Join` that the peer has sent.
     """
 
     __slots__ = (
-        "_ack_at", "_acked", "_deadline", "_dial_at", "_garbled_at", "_heard", "_now", "_outbox", "_owed",
+        "_ack_at", "_acked", "_deadline", "_dial_at", "_garbled_at", "_heard", "_now", "_opening", "_outbox", "_owed",
         "_owner", "_reason", "_refused_since", "_sent", "_tries", "_up_since", "address", "armed", "dials", "identity",
         "names", "peer_serial", "queued", "received", "state", "stream", "uid", "was_up",
     )  # fmt: skip
@@ -200,6 +201,7 @@ class Link:
         self.received = 0
         self.queued = 0  # bytes
         self.armed = _NEVER  # when its owner will next call `tick`
+        self._opening: set[int] = set()  # streams to be
         self._outbox: deque[Packed] = deque()  # not acknowledged; the first has number `_acked` + 1
         self._acked = 0
         self._owed = 0  # bytes received and not acknowledged
@@ -239,7 +241,7 @@ class Link:
             return min(self._heard + limits.silence, self._sent + limits.interval, self._ack_at)
         if self.state in _WITH_STREAM:
             return min(self._deadline, self._heard + limits.silence)
-        return min(self._deadline, self._dial_at) if self.dials and self.stream is None else self._deadline
+        return min(self._deadline, self._dial_at) if self.dials else self._deadline
 
     def tick(self, now: float) -> None:
         """Do what is due."""
@@ -254,11 +256,14 @@ class Link:
         elif now >= self._deadline:
             self._reason = self._too_long()
             self._happen("expired", now)
-        elif self.dials and self.stream is None and now >= self._dial_at:
+        elif self.dials and now >= self._dial_at:
             self._happen("due", now)
 
-    def ready(self, now: float) -> None:
-        """The stream that was being opened is there."""
+    def ready(self, stream: int, now: float) -> None:
+        """One of the streams that are being opened is there."""
+        self._opening.discard(stream)
+        self._let_go(politely=False)
+        self.stream = stream
         self._heard = now
         self._refused_since = None
         self._happen("ready", now)
@@ -277,8 +282,7 @@ class Link:
         if join.received < self._acked:
             raise LinkError(f"it has received {join.received} frames, and acknowledged {self._acked}", final=True)
         if stream != self.stream:
-            if self.stream is not None:
-                self._owner.cut(self.stream, False)
+            self._let_go(politely=False)
             self.stream, self.dials = stream, False
         self.uid = join.link
         self.peer_serial = max(self.peer_serial, join.serial)
@@ -311,12 +315,16 @@ class Link:
             self._owner.arm(self)
         return frame
 
-    def cut(self, reason: str, now: float, refused: bool = False) -> None:
-        """The stream has ended, or could not be opened; a new one may help.
+    def ended(self, stream: int, reason: str, now: float, *, final: bool, refused: bool) -> None:
+        """A stream has ended, or could not be opened; if `final`, none can, and if `refused`, nobody listened."""
+        self._opening.discard(stream)
+        if final:
+            self.failed(reason, now)
+        else:
+            self.cut(reason, now, refused)
 
-        Args:
-            refused: Nobody listened.
-        """
+    def cut(self, reason: str, now: float, refused: bool = False) -> None:
+        """The stream is of no more use, or there was none; a new one may help."""
         self._reason = reason
         for_good = False
         if not refused:
@@ -355,7 +363,8 @@ class Link:
         self._owner.arm(self)
 
     def _dial(self) -> None:
-        self.stream = self._owner.dial(self)
+        self._opening.add(self._owner.dial(self))
+        self._dial_at = self._now + self._owner.limits.interval / 2 if self.was_up else _NEVER
 
     def _greet(self) -> None:
         self._write([greeting(self._owner.hello(self.address))])
@@ -409,6 +418,10 @@ class Link:
         if self.stream is not None:
             self._owner.cut(self.stream, politely)
             self.stream = None
+        for stream in self._opening:
+            self._owner.cut(stream, False)
+        self._opening.clear()
+        self._dial_at = _NEVER
 
     def _write(self, chunks: list[Bytes]) -> None:
         if self.stream is not None:

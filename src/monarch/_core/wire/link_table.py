@@ -189,7 +189,7 @@ class LinkTable:
         self._now = now
         stream = self._streams.get(number)
         if stream is not None and stream.link is not None:
-            stream.link.ready(now)
+            stream.link.ready(number, now)
 
     def space(self, number: int) -> memoryview | None:
         """Where the next bytes of a stream are best put, if they belong to something large."""
@@ -219,13 +219,9 @@ class LinkTable:
         """
         self._now = now
         stream = self._streams.pop(number, None)
-        if stream is None or stream.link is None:
-            return
-        if final:
-            stream.link.failed(reason, now)
-        else:
+        if stream is not None and stream.link is not None:
             inside = "" if stream.decoder.idle else ", in the middle of a message"
-            stream.link.cut(reason + inside, now, refused)
+            stream.link.ended(number, reason + inside, now, final=final, refused=refused)
 
     @property
     def due(self) -> float | None:
