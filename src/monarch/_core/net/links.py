@@ -70,11 +70,7 @@ class Links:
         self._trust = trust
         self._trust_for: dict[str, Trust] = {}
         self._handler = handler
-        limits = Limits(
-            max(_SHORTEST, config.value("channel_reconnect_timeout")),
-            config.value("mesh_attach_config_timeout"),
-            config.value("codec_max_frame_length"),
-        )
+        limits = _limits()
         self._table = LinkTable(identity, name, limits)
         self._step = limits.reconnect / _LOOKS
         self._clock = RunClock(2 * self._step, time.monotonic())
@@ -84,6 +80,12 @@ class Links:
         self._timer_at = 0.0  # on the table's clock
         self._carrying_out = False
         self._closed = False
+
+    def adapt(self) -> None:
+        """Take over knobs that were changed."""
+        self._table.limits = limits = _limits()
+        self._step = limits.reconnect / _LOOKS
+        self._clock.longest = 2 * self._step
 
     def __repr__(self) -> str:
         return f"<Links: {[*self._table]}>"
@@ -264,6 +266,14 @@ class Links:
             self._timer.cancel()
         self._timer_at = when
         self._timer = self._poller.call_later(max(0.0, when - now), self._tick)
+
+
+def _limits() -> Limits:
+    return Limits(
+        max(_SHORTEST, config.value("channel_reconnect_timeout")),
+        config.value("mesh_attach_config_timeout"),
+        config.value("codec_max_frame_length"),
+    )
 
 
 class _Events:

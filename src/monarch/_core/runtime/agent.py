@@ -85,9 +85,14 @@ class Agent(System):
         """A client wants the output of its procs; it comes as replies, in order with all other replies."""
         self._subscribers[origin.peer] = (origin, frame)
 
-    def on_join(self, origin: Origin, frame: Frame, hosts: Sequence[str], trust: Trust) -> None:
+    def on_join(
+        self, origin: Origin, frame: Frame, hosts: Sequence[str], trust: Trust, knobs: dict[str, object]
+    ) -> None:
         """The client will use these hosts, and this is how to prove itself to them."""
-        self.open_gateway(trust).links.use_trust(hosts, trust)
+        config.inherit(knobs)
+        links = self.open_gateway(trust).links
+        links.adapt()
+        links.use_trust(hosts, trust)
 
     def on_route_via(self, origin: Origin, frame: Frame, host: str, trust: Trust) -> None:
         """All other hosts are reached through this one."""
@@ -95,8 +100,14 @@ class Agent(System):
         gateway.links.use_trust([host], trust)
         gateway.core.via = host
 
-    def on_attach(self, origin: Origin, frame: Frame) -> None:
-        """A client on another host will use this one, and wants the output of its procs, as with `subscribe`."""
+    def on_attach(self, origin: Origin, frame: Frame, knobs: dict[str, object]) -> None:
+        """A client on another host will use this one, and wants the output of its procs, as with `subscribe`.
+
+        Its knobs are in force here until another client attaches this host.
+        """
+        config.inherit(knobs)
+        if self.gateway is not None:
+            self.gateway.links.adapt()
         self._subscribers[origin.peer] = (origin, frame)
         self.answer(origin, frame)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ... import config
 from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ROOT, SYSTEM, ProcAddress
@@ -45,9 +46,9 @@ class AttachedHosts:
         for host in hosts:
             self._node.host_is_back(host)
             self._hosts[host] = self._hosts.get(host, 0) + 1
-        self._node.call_system(self._node.address.agent, "join", tuple(hosts), trust)
+        self._node.call_system(self._node.address.agent, "join", tuple(hosts), trust, config.exported())
         request = _Attaching(agents, self._show)
-        content = pickling.dumps(((), {}))
+        content = pickling.dumps(((config.exported(),), {}))
         self._node.cast(agents, SYSTEM, b"attach", content, request, ROOT, STANDING)
         return request.future
 

@@ -129,12 +129,12 @@ class RunClock:
     """
 
     def __init__(self, longest: float, now: float) -> None:
-        self._longest = longest
+        self.longest = longest
         self._last = now
         self._ran = 0.0
 
     def at(self, now: float) -> float:
-        self._ran += min(max(0.0, now - self._last), self._longest)
+        self._ran += min(max(0.0, now - self._last), self.longest)
         self._last = now
         return self._ran
 
