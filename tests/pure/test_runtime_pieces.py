@@ -260,7 +260,7 @@ def test_changes_to_the_environment_make_a_copy() -> None:
 )
 def test_the_environment_is_that_of_the_launcher_with_the_changes(inherit: bool, expected: dict[str, str]) -> None:
     base = {"HOME": "/root", "A": "old", "GONE": "x"}
-    start = Start("p0", 0, None, {"A": "new", "GONE": None, "NEVER": None}, inherit_env=inherit)
+    start = Start(0, None, {"A": "new", "GONE": None, "NEVER": None}, inherit_env=inherit)
     assert start.environment(base) == expected
     assert base == {"HOME": "/root", "A": "old", "GONE": "x"}
 

@@ -266,7 +266,7 @@ def _start(procs: Procs, rank: int, command: BootstrapCommand, binding: Mapping[
     by_exec = not command.is_default or config.value("proc_spawn_method") == "exec"
     nodes = {key: value for key, value in binding.items() if key != "cpus"} if sys.platform == "linux" else {}
     return Start(
-        procs.address(rank).proc, rank, command.as_command() if by_exec else None, command.env, command.inherit_env,
+        rank, command.as_command() if by_exec else None, command.env, command.inherit_env,
         binding.get("cpus", ""), tuple(nodes.items()),
     )  # fmt: skip
 

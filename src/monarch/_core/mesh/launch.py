@@ -59,22 +59,37 @@ class _Launch(NamedTuple):
     restarts: bool
 
     def start(self, method: bytes, starts: Sequence[Start]) -> Future[bool]:
-        """Ask the agents; done when the procs run."""
-        cell, procs = self.cell, self.procs
-        hosts = {start.rank // procs.per_host: procs.address(start.rank).agent for start in starts}
-        agents = list(hosts.values())
+        """Ask the agents; done when the procs run. Hosts that start the same get one message, however many they are."""
+        procs = self.procs
+        here: dict[int, list[Start]] = {}  # by position of the host in the mesh
+        for start in starts:
+            position, index = divmod(start.rank, procs.per_host)
+            here.setdefault(position, []).append(start._replace(rank=index))
+        alike: dict[object, list[int]] = {}
+        for position, local in here.items():
+            alike.setdefault(tuple(start.key for start in local), []).append(position)
+        agents = {position: procs.address(position * procs.per_host).agent for position in here}
         started = SystemCall(f"{procs.name}: {len(starts)} procs to start", agents, True)
-        for index, host in enumerate(hosts):
-            here = tuple(start for start in starts if start.rank // procs.per_host == host)
-            address = agents[index].host
-            environ = dict(os.environ) if address in cell.node.hosts else None
-            request = SpawnRequest(
-                address, procs.uid, procs.name, self.extent.nelements, here, cell.address, cell.node.root, list(sys.path), os.getcwd(),
-                environ, _preload(), config.exported(), self.restarts,
-            )  # fmt: skip
-            content = pickling.dumps(((request,), {}))
-            cell.node.cast([agents[index]], SYSTEM, method, content, started, cell.uid, ranks=[index])
+        for positions in alike.values():
+            self._ask([agents[position] for position in positions], positions, here[positions[0]], method, started)
         return started.future
+
+    def _ask(
+        self,
+        agents: Sequence[ProcAddress],
+        positions: Sequence[int],
+        starts: Sequence[Start],
+        method: bytes,
+        started: SystemCall,
+    ) -> None:
+        cell, procs = self.cell, self.procs
+        environ = dict(os.environ) if agents[0].host in cell.node.hosts else None
+        request = SpawnRequest(
+            procs.uid, procs.name, self.extent.nelements, procs.per_host, tuple(starts), cell.address, cell.node.root,
+            list(sys.path), os.getcwd(), environ, _preload(), config.exported(), self.restarts,
+        )  # fmt: skip
+        content = pickling.dumps(((request,), {}))
+        cell.node.cast(agents, SYSTEM, method, content, started, cell.uid, ranks=positions)
 
     def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
         """Start the next incarnation of some ranks, by rank; they are ready when all these futures are done."""

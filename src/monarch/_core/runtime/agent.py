@@ -158,7 +158,7 @@ class Agent(System):
 
     def on_spawn_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
         mesh = self._meshes[request.mesh] = Mesh(request)
-        self._start(mesh, request, Starting(origin, frame))
+        self._start(mesh, request.on_host(self.node.called_by(origin), frame.rank), Starting(origin, frame))
 
     def on_restart_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
         """Procs of a mesh that have ended, or never came up, shall start again under their old names."""
@@ -166,7 +166,7 @@ class Agent(System):
         if mesh is None or not mesh.restarts:
             self.answer_error(origin, frame, ValueError(f"{request.name} was stopped"))
             return
-        self._start(mesh, request, Starting(origin, frame))
+        self._start(mesh, request.on_host(self.node.called_by(origin), frame.rank), Starting(origin, frame))
 
     def on_abandon_procs(self, origin: Origin, frame: Frame, uid: str, ranks: list[int]) -> None:
         """These procs will not start again; whoever waits for that is told."""
@@ -177,12 +177,12 @@ class Agent(System):
 
     def _start(self, mesh: Mesh, request: SpawnRequest, starting: Starting) -> None:
         for start in request.starts:
-            address = ProcAddress(request.host, start.proc)
+            address = ProcAddress(request.host, request.proc_name(start.rank))
             entry = ProcEntry(address, mesh, starting, start.rank, start.incarnation)
             starting.entries.append(entry)
             if start.rank in mesh.procs:
                 entry.previous = mesh.procs[start.rank].end
-            mesh.procs[start.rank] = self._procs[start.proc] = entry
+            mesh.procs[start.rank] = self._procs[address.proc] = entry
         self._to_spawner.send(request)
         timeout = config.value("host_spawn_ready_timeout")
         if timeout:

@@ -31,7 +31,7 @@ from ..wire.frame import CALL, DEAD, HELLO, PORT, PROTOCOL_VERSION, REPLY, ROUTE
 from .deadlock import DeadlockDetector
 from .other_hosts import OtherHosts
 from .peer import Peer
-from .remote import RemotePeer
+from .remote import RemoteOrigin, RemotePeer
 
 logger = logging.getLogger("monarch.runtime")
 
@@ -127,6 +127,11 @@ class Node:
     def local(self, address: ProcAddress) -> ProcAddress:
         """The name under which a process of this host listens."""
         return ProcAddress(self._local_host, address.proc)
+
+    def called_by(self, origin: Origin) -> str:
+        """What a caller calls this host."""
+        host: str = origin.called.host if isinstance(origin, RemoteOrigin) else origin.peer.host
+        return host
 
     # sending
 

@@ -214,6 +214,11 @@ class RemoteOrigin:
         self._inflow = inflow
         self.peer = route.source
 
+    @property
+    def called(self) -> ProcAddress:
+        """By which address this process was called."""
+        return self._route.source
+
     def send(self, frame: Frame) -> bool:
         return self._others.send(with_prefix(frame, route_prefix(self._route))) is None
 

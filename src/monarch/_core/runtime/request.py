@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ...errors import name_some
@@ -150,17 +150,20 @@ class _PerRank(Source):
     """Expects one answer of each rank; the last of them, or of their failures, ends the request."""
 
     __slots__ = ()
-    _procs: Sequence[ProcAddress]
     _left: int
 
     def reply(self, frame: Frame) -> bool:
         return self._take(frame.rank, frame)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        for rank, proc in enumerate(self._procs):
+        for rank, proc in self._expected():
             if proc == address:
                 self._take(rank, failure)
         return self._left == 0
+
+    def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
+        """Who is to answer, with the rank of each."""
+        raise NotImplementedError
 
     def _take(self, rank: int, reply: Reply) -> bool:
         raise NotImplementedError
@@ -179,6 +182,9 @@ class Gather(_PerRank, _MeshCall):
         self._left = len(procs)
         self._wait_for_all = wait_for_all
         self.future: Future[Any] = Future._new(self)
+
+    def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
+        return enumerate(self._procs)
 
     def _take(self, rank: int, reply: Reply) -> bool:
         if self._replies[rank] is None:
@@ -274,19 +280,22 @@ class SystemCall(_PerRank):
 
     Args:
         what: For time-outs: what is waited for.
-        procs: The process behind each expected answer.
+        procs: The process behind each expected answer, by the rank with which it is called; a list where those are 0, 1, ...
         result: What the future gives.
     """
 
     __slots__ = ("_answered", "_left", "_procs", "_result", "_what", "future")
 
-    def __init__(self, what: str, procs: Sequence[ProcAddress], result: Any = None) -> None:
+    def __init__(self, what: str, procs: Sequence[ProcAddress] | Mapping[int, ProcAddress], result: Any = None) -> None:
         self._what = what
-        self._procs = procs
+        self._procs = procs if isinstance(procs, Mapping) else dict(enumerate(procs))
         self._left = len(procs)
         self._answered: set[int] = set()
         self._result = result
         self.future: Future[Any] = Future._new(self)
+
+    def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
+        return self._procs.items()
 
     def _take(self, rank: int, reply: Reply) -> bool:
         if rank not in self._answered:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..wire.address import ActorAddress, ProcAddress
@@ -32,8 +32,7 @@ class Start(NamedTuple):
     """How one proc starts.
 
     Attributes:
-        proc: Its name on the host.
-        rank: Its linear rank in the mesh.
+        rank: Its linear rank in the mesh; in a request that goes to several hosts, among the procs of its host.
         command: What to execute; None forks the spawner.
         env: Changes to the environment: name to value, or to None to remove a variable.
         inherit_env: Change that of the request; otherwise an empty one.
@@ -42,7 +41,6 @@ class Start(NamedTuple):
         incarnation: How often it has been started before.
     """
 
-    proc: str
     rank: int
     command: Command | None
     env: dict[str, str | None]
@@ -51,6 +49,11 @@ class Start(NamedTuple):
     nodes: tuple[tuple[str, str], ...] = ()
     incarnation: int = 0
 
+    @property
+    def key(self) -> Hashable:
+        """Equal for those that start alike, apart from where."""
+        return self._replace(env=tuple(self.env.items()))  # type: ignore[arg-type]  # only compared
+
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Its whole environment."""
         merged: dict[str, str | None] = {**(base if self.inherit_env else {}), **self.env}
@@ -58,14 +61,14 @@ class Start(NamedTuple):
 
 
 class SpawnRequest(NamedTuple):
-    """Procs of one mesh on one host.
+    """Procs of one mesh, the same on each host that gets this.
 
     Attributes:
-        host: What the requester calls this host; the procs will be known by that.
         mesh: Id of the proc mesh.
         name: Its name, for people.
         size: Number of ranks in the whole mesh.
-        starts: The procs to start here.
+        per_host: Number of ranks on each host.
+        starts: The procs to start.
         owner: The actor that owns them.
         root: The client they belong to.
         sys_path: Where they import from.
@@ -74,12 +77,13 @@ class SpawnRequest(NamedTuple):
         preload: Modules to import once, before forking.
         config: Configuration they inherit.
         restarts: Whether procs that fail may be started again.
+        host: What the requester calls this host, by which the procs will be known; filled in there.
     """
 
-    host: str
     mesh: str
     name: str
     size: int
+    per_host: int
     starts: tuple[Start, ...]
     owner: ActorAddress
     root: ProcAddress
@@ -89,6 +93,21 @@ class SpawnRequest(NamedTuple):
     preload: tuple[str, ...]
     config: dict[str, object]
     restarts: bool = False
+    host: str = ""
+
+    def on_host(self, host: str, position: int) -> SpawnRequest:
+        """The part of one host, with the ranks of the mesh.
+
+        Args:
+            host: Its name.
+            position: Which host of the mesh it is; it is called with that as rank.
+        """
+        first = position * self.per_host
+        starts = tuple(start._replace(rank=first + start.rank) for start in self.starts)
+        return self._replace(host=host, starts=starts)
+
+    def proc_name(self, rank: int) -> str:
+        return f"{self.mesh}.{rank}"
 
 
 class Kill(NamedTuple):

@@ -84,11 +84,11 @@ class Spawner:
             os.kill(request.pid, signal.SIGKILL)
 
     def _spawn(self, request: SpawnRequest) -> ProcSpec | None:
-        listeners: dict[str, socket.socket] = {}
+        listeners: dict[int, socket.socket] = {}
         try:
             self._preload(request)
             for start in request.starts:
-                listeners[start.proc] = unix.listen(ProcAddress(self._host, start.proc))
+                listeners[start.rank] = unix.listen(ProcAddress(self._host, request.proc_name(start.rank)))
         except BaseException as error:  # a module may well call sys.exit when it is imported
             for listener in listeners.values():
                 listener.close()
@@ -124,11 +124,12 @@ class Spawner:
         for module in request.preload:
             importlib.import_module(module)
 
-    def _start(self, request: SpawnRequest, start: Start, listeners: dict[str, socket.socket]) -> ProcSpec | None:
-        listener = listeners.pop(start.proc)
+    def _start(self, request: SpawnRequest, start: Start, listeners: dict[int, socket.socket]) -> ProcSpec | None:
+        listener = listeners.pop(start.rank)
+        address = ProcAddress(request.host, request.proc_name(start.rank))
         spec = ProcSpec(
-            ProcAddress(request.host, start.proc), self._host, request.root, request.mesh, request.name, start.rank, listener.fileno(),
-            request.sys_path, request.cwd, request.config,
+            address, self._host, request.root, request.mesh, request.name, start.rank, listener.fileno(), request.sys_path,
+            request.cwd, request.config,
         )  # fmt: skip
         ours: list[int] = []
         theirs: list[int] = []
@@ -153,7 +154,7 @@ class Spawner:
                 os.close(fd)
         return None
 
-    def _fork(self, listener: socket.socket, outputs: list[int], others: dict[str, socket.socket]) -> int:
+    def _fork(self, listener: socket.socket, outputs: list[int], others: dict[int, socket.socket]) -> int:
         """Fork; in the child, keep nothing but the listener and the output pipes."""
         parent = os.getpid()
         for stream in (sys.stdout, sys.stderr):
