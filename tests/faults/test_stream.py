@@ -14,7 +14,7 @@ import pytest
 from helpers.certificates import authority
 from helpers.streams import Net
 from helpers.waiting import wait_until
-from monarch._core.net import dial, resolver
+from monarch._core.net import dial
 from monarch._core.net.trust import TRUST_ALL, Trust, make_secret, trust_for
 from monarch.config import configured
 from monarch.errors import AddressError
@@ -177,12 +177,14 @@ def test_a_peer_that_ends_while_it_is_paused_costs_no_time_and_is_told_of_on_res
     caller.stream.close()
     net.settle()
     turns = 0
+    original = net.poller._timeout
 
-    def count() -> None:
+    def counted() -> float | None:
         nonlocal turns
         turns += 1
+        return original()
 
-    original, net.poller._timeout = net.poller._timeout, lambda: (count(), original())[1]  # type: ignore[method-assign]
+    net.poller._timeout = counted  # type: ignore[method-assign]
     threading.Event().wait(0.2)
     assert turns < 50, "the poller must not spin"
     guest.stream.resume()
@@ -243,7 +245,7 @@ def test_a_name_that_does_not_exist_is_a_final_answer_and_one_that_nobody_knows_
         def fail(*args: object, **named: object) -> None:
             raise socket.gaierror(code, "what the resolver says")
 
-        monkeypatch.setattr(resolver.socket, "getaddrinfo", fail)
+        monkeypatch.setattr(socket, "getaddrinfo", fail)
 
     answer(socket.EAI_NONAME)
     assert refusal(net, "tcp://nobody.invalid:1") == ("its name could not be resolved: what the resolver says", True)
@@ -261,7 +263,7 @@ def test_a_resolver_that_hangs_holds_up_nobody_else_and_is_given_up(net: Net, mo
         go_on.wait(20)
         return []
 
-    monkeypatch.setattr(resolver.socket, "getaddrinfo", hang)
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
     try:
         lost = [net.connect(f"tcp://host-{number}:1", TRUSTS["secret"]) for number in range(50)]
         net.pair("ipc:///tmp/monarch-test-resolver", TRUSTS["secret"])
@@ -279,7 +281,7 @@ def test_a_name_with_several_addresses_is_tried_until_one_answers(net: Net, monk
     port = door.channel.port
     dead = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.9", port))
     good = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
-    monkeypatch.setattr(resolver.socket, "getaddrinfo", lambda *args, **named: [dead, good])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **named: [dead, good])
     net.connect(f"tcp://some-name:{port}", TRUSTS["secret"]).wait_ready()
 
 

@@ -31,7 +31,7 @@ _TLS_HELLO, _TLS_ALERT = b"\x16\x03", b"\x15\x03"
 _WRONG_PROTOCOL = _TLS_ALERT + b"\x03\x00\x02\x02\x46"  # TLS's own words for it
 _SPEAKS_TLS = "it speaks TLS, with a secret or certificates, and this side has neither"
 _NOT_OURS = "it does not speak this protocol"
-_MOST_LEFTOVERS = 64 * 1024  # bytes of a refused peer that are read, lest the kernel resets the line under our answer
+_MOST_LEFTOVERS = 64 * 1024  # bytes
 
 GREETING_TIMEOUT = 5.0  # seconds
 
@@ -107,6 +107,8 @@ class Greeting:
             self._fail(*_explain(error))
 
     def _fail(self, reason: str, final: bool) -> None:
+        if self._server_side:
+            self._drop_leftovers()
         self.abort()
         self._failed(reason, final)
 
@@ -157,10 +159,16 @@ class Greeting:
             check_same_user(self._sock)
 
     def _refuse(self, answer: bytes) -> None:
-        """Say so, and no more; and drop what has come, as a socket closed over unread bytes takes back its last words."""
+        """Say so, and no more."""
         try:
             self._sock.send(answer)
-            self._sock.recv(_MOST_LEFTOVERS)
+        except OSError:
+            pass
+
+    def _drop_leftovers(self) -> None:
+        """Read what a refused peer has sent: a socket closed over unread bytes may take back its last words."""
+        try:
+            socket.socket.recv(self._sock, _MOST_LEFTOVERS)  # not through TLS, which is of no more use
         except OSError:
             pass
 
