@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pickle
 import random
@@ -350,10 +351,11 @@ def test_an_impostor_without_the_secret_is_found_out(net: Net, answer: Callable[
 
 
 class Recorder:
-    """A proxy that keeps what the caller said."""
+    """A proxy that keeps what the caller said, and may change one bit of it."""
 
-    def __init__(self, target: tuple[str, int]) -> None:
+    def __init__(self, target: tuple[str, int], change_after: float = math.inf) -> None:
         self._target = target
+        self._change_after = change_after
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.address = "tcp://{}:{}".format(*self._socket.getsockname())
         self.said = b""
@@ -374,7 +376,15 @@ class Recorder:
                         return
                     if sock is caller:
                         self.said += data
-                    other[sock].sendall(data)
+                        data = self._changed(data)
+                    with suppress(ConnectionError):
+                        other[sock].sendall(data)
+
+    def _changed(self, data: bytes) -> bytes:
+        if len(self.said) < self._change_after:
+            return data
+        self._change_after = math.inf
+        return data[:-1] + bytes([data[-1] ^ 1])
 
     def close(self) -> None:
         self._thread.join(PATIENCE)
@@ -407,6 +417,23 @@ def test_a_recorded_session_cannot_be_played_again(net: Net, kind: str, impatien
         sock.sendall(said)
         is_refused(sock)
     assert_nobody_got_in(net, door, trust)
+
+
+@pytest.mark.parametrize("kind", PROTECTED)
+def test_what_was_changed_on_the_way_is_not_handed_on(net: Net, kind: str) -> None:
+    door = net.listen(LOCAL, PROTECTED[kind])
+    sent = random.Random(1).randbytes(200_000)
+    middle = Recorder(door.address, change_after=100_000)
+    caller = net.connect(middle.address, PROTECTED[kind]).wait_ready()
+    caller.stream.write([sent])
+    guest = door.wait_guest()
+    reason, final = guest.wait_closed()
+    caller.stream.close()
+    middle.close()
+    assert "mac" in reason.lower(), reason
+    assert not final, "a link may try again"
+    assert 0 < len(guest.received) < len(sent)
+    assert sent.startswith(bytes(guest.received))
 
 
 @pytest.mark.parametrize("kind", PROTECTED)
@@ -596,7 +623,7 @@ def test_another_user_of_this_host_is_refused_on_loopback(
         door = net.listen(address, OPEN)
     family = socket.AF_INET6 if "[" in address else socket.AF_INET
     where = ("::1" if "[" in address else "127.0.0.1", door.channel.port)
-    proof = OPEN.proof(b"client", b"")
+    proof = OPEN.proof(b"client", None)
     assert call_as(os.geteuid(), family, where, proof) == "01", "the same bytes from our own user"
     door.wait_guest()
     assert call_as(NOBODY, family, where, proof) == "00"
@@ -609,8 +636,8 @@ def test_another_user_of_this_host_is_refused_on_a_unix_socket(net: Net, caplog:
     path = f"/tmp/monarch-test-{random.getrandbits(64):x}"
     door = net.listen(f"ipc://{path}", WITH_SECRET)
     os.chmod(path, 0o777)
-    proof = trust_for(TRUST_ALL).proof(b"client", b"")
-    assert call_as(os.geteuid(), socket.AF_UNIX, path, WITH_SECRET.proof(b"client", b"")) == "01"
+    proof = WITH_SECRET.proof(b"client", None)
+    assert call_as(os.geteuid(), socket.AF_UNIX, path, proof) == "01"
     door.wait_guest()
     for said in (proof, WITH_SECRET.proof(b"client", b"")):
         assert call_as(NOBODY, socket.AF_UNIX, path, said) == "00"
@@ -639,7 +666,7 @@ def test_a_server_of_another_user_gets_nothing_from_us(net: Net, family: socket.
     name = f"\0monarch/inproc/0/{random.getrandbits(32)}"
     address: object = ("127.0.0.1", 0) if family == socket.AF_INET else name
     with subprocess.Popen(
-        [sys.executable, "-S", "-E", "-c", _SERVER, repr((NOBODY, int(family), address, OPEN.proof(b"server", b"")))],
+        [sys.executable, "-S", "-E", "-c", _SERVER, repr((NOBODY, int(family), address, OPEN.proof(b"server", None)))],
         stdout=subprocess.PIPE, text=True,
     ) as server:  # fmt: skip
         assert server.stdout is not None
@@ -687,6 +714,14 @@ def test_without_secret_and_certificates_only_unix_sockets_can_be_used(net: Net,
     reason, final = net.connect("tcp://127.0.0.1:1", trust).wait_closed()
     assert "monarch secret" in reason
     assert final
+
+
+def test_on_a_unix_socket_the_user_counts_and_nothing_else(net: Net, tmp_path: Path) -> None:
+    trusts = [OPEN, WITH_SECRET, CERTIFICATES, trust_for(), trust_for(secret=make_secret())]
+    for number, ours in enumerate(trusts):
+        door = net.listen(f"ipc://{tmp_path}/{number}", ours)
+        for theirs in trusts:
+            net.connect(door, theirs).wait_ready()
 
 
 def test_metatls_is_never_in_the_clear(net: Net) -> None:

@@ -115,13 +115,13 @@ class Greeting:
     # the two sides
 
     def _dial(self) -> Steps:
-        binding = b""
+        binding = None
         if self._tls:
             yield from self._secure(self._trust.client_context)
             binding = self._binding()
         try:
             yield from self._send(self._trust.proof(b"client", binding))
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLEOFError):
             pass  # it has hung up; what it said before tells why
         answer = yield from self._receive(1 + PROOF_SIZE)
         if answer == _REFUSAL:
@@ -132,7 +132,7 @@ class Greeting:
 
     def _serve(self) -> Steps:
         yield READ
-        binding = b""
+        binding = None
         if self._tls:
             self._expect_tls()
             yield from self._secure(self._trust.server_context)
@@ -215,13 +215,17 @@ class Greeting:
 
     # what went wrong
 
+    @property
+    def _by_secret(self) -> bool:
+        return self._tls and self._trust.mode == SECRET
+
     def _why_refused(self) -> str:
-        if self._trust.mode == SECRET and self._tls:
+        if self._by_secret:
             return "refused: wrong secret"
         return "refused: it lets in the processes of its own user on its own host only"
 
     def _why_not_trusted(self, said: bytes) -> str:
-        if self._trust.mode == SECRET and self._tls:
+        if self._by_secret:
             return "wrong secret" if self._server_side else "it could not prove that it has the secret"
         return _SPEAKS_TLS if said.startswith((_TLS_HELLO, _TLS_ALERT)) else _NOT_OURS
 

@@ -104,9 +104,13 @@ class Trust:
     def uses_tls(self, channel: Channel) -> bool:
         return channel.is_tcp and self.mode in (SECRET, CERTIFICATES)
 
-    def proof(self, role: bytes, binding: bytes) -> bytes:
-        """What the side with this role says, in `PROOF_SIZE` bytes; a mere greeting unless there is a secret."""
-        if self.mode == SECRET:
+    def proof(self, role: bytes, binding: bytes | None) -> bytes:
+        """What the side with this role says, in `PROOF_SIZE` bytes; a mere greeting unless there is a secret.
+
+        Args:
+            binding: Of the TLS session; None in the clear, where a proof would only be something to guess from.
+        """
+        if self.mode == SECRET and binding is not None:
             return hmac.digest(self._key, b"%s %s %s" % (_LABEL, role, binding), "sha256")
         return hashlib.sha256(b"%s %s" % (_LABEL, role)).digest()
 
