@@ -266,7 +266,7 @@ def test_a_resolver_that_hangs_holds_up_nobody_else_and_is_given_up(net: Net, mo
     monkeypatch.setattr(socket, "getaddrinfo", hang)
     try:
         lost = [net.connect(f"tcp://host-{number}:1", TRUSTS["secret"]) for number in range(50)]
-        net.pair("ipc:///tmp/monarch-test-resolver", TRUSTS["secret"])
+        net.pair(f"inproc://{random.getrandbits(32)}", TRUSTS["secret"])
         for inbox in lost:
             reason, final = inbox.wait_closed()
             assert "its address" in reason
