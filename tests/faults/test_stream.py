@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import socket
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,6 +154,24 @@ def test_flushing_a_peer_that_does_not_read_is_given_up_in_time(net: Net, way: t
     caller.stream.write([bytes(64 * MIB)])
     assert caller.stream.flush(0.2) is False
     assert caller.stream.queued > 0
+
+
+def test_flushing_waits_for_the_other_host_and_not_only_for_the_own_kernel(net: Net) -> None:
+    caller, guest = net.pair("tcp://127.0.0.1:0", TRUSTS["secret"])
+    guest.stream.pause()
+    net.settle()
+    sock = caller.stream._sock
+    assert sock is not None
+    while unacknowledged(sock) < 200_000:  # once the other kernel takes no more, ours keeps it
+        caller.stream.write([bytes(16 * 1024)])
+        assert caller.stream.queued == 0
+    assert caller.stream.flush(0.3) is False
+    guest.stream.resume()
+    assert caller.stream.flush(20) is True
+
+
+def unacknowledged(sock: socket.socket) -> int:
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), "little")
 
 
 def test_the_end_is_told_once_and_writing_after_it_is_harmless(net: Net, way: tuple[str, Trust]) -> None:

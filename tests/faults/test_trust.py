@@ -887,14 +887,24 @@ def test_a_friend_reports_no_problem(net: Net, caplog: pytest.LogCaptureFixture)
     assert caplog.records == []
 
 
-def test_inboxes_hear_of_a_flood_behind_the_proof_only_after_they_are_ready(net: Net) -> None:
-    """What follows the proof in the same packet belongs to the stream, none of it to the greeting."""
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_comes_right_behind_the_proof_belongs_to_the_stream(
+    net: Net, paused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in OpenSSL's hands by then, where the poller cannot see it; also if the stream begins with a pause."""
+    original = Inbox.ready
+    if paused:
+        monkeypatch.setattr(Inbox, "ready", lambda inbox: (inbox.stream.pause(), original(inbox)))
     door = net.listen(LOCAL, WITH_SECRET)
     with raw(door) as sock, WITH_SECRET.client_context.wrap_socket(sock) as tls:
         binding = tls.get_channel_binding("tls-unique")
         assert binding
         tls.sendall(WITH_SECRET.proof(b"client", binding) + b"x" * 10_000)
-        guest: Inbox = door.wait_guest()
+        guest = door.wait_guest()
+        if paused:
+            net.settle()
+            assert not guest.received
+            guest.stream.resume()
         assert guest.wait_bytes(10_000) == b"x" * 10_000
         answer = tls.recv(4096)
     assert answer == b"\1" + WITH_SECRET.proof(b"server", binding)
