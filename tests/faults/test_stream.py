@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import socket
+import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 from helpers.certificates import authority
 from helpers.streams import Net
 from helpers.waiting import wait_until
-from monarch._core.net import dial, resolver
+from monarch._core.net import dial
 from monarch._core.net.trust import TRUST_ALL, Trust, make_secret, trust_for
 from monarch.config import configured
 from monarch.errors import AddressError
@@ -154,6 +156,24 @@ def test_flushing_a_peer_that_does_not_read_is_given_up_in_time(net: Net, way: t
     assert caller.stream.queued > 0
 
 
+def test_flushing_waits_for_the_other_host_and_not_only_for_the_own_kernel(net: Net) -> None:
+    caller, guest = net.pair("tcp://127.0.0.1:0", TRUSTS["secret"])
+    guest.stream.pause()
+    net.settle()
+    sock = caller.stream._sock
+    assert sock is not None
+    while unacknowledged(sock) < 200_000:  # once the other kernel takes no more, ours keeps it
+        caller.stream.write([bytes(16 * 1024)])
+        assert caller.stream.queued == 0
+    assert caller.stream.flush(0.3) is False
+    guest.stream.resume()
+    assert caller.stream.flush(20) is True
+
+
+def unacknowledged(sock: socket.socket) -> int:
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), "little")
+
+
 def test_the_end_is_told_once_and_writing_after_it_is_harmless(net: Net, way: tuple[str, Trust]) -> None:
     caller, guest = net.pair(*way)
     guest.stream.close()
@@ -177,12 +197,14 @@ def test_a_peer_that_ends_while_it_is_paused_costs_no_time_and_is_told_of_on_res
     caller.stream.close()
     net.settle()
     turns = 0
+    original = net.poller._timeout
 
-    def count() -> None:
+    def counted() -> float | None:
         nonlocal turns
         turns += 1
+        return original()
 
-    original, net.poller._timeout = net.poller._timeout, lambda: (count(), original())[1]  # type: ignore[method-assign]
+    net.poller._timeout = counted  # type: ignore[method-assign]
     threading.Event().wait(0.2)
     assert turns < 50, "the poller must not spin"
     guest.stream.resume()
@@ -243,7 +265,7 @@ def test_a_name_that_does_not_exist_is_a_final_answer_and_one_that_nobody_knows_
         def fail(*args: object, **named: object) -> None:
             raise socket.gaierror(code, "what the resolver says")
 
-        monkeypatch.setattr(resolver.socket, "getaddrinfo", fail)
+        monkeypatch.setattr(socket, "getaddrinfo", fail)
 
     answer(socket.EAI_NONAME)
     assert refusal(net, "tcp://nobody.invalid:1") == ("its name could not be resolved: what the resolver says", True)
@@ -261,10 +283,10 @@ def test_a_resolver_that_hangs_holds_up_nobody_else_and_is_given_up(net: Net, mo
         go_on.wait(20)
         return []
 
-    monkeypatch.setattr(resolver.socket, "getaddrinfo", hang)
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
     try:
         lost = [net.connect(f"tcp://host-{number}:1", TRUSTS["secret"]) for number in range(50)]
-        net.pair("ipc:///tmp/monarch-test-resolver", TRUSTS["secret"])
+        net.pair(f"inproc://{random.getrandbits(32)}", TRUSTS["secret"])
         for inbox in lost:
             reason, final = inbox.wait_closed()
             assert "its address" in reason
@@ -279,7 +301,7 @@ def test_a_name_with_several_addresses_is_tried_until_one_answers(net: Net, monk
     port = door.channel.port
     dead = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.9", port))
     good = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))
-    monkeypatch.setattr(resolver.socket, "getaddrinfo", lambda *args, **named: [dead, good])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **named: [dead, good])
     net.connect(f"tcp://some-name:{port}", TRUSTS["secret"]).wait_ready()
 
 

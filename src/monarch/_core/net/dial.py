@@ -21,6 +21,8 @@ from .sockets import Address, tune, unix_name
 from .trust import OPEN, Trust
 
 CONNECT_TIMEOUT = 3.0  # seconds
+NOBODY_LISTENS = "nobody listens there", "there is no such socket"
+"""How the reasons begin that tell of a host which answers, and of no listener on it."""
 
 _resolver = Resolver()
 
@@ -170,9 +172,9 @@ def _why_not_connected(error: OSError | ValueError) -> str:
     if isinstance(error, ValueError):
         return str(error)
     if error.errno == errno.ECONNREFUSED:
-        return "nobody listens there: it is not up yet, or no longer"
+        return f"{NOBODY_LISTENS[0]}: it is not up yet, or no longer"
     if error.errno == errno.ENOENT:
-        return "there is no such socket: it is not up yet, or no longer"
+        return f"{NOBODY_LISTENS[1]}: it is not up yet, or no longer"
     if error.errno == errno.EAGAIN:
         return "it has too many unanswered connections"
     return f"it could not be reached: {error.strerror or error}"

@@ -14,6 +14,7 @@ callback. What ends a stream: `close`, or the end of the connection, which `clos
 from __future__ import annotations
 
 import fcntl
+import logging
 import select
 import socket
 import ssl
@@ -35,6 +36,8 @@ _TLS_WRITE = 16 * _RECORD  # per call into OpenSSL, which has no scatter; interr
 _TURN = 1024 * 1024  # bytes after which others have their turn
 _MOST_CHUNKS = 64  # per sendmsg
 _ACKNOWLEDGED_CHECK = 0.001  # seconds; the kernel does not tell when it has sent everything
+
+logger = logging.getLogger("monarch.net")
 
 
 class StreamEvents(Protocol):
@@ -292,12 +295,19 @@ class Stream:
             return
         memory = scratch_memory()
         size, end = self._receive(memory)
-        if size and self._events is not None:
-            self._events.data(memory[:size])
+        if size:
+            self._hand_on(memory[:size])
         if end is not None:
             self._lost(end)
         elif size and self._sock is not None:
             self._read_on()
+
+    def _hand_on(self, chunk: memoryview) -> None:
+        try:
+            if self._events is not None:
+                self._events.data(chunk)
+        except Exception:  # a bug in handling one chunk must not hide the end of the stream
+            logger.exception("internal error in handling what %s sent; please report it", self.peer)
 
     def _read_on(self) -> None:
         """More may be in OpenSSL's hands; and a broken stream is read to its end."""

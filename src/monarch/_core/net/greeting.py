@@ -31,7 +31,7 @@ _TLS_HELLO, _TLS_ALERT = b"\x16\x03", b"\x15\x03"
 _WRONG_PROTOCOL = _TLS_ALERT + b"\x03\x00\x02\x02\x46"  # TLS's own words for it
 _SPEAKS_TLS = "it speaks TLS, with a secret or certificates, and this side has neither"
 _NOT_OURS = "it does not speak this protocol"
-_MOST_LEFTOVERS = 64 * 1024  # bytes of a refused peer that are read, lest the kernel resets the line under our answer
+_MOST_LEFTOVERS = 64 * 1024  # bytes
 
 GREETING_TIMEOUT = 5.0  # seconds
 
@@ -107,19 +107,21 @@ class Greeting:
             self._fail(*_explain(error))
 
     def _fail(self, reason: str, final: bool) -> None:
+        if self._server_side:
+            self._drop_leftovers()
         self.abort()
         self._failed(reason, final)
 
     # the two sides
 
     def _dial(self) -> Steps:
-        binding = b""
+        binding = None
         if self._tls:
             yield from self._secure(self._trust.client_context)
             binding = self._binding()
         try:
             yield from self._send(self._trust.proof(b"client", binding))
-        except ConnectionError:
+        except (ConnectionError, ssl.SSLEOFError):
             pass  # it has hung up; what it said before tells why
         answer = yield from self._receive(1 + PROOF_SIZE)
         if answer == _REFUSAL:
@@ -130,7 +132,7 @@ class Greeting:
 
     def _serve(self) -> Steps:
         yield READ
-        binding = b""
+        binding = None
         if self._tls:
             self._expect_tls()
             yield from self._secure(self._trust.server_context)
@@ -157,10 +159,16 @@ class Greeting:
             check_same_user(self._sock)
 
     def _refuse(self, answer: bytes) -> None:
-        """Say so, and no more; and drop what has come, as a socket closed over unread bytes takes back its last words."""
+        """Say so, and no more."""
         try:
             self._sock.send(answer)
-            self._sock.recv(_MOST_LEFTOVERS)
+        except OSError:
+            pass
+
+    def _drop_leftovers(self) -> None:
+        """Read what a refused peer has sent: a socket closed over unread bytes may take back its last words."""
+        try:
+            socket.socket.recv(self._sock, _MOST_LEFTOVERS)  # not through TLS, which is of no more use
         except OSError:
             pass
 
@@ -207,13 +215,17 @@ class Greeting:
 
     # what went wrong
 
+    @property
+    def _by_secret(self) -> bool:
+        return self._tls and self._trust.mode == SECRET
+
     def _why_refused(self) -> str:
-        if self._trust.mode == SECRET and self._tls:
+        if self._by_secret:
             return "refused: wrong secret"
         return "refused: it lets in the processes of its own user on its own host only"
 
     def _why_not_trusted(self, said: bytes) -> str:
-        if self._trust.mode == SECRET and self._tls:
+        if self._by_secret:
             return "wrong secret" if self._server_side else "it could not prove that it has the secret"
         return _SPEAKS_TLS if said.startswith((_TLS_HELLO, _TLS_ALERT)) else _NOT_OURS
 

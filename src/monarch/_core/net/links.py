@@ -24,13 +24,13 @@ from ..wire.frame import Frame
 from ..wire.link import Limits, RunClock
 from ..wire.link_records import Packed
 from ..wire.link_table import Called, Cut, Deliver, Dial, Instruction, LinkTable, Lost, Up, Write
+from .dial import NOBODY_LISTENS
 from .poller import Poller, Timer
 from .stream import Listener, Stream, connect, listen
 from .trust import Trust
 
 _LOOKS = 16  # per `channel_reconnect_timeout`: how often the clock is looked at, at least
 _SHORTEST = 0.2  # seconds; with less, a busy process is taken for a dead one
-_NOBODY_LISTENS = ("nobody listens there", "there is no such socket")
 
 logger = logging.getLogger("monarch.net")
 
@@ -192,7 +192,7 @@ class Links:
 
     def _ended(self, number: int, reason: str, final: bool) -> None:
         self._streams.pop(number, None)
-        refused = reason.startswith(_NOBODY_LISTENS)
+        refused = reason.startswith(NOBODY_LISTENS)
         self._table.closed(number, reason, self._now(), final=final, refused=refused)
         self._carry_out()
 

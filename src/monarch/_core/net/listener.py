@@ -123,8 +123,7 @@ class Listener:
 
         def done(sock: socket.socket) -> None:
             self._forget(greeting)
-            stream = Stream(self._poller, peer)
-            stream.opened(sock, self._on_stream(stream))
+            self._let_in(sock, peer)
 
         def failed(reason: str, final: bool) -> None:
             self._forget(greeting)
@@ -137,6 +136,18 @@ class Listener:
         if self._timer is None:
             self._timer = self._poller.call_later(GREETING_TIMEOUT, self._drop_late)
         greeting.start()
+
+    def _let_in(self, sock: socket.socket, peer: str) -> None:
+        stream = Stream(self._poller, peer)
+        if self._closed:
+            sock.close()
+            return
+        try:
+            events = self._on_stream(stream)
+        except BaseException:
+            sock.close()
+            raise
+        stream.opened(sock, events)
 
     def _forget(self, greeting: Greeting) -> None:
         self._greetings.pop(greeting, None)

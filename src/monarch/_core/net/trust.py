@@ -27,6 +27,8 @@ what the two ends agreed on. Why that is sound:
 * A recorded session cannot be replayed, for the same reason. A proof cannot be sent back to its maker: the roles differ.
 * RFC 9266 defines tls-exporter for TLS 1.3, and leaves tls-unique undefined there. Python's `ssl` has no exporter. What
   it returns instead is well defined by OpenSSL, and a test checks that it is equal on both sides and new each time.
+* AES-GCM is good for some 400 GB per key (RFC 8446, 5.5), and Python cannot renew one within a session. Beyond that, the
+  margin shrinks slowly, from 2^-57; a link that is made anew has new keys.
 * The client proves first, so whoever can merely connect gets nothing to guess the secret from. An impostor that a client
   dials does get one proof and can test guesses against it: hence scrypt, and secrets of at least 16 bytes, to be drawn at
   random. The salt is fixed because the sides share nothing else; a random secret needs none.
@@ -102,9 +104,13 @@ class Trust:
     def uses_tls(self, channel: Channel) -> bool:
         return channel.is_tcp and self.mode in (SECRET, CERTIFICATES)
 
-    def proof(self, role: bytes, binding: bytes) -> bytes:
-        """What the side with this role says, in `PROOF_SIZE` bytes; a mere greeting unless there is a secret."""
-        if self.mode == SECRET:
+    def proof(self, role: bytes, binding: bytes | None) -> bytes:
+        """What the side with this role says, in `PROOF_SIZE` bytes; a mere greeting unless there is a secret.
+
+        Args:
+            binding: Of the TLS session; None in the clear, where a proof would only be something to guess from.
+        """
+        if self.mode == SECRET and binding is not None:
             return hmac.digest(self._key, b"%s %s %s" % (_LABEL, role, binding), "sha256")
         return hashlib.sha256(b"%s %s" % (_LABEL, role)).digest()
 
