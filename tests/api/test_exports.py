@@ -71,6 +71,25 @@ CONFIG_NAMES = [
     "parametrize_config_pointwise",
 ]
 
+JOB_NAMES = [
+    "DEFAULT_JOB_PATH",
+    "JobTrait",
+    "JobState",
+    "LocalJob",
+    "ProcessJob",
+    "SlurmJob",
+    "TelemetryConfig",
+    "MeshAdminConfig",
+    "PortForwarder",
+    "job_load",
+    "job_loads",
+    "load_current_job",
+    "set_current_job",
+    "exec_command",
+    "shell",
+    "hosts_from_config",
+]
+
 PRIVATE_PATHS = {
     "monarch._rust_bindings.monarch_hyperactor.supervision": ["SupervisionError", "MeshFailure"],
     "monarch._rust_bindings.monarch_hyperactor.handle": ["WouldBlockRuntime"],
@@ -98,6 +117,8 @@ PRIVATE_PATHS = {
         "unregister_proc_mesh_spawn_callback",
     ],
     "monarch._src.actor.mock": ["patch_actor"],
+    "monarch._src.job.job": ["BatchJob", "JobState", "JobTrait", "LocalJob", "job_load"],
+    "monarch._src.job.process": ["ProcessJob"],
     "monarch._src.actor.shape": ["MeshTrait"],
 }
 
@@ -129,6 +150,23 @@ def test_the_config_package_has_the_name(name: str) -> None:
     assert hasattr(importlib.import_module("monarch.config"), name)
 
 
+@pytest.mark.parametrize("name", JOB_NAMES)
+def test_the_job_package_has_the_name(name: str) -> None:
+    job = importlib.import_module("monarch.job")
+    assert hasattr(job, name)
+    assert name in job.__all__
+
+
+def test_the_default_job_path_is_that_of_old_programs() -> None:
+    assert importlib.import_module("monarch.job").DEFAULT_JOB_PATH == ".monarch/job_state.pkl"
+
+
+@pytest.mark.parametrize("name", ["exec_command", "shell", "SlurmJob", "PortForwarder"])
+def test_what_comes_later_of_jobs_says_what_is_missing(name: str) -> None:
+    with pytest.raises(NotImplementedError, match=name if name[0].isupper() else "commands"):
+        getattr(importlib.import_module("monarch.job"), name)()
+
+
 @pytest.mark.parametrize("name", ["SPMDActor", "setup_torch_elastic_env", "setup_torch_elastic_env_async"])
 def test_the_spmd_package_has_the_name(name: str) -> None:
     assert hasattr(importlib.import_module("monarch.spmd"), name)
@@ -152,9 +190,9 @@ def test_the_top_level_names_are_the_same_objects() -> None:
 def test_a_private_path_that_programs_use_resolves(path: str, name: str) -> None:
     module = importlib.import_module(path)
     value = getattr(module, name)
-    public = importlib.import_module("monarch.actor")
-    if hasattr(public, name):
-        assert value is getattr(public, name)
+    for public in map(importlib.import_module, ("monarch.actor", "monarch.job")):
+        if hasattr(public, name):
+            assert value is getattr(public, name)
 
 
 def test_a_private_path_that_does_not_exist_is_an_import_error() -> None:

@@ -91,7 +91,7 @@ class _Attaching:
                 self._fail(frame.rank, pickling.loads(frame.payload).reason)
             elif not self._missing:
                 self.future._resolve(True)
-        else:
+        elif frame.flags == VALUE:
             self._show(pickling.loads(frame.payload, frame.buffers))
         return False
 
