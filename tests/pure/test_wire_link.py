@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from struct import Struct
 
 import pytest
@@ -698,6 +699,11 @@ def test_one_process_drives_ten_thousand_hosts() -> None:
     wires.run(0.2)
     assert len(all_got(center)) == 10_000
     assert center.lost == [] and len(center.pipes) == 10_000
+
+
+def test_the_docs_show_the_table() -> None:
+    rows = [f"| {state} | {event} | {after} | {', '.join(do)} |" for (state, event), (after, do) in TABLE.items()]
+    assert "\n".join(rows) + "\n\n" in (Path(__file__).parents[2] / "docs" / "links.md").read_text()
 
 
 def test_every_row_of_the_table_has_been_visited_by_these_tests() -> None:

@@ -4,8 +4,9 @@ Writing: the calling thread writes itself when nothing is queued; what the kerne
 the poller's thread goes on with it. Nothing blocks. Large chunks are encrypted, or taken by the kernel, straight from
 their own memory; small ones under TLS are joined to one record first. No thread writes more than `_TURN` bytes at once.
 
-Reading: the poller's thread reads into one piece of scratch memory, and hands it on. Under TLS, what OpenSSL has already
-taken from the socket will not make it readable again, so it is always asked for more before the poller is.
+Reading: the poller's thread reads into one piece of scratch memory, or where the user wants it, and hands it on. Under
+TLS, what OpenSSL has already taken from the socket will not make it readable again, so it is always asked for more before
+the poller is.
 
 OpenSSL forbids two threads in one session at a time: one lock per stream is held around each operation, never around a
 callback. What ends a stream: `close`, or the end of the connection, which `closed` is told of.
@@ -59,16 +60,19 @@ class Stream:
     Attributes:
         peer: Who is at the other end, for messages.
         on_drained: Called on the poller's thread when all that was queued has been written.
+        space: Asked on the poller's thread where to read to, so that what is large need not be copied; at least one TLS
+            record. What `data` gets then lies there. None is scratch memory.
     """
 
     __slots__ = (
         "_broken", "_closed", "_events", "_lock", "_paused", "_poller", "_queue", "_queued", "_read_wants_write", "_retry",
-        "_sock", "_still_opening", "_unwatched", "_write_wants", "on_drained", "peer",
+        "_sock", "_still_opening", "_unwatched", "_write_wants", "on_drained", "peer", "space",
     )  # fmt: skip
 
     def __init__(self, poller: Poller, peer: str, give_up: Callable[[], None] | None = None) -> None:
         self.peer = peer
         self.on_drained: Callable[[], None] | None = None
+        self.space: Callable[[], memoryview | None] | None = None
         self._poller = poller
         self._events: StreamEvents | None = None
         self._still_opening = give_up  # ends the attempt to connect
@@ -293,7 +297,8 @@ class Stream:
     def _read(self) -> None:
         if self._paused or self._sock is None:
             return
-        memory = scratch_memory()
+        space = None if self.space is None else self.space()
+        memory = scratch_memory() if space is None else space[:_TURN]
         size, end = self._receive(memory)
         if size:
             self._hand_on(memory[:size])

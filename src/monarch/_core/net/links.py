@@ -4,7 +4,7 @@ Everything happens on the poller's thread. `send` may be used on any; what other
 in order. What ends a link's waits is in `wire.link`; this module waits only in `close`, for as long as it is told.
 
 Cost of a message on an idle link: it is written by the poller's thread at once, in one system call; buffers are written
-from their own memory. On the other side one read, one copy of a small message; what is large is put together in memory
+from their own memory. On the other side one read, one copy of a small message; what is large is read straight into memory
 of its own.
 """
 
@@ -178,7 +178,7 @@ class Links:
 
     def _accepted(self, stream: Stream) -> _Events:
         number = self._table.accepted(self._now())
-        self._streams[number] = stream
+        self._add(number, stream)
         self._carry_out()
         return _Events(self, number)
 
@@ -187,7 +187,10 @@ class Links:
         self._carry_out()
 
     def _data(self, number: int, chunk: memoryview) -> None:
-        self._table.data(number, chunk, self._now())
+        if self._table.space(number) is not None:  # then it lies there
+            self._table.filled(number, len(chunk), self._now())
+        else:
+            self._table.data(number, chunk, self._now())
         self._carry_out()
 
     def _ended(self, number: int, reason: str, final: bool) -> None:
@@ -251,7 +254,11 @@ class Links:
             reason = "neither certificates nor a secret are given for it: attach it first"
             self._table.closed(number, reason, self._now(), final=True)
             return
-        self._streams[number] = connect(self._poller, channel, trust, _Events(self, number))
+        self._add(number, connect(self._poller, channel, trust, _Events(self, number)))
+
+    def _add(self, number: int, stream: Stream) -> None:
+        stream.space = partial(self._table.space, number)
+        self._streams[number] = stream
 
     def _set_timer(self) -> None:
         """Wake when something is due; and often enough for the clock, while there is anything to wait for."""
