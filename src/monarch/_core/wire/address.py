@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from typing import NamedTuple
 
@@ -41,6 +40,8 @@ class ProcAddress(NamedTuple):
         """Name of its listening socket in Linux's abstract namespace: no file, so nothing to clean up after a crash."""
         host = self.host
         if len(host) > _LONGEST_HOST:  # the kernel takes 107 bytes in all
+            import hashlib  # brings OpenSSL, which a program on one machine never needs
+
             host = hashlib.blake2b(host.encode(), digest_size=20).hexdigest()
         return f"\0monarch/{host}/{self.proc}"
 

@@ -16,7 +16,6 @@ form                                  meaning
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import NamedTuple
 
@@ -143,6 +142,8 @@ def _parse_host(text: str, host: str) -> str:
 
 
 def _parse_ip(text: str, host: str, version: int) -> str:
+    import ipaddress  # only here: every program imports this module, few parse such an address
+
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
