@@ -112,6 +112,49 @@ def test_the_end_of_a_job_is_no_news_whoever_ends_it(state_file: Path, caplog: p
     assert caplog.text == ""
 
 
+def test_a_job_on_another_machine_that_shares_the_folder_is_left_alone(
+    state_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ProcessJob({"workers": 1})
+    job.state(state_file)
+    here = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result((here[0], "elsewhere", *here[2:])))
+    with pytest.raises(JobError, match=f"on machine {here.nodename!r}"):
+        ProcessJob({"workers": 1}).state(state_file)
+    with pytest.raises(JobError, match="only a program there"):
+        job_load(state_file).kill()
+    monkeypatch.undo()
+    ProcessJob({"workers": 1}).state(state_file)
+    assert job_load(state_file).apply_id == job.apply_id
+    job_load(state_file).kill()
+    job.kill()
+
+
+def test_a_program_whose_job_another_one_ends_says_so_and_ends(home: Home) -> None:
+    program = home.start(
+        """
+        import time
+        from monarch.actor import Actor, endpoint
+        from monarch.job import ProcessJob
+
+        class Worker(Actor):
+            @endpoint
+            def work(self) -> None:
+                print("working", flush=True)
+                time.sleep(600)
+
+        ProcessJob({"workers": 1}).state().workers.spawn_procs().spawn("worker", Worker).work.call().get()
+        """
+    )
+    assert program.stdout is not None
+    assert program.stdout.readline() == "working\n"
+    job_load(home.folder / ".monarch" / "job_state.pkl").kill()
+    _, said = program.communicate(timeout=30)
+    assert program.returncode == 1
+    assert "worker.work()" in said
+    assert "internal error" not in said
+
+
 def test_a_program_that_dies_while_workers_start_leaves_none_behind(home: Home) -> None:
     gate = home.folder / "go"
     (home.folder / "site").mkdir()

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import stat
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from monarch.job import DEFAULT_JOB_PATH, LocalJob, ProcessJob, job_load, load_current_job, set_current_job
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -28,40 +34,70 @@ ATTACH = """
 """
 
 
-def test_without_a_command_it_shows_what_there_is(home: Home) -> None:
-    shown = home.monarch(exit_code=2)
+@dataclass(frozen=True)
+class Typed:
+    exit_code: int
+    out: str
+    err: str
+
+
+Type = Callable[..., Typed]
+
+
+@pytest.fixture
+def monarch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+    """`monarch("kill")`: the command in this very process, for what needs no other; in an empty folder with `jobs.py`."""
+    from monarch.tools.__main__ import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "jobs", raising=False)
+    (tmp_path / "jobs.py").write_text(JOBS)
+
+    def run(*args: str) -> Typed:
+        monkeypatch.setattr(sys, "argv", ["monarch", *args])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return Typed(end.value.code or 0, *capsys.readouterr())  # type: ignore[arg-type]
+
+    return run
+
+
+def test_without_a_command_it_shows_what_there_is(monarch: Type) -> None:
+    shown = monarch()
+    assert shown.exit_code == 2
     for command in ("worker", "secret", "apply", "kill", "context"):
-        assert command in shown
+        assert command in shown.out
 
 
-def test_a_secret_is_printed_new_each_time(home: Home) -> None:
-    first, second = home.monarch("secret"), home.monarch("secret")
+def test_a_secret_is_printed_new_each_time(monarch: Type) -> None:
+    first, second = monarch("secret").out, monarch("secret").out
     assert first != second
     assert len(first.strip()) >= 32
     assert first.count("\n") == 1
 
 
-def test_a_secret_file_is_for_its_owner_alone_and_never_overwritten(home: Home) -> None:
-    path = home.folder / "new" / "secret"
-    said = home.monarch("secret", "new/secret")
+def test_a_secret_file_is_for_its_owner_alone_and_never_overwritten(monarch: Type) -> None:
+    path = Path("new", "secret")
+    said = monarch("secret", str(path))
     text = path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert text.strip() not in said
-    assert "exists" in home.monarch("secret", "new/secret", exit_code=1)
+    assert text.strip() not in said.out + said.err
+    again = monarch("secret", str(path))
+    assert again.exit_code == 1
+    assert "exists" in again.err
     assert path.read_text() == text
 
 
-def test_a_worker_serves_until_a_client_shuts_it_down(home: Home) -> None:
-    secret = {"MONARCH_SECRET": "not so long but long enough"}
-    with home.worker(env=secret) as address:
-        assert home.run(ATTACH, address, env=secret) == "['hello']\n"
-
-
-def test_a_worker_without_a_secret_is_refused_with_what_to_do(home: Home) -> None:
-    nobody = {"HOME": str(home.folder), "MONARCH_SECRET": "", "MONARCH_SECRET_FILE": ""}
-    said = home.monarch("worker", "--listen", "tcp://0.0.0.0:0", env=nobody, exit_code=1)
-    assert "monarch secret" in said
-    assert "Traceback" not in said
+def test_a_worker_without_a_secret_is_refused_with_what_to_do(
+    monarch: Type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("MONARCH_SECRET", raising=False)
+    monkeypatch.delenv("MONARCH_SECRET_FILE", raising=False)
+    said = monarch("worker", "--listen", "tcp://0.0.0.0:0")
+    assert said.exit_code == 1
+    assert "monarch secret" in said.err
 
 
 @pytest.mark.parametrize(
@@ -83,15 +119,32 @@ def test_a_worker_without_a_secret_is_refused_with_what_to_do(home: Home) -> Non
     ],
     ids=" ".join,
 )
-def test_a_mistake_is_one_line_and_no_traceback(home: Home, args: tuple[str, ...]) -> None:
-    (home.folder / "jobs.py").write_text(JOBS)
-    said = home.monarch(*args, exit_code=1)
-    assert said.startswith("error: ")
-    assert "Traceback" not in said
+def test_a_mistake_is_an_error_that_says_what_is_wrong(
+    monarch: Type, args: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MONARCH_SECRET_FILE", "")
+    said = monarch(*args)
+    assert said.exit_code == 1
+    assert said.out == ""
+    assert said.err.startswith("error: ")
+    assert "Traceback" not in said.err
 
 
-def test_certificates_and_a_secret_exclude_each_other(home: Home) -> None:
-    home.monarch("worker", "--listen", "tcp://127.0.0.1:0", "--ca", "a", "--secret-file", "b", exit_code=2)
+def test_certificates_and_a_secret_exclude_each_other(monarch: Type) -> None:
+    said = monarch("worker", "--listen", "tcp://127.0.0.1:0", "--ca", "a", "--secret-file", "b")
+    assert said.exit_code == 2
+
+
+def test_a_mistake_does_not_forget_the_job_that_was_set(monarch: Type) -> None:
+    set_current_job("jobs.job")
+    assert monarch("apply", "jobs.nowhere").exit_code == 1
+    assert repr(load_current_job()) == "ProcessJob({'workers': 1})"
+
+
+def test_a_worker_serves_until_a_client_shuts_it_down(home: Home) -> None:
+    secret = {"MONARCH_SECRET": "not so long but long enough"}
+    with home.worker(env=secret) as address:
+        assert home.run(ATTACH, address, env=secret) == "['hello']\n"
 
 
 def test_a_job_is_applied_used_and_ended(home: Home) -> None:
@@ -108,28 +161,24 @@ def test_a_job_is_applied_used_and_ended(home: Home) -> None:
     home.monarch("kill")
 
 
-def test_a_mistake_does_not_forget_the_job_that_was_set(home: Home) -> None:
-    (home.folder / "jobs.py").write_text(JOBS)
-    home.monarch("apply", "jobs.job")
-    home.monarch("apply", "jobs.nowhere", exit_code=1)
-    home.monarch("kill")
-    assert "workers" in home.monarch("apply")
-    home.monarch("kill")
-
-
-def test_contexts_keep_jobs_apart(home: Home) -> None:
-    (home.folder / "jobs.py").write_text(JOBS)
-    assert home.monarch("context", "ls") == "No contexts.\n"
-    home.run(USE)  # before there was any context
-    home.monarch("context", "use", "second")
-    assert home.monarch("context", "ls") == "  default\n* second\n"
-    home.monarch("apply", "jobs.other")
-    assert "workers" in home.monarch("kill", "default")
-    assert home.monarch("context", "ls") == "  default\n* second\n"
-    home.monarch("context", "use", "default")
-    home.monarch("context", "rm", "second")
-    assert home.monarch("context", "ls") == "* default\n"
-    assert home.left() == []
+def test_contexts_keep_jobs_apart(monarch: Type) -> None:
+    Path(".monarch").mkdir(0o700)
+    LocalJob().dump(".monarch/job_state.pkl")  # from before there was any context
+    assert monarch("context", "ls").out == "No contexts.\n"
+    monarch("context", "use", "second")
+    set_current_job("jobs.other")
+    assert monarch("context", "ls").out == "  default\n* second\n"
+    assert isinstance(job_load(".monarch/default/state.pkl"), LocalJob)
+    ProcessJob({"others": 1}).dump(DEFAULT_JOB_PATH)
+    assert isinstance(job_load(".monarch/second/state.pkl"), ProcessJob)
+    monarch("context", "create", "third")
+    monarch("context", "use", "default")
+    assert isinstance(job_load(), LocalJob)
+    assert monarch("context", "rm", "second").exit_code == 0
+    assert monarch("context", "ls").out == "* default\n  third\n"
+    monarch("context", "use", "third")
+    monarch("context", "rm", "third")
+    assert monarch("context", "ls").out == "* default\n"
 
 
 def test_without_its_libraries_the_command_says_what_to_install(home: Home) -> None:

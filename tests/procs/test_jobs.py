@@ -77,6 +77,7 @@ def test_kill_ends_what_runs_there_without_a_fault_for_the_program(start: Start)
     job = start({"a": 2})
     procs = job.state(None).a.spawn_procs({"gpus": 2})
     running = procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
+    running += job.state(None).a.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=30).values()
     job.kill()
     for pid in running:
         wait_gone(pid)
@@ -130,7 +131,7 @@ USE = """
             return os.getppid()
 
     if __name__ == "__main__":
-        job = ProcessJob({"workers": 2})
+        job = ProcessJob({"workers": 1})
         hosts = job.state().workers
         spawners = hosts.spawn_procs().spawn("worker", Worker).parent.call().get(timeout=30).values()
         print(job.apply_id)
@@ -150,7 +151,7 @@ def test_the_next_run_of_a_program_finds_the_workers_of_the_first(home: Home) ->
 
 def test_another_program_can_end_the_job(home: Home) -> None:
     home.run(USE)
-    assert len(home.processes()) >= 2
+    assert home.processes() != []
     home.run("from monarch.job import job_load; job_load().kill()")
     home.wait_nothing_left()
     assert not (home.folder / ".monarch" / "job_state.pkl").exists()
@@ -187,7 +188,7 @@ def test_a_job_that_is_not_saved_ends_with_its_program(home: Home) -> None:
 def test_a_job_of_another_description_is_left_running(home: Home) -> None:
     first = home.run(USE)
     out = home.run("from monarch.job import ProcessJob; ProcessJob({'other': 1}).state()", exit_code=1)
-    assert "ProcessJob({'workers': 2})" in out
+    assert "ProcessJob({'workers': 1})" in out
     assert "ProcessJob({'other': 1})" in out
     assert "monarch kill" in out
     home.run("from monarch.job import LocalJob; LocalJob().state()")
@@ -205,7 +206,7 @@ def test_the_workers_of_a_job_can_be_shut_down_by_a_client_and_are_started_again
     out = home.run(
         """
         from monarch.job import ProcessJob
-        job = ProcessJob({"workers": 2})
+        job = ProcessJob({"workers": 1})
         job.state().workers.shutdown().get(timeout=30)
         """
     )
@@ -257,7 +258,7 @@ def test_a_script_that_does_not_exist_is_refused(home: Home) -> None:
 def test_the_output_of_workers_is_kept_beside_the_file(home: Home) -> None:
     home.run(USE)
     logs = home.folder / ".monarch" / "logs"
-    assert sorted(path.name for path in logs.glob("*/*")) == ["workers_0.log", "workers_1.log"]
+    assert sorted(path.name for path in logs.glob("*/*")) == ["workers_0.log"]
     home.run(USE, "kill")
     assert list(logs.glob("*/*")) != [], "to be read after the end"
 

@@ -49,11 +49,13 @@ class ProcessJob(JobTrait):
         self._env = _check_env(env or {})
         self._workers: dict[str, list[Worker]] = {}
         self._folder: Path | None = None
+        self._machine = ""
 
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise JobError("ProcessJob runs no scripts of its own; LocalJob().apply(client_script=...) does")
         assert self._apply_id is not None
+        self._machine = os.uname().nodename
         _unsaved.add(self)
         self._folder = _make_folder()
         logs = self._folder if self._cache is None else self._cache.folder / "logs" / f"job_{self._apply_id[:8]}"
@@ -75,6 +77,8 @@ class ProcessJob(JobTrait):
         self._leashes = ()
 
     def _state(self) -> JobState:
+        if self._is_elsewhere():
+            raise JobError(f"{self!r}: its workers can be reached from there only")
         ended = [worker for worker in self._all_workers() if not self._lives(worker)]
         if ended:
             raise JobError(
@@ -95,12 +99,22 @@ class ProcessJob(JobTrait):
         return self._same_spec(spec) and bool(self._workers) and all(map(self._lives, self._all_workers()))
 
     def _same_spec(self, spec: JobTrait) -> bool:
-        return type(spec) is type(self) and (self._meshes, self._env) == (spec._meshes, spec._env)
+        described = type(spec) is type(self) and (self._meshes, self._env) == (spec._meshes, spec._env)
+        return described and not self._is_elsewhere()
 
     def _is_running(self) -> bool:
-        return any(map(self._lives, self._all_workers()))
+        return self._is_elsewhere() or any(map(self._lives, self._all_workers()))
+
+    def _is_elsewhere(self) -> bool:
+        """Whether another machine, with which this one shares the folder of the file, would have to be asked."""
+        return self._machine not in ("", os.uname().nodename)
 
     def _kill(self) -> None:
+        if self._is_elsewhere():
+            raise JobError(
+                f"{self!r}: only a program there can end it. If there is no such machine any more, remove the file that "
+                "keeps the job"
+            )
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
@@ -117,7 +131,7 @@ class ProcessJob(JobTrait):
             processes.reap(worker.pid)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._workers, self._folder = {}, None
+        self._workers, self._folder, self._machine = {}, None, ""
 
     def _all_workers(self) -> list[Worker]:
         return [worker for workers in self._workers.values() for worker in workers]
@@ -130,7 +144,8 @@ class ProcessJob(JobTrait):
 
     def __repr__(self) -> str:
         env = f", env={self._env!r}" if self._env else ""
-        return f"ProcessJob({self._meshes!r}{env})"
+        where = f" on machine {self._machine!r}" if self._is_elsewhere() else ""
+        return f"ProcessJob({self._meshes!r}{env}){where}"
 
 
 def _make_folder() -> Path:

@@ -67,7 +67,7 @@ class JobTrait(ABC):
     _telemetry: TelemetryConfig | None = None
     _admin: MeshAdminConfig | None = None
     _cache: CacheFile | None = None
-    _connected: JobState | None = None
+    _connected: tuple[JobState, ...] = ()
 
     # What a kind of job defines
 
@@ -151,8 +151,9 @@ class JobTrait(ABC):
         owner = self._owner
         self._warn_of_what_is_missing()
         owner._prepare_client_gateway()
-        owner._connected = owner._state()
-        return owner._connected
+        state = owner._state()
+        owner._connected += (state,)
+        return state
 
     def kill(self) -> None:
         """End the job and what it started, and remove its cache file. Without effect on a job that does not run.
@@ -302,14 +303,12 @@ class JobTrait(ABC):
 
     def _disconnect(self) -> None:
         """Tell this program's own side that the hosts end on purpose, before they are gone."""
-        state, self._connected = self._connected, None
-        if state is None:
-            return
+        states, self._connected = self._connected, ()
         ends = []
-        for mesh in state._hosts.values():
+        for mesh in [mesh for state in states for mesh in state._hosts.values()]:
             try:
                 ends.append(mesh.shutdown())
-            except RuntimeError:  # not attached by this program
+            except RuntimeError:  # not attached by this program, or let go already
                 continue
         for end in ends:
             try:
