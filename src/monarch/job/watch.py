@@ -22,37 +22,39 @@ class WorkerWatch:
     """
 
     def __init__(self, workers: Sequence[Worker]) -> None:
-        self._wake, self._waker = os.pipe()
+        self._wake: int | None = os.eventfd(0)
+        self._lock = threading.Lock()
         self._watched: dict[int, Worker] = {}
         for worker in workers:
             try:
                 self._watched[os.pidfd_open(worker.pid)] = worker
             except ProcessLookupError:  # whoever connects to it is told
                 continue
-        self._thread = threading.Thread(target=self._run, name="monarch-job-watch", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(self._wake,), name="monarch-job-watch", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop watching; returns when the thread has ended."""
-        os.write(self._waker, b"s")
+        with self._lock:
+            if self._wake is not None:
+                os.eventfd_write(self._wake, 1)
         self._thread.join()
-        os.close(self._wake)
-        os.close(self._waker)
 
-    def _run(self) -> None:
+    def _run(self, wake: int) -> None:
         poll = select.poll()
-        poll.register(self._wake, select.POLLIN)
-        for fd in self._watched:
+        for fd in (wake, *self._watched):
             poll.register(fd, select.POLLIN)
         while self._watched:
-            ready = [fd for fd, _ in poll.poll()]
-            if self._wake in ready:
-                break
-            for fd in ready:
+            ready = {fd for fd, _ in poll.poll()}
+            for fd in ready - {wake}:
                 poll.unregister(fd)
                 self._report(self._watched.pop(fd))
                 os.close(fd)
-        for fd in self._watched:
+            if wake in ready:
+                break
+        with self._lock:
+            self._wake = None
+        for fd in (wake, *self._watched):
             os.close(fd)
 
     def _report(self, worker: Worker) -> None:
