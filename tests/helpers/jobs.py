@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from helpers.leaks import describe
 from helpers.scripts import TAG, processes_tagged
@@ -77,14 +76,13 @@ class Home:
                 continue
 
     def _start(self, args: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
-        pipe: Any = subprocess.PIPE
         return subprocess.Popen(
             [sys.executable, *args],
             cwd=self.folder,
             env=self.environment(env),
             stdin=subprocess.DEVNULL,
-            stdout=pipe,
-            stderr=pipe,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import stat
 import sys
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.processes import parent_of
 from monarch.job import DEFAULT_JOB_PATH, LocalJob, ProcessJob, job_load, load_current_job, set_current_job
 
 if TYPE_CHECKING:
@@ -155,10 +158,6 @@ def test_a_job_is_applied_used_and_ended(home: Home) -> None:
     assert home.run(USE) == first
     assert "workers" in home.monarch("kill")
     assert home.left() == []
-    home.monarch("kill", exit_code=1)
-    home.monarch("apply")
-    assert home.run(USE) != first
-    home.monarch("kill")
 
 
 def test_contexts_keep_jobs_apart(monarch: Type) -> None:
@@ -193,3 +192,26 @@ def test_without_its_libraries_the_command_says_what_to_install(home: Home) -> N
         exit_code=1,
     )
     assert "pip install 'pymonarch[cli]'" in said
+
+
+def test_the_end_of_a_worker_on_ctrl_c_leaves_nothing(home: Home) -> None:
+    worker = home._start(["-m", "monarch.tools", "worker", "--listen", f"ipc://{home.temporary}/w"], {})
+    assert worker.stderr is not None
+    assert worker.stderr.readline().startswith("listening: ")
+    worker.send_signal(signal.SIGINT)
+    _, said = worker.communicate(timeout=30)
+    assert worker.returncode == 130
+    assert "Traceback" not in said
+
+
+def test_a_worker_whose_agent_was_killed_says_so(home: Home) -> None:
+    worker = home._start(["-m", "monarch.tools", "worker", "--listen", f"ipc://{home.temporary}/w"], {})
+    assert worker.stderr is not None
+    assert worker.stderr.readline().startswith("listening: ")
+    (agent,) = [pid for pid in home.processes() if pid != worker.pid and parent_of(pid) == worker.pid]
+    os.kill(agent, signal.SIGKILL)
+    _, said = worker.communicate(timeout=30)
+    assert worker.returncode == 1
+    assert "error: " in said
+    assert "signal 9" in said
+    Path(home.temporary, "w").unlink(missing_ok=True)

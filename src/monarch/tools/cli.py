@@ -13,7 +13,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.text import Text
 
 from .. import actor, job, trust
@@ -57,9 +56,12 @@ def worker(
             raise typer.BadParameter("give either certificates or a secret", param_hint="--secret-file")
         os.environ.pop("MONARCH_SECRET", None)  # it would win; and what procs inherit should be what is in use
         os.environ["MONARCH_SECRET_FILE"] = str(secret_file.expanduser().absolute())
-    serving = actor.start_worker_loop_forever(address=listen, ca=ca, private_key=private_key)
-    _notes.print(f"listening: {listen}")
-    serving.get()
+    try:
+        serving = actor.start_worker_loop_forever(address=listen, ca=ca, private_key=private_key)
+        _notes.print(f"listening: {listen}")
+        serving.get()
+    except RuntimeError as error:  # it was ended in another way than by a client
+        raise job.JobError(str(error)) from error
 
 
 @app.command()
@@ -111,11 +113,7 @@ def kill(
 
 def run() -> None:
     """Parse the arguments, run the command, turn errors of the user into one line."""
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(message)s",
-        handlers=[RichHandler(console=_notes, show_time=False, show_path=False)],
-    )
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         app(prog_name="monarch")
     except _USER_ERRORS as error:
