@@ -115,6 +115,14 @@ def test_environment_variables_must_be_text() -> None:
         ProcessJob({"a": 1}, env={"N": 1})  # type: ignore[dict-item]
 
 
+def test_a_job_with_other_variables_is_another_job_and_their_values_are_not_told(start: Start, tmp_path: Path) -> None:
+    start({"a": 1}, env={"TOKEN": "first-value"}).state(tmp_path / "job.pkl")
+    with pytest.raises(JobError, match="not shown") as caught:
+        ProcessJob({"a": 1}, env={"TOKEN": "second-value"}).state(tmp_path / "job.pkl")
+    assert "TOKEN" in str(caught.value)
+    assert "-value" not in str(caught.value)
+
+
 def test_a_process_job_runs_no_scripts(tmp_path: Path) -> None:
     with pytest.raises(JobError, match="LocalJob"):
         ProcessJob({"a": 1}).apply("script.py")
@@ -211,6 +219,7 @@ def test_the_workers_of_a_job_can_be_shut_down_by_a_client_and_are_started_again
         """
     )
     assert out == "", "an end in order is no news"
+    assert [log.read_text() for log in home.folder.glob(".monarch/logs/*/*.log")] == [""]
     home.run(USE, "kill")
 
 

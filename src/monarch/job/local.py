@@ -24,6 +24,7 @@ class LocalJob(JobTrait):
         hosts: Names for the host.
 
     Raises:
+        TypeError: It is no list of names.
         ValueError: A name could not be read as an attribute of the state.
     """
 
@@ -32,6 +33,8 @@ class LocalJob(JobTrait):
     _process: subprocess.Popen[bytes] | None = None
 
     def __init__(self, hosts: Sequence[str] = ("hosts",)) -> None:
+        if isinstance(hosts, str):
+            raise TypeError(f"LocalJob takes a list of names, such as ({hosts!r},); got {hosts!r}")
         check_mesh_names(hosts)
         self._hosts = tuple(hosts)
         self._runs_script = False

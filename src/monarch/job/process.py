@@ -143,7 +143,7 @@ class ProcessJob(JobTrait):
         return f"(workers: {[worker.pid for worker in self._all_workers()]})"
 
     def __repr__(self) -> str:
-        env = f", env={self._env!r}" if self._env else ""
+        env = f", env=<{', '.join(self._env)}>" if self._env else ""  # the values may be secrets
         where = f" on machine {self._machine!r}" if self._is_elsewhere() else ""
         return f"ProcessJob({self._meshes!r}{env}){where}"
 

@@ -400,8 +400,9 @@ def _forget(cache: CacheFile, apply_id: str | None) -> None:
 
 
 def _conflict(saved: JobTrait, spec: JobTrait, path: Path) -> str:
+    alike = " (they differ in something that is not shown)" if repr(saved) == repr(spec) else ""
     return (
-        f"{path} keeps {saved!r}, which runs and is not what this program describes: {spec!r}. Nothing was changed. "
+        f"{path} keeps {saved!r}, which runs and is not what this program describes: {spec!r}{alike}. Nothing was changed. "
         f"End it (`monarch kill`, or job_load({str(path)!r}).kill()), or keep both: state(cached_path=...) with another file"
     )
 
