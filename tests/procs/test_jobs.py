@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.actors import Echo
+from helpers.certificates import authority
 from helpers.waiting import wait_gone
 from monarch.actor import HostMesh
 from monarch.job import JobError, JobState, LocalJob, ProcessJob
@@ -308,3 +309,16 @@ def test_a_file_names_workers_by_their_addresses(home: Home) -> None:
             f'[hosts.trainers]\nworkers = ["{address}"]\nsecret_file = "secret"\n'
         )
         assert home.run(CONFIGURED, env={"MONARCH_HOSTS": "hosts/mine.toml"}) == "{'hosts': 1} [None]\n"
+
+
+def test_a_file_names_certificates(home: Home) -> None:
+    ca = authority()
+    pems = {"ca": ca.pem, "worker": ca.sign("worker").both, "me": ca.sign("me").both}
+    for name, pem in pems.items():
+        (home.folder / f"{name}.pem").write_text(pem)
+    nowhere = {"MONARCH_SECRET": "", "MONARCH_SECRET_FILE": "", "HOME": str(home.folder)}
+    with home.worker("--ca", "ca.pem", "--private-key", "worker.pem", env=nowhere) as address:
+        (home.folder / "monarch.toml").write_text(
+            f'[hosts.trainers]\nworkers = ["{address}"]\nca = "ca.pem"\nprivate_key = "me.pem"\n'
+        )
+        assert home.run(CONFIGURED, env=nowhere) == "{'hosts': 1} [None]\n"
