@@ -1,0 +1,92 @@
+"""`RDMAAction`: many transfers at one time, which may be repeated."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from .._core.runtime.context import current_node
+from .._core.runtime.future import Described, Future, completed
+from .buffer import RDMABuffer, checked_timeout
+from .plane import plane_of
+from .ranges import Accesses
+from .transfer import Operation, submit
+
+
+class RDMAAction:
+    """Reads and writes that are carried out together: one call for all that goes the same way.
+
+    There is no order between them, so no two may touch the same bytes, unless both only read them. Arguments are checked
+    when they are added; memory that was added stays alive as long as the action does.
+    """
+
+    def __init__(self) -> None:
+        self._operations: list[Operation] = []
+        self._accesses: dict[object, Accesses] = {}
+        self._lock = threading.Lock()
+        self._last: Future[None] = completed()
+        self._in_flight = 0
+
+    def read_remote(self, dst: Any, buffer: RDMABuffer, *, offset: int = 0, nbytes: int | None = None) -> RDMAAction:
+        """Add a `RDMABuffer.read_into`; returns this action.
+
+        Raises:
+            TypeError, ValueError: As `read_into`; or bytes are touched that another operation of this action touches.
+            RuntimeError: The action is being carried out.
+        """
+        return self._add(buffer.reading(dst, offset, nbytes))
+
+    def write_remote(self, buffer: RDMABuffer, src: Any, *, offset: int = 0, nbytes: int | None = None) -> RDMAAction:
+        """Add a `RDMABuffer.write_from`; returns this action. Raises as `read_remote`."""
+        return self._add(buffer.writing(src, offset, nbytes))
+
+    def submit(self, timeout: float = 60) -> Future[None]:
+        """Start all operations; the future is done when all are. Submissions of one action take turns.
+
+        All are tried, also if one fails; the first error is raised, and its `others` has the rest.
+
+        Args:
+            timeout: Seconds for all of it, from when its turn comes.
+        """
+        seconds = checked_timeout(timeout)
+        finished: Future[None] = Future._new(Described(f"{len(self._operations)} transfers"))
+        with self._lock:
+            before, self._last = self._last, finished
+            self._in_flight += 1
+        before._subscribe(lambda: self._start(seconds, finished))
+        return finished
+
+    def _start(self, seconds: float, finished: Future[None]) -> None:
+        if not self._operations:
+            self._end(completed(), finished)
+            return
+        transfer = submit(plane_of(current_node()), self._operations, seconds)
+        transfer._subscribe(lambda: self._end(transfer, finished))
+
+    def _end(self, transfer: Future[None], finished: Future[None]) -> None:
+        with self._lock:
+            self._in_flight -= 1
+        error = transfer.exception()
+        if error is None:
+            finished._resolve(None)
+        else:
+            finished._reject(error)
+
+    def _add(self, operation: Operation) -> RDMAAction:
+        lease, memory, offset, nbytes, write = operation
+        with self._lock:
+            if self._in_flight:
+                raise RuntimeError("this action is being carried out; add to it when its future is done")
+            remote = self._accesses.setdefault(lease.info, Accesses())
+            local = self._accesses.setdefault(memory.device, Accesses())
+            ranges = ((remote, "the buffer", offset, write), (local, "local memory", memory.start, not write))
+            for accesses, where, start, writes in ranges:
+                if accesses.conflict(start, start + nbytes, writes) is not None:
+                    raise ValueError(
+                        f"{nbytes} bytes at {start:#x} of {where} overlap with those of another operation of this action; "
+                        "the order is not defined, so use two actions"
+                    )
+            for accesses, _, start, writes in ranges:
+                accesses.add(start, start + nbytes, writes)
+            self._operations.append(operation)
+        return self
