@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from monarch.actor import Actor, Port, endpoint
-from monarch.config import configure
 from monarch.rdma import RDMAAction, RDMABuffer, RDMAError
 
 _PR_SET_DUMPABLE = 4
@@ -147,6 +146,13 @@ class User(Actor):
         return [bytes(target) for target in into]
 
     @endpoint
+    def read_and_write(self, source: RDMABuffer, target: RDMABuffer, data: bytes, offset: int) -> bytes:
+        """Both in one action."""
+        into = bytearray(source.size())
+        RDMAAction().read_remote(into, source).write_remote(target, data, offset=offset).submit().get()
+        return bytes(into)
+
+    @endpoint
     def failure(self, buffer: RDMABuffer, timeout: float = 60) -> RDMAError | None:
         """What a read raises."""
         try:
@@ -188,10 +194,6 @@ class User(Actor):
             for _ in range(times):
                 buffer.read_into(bytearray(buffer.size())).get()
         return [(warning.category.__name__, str(warning.message)) for warning in caught]
-
-    @endpoint
-    def configure(self, **keys: Any) -> None:
-        configure(**keys)
 
     @endpoint
     def drop_privileges(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.rdma_actors import Owner, User, pattern
 from monarch.config import configured
-from monarch.rdma import BufferAccessError, BufferDroppedError, RDMAAction, RDMABuffer, TransferTimeoutError
+from monarch.rdma import BufferAccessError, BufferDroppedError, RDMABuffer, TransferTimeoutError
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -125,8 +125,7 @@ def test_words_are_added_to_and_swapped(pair: Pair) -> None:
 def test_one_action_may_read_here_and_write_there(pair: Pair) -> None:
     first = pair.owner.make.call_one("first", SMALL).get()
     second = pair.owner.make.call_one("second", SMALL).get()
-    into = bytearray(SMALL)
-    RDMAAction().read_remote(into, first).write_remote(second, pattern(10, seed=9), offset=5).submit().get()
+    into = pair.user.read_and_write.call_one(first, second, bytes(pattern(10, seed=9)), 5).get()
     assert into == pattern(SMALL)
     assert pair.owner.content.call_one("second").get()[5:15] == pattern(10, seed=9)
 

@@ -91,11 +91,11 @@ class RDMABuffer:
         """What reaches it from other hosts, as `get_rdma_backend` says. On its own host, ask `explain`."""
         return get_rdma_backend()
 
-    def explain(self, peer: ActorMesh[Any] | ProcMesh | None = None) -> Explanation:
+    def explain(self, peer: Any = None) -> Explanation:
         """Which path transfers take, and why not the others; ``print(buffer.explain())``.
 
         Args:
-            peer: From where: a mesh of one actor or proc; by default from here.
+            peer: From where: an actor mesh or proc mesh of one rank; by default from here.
 
         Raises:
             RDMAError: The buffer is gone.
@@ -283,7 +283,7 @@ def _on_explain(system: System, origin: Origin, frame: Frame, buffer: RDMABuffer
 System.handlers["rdma_explain"] = _on_explain
 
 
-def _address_of(peer: ActorMesh[Any] | ProcMesh) -> ProcAddress:
+def _address_of(peer: Any) -> ProcAddress:
     if isinstance(peer, ActorMesh):
         addresses = list(peer._target.procs)
     elif isinstance(peer, ProcMesh):

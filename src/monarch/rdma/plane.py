@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pickle import PickleBuffer
 from typing import Any
 
-from .._core.runtime.base_cell import BaseCell
 from .._core.runtime.node import Node, Origin
 from .._core.runtime.system import System
-from .._core.wire.address import ROOT, ProcAddress
+from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame
 from ..errors import BackpressureError
 from .leases import Leases
@@ -37,9 +36,10 @@ class Plane:
         self.links: weakref.WeakValueDictionary[tuple[object, ...], Link] = weakref.WeakValueDictionary()
         self.closed: dict[tuple[object, ...], str] = {}  # paths that did not open, and why
         self.told: set[str] = set()  # what was warned of
-        root = node.actors.get(ROOT)
-        if isinstance(root, BaseCell):  # in the client, where another node may follow
-            root.ports.add(self)
+        node.inbound_lost_hooks.append(self._process_lost)  # so the node keeps it, and nothing else has to
+
+    def _process_lost(self, address: ProcAddress) -> None:
+        self.registry.holder_lost(address)
 
     def own_memory(self, piece: Piece, write: bool) -> Memory:
         """The memory of a buffer of this very process.
@@ -52,12 +52,8 @@ class Plane:
         except RefusedError as error:
             raise refused(error.refusal) from None
 
-    def close(self, reason: str) -> None:
-        """The client is shut down."""
-        _planes.pop(self.node.address, None)
 
-
-_planes: dict[ProcAddress, Plane] = {}
+_planes: weakref.WeakValueDictionary[ProcAddress, Plane] = weakref.WeakValueDictionary()
 _making = threading.Lock()
 
 

@@ -72,7 +72,6 @@ class Registry:
         self._past: OrderedDict[int, tuple[Region, str]] = OrderedDict()
         self._ends: dict[int, _End] = {}
         self._probe = ctypes.create_string_buffer(os.urandom(16), 16)
-        node.inbound_lost_hooks.append(self._holder_lost)
 
     # registering
 
@@ -204,7 +203,7 @@ class Registry:
         for region in regions:
             self._release(region, reason)
 
-    def _holder_lost(self, address: ProcAddress) -> None:
+    def holder_lost(self, address: ProcAddress) -> None:
         """A process is gone; whatever it held, it may have sent on."""
         with self._lock:
             held = [r for r in self._regions.values() if any(peer == address for peer, _ in r.holders)]

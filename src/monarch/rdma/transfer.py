@@ -146,9 +146,9 @@ class _Transfer(Source):
     def _pieces(self, leases: Sequence[Lease]) -> tuple[list[Piece], list[Piece]]:
         """What is to be read and what is to be written, as far as the owners allow it."""
         grants = obtain_grants(self._plane, leases, self.deadline)
-        for lease, grant in grants.items():
-            if isinstance(grant, RDMAError):
-                self._note(grant, lease)
+        for lease, answer in grants.items():
+            if isinstance(answer, RDMAError):
+                self._note(answer, lease)
         pieces: tuple[list[Piece], list[Piece]] = [], []
         for lease, memory, offset, nbytes, write in self._operations:
             grant = grants.get(lease)

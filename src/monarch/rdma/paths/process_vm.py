@@ -164,12 +164,12 @@ class ProcessWatch:
             raise OwnerLostError(f"the process that owns the memory, {pid}, is gone") from None
         except OSError as error:
             raise UnavailableError(f"cannot watch process {pid}: {error.strerror}") from None
-        self._poll = select.poll()
-        self._poll.register(self._fd, select.POLLIN)
 
     def check(self) -> None:
         """Raises OwnerLostError if it has ended."""
-        if self._poll.poll(0):
+        poll = select.poll()  # a new one: several threads ask at the same time
+        poll.register(self._fd, select.POLLIN)
+        if poll.poll(0):
             raise OwnerLostError(f"the process that owned the memory, {self._pid}, has ended")
 
     def __del__(self) -> None:
