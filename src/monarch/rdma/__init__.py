@@ -5,7 +5,7 @@
 
 What lives here, bottom up: `memory`, what programs hand in; `ranges`, overlaps; `records`, what processes tell each other;
 `registry`, the owner's side; `leases`, the holder's side; `paths`, the ways to move bytes; `transfer`, which ties these
-together; `plane`, one per process; `buffer` and `action`, the public face. Importing this imports neither torch nor numpy.
+together; `plane`, one per process; `buffer`, `action` and `state`, the public face. Importing this imports neither torch nor numpy.
 
 What may not live here: what is sent with messages (`_core.wire`). Read docs/rdma.md, then `registry`.
 """
@@ -28,6 +28,7 @@ from .errors import (
     TransferTimeoutError,
 )
 from .paths.choice import PathReport
+from .state import Shard, SharedState, pull, push, share_state
 
 __all__ = [
     "BufferAccessError",
@@ -43,8 +44,13 @@ __all__ = [
     "RDMATcpFallbackWarning",
     "RDMAWarning",
     "RDMAWriteTransferWarning",
+    "Shard",
+    "SharedState",
     "TransferTimeoutError",
     "get_rdma_backend",
     "is_ibverbs_available",
     "is_rdma_available",
+    "pull",
+    "push",
+    "share_state",
 ]

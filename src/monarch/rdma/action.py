@@ -73,20 +73,20 @@ class RDMAAction:
             finished._reject(error)
 
     def _add(self, operation: Operation) -> RDMAAction:
-        lease, memory, offset, nbytes, write = operation
+        lease, offset, memory, start, nbytes, write = operation
         with self._lock:
             if self._in_flight:
                 raise RuntimeError("this action is being carried out; add to it when its future is done")
             remote = self._accesses.setdefault(lease.info, Accesses())
             local = self._accesses.setdefault(memory.device, Accesses())
-            ranges = ((remote, "the buffer", offset, write), (local, "local memory", memory.start, not write))
-            for accesses, where, start, writes in ranges:
-                if accesses.conflict(start, start + nbytes, writes) is not None:
+            ranges = ((remote, "the buffer", offset, write), (local, "local memory", memory.address + start, not write))
+            for accesses, where, first, writes in ranges:
+                if accesses.conflict(first, first + nbytes, writes) is not None:
                     raise ValueError(
-                        f"{nbytes} bytes at {start:#x} of {where} overlap with those of another operation of this action; "
+                        f"{nbytes} bytes at {first:#x} of {where} overlap with those of another operation of this action; "
                         "the order is not defined, so use two actions"
                     )
-            for accesses, _, start, writes in ranges:
-                accesses.add(start, start + nbytes, writes)
+            for accesses, _, first, writes in ranges:
+                accesses.add(first, first + nbytes, writes)
             self._operations.append(operation)
         return self

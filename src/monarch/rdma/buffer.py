@@ -18,7 +18,7 @@ from .._core.wire.frame import Frame
 from .availability import get_rdma_backend
 from .errors import OwnerLostError, RDMAError
 from .leases import Lease
-from .memory import memory_of
+from .memory import Memory, memory_of
 from .paths.choice import PathReport, allowed, report
 from .paths.messages import refused
 from .paths.path import Deadline
@@ -51,7 +51,16 @@ class RDMABuffer:
     __slots__ = ("_info", "_lease", "_plane")
 
     def __init__(self, data: Any) -> None:
-        memory = memory_of(data, "RDMABuffer(data)")
+        self._register(memory_of(data, "RDMABuffer(data)"))
+
+    @classmethod
+    def of_memory(cls, memory: Memory) -> RDMABuffer:
+        """As the constructor, for memory that was looked at before."""
+        self = object.__new__(cls)
+        self._register(memory)
+        return self
+
+    def _register(self, memory: Memory) -> None:
         if get_rdma_backend() == "none":
             raise RuntimeError(
                 "no RDMA device is usable on this machine, and rdma_allow_tcp_fallback is False, so buffers can't be made; "
@@ -175,7 +184,7 @@ class RDMABuffer:
         size = self._range(offset, self._info.nbytes - offset if nbytes is None else nbytes)
         if size > memory.nbytes:
             raise ValueError(f"read_into(dst): dst has {memory.nbytes} bytes, less than the {size} bytes to be read")
-        return Operation(self._lease, memory, offset, size, False)
+        return self.operation(memory, 0, offset, size, False)
 
     def writing(self, src: Any, offset: int, nbytes: int | None) -> Operation:
         """A checked write."""
@@ -187,7 +196,11 @@ class RDMABuffer:
             raise ValueError(
                 f"write_from(src): src has {memory.nbytes} bytes, less than the {size} bytes to be written"
             )
-        return Operation(self._lease, memory, offset, size, True)
+        return self.operation(memory, 0, offset, size, True)
+
+    def operation(self, memory: Memory, start: int, offset: int, nbytes: int, write: bool) -> Operation:
+        """One of which the ranges are known to be right."""
+        return Operation(self._lease, offset, memory, start, nbytes, write)
 
     def _range(self, offset: int, nbytes: int) -> int:
         offset, nbytes = _integer(offset, "offset"), _integer(nbytes, "nbytes")

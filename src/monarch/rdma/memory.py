@@ -17,8 +17,13 @@ _ACCEPTED = "a contiguous buffer (bytearray, memoryview, array, numpy array) or 
 
 
 class Memory(ABC):
-    """A range of bytes that does not move."""
+    """A range of bytes that does not move.
 
+    Attributes:
+        address: Of the first byte, on its device.
+    """
+
+    address: int
     nbytes: int
     readonly: bool
     device: str
@@ -30,11 +35,6 @@ class Memory(ABC):
     @abstractmethod
     def write(self, offset: int, data: memoryview) -> None:
         """Set the bytes from `offset` on."""
-
-    @property
-    @abstractmethod
-    def start(self) -> int:
-        """Address of the first byte, on its device."""
 
 
 class HostMemory(Memory):
@@ -51,10 +51,6 @@ class HostMemory(Memory):
         self.readonly = readonly
         self._keep = keep
 
-    @property
-    def start(self) -> int:
-        return self.address
-
     def read(self, offset: int, nbytes: int) -> memoryview:
         array: Any = (ctypes.c_ubyte * nbytes).from_address(self.address + offset)
         array.owner = self  # the view may outlive whoever asked for it: it can be queued in a connection
@@ -69,17 +65,14 @@ class DeviceMemory(Memory):
     tensor: A flat tensor of bytes.
     """
 
-    __slots__ = ("device", "nbytes", "readonly", "tensor")
+    __slots__ = ("address", "device", "nbytes", "readonly", "tensor")
 
     def __init__(self, tensor: Any) -> None:
         self.tensor = tensor
+        self.address = int(tensor.data_ptr())
         self.nbytes = int(tensor.numel())
         self.readonly = False
         self.device = str(tensor.device)
-
-    @property
-    def start(self) -> int:
-        return int(self.tensor.data_ptr())
 
     def read(self, offset: int, nbytes: int) -> memoryview:
         copy = self.tensor[offset : offset + nbytes].cpu()

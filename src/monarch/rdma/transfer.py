@@ -33,11 +33,12 @@ _KNOWN_WITHIN = 0.5
 
 
 class Operation(NamedTuple):
-    """One read (or write) of a range of a buffer into (from) the first bytes of local memory."""
+    """One read (or write): `nbytes` from `offset` of a buffer on, into (from) local memory from `start` on."""
 
     lease: Lease
-    memory: Memory
     offset: int
+    memory: Memory
+    start: int
     nbytes: int
     write: bool
 
@@ -150,7 +151,7 @@ class _Transfer(Source):
             if isinstance(answer, RDMAError):
                 self._note(answer, lease)
         pieces: tuple[list[Piece], list[Piece]] = [], []
-        for lease, memory, offset, nbytes, write in self._operations:
+        for lease, offset, memory, start, nbytes, write in self._operations:
             grant = grants.get(lease)
             if not isinstance(grant, Grant):  # refused, or dropped before: that is noted
                 continue
@@ -158,7 +159,7 @@ class _Transfer(Source):
                 reason = "it is read-only" if write and grant.readonly else f"it has {grant.nbytes} bytes"
                 self._note(BufferAccessError(f"{nbytes} bytes at {offset} are not to be had: {reason}"), lease)
             else:
-                pieces[write].append(Piece(lease, grant, offset, memory, 0, nbytes))
+                pieces[write].append(Piece(lease, grant, offset, memory, start, nbytes))
         return pieces
 
     def _move(self, pieces: tuple[Sequence[Piece], Sequence[Piece]]) -> None:
