@@ -10,7 +10,7 @@ import pytest
 
 from helpers.faults import Faults
 from helpers.processes import stopped
-from helpers.rdma_actors import Owner, User, pattern
+from helpers.rdma_actors import NIXL, Owner, User, pattern
 from helpers.scripts import run_script
 from helpers.waiting import wait_until
 from monarch.actor import SupervisionError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from conftest import Spawn
 
 SIZE = 1_000_000
-PATHS = pytest.mark.parametrize("path", ["vm", "messages"])
+PATHS = pytest.mark.parametrize("path", ["vm", NIXL, "messages"])
 
 
 class Actors(NamedTuple):
@@ -36,7 +36,7 @@ class Actors(NamedTuple):
 
 
 def actors(spawn: Spawn, path: str = "") -> Actors:
-    with configured(rdma_paths=path):
+    with configured(rdma_paths=path, preload=["nixl._api"] if path == "nixl" else []):  # it takes seconds to import
         owners, users = spawn(1), spawn(1)
     owner = owners.spawn("owner", Owner)
     return Actors(owner, users.spawn("user", User), owner.pid.call_one().get())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import struct
 import time
@@ -11,8 +12,17 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from monarch.actor import Actor, Port, endpoint
 from monarch.rdma import RDMAAction, RDMABuffer, RDMAError
+
+HAS_NIXL = all(importlib.util.find_spec(name) for name in ("nixl", "torch"))
+NIXL = pytest.param(
+    "nixl",
+    marks=pytest.mark.skipif(not HAS_NIXL, reason="goes through nixl, which is not installed (it needs torch, too)"),
+)
+"""The path of that name, for tests that are repeated for each."""
 
 _PR_SET_DUMPABLE = 4
 _CAPABILITY_VERSION_3 = 0x20080522

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from helpers.rdma_actors import Owner, User, pattern
+from helpers.rdma_actors import NIXL, Owner, User, pattern
 from monarch.config import configured
 from monarch.rdma import BufferAccessError, BufferDroppedError, RDMABuffer, TransferTimeoutError
 
@@ -23,11 +23,11 @@ class Pair(NamedTuple):
     path: str
 
 
-@pytest.fixture(params=["copy", "vm", "messages"])
+@pytest.fixture(params=["copy", "vm", NIXL, "messages"])
 def pair(request: pytest.FixtureRequest, spawn: Spawn) -> Pair:
     """An owner and a user of its memory, between whom only one path is allowed."""
     path: str = request.param
-    with configured(rdma_paths=path):
+    with configured(rdma_paths=path, preload=["nixl._api"] if path == "nixl" else []):  # it takes seconds to import
         procs = spawn(2)
     owner = procs.slice(gpus=0).spawn("owner", Owner)
     user = procs.slice(gpus=0 if path == "copy" else 1).spawn("user", User)

@@ -37,7 +37,7 @@ def _accepted(reason: str) -> str:
 
 _NO_LINKS_YET = _accepted("links between hosts are not written yet")
 _NO_LOG_PLANE_YET = _accepted("procs share the client's output; log streams and files are not written yet")
-_NO_VERBS_YET = _accepted("the path that uses RDMA devices is not written yet")
+_NIXL_CHOOSES = _accepted("nixl and UCX choose; UCX has variables of its own (`UCX_NET_DEVICES`, ...)")
 _TOLD = _accepted("a death is told by the kernel or a closed link, so nothing waits for silence")
 
 _SPAWN_AND_STOP = (
@@ -443,42 +443,36 @@ _RDMA = (
         STR,
         "",
         "The device to use: `cpu:<numa>`, `gpu:<ordinal>` or `nic:<name>`.",
-        _NO_VERBS_YET,
+        _NIXL_CHOOSES,
     ),
     _rdma(
         "rdma_peer_device_affinity",
         STR,
         "",
         "Which devices pair up: `any`, `match_name` or `groups:a,b|c,d`.",
-        _NO_VERBS_YET,
+        _NIXL_CHOOSES,
     ),
-    _rdma(
-        "rdma_qp_init_timeout",
-        DURATION,
-        "30s",
-        "How long a first connection between two devices may take.",
-        _NO_VERBS_YET,
-    ),
+    _rdma("rdma_qp_init_timeout", DURATION, "30s", "Path `nixl`: how long an owner may take to open it."),
     _rdma(
         "rdma_max_nics_per_buffer",
         count(1, optional=True),
         None,
         "Most devices that share one transfer.",
-        _NO_VERBS_YET,
+        _NIXL_CHOOSES,
     ),
     _rdma(
         "rdma_min_stripe_size_kb",
         count(),
         512,
         "Smallest share of a transfer, in KiB, worth a device of its own.",
-        _NO_VERBS_YET,
+        _NIXL_CHOOSES,
     ),
-    _rdma("rdma_qps_per_cq", count(1), 64, "Queue pairs per completion queue.", _NO_VERBS_YET),
-    _rdma("rdma_qps_per_peer", count(1), 4, "Queue pairs per peer device.", _NO_VERBS_YET),
+    _rdma("rdma_qps_per_cq", count(1), 64, "Queue pairs per completion queue.", _NIXL_CHOOSES),
+    _rdma("rdma_qps_per_peer", count(1), 4, "Queue pairs per peer device.", _NIXL_CHOOSES),
     _rdma(
-        "rdma_cq_poller_per_device", BOOL, True, "One polling thread per device instead of one for all.", _NO_VERBS_YET
+        "rdma_cq_poller_per_device", BOOL, True, "One polling thread per device instead of one for all.", _NIXL_CHOOSES
     ),
-    _rdma("rdma_host_odp", BOOL, False, "Register host memory on demand.", _NO_VERBS_YET),
+    _rdma("rdma_host_odp", BOOL, False, "Register host memory on demand.", _NIXL_CHOOSES),
 )
 
 KNOBS: tuple[Knob, ...] = (*_SPAWN_AND_STOP, *_FAILURES, *_MESSAGES, *_NETWORK, *_LOGS, *_RDMA)

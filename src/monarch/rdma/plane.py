@@ -5,6 +5,7 @@ Handlers of system calls are here; they run on the poller's thread and must not 
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable
@@ -19,8 +20,9 @@ from ..errors import BackpressureError
 from .leases import Leases
 from .memory import Memory
 from .paths.messages import refused
-from .paths.path import Link, Piece
-from .records import Atomic, Claim, Get, LeaseNews, Open, Put, Recall
+from .paths.nixl import NixlAgent
+from .paths.path import Link, Piece, UnavailableError
+from .records import Atomic, Claim, Get, LeaseNews, NixlOffer, NixlRequest, Open, Put, Recall, Refusal
 from .registry import RefusedError, Registry
 from .workers import Workers
 
@@ -36,7 +38,21 @@ class Plane:
         self.links: weakref.WeakValueDictionary[tuple[object, ...], Link] = weakref.WeakValueDictionary()
         self.closed: dict[tuple[object, ...], str] = {}  # paths that did not open, and why
         self.told: set[str] = set()  # what was warned of
+        self._nixl: NixlAgent | None = None
+        self._starting = threading.Lock()
         node.inbound_lost_hooks.append(self._process_lost)  # so the node keeps it, and nothing else has to
+
+    def nixl(self) -> NixlAgent:
+        """The library's agent, which takes a second to start.
+
+        Raises:
+            UnavailableError: There is none.
+        """
+        with self._starting:
+            if self._nixl is None:
+                self._nixl = NixlAgent(f"{self.node.address} {os.getpid()}")
+                self.registry.when_freed.append(self._nixl.withdraw)
+            return self._nixl
 
     def _process_lost(self, address: ProcAddress) -> None:
         self.registry.holder_lost(address)
@@ -96,6 +112,18 @@ def _on_atomic(system: System, origin: Origin, frame: Frame, wanted: Atomic) -> 
     system.answer(origin, frame, answer)
 
 
+def _on_nixl(system: System, origin: Origin, frame: Frame, wanted: NixlRequest) -> None:
+    plane = plane_of(system.node)
+
+    def offer() -> NixlOffer | Refusal:
+        try:
+            return plane.nixl().offer(wanted.claim, plane.registry.admit(origin.peer, wanted.claim))
+        except UnavailableError as error:
+            return Refusal(False, str(error))
+
+    plane.workers.submit(lambda: answer_with(system, origin, frame, offer))
+
+
 def _on_get(system: System, origin: Origin, frame: Frame, wanted: Get) -> None:
     plane = plane_of(system.node)
 
@@ -141,6 +169,7 @@ System.handlers.update(
     rdma_news=_on_news,
     rdma_drop=_on_drop,
     rdma_atomic=_on_atomic,
+    rdma_nixl=_on_nixl,
     rdma_get=_on_get,
     rdma_put=_on_put,
     rdma_recall=_on_recall,

@@ -123,6 +123,21 @@ class Atomic(NamedTuple):
     expected: int | None
 
 
+class NixlRequest(NamedTuple):
+    """Asks the owner to register a buffer with nixl; answered with a `NixlOffer` or a `Refusal`."""
+
+    claim: Claim
+
+
+class NixlOffer(NamedTuple):
+    """What nixl needs to reach a buffer: the owner's way and keys, address, kind of memory and number of the device."""
+
+    metadata: bytes
+    address: int
+    kind: str
+    device: int
+
+
 @functools.cache
 def here() -> Place:
     """Where this process is."""

@@ -21,6 +21,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from .. import config
@@ -71,6 +72,8 @@ class Registry:
         self._regions: dict[int, Region] = {}
         self._past: OrderedDict[int, tuple[Region, str]] = OrderedDict()
         self._ends: dict[int, _End] = {}
+        self.when_freed: list[Callable[[int], None]] = []
+        """Called with the id of each region that is about to be let go, when nobody uses it any more. On any thread."""
         self._probe = ctypes.create_string_buffer(os.urandom(16), 16)
 
     # registering
@@ -118,6 +121,18 @@ class Registry:
     def open(self, peer: ProcAddress, wanted: Open) -> list[Grant | Refusal]:
         """Answer those who want to go to the memory by themselves; what is told will be recalled."""
         return [self._grant(peer, wanted.place, claim) for claim in wanted.claims]
+
+    def admit(self, peer: ProcAddress, claim: Claim) -> Memory:
+        """The memory for somebody who will come to it in another way than `open` tells; that will be recalled, too.
+
+        Raises:
+            RefusedError: Not this claim.
+        """
+        with self._lock:
+            region = self._find(claim)
+            region.granted.add(peer)
+            assert region.memory is not None  # it is registered
+            return region.memory
 
     def atomic(self, wanted: Atomic) -> int:
         """Read a word and change it, with no other such operation of this process in between."""
@@ -241,20 +256,21 @@ class Registry:
             request = StopCall(f"{region.info} to be let go of", granted)
             content = pickling.dumps_call((Recall(region.info.id, region.info.key, reason),), {})
             self._node.cast(granted, SYSTEM, b"rdma_recall", content, request)
-            request.future._subscribe(lambda: _free(region))
+            request.future._subscribe(lambda: self._free(region))
         else:
-            _free(region)
+            self._free(region)
         return region.released
+
+    def _free(self, region: Region) -> None:
+        for hook in self.when_freed:
+            hook(region.info.id)
+        region.memory = None
+        region.released._resolve(None)
 
     def statistics(self) -> dict[str, int]:
         """How many regions are registered, and their bytes."""
         with self._lock:
             return {"buffers": len(self._regions), "bytes": sum(r.info.nbytes for r in self._regions.values())}
-
-
-def _free(region: Region) -> None:
-    region.memory = None
-    region.released._resolve(None)
 
 
 class _End:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from .._core.runtime.future import Future, Source
 from .._core.wire.address import ProcAddress
-from .errors import BufferAccessError, OwnerLostError, RDMAError
+from .errors import BufferAccessError, NoPathError, OwnerLostError, RDMAError
 from .leases import Lease
 from .memory import HostMemory, Memory, memory_of
 from .paths.choice import choose, give_up
@@ -205,8 +205,8 @@ class _Transfer(Source):
         return [piece for piece in pieces if isinstance(piece.memory, HostMemory)]
 
     def _explained(self, error: RDMAError, piece: Piece) -> RDMAError:
-        """Of an owner that is gone, its agent knows why."""
-        if not isinstance(error, OwnerLostError) or error.failure is not None:
+        """Why an owner is gone is known to its agent; and that it is gone may be why no path leads there."""
+        if not isinstance(error, (OwnerLostError, NoPathError)) or getattr(error, "failure", None) is not None:
             return error
         owner = piece.lease.info.owner
         with suppress(TimeoutError):

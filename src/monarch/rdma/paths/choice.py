@@ -12,6 +12,7 @@ from ..records import Grant
 from .copy import CopyPath
 from .cuda_ipc import CudaPath
 from .messages import MessagesPath
+from .nixl import NixlPath
 from .path import Link, Path, UnavailableError
 from .process_vm import VmPath
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..leases import Lease
     from ..plane import Plane
 
-PATHS: tuple[Path, ...] = (CopyPath(), VmPath(), CudaPath(), MessagesPath())
+PATHS: tuple[Path, ...] = (CopyPath(), VmPath(), CudaPath(), NixlPath(), MessagesPath())
 """In the order of preference."""
 
 
