@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from helpers.actors import open_channel
 from helpers.faults import Faults
 from helpers.processes import stopped
 from helpers.rdma_actors import NIXL, Owner, User, pattern
@@ -92,6 +93,20 @@ def test_an_owner_that_stands_still_is_waited_for_as_long_as_was_said(spawn: Spa
     assert type(error) is TransferTimeoutError
     assert "0.2s" in str(error)
     assert user.read.call_one(buffer).get() == pattern(SIZE)
+
+
+@PATHS
+def test_no_transfer_sees_what_memory_is_used_for_after_a_drop(spawn: Spawn, path: str) -> None:
+    owner, _, _ = actors(spawn, path)
+    with configured(rdma_paths=path):
+        users = spawn(2).spawn("users", User)
+    buffer = owner.make.call_one("a", 30_000_000).get()
+    started, receiver = open_channel()
+    reading = users.read_until_dropped.call(buffer, started)
+    for _ in range(2):
+        receiver.recv().get(timeout=30)
+    owner.drop_and_overwrite.call_one("a").get(timeout=30)
+    assert [wrong for _, wrong in reading.get(timeout=60).values()] == [0, 0]
 
 
 def test_a_holder_that_stands_still_is_waited_for_until_it_has_ended(spawn: Spawn, faults: Faults) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from monarch.actor import Actor, Port, endpoint
-from monarch.rdma import RDMAAction, RDMABuffer, RDMAError
+from monarch.rdma import BufferDroppedError, RDMAAction, RDMABuffer, RDMAError
 
 HAS_NIXL = all(importlib.util.find_spec(name) for name in ("nixl", "torch"))
 NIXL = pytest.param(
@@ -99,6 +99,14 @@ class Owner(Actor):
         self.buffers[name].drop().get(timeout=20)
 
     @endpoint
+    def drop_and_overwrite(self, name: str) -> None:
+        """What becomes of memory that was let go: somebody else's bytes are in it."""
+        self.buffers.pop(name).drop().get(timeout=20)
+        ctypes.memset(
+            (ctypes.c_char * len(self.memory[name])).from_buffer(self.memory[name]), 0, len(self.memory[name])
+        )
+
+    @endpoint
     def pid(self) -> int:
         return os.getpid()
 
@@ -154,6 +162,20 @@ class User(Actor):
             action.read_remote(target, buffer)
         action.submit().get()
         return [bytes(target) for target in into]
+
+    @endpoint
+    def read_until_dropped(self, buffer: RDMABuffer, started: Port[None]) -> tuple[int, int]:
+        """How many reads have succeeded, and how many bytes they have got wrong."""
+        expected, done, wrong = pattern(buffer.size()), 0, 0
+        started.send(None)
+        while True:
+            into = bytearray(buffer.size())
+            try:
+                buffer.read_into(into).get()
+            except BufferDroppedError:
+                return done, wrong
+            done += 1
+            wrong += sum(a != b for a, b in zip(into, expected, strict=True)) if into != expected else 0
 
     @endpoint
     def read_and_write(self, source: RDMABuffer, target: RDMABuffer, data: bytes, offset: int) -> bytes:
