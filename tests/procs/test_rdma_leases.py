@@ -131,7 +131,7 @@ def test_the_future_of_a_transfer_does_not_keep_its_memory(actors: Actors) -> No
 
 def test_a_client_lets_go_of_what_it_forgets() -> None:
     buffers = [RDMABuffer(Trackable(100)) for _ in range(100)]
-    registry = buffers[0]._plane.registry
+    registry = buffers[0].plane.registry
     before = registry.statistics()
     assert before["buffers"] >= 100
     del buffers

@@ -89,6 +89,11 @@ def test_a_key_that_was_guessed_opens_nothing(pair: Pair) -> None:
     error = pair.user.failure.call_one(forged(buffer, key=bytes(16))).get()
     assert type(error) is BufferAccessError
     assert "key" in str(error)
+    with pytest.raises(BufferAccessError):
+        forged(buffer, key=bytes(16)).drop().get()
+    with pytest.raises(BufferAccessError):
+        forged(buffer, key=bytes(16)).fetch_add(1).get()
+    assert pair.user.read.call_one(buffer).get() == pattern(SMALL)
 
 
 def test_a_range_that_a_handle_claims_is_checked_by_the_owner(pair: Pair) -> None:

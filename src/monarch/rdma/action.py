@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .._core.runtime.context import current_node
 from .._core.runtime.future import Described, Future, completed
 from .buffer import RDMABuffer, checked_timeout
-from .plane import plane_of
+from .plane import Plane
 from .ranges import Accesses
 from .transfer import Operation, submit
 
@@ -22,6 +21,7 @@ class RDMAAction:
 
     def __init__(self) -> None:
         self._operations: list[Operation] = []
+        self._plane: Plane | None = None
         self._accesses: dict[object, Accesses] = {}
         self._lock = threading.Lock()
         self._last: Future[None] = completed()
@@ -34,11 +34,11 @@ class RDMAAction:
             TypeError, ValueError: As `read_into`; or bytes are touched that another operation of this action touches.
             RuntimeError: The action is being carried out.
         """
-        return self._add(buffer.reading(dst, offset, nbytes))
+        return self._add(buffer.plane, buffer.reading(dst, offset, nbytes))
 
     def write_remote(self, buffer: RDMABuffer, src: Any, *, offset: int = 0, nbytes: int | None = None) -> RDMAAction:
         """Add a `RDMABuffer.write_from`; returns this action. Raises as `read_remote`."""
-        return self._add(buffer.writing(src, offset, nbytes))
+        return self._add(buffer.plane, buffer.writing(src, offset, nbytes))
 
     def submit(self, timeout: float = 60) -> Future[None]:
         """Start all operations; the future is done when all are. Submissions of one action take turns.
@@ -57,10 +57,10 @@ class RDMAAction:
         return finished
 
     def _start(self, seconds: float, finished: Future[None]) -> None:
-        if not self._operations:
+        if self._plane is None:  # nothing was added
             self._end(completed(), finished)
             return
-        transfer = submit(plane_of(current_node()), self._operations, seconds)
+        transfer = submit(self._plane, self._operations, seconds)
         transfer._subscribe(lambda: self._end(transfer, finished))
 
     def _end(self, transfer: Future[None], finished: Future[None]) -> None:
@@ -72,7 +72,7 @@ class RDMAAction:
         else:
             finished._reject(error)
 
-    def _add(self, operation: Operation) -> RDMAAction:
+    def _add(self, plane: Plane, operation: Operation) -> RDMAAction:
         lease, offset, memory, start, nbytes, write = operation
         with self._lock:
             if self._in_flight:
@@ -88,5 +88,6 @@ class RDMAAction:
                     )
             for accesses, _, first, writes in ranges:
                 accesses.add(first, first + nbytes, writes)
+            self._plane = plane
             self._operations.append(operation)
         return self

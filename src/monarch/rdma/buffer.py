@@ -48,7 +48,9 @@ class RDMABuffer:
         RuntimeError: `rdma_allow_tcp_fallback` is False, and there is no RDMA device.
     """
 
-    __slots__ = ("_info", "_lease", "_plane")
+    __slots__ = ("_info", "_lease", "plane")
+
+    plane: Plane  # for the package: what carries out the transfers of this process
 
     def __init__(self, data: Any) -> None:
         self._register(memory_of(data, "RDMABuffer(data)"))
@@ -69,10 +71,10 @@ class RDMABuffer:
         allowed()  # a knob that can't be read is told here
         admit_tracers()
         cell = context()._cell
-        self._plane: Plane = plane_of(cell.node)
-        serial = self._plane.leases.next_serial()
-        self._info = self._plane.registry.register(memory, cell, serial)
-        self._lease: Lease = self._plane.leases.of(self._info, serial)
+        self.plane = plane_of(cell.node)
+        serial = self.plane.leases.next_serial()
+        self._info = self.plane.registry.register(memory, cell, serial)
+        self._lease: Lease = self.plane.leases.of(self._info, serial)
 
     # what it is
 
@@ -110,8 +112,8 @@ class RDMABuffer:
             RDMAError: The buffer is gone.
             TimeoutError: The peer, or the owner, did not answer within 10 seconds.
         """
-        address = self._plane.node.address if peer is None else _address_of(peer)
-        reports = ask(self._plane.node, address, "rdma_explain", self, "a report").get(timeout=_EXPLAINED_WITHIN)
+        address = self.plane.node.address if peer is None else _address_of(peer)
+        reports = ask(self.plane.node, address, "rdma_explain", self, "a report").get(timeout=_EXPLAINED_WITHIN)
         if isinstance(reports, Exception):
             raise reports
         return Explanation(str(self._info), str(address), tuple(reports))
@@ -131,7 +133,7 @@ class RDMABuffer:
             TypeError, ValueError: `dst` is not memory, read-only or too small; the range is not in the buffer.
             RDMAError: From the future: the transfer failed.
         """
-        return submit(self._plane, [self.reading(dst, offset, nbytes)], checked_timeout(timeout))
+        return submit(self.plane, [self.reading(dst, offset, nbytes)], checked_timeout(timeout))
 
     def write_from(self, src: Any, *, offset: int = 0, nbytes: int | None = None, timeout: float = 60) -> Future[None]:
         """Copy from the first bytes of `src` into the buffer; starts now. Leave `src` unchanged until it is done.
@@ -146,7 +148,7 @@ class RDMABuffer:
             TypeError, ValueError: `src` is not memory, or larger than what it shall go into; the buffer is read-only.
             RDMAError: From the future: the transfer failed.
         """
-        return submit(self._plane, [self.writing(src, offset, nbytes)], checked_timeout(timeout))
+        return submit(self.plane, [self.writing(src, offset, nbytes)], checked_timeout(timeout))
 
     def fetch_add(self, value: int, *, offset: int = 0) -> Future[int]:
         """Add to a word of 64 bits, and get what it was before; unsigned, it wraps around.
@@ -166,7 +168,7 @@ class RDMABuffer:
 
     def drop(self) -> Future[None]:
         """Let the memory go: nobody reaches it any more when the future is done. Anybody may, any number of times."""
-        answer = ask(self._plane.node, self._info.owner, "rdma_drop", self._lease.claim, f"the end of {self._info}")
+        answer = ask(self.plane.node, self._info.owner, "rdma_drop", self._lease.claim, f"the end of {self._info}")
 
         def finish() -> None:
             with suppress(OwnerLostError):  # then it is gone, too
@@ -217,7 +219,7 @@ class RDMABuffer:
         return offset
 
     def _atomic(self, wanted: Atomic) -> Future[int]:
-        answer = ask(self._plane.node, self._info.owner, "rdma_atomic", wanted, f"a word of {self._info}")
+        answer = ask(self.plane.node, self._info.owner, "rdma_atomic", wanted, f"a word of {self._info}")
         return map_future(answer, self._accepted)
 
     def _accepted(self, answer: Any) -> Any:
@@ -233,7 +235,7 @@ class RDMABuffer:
     @classmethod
     def _of(cls, plane: Plane, info: BufferInfo) -> RDMABuffer:
         self = object.__new__(cls)
-        self._plane = plane
+        self.plane = plane
         self._info = info
         self._lease = plane.leases.of(info)
         return self

@@ -26,6 +26,8 @@ from .records import Atomic, Claim, Get, LeaseNews, NixlOffer, NixlRequest, Open
 from .registry import RefusedError, Registry
 from .workers import Workers
 
+_REMEMBERED = 10_000  # paths that did not open
+
 
 class Plane:
     """One per process, for as long as its node lives."""
@@ -37,7 +39,7 @@ class Plane:
         self.workers = Workers("monarch-rdma")
         self.links: weakref.WeakValueDictionary[tuple[object, ...], Link] = weakref.WeakValueDictionary()
         self.closed: dict[tuple[object, ...], str] = {}  # paths that did not open, and why
-        self.told: set[str] = set()  # what was warned of
+        self.told: set[tuple[object, ...]] = set()  # what was warned of
         self._nixl: NixlAgent | None = None
         self._starting = threading.Lock()
         node.inbound_lost_hooks.append(self._process_lost)  # so the node keeps it, and nothing else has to
@@ -53,6 +55,12 @@ class Plane:
                 self._nixl = NixlAgent(f"{self.node.address} {os.getpid()}")
                 self.registry.when_freed.append(self._nixl.withdraw)
             return self._nixl
+
+    def note_closed(self, key: tuple[object, ...], reason: str) -> None:
+        """A path did not open: it is not tried again, as long as few enough others did not open either."""
+        if len(self.closed) >= _REMEMBERED:
+            self.closed.clear()
+        self.closed[key] = reason
 
     def _process_lost(self, address: ProcAddress) -> None:
         self.registry.holder_lost(address)

@@ -12,13 +12,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .._core.runtime.context import current_node
 from .._core.runtime.future import Future
 from .boxes import Box, cover, runs
 from .buffer import RDMABuffer, checked_timeout
 from .memory import Memory, memory_of
 from .paths.copy import copy_memory
-from .plane import plane_of
 from .transfer import Operation, submit
 
 _ALIGNMENT = 64  # bytes
@@ -133,7 +131,7 @@ def pull(
         KeyError, TypeError, ValueError: No source has a tensor, or all of it; or it has another type there.
         RDMAError: From the future: the transfer failed.
     """
-    given = [sources] if isinstance(sources, SharedState) else list(sources)
+    given = _all(sources, "pull(sources)")
     operations: list[Operation] = []
     for name, tensor in _tensors(into, shards or {}).items():
         offers = [(source, source.entries[name]) for source in given if name in source.entries]
@@ -149,7 +147,7 @@ def pull(
         for index, part in taken:
             source, entry = offers[index]
             operations += tensor.operations(source, entry, part, write=False)
-    return submit(plane_of(current_node()), operations, checked_timeout(timeout))
+    return submit(given[0].buffers[0].plane, operations, checked_timeout(timeout))
 
 
 def push(
@@ -171,7 +169,7 @@ def push(
         KeyError, TypeError, ValueError: No target has a tensor, or it has another type there.
         RDMAError: From the future: the transfer failed.
     """
-    given = [targets] if isinstance(targets, SharedState) else list(targets)
+    given = _all(targets, "push(targets)")
     operations: list[Operation] = []
     for name, tensor in _tensors(state, shards or {}).items():
         takers = [(target, target.entries[name]) for target in given if name in target.entries]
@@ -182,7 +180,14 @@ def push(
             part = tensor.box.common(entry.box)
             if part is not None:
                 operations += tensor.operations(target, entry, part, write=True)
-    return submit(plane_of(current_node()), operations, checked_timeout(timeout))
+    return submit(given[0].buffers[0].plane, operations, checked_timeout(timeout))
+
+
+def _all(states: SharedState | Sequence[SharedState], use: str) -> list[SharedState]:
+    given = [states] if isinstance(states, SharedState) else list(states)
+    if not given or not all(isinstance(state, SharedState) for state in given):
+        raise TypeError(f"{use}: got {given!r}, expected a SharedState or some of them")
+    return given
 
 
 class _Tensor(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ... import config
@@ -13,7 +13,7 @@ from .copy import CopyPath
 from .cuda_ipc import CudaPath
 from .messages import MessagesPath
 from .nixl import NixlPath
-from .path import Link, Path, UnavailableError
+from .path import Link, NotMeantError, Path, UnavailableError
 from .process_vm import VmPath
 
 if TYPE_CHECKING:
@@ -60,17 +60,16 @@ def choose(plane: Plane, lease: Lease, grant: Grant) -> Link:
         NoPathError: None does.
         RDMAError: The buffer is gone.
     """
-    reports: list[PathReport] = []
+    refused: dict[str, UnavailableError] = {}
     for path in allowed():
         try:
             link = _try(plane, path, lease, grant)
         except UnavailableError as error:
-            reports.append(PathReport(path.name, False, str(error)))
+            refused[path.name] = error
         else:
-            _warn_of_fallback(plane, path, lease, reports)
+            _warn_of_fallback(plane, path, lease, refused)
             return link
-    tried = "; ".join(f"{report.path}: {report.reason}" for report in reports)
-    raise NoPathError(f"no path leads to the buffer from here: {tried}")
+    raise NoPathError(f"no path leads to the buffer from here: {_reasons(refused)}")
 
 
 def report(plane: Plane, lease: Lease, grant: Grant) -> list[PathReport]:
@@ -93,7 +92,7 @@ def give_up(plane: Plane, lease: Lease, grant: Grant, link: Link, reason: str) -
     """A link has turned out not to lead there: the next choice is another one."""
     path = next(path for path in PATHS if path.name == link.path)
     key = path.key(lease, grant)
-    plane.closed[key] = reason
+    plane.note_closed(key, reason)
     plane.links.pop(key, None)
     lease.link = None
 
@@ -103,24 +102,30 @@ def _try(plane: Plane, path: Path, lease: Lease, grant: Grant) -> Link:
     link = plane.links.get(key)
     if link is not None:
         return link
-    reason = plane.closed.get(key) or path.refusal(plane, lease, grant)
+    reason = path.refusal(plane, lease, grant)
+    if reason is not None:
+        raise NotMeantError(reason)
+    reason = plane.closed.get(key)
     if reason is not None:
         raise UnavailableError(reason)
     try:
         link = path.connect(plane, lease, grant)
     except UnavailableError as error:
-        plane.closed[key] = str(error)  # not tried again for this process
+        plane.note_closed(key, str(error))
         raise
     plane.links[key] = link
     return link
 
 
-def _warn_of_fallback(plane: Plane, path: Path, lease: Lease, reports: Sequence[PathReport]) -> None:
-    """Once per reason, if a path that could have been taken was not, or if bytes go through messages."""
-    failed = "; ".join(f"{report.path}: {report.reason}" for report in reports)
-    broken = any(report.reason in plane.closed.values() for report in reports)
-    if not (broken or path.name == "messages") or not failed or failed in plane.told:
+def _warn_of_fallback(plane: Plane, path: Path, lease: Lease, refused: Mapping[str, UnavailableError]) -> None:
+    """Once per path, if one that should lead there could not be opened, or if bytes go through messages for want of others."""
+    broken = tuple(name for name, error in refused.items() if not isinstance(error, NotMeantError))
+    if not refused or not (broken or path.name == "messages") or (path.name, broken) in plane.told:
         return
-    plane.told.add(failed)
+    plane.told.add((path.name, broken))
     kind = RDMATcpFallbackWarning if path.name == "messages" else RDMAWarning
-    warnings.warn(f"transfers of {lease.info} take path {path.name!r}; {failed}", kind, stacklevel=2)
+    warnings.warn(f"transfers of {lease.info} take path {path.name!r}; {_reasons(refused)}", kind, stacklevel=2)
+
+
+def _reasons(refused: Mapping[str, UnavailableError]) -> str:
+    return "; ".join(f"{name}: {error}" for name, error in refused.items())
