@@ -34,6 +34,13 @@ def test_without_a_command_it_shows_what_there_is(home: Home) -> None:
         assert command in shown
 
 
+def test_the_paths_of_transfers_are_shown(home: Home) -> None:
+    lines = home.monarch("rdma").splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == ["copy", "vm", "cuda", "nixl", "messages"]
+    assert any(line.split()[1] == "yes" for line in lines[:-1])
+    assert lines[-1].startswith("between hosts: ")
+
+
 def test_a_secret_is_printed_new_each_time(home: Home) -> None:
     first, second = home.monarch("secret"), home.monarch("secret")
     assert first != second

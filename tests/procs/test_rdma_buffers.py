@@ -30,6 +30,8 @@ from monarch.rdma import (
     is_ibverbs_available,
     is_rdma_available,
 )
+from monarch.rdma.memory import DeviceMemory
+from monarch.rdma.transfer import submit
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -286,7 +288,7 @@ def test_explain_says_which_path_is_taken_and_why_not_the_others(spawn: Spawn) -
     here, there = buffer.explain(), buffer.explain(procs.slice(gpus=0))
     assert (here.taken, there.taken) == ("vm", "copy")
     assert buffer.explain(owner).taken == "copy"
-    assert {report.path for report in here.paths} == {"copy", "vm", "cuda", "messages"}
+    assert {report.path for report in here.paths} == {"copy", "vm", "cuda", "nixl", "messages"}
     assert all(report.reason for report in here.paths)
     assert "-> vm" in str(here)
     with pytest.raises(ValueError, match="2 ranks"):
@@ -369,3 +371,52 @@ def test_a_handle_that_is_made_for_each_call_works_as_long_as_it_is_kept(spawn: 
     into = bytearray(100)
     handles[0].read_into(into).get()
     assert into == bytearray(range(100))
+
+
+class TestMemoryOfAnotherDevice:
+    """Without a GPU: tensors of the CPU stand for those of a device that only torch can reach."""
+
+    @pytest.fixture(autouse=True)
+    def _torch(self) -> None:
+        pytest.importorskip("torch", reason="copies tensors; torch is not installed")
+
+    @staticmethod
+    def device_memory(content: bytes) -> DeviceMemory:
+        torch = importlib.import_module("torch")
+        memory = DeviceMemory(torch.tensor(list(content), dtype=torch.uint8))
+        memory.device = "pretended:0"
+        return memory
+
+    def test_it_is_read_and_written_from_elsewhere(self, spawn: Spawn) -> None:
+        memory = self.device_memory(bytes(pattern(1000)))
+        buffer = RDMABuffer.of_memory(memory)
+        assert buffer.device == "pretended:0"
+        user = spawn(1).spawn("user", User)
+        assert user.path_to.call_one(buffer).get() == "messages"
+        assert user.read.call_one(buffer, 10, 500).get() == pattern(1000)[10:510]
+        user.write.call_one(buffer, b"from afar", 5).get()
+        assert bytes(memory.read(0, 20)) == pattern(1000)[:5] + b"from afar" + pattern(1000)[14:20]
+        with pytest.raises(RDMAError, match="atomic"):
+            buffer.fetch_add(1).get()
+
+    @pytest.mark.parametrize("path", ["vm", "messages"])
+    def test_what_is_fetched_into_it_goes_through_the_host(self, owner: Any, path: str) -> None:
+        buffer = owner.make.call_one("a", 1000).get()
+        memory = self.device_memory(bytes(1200))
+        with configured(rdma_paths=path):
+            submit(buffer.plane, [buffer.operation(memory, 100, 0, 1000, False)], 60).get()
+            assert bytes(memory.read(0, 1200)) == bytes(100) + pattern(1000) + bytes(100)
+            submit(buffer.plane, [buffer.operation(memory, 0, 500, 50, True)], 60).get()
+        assert owner.content.call_one("a").get() == pattern(1000)[:500] + bytes(50) + pattern(1000)[550:]
+
+    def test_it_is_copied_within_a_process(self) -> None:
+        memory = self.device_memory(bytes(pattern(1000)))
+        buffer = RDMABuffer.of_memory(memory)
+        into = bytearray(1000)
+        buffer.read_into(into).get()
+        assert into == pattern(1000)
+        other = self.device_memory(bytes(1000))
+        submit(buffer.plane, [buffer.operation(other, 0, 0, 1000, False)], 60).get()
+        assert bytes(other.read(0, 1000)) == pattern(1000)
+        buffer.write_from(b"new").get()
+        assert bytes(memory.read(0, 3)) == b"new"

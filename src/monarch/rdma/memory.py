@@ -79,12 +79,18 @@ class DeviceMemory(Memory):
         return HostMemory(copy.data_ptr(), nbytes, False, copy).read(0, nbytes)
 
     def write(self, offset: int, data: memoryview) -> None:
-        self.tensor[offset : offset + data.nbytes].copy_(as_tensor(data))
+        self.tensor[offset : offset + data.nbytes].copy_(_tensor_over(data))
         synchronize(self.tensor)
 
 
-def as_tensor(data: memoryview) -> Any:
-    """A tensor of bytes over host memory."""
+def as_tensor(memory: Memory, start: int, nbytes: int) -> Any:
+    """A part of a memory as a tensor of bytes, not copied."""
+    if isinstance(memory, DeviceMemory):
+        return memory.tensor[start : start + nbytes]
+    return _tensor_over(memory.read(start, nbytes))
+
+
+def _tensor_over(data: memoryview) -> Any:
     torch = sys.modules["torch"]  # who has a tensor has imported it
     return torch.frombuffer(bytearray(data) if data.readonly else data, dtype=torch.uint8)
 

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..memory import DeviceMemory, HostMemory, Memory, synchronize
+from ..memory import DeviceMemory, HostMemory, Memory, as_tensor, synchronize
 from ..records import Grant
 from .cut import batches
 from .path import Deadline, Link, Path, Piece
@@ -53,8 +53,7 @@ def copy_memory(to: Memory, to_start: int, source: Memory, start: int, nbytes: i
     """Copy within this process, between any two kinds of memory; the interpreter lock is free meanwhile."""
     if isinstance(to, HostMemory) and isinstance(source, HostMemory):
         ctypes.memmove(to.address + to_start, source.address + start, nbytes)
-    elif isinstance(to, DeviceMemory) and isinstance(source, DeviceMemory):
-        to.tensor[to_start : to_start + nbytes].copy_(source.tensor[start : start + nbytes])
-        synchronize(to.tensor)
-    else:
-        to.write(to_start, source.read(start, nbytes))
+        return
+    target, origin = as_tensor(to, to_start, nbytes), as_tensor(source, start, nbytes)
+    target.copy_(origin)
+    synchronize(target if isinstance(to, DeviceMemory) else origin)

@@ -6,14 +6,15 @@ alive while somebody has it open.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import pickle
-import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..memory import DeviceMemory, synchronize
+from ..memory import DeviceMemory
 from ..records import Grant, here
+from .copy import copy_memory
 from .cut import parts
 from .path import Deadline, Link, Path, Piece, UnavailableError
 from .process_vm import ProcessWatch
@@ -22,12 +23,15 @@ if TYPE_CHECKING:
     from ..leases import Lease
     from ..plane import Plane
 
+_PART = 256 << 20
+"""Bytes between two looks at the clock: a GPU copies these in less than a millisecond, to the host in some ten."""
+
 
 def share(memory: DeviceMemory) -> bytes | str:
     """In the owner: what others need to open it, or a text that says why they can't."""
-    reductions = sys.modules.get("torch.multiprocessing.reductions") or importlib.import_module(
-        "torch.multiprocessing.reductions"
-    )
+    if not memory.tensor.is_cuda:
+        return f"torch shares no memory of {memory.device}"
+    reductions = importlib.import_module("torch.multiprocessing.reductions")
     try:
         return pickle.dumps(reductions.reduce_tensor(memory.tensor))
     except Exception as error:  # an allocator whose memory can't be shared, a device without IPC
@@ -70,23 +74,12 @@ class CudaLink(Link):
         self._watch = watch
 
     def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
-        for piece in parts(pieces):
+        for piece in parts(pieces, _PART):
             deadline.check()
             self._watch.check()
-            self._copy(piece, write)
+            if write:
+                copy_memory(self._memory, piece.offset, piece.memory, piece.start, piece.nbytes)
+            else:
+                copy_memory(piece.memory, piece.start, self._memory, piece.offset, piece.nbytes)
             moved(piece.nbytes)
         self._watch.check()
-
-    def _copy(self, piece: Piece, write: bool) -> None:
-        remote = self._memory.tensor[piece.offset : piece.offset + piece.nbytes]
-        if not isinstance(piece.memory, DeviceMemory):
-            host = piece.memory.read(piece.start, piece.nbytes)
-            if write:
-                self._memory.write(piece.offset, host)
-            else:
-                host[:] = self._memory.read(piece.offset, piece.nbytes)
-            return
-        local = piece.memory.tensor[piece.start : piece.start + piece.nbytes]
-        to, source = (remote, local) if write else (local, remote)
-        to.copy_(source)
-        synchronize(to)
