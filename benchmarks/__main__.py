@@ -54,7 +54,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    run.add_argument("names", nargs="*", default=["core"], help="workloads or groups: core (default), payload, all")
+    run.add_argument(
+        "names", nargs="*", default=["core"], help="workloads or groups: core (default), payload, rdma, all"
+    )
     run.add_argument("--rounds", type=int, default=3)
     run.add_argument("--scale", type=float, default=1.0, help="multiply operation counts; below 1 for a quick look")
     compared = run.add_mutually_exclusive_group()

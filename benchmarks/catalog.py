@@ -21,7 +21,7 @@ class Workload:
     title: str
     unit: str
     better: Better = "lower"
-    group: Literal["core", "payload"] = "core"
+    group: Literal["core", "payload", "rdma"] = "core"
     floor: Literal["ping", "copy"] | None = None
     floor_mib: int = 0
     timeout_s: float = 120.0
@@ -41,9 +41,17 @@ WORKLOADS = (
     Workload("private_memory", "private memory per idle proc", "MB"),
     Workload("echo_128mb", "128 MiB there and back, p50", "ms", group="payload", floor="copy", floor_mib=256),
     Workload("cast_16mb_8", "16 MiB cast to 8 procs, p50", "ms", group="payload", floor="copy", floor_mib=16),
+    Workload("rdma_read_4kb", "4 KiB read from another proc's memory, p50", "µs", group="rdma"),
+    Workload("rdma_read_1mb", "1 MiB read from another proc's memory, p50", "ms", group="rdma"),
+    Workload("rdma_read_64mb", "64 MiB read from another proc's memory, p50", "ms", group="rdma"),
+    Workload("rdma_read_512mb", "512 MiB read from another proc's memory, p50", "ms", group="rdma"),
+    Workload("rdma_write_1mb", "1 MiB written to another proc's memory, p50", "ms", group="rdma"),
+    Workload("rdma_write_64mb", "64 MiB written to another proc's memory, p50", "ms", group="rdma"),
+    Workload("rdma_write_512mb", "512 MiB written to another proc's memory, p50", "ms", group="rdma"),
+    Workload("rdma_read_1000", "1,000 buffers of 4 KiB read in one action, p50", "ms", group="rdma"),
 )
 
-GROUPS = ("core", "payload", "all")
+GROUPS = ("core", "payload", "rdma", "all")
 
 
 def select(names: Iterable[str]) -> tuple[Workload, ...]:

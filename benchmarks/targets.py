@@ -37,6 +37,14 @@ TARGETS = {
     "private_memory": Target(must=5, should_below=8.0),
     "echo_128mb": Target(must=10, should_floors=2),
     "cast_16mb_8": Target(must=10, should_floors=2),
+    "rdma_read_4kb": Target(must=5),
+    "rdma_read_1mb": Target(must=5),
+    "rdma_read_64mb": Target(must=10),
+    "rdma_read_512mb": Target(must=10),
+    "rdma_write_1mb": Target(must=5),
+    "rdma_write_64mb": Target(must=10),
+    "rdma_write_512mb": Target(must=10),
+    "rdma_read_1000": Target(must=20),
 }
 
 

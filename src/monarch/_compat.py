@@ -16,6 +16,7 @@ _SHAPE = "monarch._core.shape"
 _ACTOR = "monarch.actor"
 _JOB = "monarch.job"
 _HOST_MESH = "monarch._core.mesh.host_mesh"
+_RDMA = "monarch.rdma"
 
 ALIASES: dict[str, Sequence[str]] = {
     "monarch._rust_bindings.monarch_hyperactor.channel": [_ACTOR],
@@ -24,6 +25,7 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._rust_bindings.monarch_hyperactor.mailbox": ["monarch._core.runtime.cell", _ACTOR],
     "monarch._rust_bindings.monarch_hyperactor.shape": [_SHAPE],
     "monarch._rust_bindings.monarch_hyperactor.supervision": [_ACTOR],
+    "monarch._rust_bindings.rdma": [_RDMA],
     "monarch._src.actor.actor_mesh": [_ACTOR, "monarch._core.runtime.instance"],
     "monarch._src.actor.bootstrap": [_ACTOR],
     "monarch._src.actor.bootstrap_main": ["monarch._core.runtime.proc"],
@@ -35,10 +37,15 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._src.actor.shape": [_SHAPE],
     "monarch._src.job.job": [_JOB, "monarch.job.local"],
     "monarch._src.job.process": [_JOB],
+    "monarch._src.rdma": [_RDMA],
+    "monarch._src.rdma.rdma": [_RDMA],
 }
 """Alias to the modules whose names it has, searched in order."""
 
-RENAMED = {"WouldBlockRuntime": ("monarch.errors", "DeadlockError")}
+RENAMED = {
+    "RdmaInitError": (_RDMA, "RDMAError"),
+    "WouldBlockRuntime": ("monarch.errors", "DeadlockError"),
+}
 """Names that are called otherwise here."""
 
 PACKAGES = frozenset(alias.rpartition(".")[0] for alias in ALIASES) | {"monarch._src", "monarch._rust_bindings"}

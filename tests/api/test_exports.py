@@ -90,6 +90,17 @@ JOB_NAMES = [
     "hosts_from_config",
 ]
 
+RDMA_NAMES = [
+    "RDMABuffer",
+    "RDMAAction",
+    "RDMATcpFallbackWarning",
+    "RDMAReadTransferWarning",
+    "RDMAWriteTransferWarning",
+    "is_ibverbs_available",
+    "is_rdma_available",
+    "get_rdma_backend",
+]
+
 PRIVATE_PATHS = {
     "monarch._rust_bindings.monarch_hyperactor.supervision": ["SupervisionError", "MeshFailure"],
     "monarch._rust_bindings.monarch_hyperactor.handle": ["WouldBlockRuntime"],
@@ -120,6 +131,8 @@ PRIVATE_PATHS = {
     "monarch._src.job.job": ["BatchJob", "JobState", "JobTrait", "LocalJob", "job_load"],
     "monarch._src.job.process": ["ProcessJob"],
     "monarch._src.actor.shape": ["MeshTrait"],
+    "monarch._src.rdma.rdma": ["RDMABuffer", "RDMAAction", "is_rdma_available", "get_rdma_backend"],
+    "monarch._rust_bindings.rdma": ["RdmaInitError"],
 }
 
 
@@ -143,6 +156,13 @@ def test_concurrent_exports_only_its_endpoint() -> None:
     concurrent = importlib.import_module("monarch.actor.concurrent")
     assert concurrent.__all__ == ["concurrent_endpoint"]
     assert concurrent.concurrent_endpoint is importlib.import_module("monarch.actor").concurrent_endpoint
+
+
+@pytest.mark.parametrize("name", RDMA_NAMES)
+def test_the_rdma_package_has_the_name(name: str) -> None:
+    rdma = importlib.import_module("monarch.rdma")
+    assert hasattr(rdma, name)
+    assert name in rdma.__all__
 
 
 @pytest.mark.parametrize("name", CONFIG_NAMES)

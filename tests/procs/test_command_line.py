@@ -73,6 +73,13 @@ def test_without_a_command_it_shows_what_there_is(monarch: Type) -> None:
         assert command in shown.out
 
 
+def test_the_paths_of_transfers_are_shown(monarch: Type) -> None:
+    lines = monarch("rdma").out.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == ["copy", "vm", "cuda", "nixl", "messages"]
+    assert any(line.split()[1] == "yes" for line in lines[:-1])
+    assert lines[-1].startswith("between hosts: ")
+
+
 def test_a_secret_is_printed_new_each_time(monarch: Type) -> None:
     first, second = monarch("secret").out, monarch("secret").out
     assert first != second

@@ -37,7 +37,7 @@ def _accepted(reason: str) -> str:
 
 _NO_LINKS_YET = _accepted("links between hosts are not written yet")
 _NO_LOG_PLANE_YET = _accepted("procs share the client's output; log streams and files are not written yet")
-_NO_RDMA_YET = _accepted("the RDMA plane is not written yet")
+_NIXL_CHOOSES = _accepted("nixl and UCX choose; UCX has variables of its own (`UCX_NET_DEVICES`, ...)")
 _TOLD = _accepted("a death is told by the kernel or a closed link, so nothing waits for silence")
 
 _SPAWN_AND_STOP = (
@@ -404,25 +404,75 @@ _LOGS = (
 )
 
 
-def _rdma(name: str, kind: Kind, default: object, effect: str) -> Knob:
-    return Knob(name, kind, default, f"MONARCH_{name.upper()}", effect, _NO_RDMA_YET)
+def _rdma(name: str, kind: Kind, default: object, effect: str, status: str = APPLIES) -> Knob:
+    return Knob(name, kind, default, f"MONARCH_{name.upper()}", effect, status)
 
 
 _RDMA = (
-    _rdma("rdma_allow_tcp_fallback", BOOL, True, "Use TCP where there is no RDMA device."),
+    _rdma("rdma_allow_tcp_fallback", BOOL, True, "Move bytes in messages where no faster path is open."),
     _rdma("rdma_disable_ibverbs", BOOL, False, "Never use RDMA devices."),
-    _rdma("rdma_max_chunk_size_mb", count(1), 64, "TCP fallback: MiB per chunk."),
-    _rdma("rdma_tcp_fallback_parallelism", count(1), 1, "TCP fallback: connections per transfer."),
-    _rdma("rdma_ibverbs_target", STR, "", "The device to use: `cpu:<numa>`, `gpu:<ordinal>` or `nic:<name>`."),
-    _rdma("rdma_peer_device_affinity", STR, "", "Which devices pair up: `any`, `match_name` or `groups:a,b|c,d`."),
-    _rdma("rdma_qp_init_timeout", DURATION, "30s", "How long a first connection between two devices may take."),
-    _rdma("rdma_runtime_worker_threads", count(1), 4, "Threads of the RDMA runtime, fixed at its first use."),
-    _rdma("rdma_max_nics_per_buffer", count(1, optional=True), None, "Most devices that share one transfer."),
-    _rdma("rdma_min_stripe_size_kb", count(), 512, "Smallest share of a transfer, in KiB, worth a device of its own."),
-    _rdma("rdma_qps_per_cq", count(1), 64, "Queue pairs per completion queue."),
-    _rdma("rdma_qps_per_peer", count(1), 4, "Queue pairs per peer device."),
-    _rdma("rdma_cq_poller_per_device", BOOL, True, "One polling thread per device instead of one for all."),
-    _rdma("rdma_host_odp", BOOL, False, "Register host memory on demand."),
+    _rdma("rdma_max_chunk_size_mb", count(1), 64, "Path `messages`: most MiB per chunk; it takes 4 if it may."),
+    _rdma(
+        "rdma_paths",
+        STR,
+        "",
+        "The paths that transfers may take, for example `vm,messages`; empty is all. docs/rdma.md has the list.",
+    ),
+    _rdma(
+        "rdma_lease_grace",
+        DURATION,
+        "5m",
+        "How long the memory of a buffer stays for handles that are on their way in messages, when no process has one.",
+    ),
+    _rdma(
+        "rdma_tcp_fallback_parallelism",
+        count(1),
+        1,
+        "TCP fallback: connections per transfer.",
+        _accepted("several chunks are always under way, over the one connection that there is"),
+    ),
+    _rdma(
+        "rdma_runtime_worker_threads",
+        count(1),
+        4,
+        "Threads of the RDMA runtime, fixed at its first use.",
+        _accepted("threads come and go with the work"),
+    ),
+    _rdma(
+        "rdma_ibverbs_target",
+        STR,
+        "",
+        "The device to use: `cpu:<numa>`, `gpu:<ordinal>` or `nic:<name>`.",
+        _NIXL_CHOOSES,
+    ),
+    _rdma(
+        "rdma_peer_device_affinity",
+        STR,
+        "",
+        "Which devices pair up: `any`, `match_name` or `groups:a,b|c,d`.",
+        _NIXL_CHOOSES,
+    ),
+    _rdma("rdma_qp_init_timeout", DURATION, "30s", "Path `nixl`: how long an owner may take to open it."),
+    _rdma(
+        "rdma_max_nics_per_buffer",
+        count(1, optional=True),
+        None,
+        "Most devices that share one transfer.",
+        _NIXL_CHOOSES,
+    ),
+    _rdma(
+        "rdma_min_stripe_size_kb",
+        count(),
+        512,
+        "Smallest share of a transfer, in KiB, worth a device of its own.",
+        _NIXL_CHOOSES,
+    ),
+    _rdma("rdma_qps_per_cq", count(1), 64, "Queue pairs per completion queue.", _NIXL_CHOOSES),
+    _rdma("rdma_qps_per_peer", count(1), 4, "Queue pairs per peer device.", _NIXL_CHOOSES),
+    _rdma(
+        "rdma_cq_poller_per_device", BOOL, True, "One polling thread per device instead of one for all.", _NIXL_CHOOSES
+    ),
+    _rdma("rdma_host_odp", BOOL, False, "Register host memory on demand.", _NIXL_CHOOSES),
 )
 
 KNOBS: tuple[Knob, ...] = (*_SPAWN_AND_STOP, *_FAILURES, *_MESSAGES, *_NETWORK, *_LOGS, *_RDMA)

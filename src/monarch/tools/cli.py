@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from .. import actor, job, trust
+from .. import actor, job, rdma, trust
 from ..errors import MonarchError
 from ..job import current
 from . import contexts
@@ -109,6 +109,17 @@ def kill(
     described = repr(running)
     running.kill()
     _notes.print(f"ended: {described}")
+
+
+@app.command(name="rdma")
+def transfers() -> None:
+    """Show which paths one-sided transfers take between two processes of this host, and why not the others."""
+    buffer = rdma.RDMABuffer(bytearray(1))
+    with actor.this_host().spawn_procs() as procs:
+        paths = buffer.explain(procs).paths
+    for path, usable, reason in paths:
+        print(f"{path:9} {'yes' if usable else 'no ':3}  {reason}")
+    print(f"between hosts: {rdma.get_rdma_backend()}")
 
 
 def run() -> None:

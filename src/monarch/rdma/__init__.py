@@ -1,0 +1,56 @@
+"""One-sided transfers: control goes in messages, data beside them.
+
+`RDMABuffer` names memory where it lies; whoever holds the name reads or writes it, and nothing of the owner's takes part.
+`RDMAAction` does many of these at a time. The path is chosen per buffer and process, and `RDMABuffer.explain` tells which.
+
+What lives here, bottom up: `memory`, what programs hand in; `ranges`, overlaps; `records`, what processes tell each other;
+`registry`, the owner's side; `leases`, the holder's side; `paths`, the ways to move bytes; `transfer`, which ties these
+together; `plane`, one per process; `buffer`, `action` and `state`, the public face. Importing this imports neither torch nor numpy.
+
+What may not live here: what is sent with messages (`_core.wire`). Read docs/rdma.md, then `registry`.
+"""
+
+from __future__ import annotations
+
+from .action import RDMAAction
+from .availability import get_rdma_backend, is_ibverbs_available, is_rdma_available
+from .buffer import Explanation, RDMABuffer
+from .errors import (
+    BufferAccessError,
+    BufferDroppedError,
+    NoPathError,
+    OwnerLostError,
+    RDMAError,
+    RDMAReadTransferWarning,
+    RDMATcpFallbackWarning,
+    RDMAWarning,
+    RDMAWriteTransferWarning,
+    TransferTimeoutError,
+)
+from .paths.choice import PathReport
+from .state import Shard, SharedState, pull, push, share_state
+
+__all__ = [
+    "BufferAccessError",
+    "BufferDroppedError",
+    "Explanation",
+    "NoPathError",
+    "OwnerLostError",
+    "PathReport",
+    "RDMAAction",
+    "RDMABuffer",
+    "RDMAError",
+    "RDMAReadTransferWarning",
+    "RDMATcpFallbackWarning",
+    "RDMAWarning",
+    "RDMAWriteTransferWarning",
+    "Shard",
+    "SharedState",
+    "TransferTimeoutError",
+    "get_rdma_backend",
+    "is_ibverbs_available",
+    "is_rdma_available",
+    "pull",
+    "push",
+    "share_state",
+]

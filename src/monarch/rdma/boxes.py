@@ -1,0 +1,92 @@
+"""Which bytes of one shard are which bytes of another: boxes in the indices of the whole tensor, and runs of bytes in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+
+class Box(NamedTuple):
+    """A range of indices in every dimension: from `start`, `shape` many."""
+
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def common(self, other: Box) -> Box | None:
+        """What both contain."""
+        start = tuple(map(max, self.start, other.start))
+        end = map(min, self._end(), other._end())
+        shape = tuple(stop - begin for begin, stop in zip(start, end, strict=True))
+        return None if any(size <= 0 for size in shape) else Box(start, shape)
+
+    def without(self, part: Box) -> Iterator[Box]:
+        """Boxes that make up what is left of this one without `part`, which lies in it."""
+        start, shape = list(self.start), list(self.shape)
+        for dim, (begin, size) in enumerate(zip(part.start, part.shape, strict=True)):
+            end = start[dim] + shape[dim]
+            for first, last in ((start[dim], begin), (begin + size, end)):
+                if first < last:
+                    yield Box((*start[:dim], first, *start[dim + 1 :]), (*shape[:dim], last - first, *shape[dim + 1 :]))
+            start[dim], shape[dim] = begin, size
+
+    def __str__(self) -> str:
+        return "[" + ", ".join(f"{a}:{b}" for a, b in zip(self.start, self._end(), strict=True)) + "]"
+
+    def _end(self) -> tuple[int, ...]:
+        return tuple(map(sum, zip(self.start, self.shape, strict=True)))
+
+
+def cover(wanted: Box, offered: Sequence[Box]) -> tuple[list[tuple[int, Box]], list[Box]]:
+    """Of which offered boxes to take which part, each element once; and what none of them has."""
+    taken: list[tuple[int, Box]] = []
+    missing = [wanted]
+    for index, offer in enumerate(offered):
+        left: list[Box] = []
+        for box in missing:
+            part = box.common(offer)
+            if part is None:
+                left.append(box)
+            else:
+                taken.append((index, part))
+                left.extend(box.without(part))
+        missing = left
+    return taken, missing
+
+
+def runs(part: Box, source: Box, target: Box) -> Iterator[tuple[int, int, int]]:
+    """`part`, which lies in both, as runs of elements: where each begins in the source, in the target, and its length.
+
+    Both are stored in row-major order.
+    """
+    inner = len(part.shape)  # from this dimension on, a run goes on
+    length = 1
+    while inner > 0:
+        inner -= 1
+        length *= part.shape[inner]
+        if not part.shape[inner] == source.shape[inner] == target.shape[inner]:
+            break
+    from_steps, to_steps = _steps(source.shape), _steps(target.shape)
+    first = (
+        sum((at - begin) * step for at, begin, step in zip(part.start, source.start, from_steps, strict=True)),
+        sum((at - begin) * step for at, begin, step in zip(part.start, target.start, to_steps, strict=True)),
+    )
+    for index in product(*map(range, part.shape[:inner])):
+        yield (
+            first[0] + sum(map(int.__mul__, index, from_steps)),
+            first[1] + sum(map(int.__mul__, index, to_steps)),
+            length,
+        )
+
+
+def _steps(shape: Sequence[int]) -> list[int]:
+    """Elements from one index to the next, per dimension."""
+    steps = [1] * len(shape)
+    for dim in range(len(shape) - 2, -1, -1):
+        steps[dim] = steps[dim + 1] * shape[dim + 1]
+    return steps

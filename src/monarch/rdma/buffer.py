@@ -1,0 +1,329 @@
+"""`RDMABuffer`, the handle to memory somewhere, and `explain`, which path leads there."""
+
+from __future__ import annotations
+
+import math
+import operator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from .._core.mesh.actor_mesh import ActorMesh
+from .._core.mesh.proc_mesh import ProcMesh
+from .._core.runtime.context import context, current_node
+from .._core.runtime.future import Future, map_future
+from .._core.runtime.node import Origin
+from .._core.runtime.system import System
+from .._core.wire.address import ProcAddress
+from .._core.wire.frame import Frame
+from .availability import get_rdma_backend
+from .errors import OwnerLostError, RDMAError
+from .leases import Lease
+from .memory import Memory, memory_of
+from .paths.choice import PathReport, allowed, report
+from .paths.messages import refused
+from .paths.path import Deadline
+from .paths.process_vm import admit_tracers
+from .plane import Plane, answer_with, plane_of
+from .questions import ask
+from .records import Atomic, BufferInfo, Refusal
+from .transfer import Operation, obtain_grants, submit
+
+_EXPLAINED_WITHIN = 10.0  # seconds
+
+
+class RDMABuffer:
+    """A name for memory that stays where it is. Whoever holds it reads and writes that memory, without the owner's help.
+
+    It pickles to some hundred bytes and may be sent anywhere, any number of times. The memory stays until `drop`, until the
+    actor that made the buffer ends, or until no process has a handle any more. Keep one wherever the memory is still needed:
+    what is only on its way in a message keeps it for `rdma_lease_grace`.
+
+    Args:
+        data: A contiguous torch tensor, on the CPU or a GPU, or anything with a contiguous buffer: bytearray, memoryview,
+            array, numpy array; any shape, any type of numbers. It is not copied. Of read-only memory (bytes), the buffer can
+            only be read.
+
+    Raises:
+        TypeError, ValueError: Not memory; not contiguous; empty. The message says what to do.
+        RuntimeError: `rdma_allow_tcp_fallback` is False, and there is no RDMA device.
+    """
+
+    __slots__ = ("_info", "_lease", "plane")
+
+    plane: Plane  # for the package: what carries out the transfers of this process
+
+    def __init__(self, data: Any) -> None:
+        self._register(memory_of(data, "RDMABuffer(data)"))
+
+    @classmethod
+    def of_memory(cls, memory: Memory) -> RDMABuffer:
+        """As the constructor, for memory that was looked at before."""
+        self = object.__new__(cls)
+        self._register(memory)
+        return self
+
+    def _register(self, memory: Memory) -> None:
+        if get_rdma_backend() == "none":
+            raise RuntimeError(
+                "no RDMA device is usable on this machine, and rdma_allow_tcp_fallback is False, so buffers can't be made; "
+                "set configure(rdma_allow_tcp_fallback=True) to have the other paths"
+            )
+        allowed()  # a knob that can't be read is told here
+        admit_tracers()
+        cell = context()._cell
+        self.plane = plane_of(cell.node)
+        serial = self.plane.leases.next_serial()
+        self._info = self.plane.registry.register(memory, cell, serial)
+        self._lease: Lease = self.plane.leases.of(self._info, serial)
+
+    # what it is
+
+    def size(self) -> int:
+        """Bytes."""
+        return self._info.nbytes
+
+    @property
+    def owner(self) -> str:
+        """Id of the actor that made it."""
+        return self._info.owner_name
+
+    @property
+    def device(self) -> str:
+        """Where the memory is: ``"cpu"``, ``"cuda:0"``."""
+        return self._info.device
+
+    @property
+    def readonly(self) -> bool:
+        """Whether it can only be read."""
+        return self._info.readonly
+
+    @property
+    def backend(self) -> str:
+        """What reaches it from other hosts, as `get_rdma_backend` says. On its own host, ask `explain`."""
+        return get_rdma_backend()
+
+    def explain(self, peer: Any = None) -> Explanation:
+        """Which path transfers take, and why not the others; ``print(buffer.explain())``.
+
+        Args:
+            peer: From where: an actor mesh or proc mesh of one rank; by default from here.
+
+        Raises:
+            RDMAError: The buffer is gone.
+            TimeoutError: The peer, or the owner, did not answer within 10 seconds.
+        """
+        address = self.plane.node.address if peer is None else _address_of(peer)
+        reports = ask(self.plane.node, address, "rdma_explain", self, "a report").get(timeout=_EXPLAINED_WITHIN)
+        if isinstance(reports, Exception):
+            raise reports
+        return Explanation(str(self._info), str(address), tuple(reports))
+
+    # transfers
+
+    def read_into(self, dst: Any, *, offset: int = 0, nbytes: int | None = None, timeout: float = 60) -> Future[None]:
+        """Copy from the buffer into the first bytes of `dst`; starts now.
+
+        Args:
+            dst: Writable memory, as for the constructor. It may be larger; what is behind stays untouched.
+            offset: Where to begin in the buffer, in bytes.
+            nbytes: How much; by default all that follows.
+            timeout: Seconds; after it, `dst` may be written in part.
+
+        Raises:
+            TypeError, ValueError: `dst` is not memory, read-only or too small; the range is not in the buffer.
+            RDMAError: From the future: the transfer failed.
+        """
+        return submit(self.plane, [self.reading(dst, offset, nbytes)], checked_timeout(timeout))
+
+    def write_from(self, src: Any, *, offset: int = 0, nbytes: int | None = None, timeout: float = 60) -> Future[None]:
+        """Copy from the first bytes of `src` into the buffer; starts now. Leave `src` unchanged until it is done.
+
+        Args:
+            src: Memory, as for the constructor.
+            offset: Where to begin in the buffer, in bytes.
+            nbytes: How much; by default all of `src`.
+            timeout: Seconds; after it, the buffer may be written in part, or still be.
+
+        Raises:
+            TypeError, ValueError: `src` is not memory, or larger than what it shall go into; the buffer is read-only.
+            RDMAError: From the future: the transfer failed.
+        """
+        return submit(self.plane, [self.writing(src, offset, nbytes)], checked_timeout(timeout))
+
+    def fetch_add(self, value: int, *, offset: int = 0) -> Future[int]:
+        """Add to a word of 64 bits, and get what it was before; unsigned, it wraps around.
+
+        No other `fetch_add` or `compare_and_swap` of that process comes in between; reads and writes may. Executed by the
+        owner's process, whatever its actors do. Memory of the CPU only.
+
+        Args:
+            offset: Of the word, in bytes; it must be aligned to 8 bytes in the owner's memory.
+        """
+        return self._atomic(Atomic(self._lease.claim, self._word(offset), _integer(value, "value"), None))
+
+    def compare_and_swap(self, expected: int, desired: int, *, offset: int = 0) -> Future[int]:
+        """Replace a word of 64 bits if it is `expected`, and get what it was before. See `fetch_add`."""
+        wanted = _integer(desired, "desired"), _integer(expected, "expected")
+        return self._atomic(Atomic(self._lease.claim, self._word(offset), *wanted))
+
+    def drop(self) -> Future[None]:
+        """Let the memory go: nobody reaches it any more when the future is done. Anybody may, any number of times."""
+        answer = ask(self.plane.node, self._info.owner, "rdma_drop", self._lease.claim, f"the end of {self._info}")
+
+        def finish() -> None:
+            with suppress(OwnerLostError):  # then it is gone, too
+                self._accepted(answer.get())
+
+        return map_future(answer, lambda _: finish())
+
+    # for actions
+
+    def reading(self, dst: Any, offset: int, nbytes: int | None) -> Operation:
+        """A checked read."""
+        memory = memory_of(dst, "read_into(dst)")
+        if memory.readonly:
+            raise ValueError(f"read_into(dst): {type(dst).__name__} is read-only; use a bytearray or a writable array")
+        size = self._range(offset, self._info.nbytes - offset if nbytes is None else nbytes)
+        if size > memory.nbytes:
+            raise ValueError(f"read_into(dst): dst has {memory.nbytes} bytes, less than the {size} bytes to be read")
+        return self.operation(memory, 0, offset, size, False)
+
+    def writing(self, src: Any, offset: int, nbytes: int | None) -> Operation:
+        """A checked write."""
+        memory = memory_of(src, "write_from(src)")
+        if self._info.readonly:
+            raise ValueError(f"{self._info} names read-only memory, and can't be written")
+        size = self._range(offset, memory.nbytes if nbytes is None else nbytes)
+        if size > memory.nbytes:
+            raise ValueError(
+                f"write_from(src): src has {memory.nbytes} bytes, less than the {size} bytes to be written"
+            )
+        return self.operation(memory, 0, offset, size, True)
+
+    def operation(self, memory: Memory, start: int, offset: int, nbytes: int, write: bool) -> Operation:
+        """One of which the ranges are known to be right."""
+        return Operation(self._lease, offset, memory, start, nbytes, write)
+
+    def _range(self, offset: int, nbytes: int) -> int:
+        offset, nbytes = _integer(offset, "offset"), _integer(nbytes, "nbytes")
+        if offset < 0 or nbytes <= 0 or offset + nbytes > self._info.nbytes:
+            raise ValueError(
+                f"{nbytes} bytes at offset {offset} are not a part of the buffer, which has {self._info.nbytes} bytes"
+            )
+        return nbytes
+
+    def _word(self, offset: int) -> int:
+        self._range(offset, 8)
+        if self._info.readonly:
+            raise ValueError(f"{self._info} names read-only memory, and can't be written")
+        return offset
+
+    def _atomic(self, wanted: Atomic) -> Future[int]:
+        answer = ask(self.plane.node, self._info.owner, "rdma_atomic", wanted, f"a word of {self._info}")
+        return map_future(answer, self._accepted)
+
+    def _accepted(self, answer: Any) -> Any:
+        """What the owner says, unless that is no."""
+        if isinstance(answer, Refusal):
+            error = refused(answer)
+            error.locate(str(self._info), self._info.owner_name, "")
+            raise error
+        return answer
+
+    # travelling
+
+    @classmethod
+    def _of(cls, plane: Plane, info: BufferInfo) -> RDMABuffer:
+        self = object.__new__(cls)
+        self.plane = plane
+        self._info = info
+        self._lease = plane.leases.of(info)
+        return self
+
+    def __reduce__(self) -> Any:
+        self._lease.note_pickled()
+        return _received, (self._info,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RDMABuffer) and self._info == other._info
+
+    def __hash__(self) -> int:
+        return hash(self._info)
+
+    def __repr__(self) -> str:
+        return str(self._info)
+
+
+def _received(info: BufferInfo) -> RDMABuffer:
+    return RDMABuffer._of(plane_of(current_node()), info)
+
+
+class Explanation(NamedTuple):
+    """How transfers reach a buffer; ``print`` shows a table.
+
+    Attributes:
+        buffer: Which one.
+        peer: The process from which they start.
+        paths: One report for each path, in the order in which they are tried.
+    """
+
+    buffer: str
+    peer: str
+    paths: tuple[PathReport, ...]
+
+    @property
+    def taken(self) -> str | None:
+        """The path that is taken; None if there is none."""
+        return next((report.path for report in self.paths if report.usable), None)
+
+    def __str__(self) -> str:
+        lines = [f"{self.buffer} from {self.peer}"]
+        for path, usable, reason in self.paths:
+            mark = "->" if path == self.taken else "  "
+            lines.append(f"{mark} {path:9} {'yes' if usable else 'no ':3}  {reason}")
+        return "\n".join(lines)
+
+
+def _explain(plane: Plane, buffer: RDMABuffer) -> list[PathReport] | RDMAError:
+    lease = buffer._lease
+    grant = obtain_grants(plane, [lease], Deadline(_EXPLAINED_WITHIN))[lease]
+    return grant if isinstance(grant, RDMAError) else report(plane, lease, grant)
+
+
+def _on_explain(system: System, origin: Origin, frame: Frame, buffer: RDMABuffer) -> None:
+    plane = plane_of(system.node)
+    plane.workers.submit(lambda: answer_with(system, origin, frame, lambda: _explain(plane, buffer)))
+
+
+System.handlers["rdma_explain"] = _on_explain
+
+
+def _address_of(peer: Any) -> ProcAddress:
+    if isinstance(peer, ActorMesh):
+        addresses = list(peer._target.procs)
+    elif isinstance(peer, ProcMesh):
+        addresses = peer._addresses()
+    else:
+        raise TypeError(f"explain(peer): got {type(peer).__name__}, expected an actor mesh or a proc mesh, or None")
+    if len(addresses) != 1:
+        raise ValueError(f"explain(peer): the mesh has {len(addresses)} ranks; slice it to the one you mean")
+    return addresses[0]
+
+
+def checked_timeout(timeout: Any) -> float:
+    """Seconds.
+
+    Raises:
+        TypeError, ValueError: It is not a finite number, 0 or more.
+    """
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout={timeout!r}: expected a number of seconds")
+    if not 0 <= timeout < math.inf:
+        raise ValueError(f"timeout={timeout!r}: expected a finite number of seconds, 0 or more")
+    return float(timeout)
+
+
+def _integer(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}={value!r}: expected a whole number")
+    return operator.index(value)

@@ -1,0 +1,151 @@
+"""The holder's side: one lease per buffer and process, shared by its handles and by transfers in progress.
+
+A lease that nobody refers to any more ends; its owner is told. `Outbox` tells it, since a lease may end inside of the
+garbage collector, on any thread and inside of any lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .._core.runtime.node import Node
+from .._core.wire.address import ProcAddress
+from .errors import BufferDroppedError
+from .records import BufferInfo, Claim, Grant, LeaseNews, Recall
+
+if TYPE_CHECKING:
+    from .paths.path import Link
+
+
+class Lease:
+    """What this process has of one buffer.
+
+    Attributes:
+        grant: What its owner has told, until that is recalled.
+        link: The way that transfers take, once one was found.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_lock",
+        "_outbox",
+        "_pickled_at",
+        "_recalled",
+        "_used",
+        "_waiting",
+        "claim",
+        "grant",
+        "info",
+        "link",
+    )
+
+    def __init__(self, info: BufferInfo, serial: int, outbox: Outbox) -> None:
+        self.info = info
+        self.claim = Claim(info.id, info.key, serial)
+        self.grant: Grant | None = None
+        self.link: Link | None = None
+        self._outbox = outbox
+        self._lock = threading.Lock()
+        self._used = 0
+        self._recalled: str | None = None
+        self._waiting: list[Callable[[], None]] = []
+        self._pickled_at: float | None = None
+
+    def begin(self) -> None:
+        """A transfer is going to use it: until `end`, its memory stays where it is, if there is a grant.
+
+        Raises:
+            BufferDroppedError: It was recalled.
+        """
+        with self._lock:
+            if self._recalled is not None:
+                raise BufferDroppedError(f"the buffer is no longer there: {self._recalled}")
+            self._used += 1
+
+    def end(self) -> None:
+        with self._lock:
+            self._used -= 1
+            waiting, self._waiting = ([], self._waiting) if self._used else (self._waiting, [])
+        for answer in waiting:
+            answer()
+
+    def recall(self, reason: str, answer: Callable[[], None]) -> None:
+        """The owner takes it back; `answer` is called when no transfer uses it any more."""
+        with self._lock:
+            self._recalled = reason
+            self.grant = self.link = None
+            if self._used:
+                self._waiting.append(answer)
+                return
+        answer()
+
+    def note_pickled(self) -> None:
+        """A handle is about to travel."""
+        self._pickled_at = time.monotonic()
+
+    def __del__(self) -> None:
+        self._outbox.put(self.info.owner, self.claim, self._pickled_at or 0.0)
+
+
+class Leases:
+    """The leases of one process."""
+
+    def __init__(self, node: Node) -> None:
+        self.outbox = Outbox(node)
+        self._lock = threading.Lock()
+        self._serials = itertools.count(1)
+        self._leases: weakref.WeakValueDictionary[tuple[ProcAddress, int, bytes], Lease] = weakref.WeakValueDictionary()
+
+    def next_serial(self) -> int:
+        return next(self._serials)
+
+    def of(self, info: BufferInfo, serial: int | None = None) -> Lease:
+        """The lease for a handle.
+
+        Args:
+            serial: Its number, where the owner knows of it already; otherwise it is told.
+        """
+        key = info.owner, info.id, info.key
+        with self._lock:
+            lease = self._leases.get(key)
+            if lease is None:
+                lease = self._leases[key] = Lease(info, serial or self.next_serial(), self.outbox)
+                if serial is None:
+                    self.outbox.put(info.owner, lease.claim, None)
+            return lease
+
+    def recall(self, owner: ProcAddress, recall: Recall, answer: Callable[[], None]) -> None:
+        lease = self._leases.get((owner, recall.id, recall.key))
+        if lease is None:
+            answer()
+        else:
+            lease.recall(recall.reason, answer)
+
+
+class Outbox:
+    """What owners are to be told about leases. `put` takes no lock."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._events: deque[tuple[ProcAddress, Claim, float | None]] = deque()
+
+    def put(self, owner: ProcAddress, claim: Claim, pickled_at: float | None) -> None:
+        """Note a beginning (None) or an end (when it was last pickled, 0 for never)."""
+        self._events.append((owner, claim, pickled_at))
+        self._node.poller.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        now = time.monotonic()
+        by_owner: dict[ProcAddress, list[tuple[Claim, float | None]]] = {}
+        while self._events:
+            owner, claim, pickled_at = self._events.popleft()
+            since = None if pickled_at is None else now - pickled_at if pickled_at else -1.0
+            by_owner.setdefault(owner, []).append((claim, since))
+        for owner, events in by_owner.items():
+            self._node.call_system(owner, "rdma_news", LeaseNews(tuple(events)))

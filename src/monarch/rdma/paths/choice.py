@@ -1,0 +1,131 @@
+"""Which path is taken: the first that leads to the buffer, and why not the others."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ... import config
+from ..errors import NoPathError, RDMATcpFallbackWarning, RDMAWarning
+from ..records import Grant
+from .copy import CopyPath
+from .cuda_ipc import CudaPath
+from .messages import MessagesPath
+from .nixl import NixlPath
+from .path import Link, NotMeantError, Path, UnavailableError
+from .process_vm import VmPath
+
+if TYPE_CHECKING:
+    from ..leases import Lease
+    from ..plane import Plane
+
+PATHS: tuple[Path, ...] = (CopyPath(), VmPath(), CudaPath(), NixlPath(), MessagesPath())
+"""In the order of preference."""
+
+
+class PathReport(NamedTuple):
+    """What is to be said of one path.
+
+    Attributes:
+        path: Its name.
+        usable: Whether it leads to the buffer.
+        reason: Why not, or what it does.
+    """
+
+    path: str
+    usable: bool
+    reason: str
+
+
+def allowed() -> Sequence[Path]:
+    """The paths of the knob `rdma_paths`, in the order of preference.
+
+    Raises:
+        ValueError: It names one that does not exist.
+    """
+    text: str = config.value("rdma_paths")
+    names = {name.strip() for name in text.split(",") if name.strip()}
+    unknown = names - {path.name for path in PATHS}
+    if unknown:
+        known = ", ".join(path.name for path in PATHS)
+        raise ValueError(f"rdma_paths={text!r} names {', '.join(sorted(unknown))}; there are {known}")
+    return [path for path in PATHS if path.name in names] if names else PATHS
+
+
+def choose(plane: Plane, lease: Lease, grant: Grant) -> Link:
+    """Open the first path that leads there.
+
+    Raises:
+        NoPathError: None does.
+        RDMAError: The buffer is gone.
+    """
+    refused: dict[str, UnavailableError] = {}
+    for path in allowed():
+        try:
+            link = _try(plane, path, lease, grant)
+        except UnavailableError as error:
+            refused[path.name] = error
+        else:
+            _warn_of_fallback(plane, path, lease, refused)
+            return link
+    raise NoPathError(f"no path leads to the buffer from here: {_reasons(refused)}")
+
+
+def report(plane: Plane, lease: Lease, grant: Grant) -> list[PathReport]:
+    """What every path has to say; the first that is usable would be taken."""
+    reports = []
+    permitted = allowed()
+    for path in PATHS:
+        try:
+            if path not in permitted:
+                raise UnavailableError(f"rdma_paths is {config.value('rdma_paths')!r}")
+            _try(plane, path, lease, grant)
+        except UnavailableError as error:
+            reports.append(PathReport(path.name, False, str(error)))
+        else:
+            reports.append(PathReport(path.name, True, path.way))
+    return reports
+
+
+def give_up(plane: Plane, lease: Lease, grant: Grant, link: Link, reason: str) -> None:
+    """A link has turned out not to lead there: the next choice is another one."""
+    path = next(path for path in PATHS if path.name == link.path)
+    key = path.key(lease, grant)
+    plane.note_closed(key, reason)
+    plane.links.pop(key, None)
+    lease.link = None
+
+
+def _try(plane: Plane, path: Path, lease: Lease, grant: Grant) -> Link:
+    key = path.key(lease, grant)
+    link = plane.links.get(key)
+    if link is not None:
+        return link
+    reason = path.refusal(plane, lease, grant)
+    if reason is not None:
+        raise NotMeantError(reason)
+    reason = plane.closed.get(key)
+    if reason is not None:
+        raise UnavailableError(reason)
+    try:
+        link = path.connect(plane, lease, grant)
+    except UnavailableError as error:
+        plane.note_closed(key, str(error))
+        raise
+    plane.links[key] = link
+    return link
+
+
+def _warn_of_fallback(plane: Plane, path: Path, lease: Lease, refused: Mapping[str, UnavailableError]) -> None:
+    """Once per path, if one that should lead there could not be opened, or if bytes go through messages for want of others."""
+    broken = tuple(name for name, error in refused.items() if not isinstance(error, NotMeantError))
+    if not refused or not (broken or path.name == "messages") or (path.name, broken) in plane.told:
+        return
+    plane.told.add((path.name, broken))
+    kind = RDMATcpFallbackWarning if path.name == "messages" else RDMAWarning
+    warnings.warn(f"transfers of {lease.info} take path {path.name!r}; {_reasons(refused)}", kind, stacklevel=2)
+
+
+def _reasons(refused: Mapping[str, UnavailableError]) -> str:
+    return "; ".join(f"{name}: {error}" for name, error in refused.items())

@@ -1,0 +1,59 @@
+"""Path ``copy``: owner and caller are one process, so it is a plain copy."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..memory import DeviceMemory, HostMemory, Memory, as_tensor, synchronize
+from ..records import Grant
+from .cut import batches
+from .path import Deadline, Link, Path, Piece
+
+if TYPE_CHECKING:
+    from ..leases import Lease
+    from ..plane import Plane
+
+
+class CopyPath(Path):
+    name = "copy"
+    way = "a copy within the process"
+
+    def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
+        return None if lease.info.owner == plane.node.address else "the owner is another process"
+
+    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
+        return CopyLink(plane)
+
+
+class CopyLink(Link):
+    path = "copy"
+    moves_devices = True
+    inline = True
+
+    def __init__(self, plane: Plane) -> None:
+        self._plane = plane
+
+    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+        def copy(batch: list[Piece]) -> None:
+            deadline.check()
+            for piece in batch:
+                remote = self._plane.own_memory(piece, write)
+                if write:
+                    copy_memory(remote, piece.offset, piece.memory, piece.start, piece.nbytes)
+                else:
+                    copy_memory(piece.memory, piece.start, remote, piece.offset, piece.nbytes)
+                moved(piece.nbytes)
+
+        self._plane.workers.spread(batches(pieces), copy)
+
+
+def copy_memory(to: Memory, to_start: int, source: Memory, start: int, nbytes: int) -> None:
+    """Copy within this process, between any two kinds of memory; the interpreter lock is free meanwhile."""
+    if isinstance(to, HostMemory) and isinstance(source, HostMemory):
+        ctypes.memmove(to.address + to_start, source.address + start, nbytes)
+        return
+    target, origin = as_tensor(to, to_start, nbytes), as_tensor(source, start, nbytes)
+    target.copy_(origin)
+    synchronize(target if isinstance(to, DeviceMemory) else origin)

@@ -1,0 +1,85 @@
+"""Path ``cuda``: two processes of one machine open the same memory of a GPU (CUDA IPC, through torch).
+
+Device to device without touching the host; the other side may also be memory of the host. torch keeps the owner's memory
+alive while somebody has it open.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pickle
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..memory import DeviceMemory
+from ..records import Grant, here
+from .copy import copy_memory
+from .cut import parts
+from .path import Deadline, Link, Path, Piece, UnavailableError
+from .process_vm import ProcessWatch
+
+if TYPE_CHECKING:
+    from ..leases import Lease
+    from ..plane import Plane
+
+_PART = 256 << 20
+"""Bytes between two looks at the clock: a GPU copies these in less than a millisecond, to the host in some ten."""
+
+
+def share(memory: DeviceMemory) -> bytes | str:
+    """In the owner: what others need to open it, or a text that says why they can't."""
+    if not memory.tensor.is_cuda:
+        return f"torch shares no memory of {memory.device}"
+    reductions = importlib.import_module("torch.multiprocessing.reductions")
+    try:
+        return pickle.dumps(reductions.reduce_tensor(memory.tensor))
+    except Exception as error:  # an allocator whose memory can't be shared, a device without IPC
+        return f"torch can't share it: {type(error).__name__}: {error}"
+
+
+class CudaPath(Path):
+    name = "cuda"
+    way = "both open the same memory of the GPU"
+
+    def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
+        if not grant.device.startswith("cuda"):
+            return f"the memory is on the {grant.device}"
+        if grant.place != here():
+            return "the owner runs on another machine"
+        if isinstance(grant.ipc, str):
+            return grant.ipc
+        return None if importlib.util.find_spec("torch") else "torch is not installed here"
+
+    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
+        watch = ProcessWatch(grant.pid)
+        try:
+            rebuild, arguments = pickle.loads(grant.ipc)
+            return CudaLink(rebuild(*arguments), watch)
+        except Exception as error:  # no CUDA here, no way between the two devices, a handle that was opened too late
+            raise UnavailableError(f"torch can't open it: {type(error).__name__}: {error}") from None
+
+    def key(self, lease: Lease, grant: Grant) -> tuple[object, ...]:
+        return (self.name, lease.info.owner, grant.pid, lease.info.id)
+
+
+class CudaLink(Link):
+    """To one buffer."""
+
+    path = "cuda"
+    moves_devices = True
+
+    def __init__(self, tensor: Any, watch: ProcessWatch) -> None:
+        self._memory = DeviceMemory(tensor)
+        self._watch = watch
+
+    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+        for piece in parts(pieces, _PART):
+            deadline.check()
+            self._watch.check()
+            if write:
+                copy_memory(self._memory, piece.offset, piece.memory, piece.start, piece.nbytes)
+            else:
+                copy_memory(piece.memory, piece.start, self._memory, piece.offset, piece.nbytes)
+            moved(piece.nbytes)
+        self._watch.check()

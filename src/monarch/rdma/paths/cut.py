@@ -1,0 +1,35 @@
+"""Cutting transfers into parts: of a size at which a time limit is noticed and several threads have something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .path import Piece
+
+PART = 8 << 20
+"""Bytes. The kernel copies these in about a millisecond; smaller parts cost more calls, larger ones leave threads idle."""
+MOST_PIECES = 512
+"""Pieces in one batch; the kernel takes 1024 (IOV_MAX)."""
+
+
+def parts(pieces: Sequence[Piece], size: int = PART) -> Iterator[Piece]:
+    """The pieces, none larger than `size` bytes."""
+    for piece in pieces:
+        if piece.nbytes <= size:
+            yield piece
+            continue
+        for skip in range(0, piece.nbytes, size):
+            yield piece.part(skip, min(size, piece.nbytes - skip))
+
+
+def batches(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """The pieces in groups of at most `PART` bytes and `MOST_PIECES` pieces."""
+    found: list[list[Piece]] = []
+    size = PART
+    for piece in parts(pieces):
+        if size + piece.nbytes > PART or len(found[-1]) >= MOST_PIECES:
+            found.append([])
+            size = 0
+        found[-1].append(piece)
+        size += piece.nbytes
+    return found

@@ -1,0 +1,179 @@
+"""Path ``nixl``: the library of that name, which moves bytes by RDMA devices (InfiniBand, RoCE, EFA, also of GPUs) through UCX.
+
+Taken between machines that have such devices, or where the knob `rdma_paths` names it: without devices UCX takes TCP, in the
+clear and to whoever knows the address. Needs the extra ``pymonarch[rdma]`` on both sides.
+
+The owner registers a buffer when somebody first comes this way, and until it is let go; the other side registers its memory
+for each transfer, since nobody could tell when to end that. Registering costs some microseconds per MiB with devices, and next
+to nothing with TCP. Progress is made by a thread of the library, so nothing of the owner's Python takes part.
+
+What ends a wait: the transfer, the loss of the connection, which UCX notices, or the deadline. After that the library is asked
+to cancel; where a device can't, it may still write what was under way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ... import config
+from ..availability import is_ibverbs_available
+from ..errors import RDMAError
+from ..memory import DeviceMemory, Memory
+from ..questions import ask
+from ..records import Claim, Grant, NixlOffer, NixlRequest, Refusal, here
+from .path import Deadline, Link, Path, Piece, UnavailableError
+
+if TYPE_CHECKING:
+    from ..leases import Lease
+    from ..plane import Plane
+
+_NOT_INSTALLED = "nixl is not installed (pip install 'pymonarch[rdma]')"
+_FIRST_LOOK, _LAST_LOOK = 50e-6, 2e-3  # seconds between two looks at a transfer, which has no way to wake anybody
+_BACKEND = "UCX"
+
+
+class NixlAgent:
+    """The library, once per process.
+
+    Raises:
+        UnavailableError: It is not installed, or does not start.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not importlib.util.find_spec("nixl"):
+            raise UnavailableError(_NOT_INSTALLED)
+        try:
+            library: Any = importlib.import_module("nixl._api")
+            logging.getLogger("nixl").setLevel(logging.WARNING)  # it tells of itself on standard output
+            strict = library.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
+            self.agent = library.nixl_agent(name, library.nixl_agent_config(backends=[_BACKEND], sync_mode=strict))
+        except Exception as error:  # a missing library of the system, a device that does not answer
+            raise UnavailableError(f"nixl does not start: {type(error).__name__}: {error}") from None
+        self._lock = threading.Lock()
+        self._offers: dict[int, tuple[Any, NixlOffer]] = {}
+
+    def offer(self, claim: Claim, memory: Memory) -> NixlOffer:
+        """In the owner: register a buffer, and tell what others need to reach it."""
+        with self._lock:
+            known = self._offers.get(claim.id)
+            if known is not None:
+                return known[1]
+            kind, device = place_of(memory)
+            registered = self.agent.register_memory([(memory.address, memory.nbytes, device, "")], kind)
+            metadata = self.agent.get_partial_agent_metadata(registered, inc_conn_info=True, backends=[_BACKEND])
+            offer = NixlOffer(bytes(metadata), memory.address, kind, device)
+            self._offers[claim.id] = registered, offer
+            return offer
+
+    def withdraw(self, buffer: int) -> None:
+        """In the owner: a buffer is let go of."""
+        with self._lock:
+            known = self._offers.pop(buffer, None)
+        if known is not None:
+            self.agent.deregister_memory(known[0])
+
+
+def place_of(memory: Memory) -> tuple[str, int]:
+    """What the library calls the kind of a memory, and the number of its device."""
+    if not isinstance(memory, DeviceMemory):
+        return "DRAM", 0
+    return "VRAM", memory.tensor.device.index or 0
+
+
+class NixlPath(Path):
+    name = "nixl"
+    way = "RDMA devices, or what else UCX finds"
+
+    def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
+        if "nixl" not in config.value("rdma_paths"):
+            if grant.place == here():
+                return "the owner is on this machine"
+            if not is_ibverbs_available():
+                return "there is no RDMA device here; without one it would send in the clear"
+        return None if importlib.util.find_spec("nixl") else _NOT_INSTALLED
+
+    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
+        agent = plane.nixl().agent
+        try:
+            question = ask(plane.node, lease.info.owner, "rdma_nixl", NixlRequest(lease.claim), "access by nixl")
+            offer = question.get(timeout=config.value("rdma_qp_init_timeout"))
+        except TimeoutError as error:
+            raise UnavailableError(f"the owner did not answer: {error} (rdma_qp_init_timeout)") from None
+        if isinstance(offer, Refusal):
+            raise UnavailableError(f"the owner refused: {offer.reason}")
+        try:
+            name = agent.add_remote_agent(offer.metadata)
+        except Exception as error:
+            raise UnavailableError(f"nixl does not reach the owner: {type(error).__name__}: {error}") from None
+        return NixlLink(agent, name.decode() if isinstance(name, bytes) else name, offer)
+
+    def key(self, lease: Lease, grant: Grant) -> tuple[object, ...]:
+        return (self.name, lease.info.owner, grant.pid, lease.info.id)
+
+
+class NixlLink(Link):
+    """To one buffer."""
+
+    path = "nixl"
+    moves_devices = True
+
+    def __init__(self, agent: Any, name: str, offer: NixlOffer) -> None:
+        self._agent = agent
+        self._name = name
+        self._offer = offer
+
+    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+        by_place: dict[tuple[str, int], list[Piece]] = {}
+        for piece in pieces:
+            by_place.setdefault(place_of(piece.memory), []).append(piece)
+        for (kind, device), group in by_place.items():
+            self._move(group, kind, device, write, deadline)
+            moved(sum(piece.nbytes for piece in group))
+
+    def _move(self, pieces: Sequence[Piece], kind: str, device: int, write: bool, deadline: Deadline) -> None:
+        offer, agent = self._offer, self._agent
+        local = [(piece.memory.address + piece.start, piece.nbytes, device) for piece in pieces]
+        remote = [(offer.address + piece.offset, piece.nbytes, offer.device) for piece in pieces]
+        registered = handle = None
+        try:
+            registered = agent.register_memory([(*place, "") for place in local], kind)
+            handle = agent.initialize_xfer(
+                "WRITE" if write else "READ",
+                agent.get_xfer_descs(local, kind),
+                agent.get_xfer_descs(remote, offer.kind),
+                self._name,
+            )
+            self._wait(handle, deadline)
+        except (RDMAError, UnavailableError):
+            raise
+        except Exception as error:  # of the library
+            raise UnavailableError(f"nixl could not move the bytes: {type(error).__name__}: {error}") from None
+        finally:
+            if handle is not None:
+                _quietly(agent.release_xfer_handle, handle)
+            if registered is not None:
+                _quietly(agent.deregister_memory, registered)
+
+    def _wait(self, handle: Any, deadline: Deadline) -> None:
+        state, pause = self._agent.transfer(handle), _FIRST_LOOK
+        while state == "PROC":
+            deadline.check()
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_LOOK)
+            state = self._agent.check_xfer_state(handle)
+        if state != "DONE":
+            raise UnavailableError(f"nixl could not move the bytes: its state is {state}")
+
+
+def _quietly(release: Callable[[Any], object], what: Any) -> None:
+    """Release what a failed transfer may still use; the library does so later if it can't now."""
+    try:
+        release(what)
+    except Exception:
+        logging.getLogger("monarch.rdma").debug("nixl did not release %r", what, exc_info=True)

@@ -1,0 +1,112 @@
+"""The seam between transfers and the ways to carry them out."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import TransferTimeoutError
+from ..memory import Memory
+from ..records import Grant
+
+if TYPE_CHECKING:
+    from ..leases import Lease
+    from ..plane import Plane
+
+
+class UnavailableError(Exception):
+    """A path does not lead there; the text says why. The next path is tried."""
+
+
+class NotMeantError(UnavailableError):
+    """A path that was never meant for this buffer, from here: no reason to warn anybody."""
+
+
+class Deadline:
+    """Args:
+    timeout: Seconds from now.
+    """
+
+    __slots__ = ("_end", "timeout")
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._end = time.monotonic() + timeout
+
+    def left(self) -> float:
+        """Seconds, at least 0."""
+        return max(0.0, self._end - time.monotonic())
+
+    def check(self) -> None:
+        """Raises TransferTimeoutError if it is over."""
+        if time.monotonic() >= self._end:
+            raise self.error()
+
+    def error(self) -> TransferTimeoutError:
+        return TransferTimeoutError(f"the transfer was not done within {self.timeout:g}s")
+
+
+class Piece(NamedTuple):
+    """Bytes to be moved: from `offset` of a buffer to `start` of local memory, or the other way."""
+
+    lease: Lease
+    grant: Grant
+    offset: int
+    memory: Memory
+    start: int
+    nbytes: int
+
+    def part(self, skip: int, nbytes: int) -> Piece:
+        """Some of its bytes."""
+        return self._replace(offset=self.offset + skip, start=self.start + skip, nbytes=nbytes)
+
+
+class Link(ABC):
+    """A path to one owner, or to one buffer, that is open."""
+
+    path: str
+    moves_devices = False
+    """Whether the local memory may be a GPU's; otherwise such bytes are staged through memory of the host."""
+    inline = False
+    """Whether a small transfer costs so little that the caller's own thread may do it."""
+
+    @abstractmethod
+    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+        """Move all pieces; returns when they have arrived.
+
+        Args:
+            write: To the buffers; otherwise from them.
+            moved: Called with the number of bytes of each part that has arrived, on any thread.
+
+        Raises:
+            RDMAError: It can't be done.
+            TransferTimeoutError: Not in time. Nothing is written to local memory any more when this is raised.
+            UnavailableError: This path is closed after all; the pieces may be moved again, in another way.
+        """
+
+
+class Path(ABC):
+    """One way to reach buffers."""
+
+    name: str
+    way: str
+    """What it does, in a few words."""
+
+    @abstractmethod
+    def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
+        """Why it can't lead there, as far as that is known without trying; None if it may."""
+
+    @abstractmethod
+    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
+        """Open it.
+
+        Raises:
+            UnavailableError: It does not lead there.
+            RDMAError: The buffer is gone.
+        """
+
+    def key(self, lease: Lease, grant: Grant) -> tuple[object, ...]:
+        """What has this in common can share a link."""
+        return (self.name, lease.info.owner, grant.pid)

@@ -1,0 +1,196 @@
+"""Path ``vm``: the kernel copies between the two processes (`process_vm_readv`, `process_vm_writev`).
+
+One copy, nothing registered, and nothing of the owner's runs: it may be busy, or stopped. The kernel allows it to whoever may
+trace the owner: the same user, unless the owner made itself undumpable, and under Yama (``kernel.yama.ptrace_scope``) to
+ancestors of the owner, or anybody whom the owner admits. See `admit_tracers`.
+
+Bytes are moved in parts, by several threads: one alone does not saturate the memory of most machines.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import functools
+import os
+import select
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import OwnerLostError, RDMAError
+from ..memory import HostMemory
+from ..records import Grant, here
+from .cut import batches
+from .path import Deadline, Link, Path, Piece, UnavailableError
+
+if TYPE_CHECKING:
+    from ..leases import Lease
+    from ..plane import Plane
+
+_YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+_PR_SET_PTRACER = 0x59616D61
+_ANYBODY = ctypes.c_ulong(-1)
+
+
+class VmPath(Path):
+    name = "vm"
+    way = "the kernel copies from process to process"
+
+    def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
+        if grant.place != here():
+            return "the owner runs on another machine, or in another space of process ids"
+        return None if grant.device == "cpu" else f"the memory is on {grant.device}, which the kernel can't copy"
+
+    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
+        link = VmLink(plane, ProcessWatch(grant.pid), grant.pid)
+        link.verify(grant)
+        return link
+
+
+class VmLink(Link):
+    """To one process."""
+
+    path = "vm"
+    inline = True
+
+    def __init__(self, plane: Plane, watch: ProcessWatch, pid: int) -> None:
+        self._plane = plane
+        self._watch = watch
+        self._pid = pid
+
+    def verify(self, grant: Grant) -> None:
+        """Find something in the owner's memory that only the owner can have put there."""
+        address, wanted = grant.probe
+        found = ctypes.create_string_buffer(len(wanted))
+        self._transfer([(ctypes.addressof(found), address, len(wanted))], write=False)
+        if found.raw != wanted:
+            raise UnavailableError(f"process {grant.pid} is not the owner: it has another name there (pid namespace?)")
+
+    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+        def transfer(batch: list[Piece]) -> None:
+            deadline.check()
+            self._transfer(list(map(_addresses, batch)), write)
+            moved(sum(piece.nbytes for piece in batch))
+
+        self._plane.workers.spread(batches(pieces), transfer)
+        self._watch.check()  # only now it is certain that it was the owner all the time
+
+    def _transfer(self, ranges: list[tuple[int, int, int]], write: bool) -> None:
+        """Move all of these (local address, remote address, size)."""
+        call = _system_calls()[write]
+        left = sum(size for _, _, size in ranges)
+        while True:
+            count = len(ranges)
+            local, remote = (_Range * count)(), (_Range * count)()
+            for index, (mine, theirs, size) in enumerate(ranges):
+                local[index].base, remote[index].base = mine, theirs
+                local[index].size = remote[index].size = size
+            done = call(self._pid, local, count, remote, count, 0)
+            if done == left:
+                return
+            if done < 0:
+                self._watch.check()
+                raise _error(ctypes.get_errno(), self._pid)
+            left -= done
+            ranges = _after(ranges, done)
+
+
+def _addresses(piece: Piece) -> tuple[int, int, int]:
+    memory = piece.memory
+    assert isinstance(memory, HostMemory)
+    return memory.address + piece.start, piece.grant.address + piece.offset, piece.nbytes
+
+
+def _after(ranges: list[tuple[int, int, int]], done: int) -> list[tuple[int, int, int]]:
+    """What is left when the first `done` bytes have been moved."""
+    for index, (mine, theirs, size) in enumerate(ranges):
+        if done < size:
+            return [(mine + done, theirs + done, size - done), *ranges[index + 1 :]]
+        done -= size
+    return []
+
+
+def _error(number: int, pid: int) -> Exception:
+    if number == errno.EPERM:
+        return UnavailableError(f"the kernel does not let this process into the memory of process {pid}: {_why_not()}")
+    if number == errno.ENOSYS:
+        return UnavailableError("the kernel has no process_vm_readv, or a sandbox (seccomp) forbids it")
+    if number == errno.ESRCH:
+        return OwnerLostError(f"the process that owns the memory, {pid}, is gone")
+    if number == errno.EFAULT:
+        return RDMAError("the memory is no longer mapped: it was freed, or resized, behind the buffer's back")
+    return RDMAError(f"the kernel could not copy: {os.strerror(number)}")
+
+
+def _why_not() -> str:
+    scope = _ptrace_scope()
+    if scope >= 2:
+        return f"{_YAMA} is {scope}, which reserves that for administrators"
+    return "it is undumpable, runs as another user, or (kernel.yama.ptrace_scope=1) did not admit others"
+
+
+def _ptrace_scope() -> int:
+    try:
+        with open(_YAMA) as file:
+            return int(file.read())
+    except (OSError, ValueError):  # a kernel without Yama
+        return 0
+
+
+@functools.cache
+def admit_tracers() -> None:
+    """Where Yama lets only ancestors in, let other processes of this user into this one, too.
+
+    Nothing is given away: a process of the same user may connect to this one's socket and have any code run here.
+    """
+    if _ptrace_scope() == 1:
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _ANYBODY, 0, 0, 0)
+
+
+class ProcessWatch:
+    """Knows whether a process has ended, even if another one has got its number.
+
+    Raises:
+        OwnerLostError: It is gone already.
+        UnavailableError: The system gives no descriptor for it.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._fd = -1  # for `__del__`
+        try:
+            self._fd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            raise OwnerLostError(f"the process that owns the memory, {pid}, is gone") from None
+        except OSError as error:
+            raise UnavailableError(f"cannot watch process {pid}: {error.strerror}") from None
+
+    def check(self) -> None:
+        """Raises OwnerLostError if it has ended."""
+        poll = select.poll()  # a new one: several threads ask at the same time
+        poll.register(self._fd, select.POLLIN)
+        if poll.poll(0):
+            raise OwnerLostError(f"the process that owned the memory, {self._pid}, has ended")
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+class _Range(ctypes.Structure):
+    """``struct iovec``."""
+
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+@functools.cache
+def _system_calls() -> tuple[Any, Any]:
+    """Reading, and writing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    calls = libc.process_vm_readv, libc.process_vm_writev
+    for call in calls:
+        call.restype = ctypes.c_ssize_t
+        call.argtypes = (
+            ctypes.c_int, ctypes.POINTER(_Range), ctypes.c_ulong, ctypes.POINTER(_Range), ctypes.c_ulong, ctypes.c_ulong,
+        )  # fmt: skip
+    return calls

@@ -1,0 +1,59 @@
+"""Questions to a process itself, and their answers: the control messages beside the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._core.runtime.future import Future, Source
+from .._core.runtime.node import Node
+from .._core.runtime.remote_error import load_error
+from .._core.supervision.failure import Failure, MeshFailure
+from .._core.wire import pickling
+from .._core.wire.address import SYSTEM, ProcAddress
+from .._core.wire.frame import DEAD, ERROR, Frame
+from .errors import OwnerLostError
+
+
+class Question(Source):
+    """One system call; its future raises `OwnerLostError` where the process is gone."""
+
+    __slots__ = ("_address", "_what", "future")
+
+    def __init__(self, address: ProcAddress, what: str) -> None:
+        self._address = address
+        self._what = what
+        self.future: Future[Any] = Future._new(self)
+
+    def describe(self) -> str:
+        return f"{self._what} from {self._address}"
+
+    def reply(self, frame: Frame) -> bool:
+        self.future._resolve(frame, self._read)
+        return True
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address != self._address:
+            return False
+        self.future._resolve(failure, self._read)
+        return True
+
+    def _read(self, answer: Frame | Failure) -> Any:
+        if isinstance(answer, Failure):
+            raise owner_lost(answer)
+        if answer.flags == DEAD:
+            raise owner_lost(pickling.loads(answer.payload))
+        if answer.flags == ERROR:
+            raise load_error(answer.payload).exception
+        return pickling.loads(answer.payload, answer.buffers)
+
+
+def ask(node: Node, address: ProcAddress, method: str, record: Any, what: str) -> Future[Any]:
+    """Send a record to a process; the future of its answer."""
+    question = Question(address, what)
+    node.cast([address], SYSTEM, method.encode(), pickling.dumps_call((record,), {}), question)
+    return question.future
+
+
+def owner_lost(failure: Failure) -> OwnerLostError:
+    """The error for a process that has ended."""
+    return OwnerLostError(f"the process that owns the memory is gone: {failure.explain()}", None, MeshFailure(failure))

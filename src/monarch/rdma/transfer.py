@@ -1,0 +1,217 @@
+"""Carrying out a submission: leases, grants, the choice of paths, then the bytes; and what to say when it fails.
+
+Path of a transfer: the caller's thread checks the arguments. If everything is known and little is to be moved, it moves it
+itself; otherwise a thread of the plane does. It asks each owner once for the grants that are missing, then moves what goes the
+same way together. What ends its waits: the owner's answer or end, or the deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from .._core.runtime.future import Future, Source
+from .._core.wire.address import ProcAddress
+from .errors import BufferAccessError, NoPathError, OwnerLostError, RDMAError
+from .leases import Lease
+from .memory import HostMemory, Memory, memory_of
+from .paths.choice import choose, give_up
+from .paths.cut import parts
+from .paths.messages import refused
+from .paths.path import Deadline, Link, Piece, UnavailableError
+from .plane import Plane
+from .questions import ask
+from .records import Grant, Open, Refusal, here
+
+_INLINE = 1 << 20
+"""Bytes up to which the caller's thread does it: that takes no longer than to have another thread do it."""
+_STAGE = 16 << 20
+"""Bytes of host memory through which those of a GPU go where the path can't take them."""
+_KNOWN_WITHIN = 0.5
+"""Seconds to find out why an owner is gone; its agent knows within milliseconds."""
+
+
+class Operation(NamedTuple):
+    """One read (or write): `nbytes` from `offset` of a buffer on, into (from) local memory from `start` on."""
+
+    lease: Lease
+    offset: int
+    memory: Memory
+    start: int
+    nbytes: int
+    write: bool
+
+
+def submit(plane: Plane, operations: Sequence[Operation], timeout: float) -> Future[None]:
+    """Start; the future is done when every byte has arrived, or everything that can be done is done and the rest failed."""
+    transfer = _Transfer(plane, operations, timeout)
+    if timeout == 0:
+        transfer.fail([transfer.deadline.error()])
+    elif transfer.is_quick():
+        transfer.run()
+    else:
+        plane.workers.submit(transfer.run)
+    return transfer.future
+
+
+def obtain_grants(plane: Plane, leases: Iterable[Lease], deadline: Deadline) -> dict[Lease, Grant | RDMAError]:
+    """What the owners have granted, or why not; each is asked once for all that is missing."""
+    found: dict[Lease, Grant | RDMAError] = {}
+    missing: dict[ProcAddress, list[Lease]] = {}
+    for lease in leases:
+        grant = lease.grant
+        if grant is not None:
+            found[lease] = grant
+        else:
+            missing.setdefault(lease.info.owner, []).append(lease)
+    questions = [
+        (wanted, ask(plane.node, owner, "rdma_open", Open(here(), tuple(lease.claim for lease in wanted)), "access"))
+        for owner, wanted in missing.items()
+    ]
+    for wanted, question in questions:
+        try:
+            answers = question.get(timeout=deadline.left())
+        except RDMAError as error:
+            answers = [error] * len(wanted)
+        except TimeoutError:
+            answers = [deadline.error()] * len(wanted)
+        for lease, answer in zip(wanted, answers, strict=True):
+            found[lease] = refused(answer) if isinstance(answer, Refusal) else answer
+            if isinstance(answer, Grant):
+                lease.grant = answer
+    return found
+
+
+class _Transfer(Source):
+    __slots__ = ("_errors", "_moved", "_operations", "_plane", "deadline", "future")
+
+    def __init__(self, plane: Plane, operations: Sequence[Operation], timeout: float) -> None:
+        self._plane = plane
+        self._operations = operations
+        self._moved: list[int] = []  # bytes; appended to by several threads
+        self._errors: list[Exception] = []
+        self.deadline = Deadline(timeout)
+        self.future: Future[None] = Future._new(self)
+
+    def describe(self) -> str:
+        if len(self._operations) == 1:
+            operation = self._operations[0]
+            return f"a {'write to' if operation.write else 'read of'} {operation.lease.info}"
+        return f"{len(self._operations)} transfers" if self._operations else "a transfer"
+
+    def is_quick(self) -> bool:
+        """Whether it is done before another thread could begin."""
+        size = 0
+        for operation in self._operations:
+            size += operation.nbytes
+            link = operation.lease.link
+            if size > _INLINE or link is None or not link.inline or operation.memory.device != "cpu":
+                return False
+        return True
+
+    def run(self) -> None:
+        begun: list[Lease] = []
+        try:
+            for lease in {operation.lease: None for operation in self._operations}:
+                try:
+                    lease.begin()
+                    begun.append(lease)
+                except RDMAError as error:
+                    self._note(error, lease)
+            self._move(self._pieces(begun))
+        except Exception as error:
+            self._errors.append(error)
+        finally:
+            for lease in begun:
+                lease.end()
+        if self._errors:
+            self.fail(self._errors)
+        else:
+            self.future._resolve(None)
+        self._operations = ()  # whoever keeps the future does not keep the memory
+
+    def fail(self, errors: Sequence[Exception]) -> None:
+        first, *others = errors
+        if isinstance(first, RDMAError):
+            first.transferred = sum(self._moved)
+            first.others = tuple(others)
+            info = self._operations[0].lease.info
+            first.locate(str(info), info.owner_name, "")
+        self.future._reject(first)
+
+    def _note(self, error: RDMAError, lease: Lease, path: str = "") -> None:
+        error.locate(str(lease.info), lease.info.owner_name, path)
+        self._errors.append(error)
+
+    def _pieces(self, leases: Sequence[Lease]) -> tuple[list[Piece], list[Piece]]:
+        """What is to be read and what is to be written, as far as the owners allow it."""
+        grants = obtain_grants(self._plane, leases, self.deadline)
+        for lease, answer in grants.items():
+            if isinstance(answer, RDMAError):
+                self._note(answer, lease)
+        pieces: tuple[list[Piece], list[Piece]] = [], []
+        for lease, offset, memory, start, nbytes, write in self._operations:
+            grant = grants.get(lease)
+            if not isinstance(grant, Grant):  # refused, or dropped before: that is noted
+                continue
+            if offset + nbytes > grant.nbytes or (write and grant.readonly):
+                reason = "it is read-only" if write and grant.readonly else f"it has {grant.nbytes} bytes"
+                self._note(BufferAccessError(f"{nbytes} bytes at {offset} are not to be had: {reason}"), lease)
+            else:
+                pieces[write].append(Piece(lease, grant, offset, memory, start, nbytes))
+        return pieces
+
+    def _move(self, pieces: tuple[Sequence[Piece], Sequence[Piece]]) -> None:
+        """Move reads and writes: what goes over one link together, over several links at the same time."""
+        groups: dict[tuple[Link, bool], list[Piece]] = {}
+        for write, wanted in enumerate(pieces):
+            for piece in wanted:
+                try:
+                    link = self._link(piece)
+                except RDMAError as error:
+                    self._note(self._explained(error, piece), piece.lease)
+                else:
+                    groups.setdefault((link, bool(write)), []).append(piece)
+        self._plane.workers.spread(list(groups.items()), lambda group: self._move_group(*group[0], group[1]))
+
+    def _link(self, piece: Piece) -> Link:
+        lease = piece.lease
+        link = lease.link
+        if link is None:
+            link = lease.link = choose(self._plane, lease, piece.grant)
+        return link
+
+    def _move_group(self, link: Link, write: bool, pieces: Sequence[Piece]) -> None:
+        try:
+            if not link.moves_devices:
+                pieces = self._stage(link, write, pieces)
+            link.move(pieces, write, self.deadline, self._moved.append)
+        except UnavailableError as error:
+            for piece in pieces:
+                give_up(self._plane, piece.lease, piece.grant, link, str(error))
+            self._move(((), pieces) if write else (pieces, ()))
+        except RDMAError as error:
+            self._note(self._explained(error, pieces[0]), pieces[0].lease, link.path)
+
+    def _stage(self, link: Link, write: bool, pieces: Sequence[Piece]) -> list[Piece]:
+        """Move those of a GPU by way of host memory; returns the others."""
+        for piece in parts([p for p in pieces if not isinstance(p.memory, HostMemory)], _STAGE):
+            data = piece.memory.read(piece.start, piece.nbytes) if write else memoryview(bytearray(piece.nbytes))
+            staged = piece._replace(memory=memory_of(data, "staging"), start=0)
+            link.move([staged], write, self.deadline, self._moved.append)
+            if not write:
+                piece.memory.write(piece.start, data)
+        return [piece for piece in pieces if isinstance(piece.memory, HostMemory)]
+
+    def _explained(self, error: RDMAError, piece: Piece) -> RDMAError:
+        """Why an owner is gone is known to its agent; and that it is gone may be why no path leads there."""
+        if not isinstance(error, (OwnerLostError, NoPathError)) or getattr(error, "failure", None) is not None:
+            return error
+        owner = piece.lease.info.owner
+        with suppress(TimeoutError):
+            try:
+                ask(self._plane.node, owner, "rdma_open", Open(here(), ()), "an answer").get(timeout=_KNOWN_WITHIN)
+            except OwnerLostError as explained:
+                return explained
+        return error

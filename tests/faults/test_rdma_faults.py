@@ -1,0 +1,216 @@
+"""What transfers say when an owner dies, stands still, or does not let anybody in."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from helpers.actors import open_channel
+from helpers.faults import Faults
+from helpers.processes import stopped
+from helpers.rdma_actors import NIXL, Owner, User, pattern
+from helpers.scripts import run_script
+from helpers.waiting import wait_until
+from monarch.actor import SupervisionError
+from monarch.config import configured
+from monarch.rdma import (
+    BufferDroppedError,
+    OwnerLostError,
+    RDMAError,
+    TransferTimeoutError,
+)
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+
+SIZE = 1_000_000
+PATHS = pytest.mark.parametrize("path", ["vm", NIXL, "messages"])
+
+
+class Actors(NamedTuple):
+    owner: Any
+    user: Any
+    pid: int
+
+
+def actors(spawn: Spawn, path: str = "") -> Actors:
+    with configured(rdma_paths=path, preload=["nixl._api"] if path == "nixl" else []):  # it takes seconds to import
+        owners, users = spawn(1), spawn(1)
+    owner = owners.spawn("owner", Owner)
+    return Actors(owner, users.spawn("user", User), owner.pid.call_one().get())
+
+
+@PATHS
+@pytest.mark.parametrize("used", [True, False], ids=["used before", "never used"])
+def test_a_dead_owner_is_told_of_and_not_waited_for(spawn: Spawn, faults: Faults, path: str, used: bool) -> None:
+    owner, user, pid = actors(spawn, path)
+    buffer = owner.make.call_one("a", SIZE).get()
+    if used:
+        user.read.call_one(buffer).get()
+    os.kill(pid, signal.SIGKILL)
+    faults.wait_for(1)
+    error = user.failure.call_one(buffer, 600).get(timeout=30)
+    assert type(error) is OwnerLostError
+    assert isinstance(error, SupervisionError)
+    assert error.buffer == repr(buffer)
+    assert error.owner == buffer.owner
+    assert error.failure is not None
+    assert error.failure.signal == signal.SIGKILL
+    assert "SIGKILL" in str(error)
+
+
+@PATHS
+def test_an_owner_that_dies_in_the_middle_ends_the_transfer(spawn: Spawn, faults: Faults, path: str) -> None:
+    owner, user, pid = actors(spawn, path)
+    size = 400_000_000
+    buffer = owner.make.call_one("a", size).get()
+    user.read.call_one(buffer, 0, 10).get()
+    answer = user.failure.call_one(buffer, 600)
+    os.kill(pid, signal.SIGKILL)
+    error = answer.get(timeout=30)
+    if error is not None:  # it may have been done by then
+        assert type(error) is OwnerLostError
+        assert error.transferred < size
+    faults.wait_for(1)
+
+
+def test_nothing_of_a_stopped_owner_is_needed_once_it_has_let_somebody_in(spawn: Spawn) -> None:
+    owner, user, pid = actors(spawn)
+    user.keep.call_one("it", owner.make.call_one("a", SIZE).get()).get()
+    user.read_kept.call_one("it").get()
+    with stopped(pid):
+        assert user.read_kept.call_one("it").get(timeout=30) == pattern(SIZE)
+
+
+def test_an_owner_that_stands_still_is_waited_for_as_long_as_was_said(spawn: Spawn) -> None:
+    owner, user, pid = actors(spawn)
+    buffer = owner.make.call_one("a", SIZE).get()
+    with stopped(pid):
+        error = user.failure.call_one(buffer, 0.2).get(timeout=30)
+    assert type(error) is TransferTimeoutError
+    assert "0.2s" in str(error)
+    assert user.read.call_one(buffer).get() == pattern(SIZE)
+
+
+@PATHS
+def test_no_transfer_sees_what_memory_is_used_for_after_a_drop(spawn: Spawn, path: str) -> None:
+    owner, _, _ = actors(spawn, path)
+    with configured(rdma_paths=path):
+        users = spawn(2).spawn("users", User)
+    buffer = owner.make.call_one("a", 60_000_000).get()
+    started, receiver = open_channel()
+    reading = users.read_until_dropped.call(buffer, started)
+    for _ in range(2):
+        receiver.recv().get(timeout=30)
+    owner.drop_and_overwrite.call_one("a").get(timeout=30)
+    assert all(right for _, right in reading.get(timeout=60).values())
+
+
+def test_a_holder_that_stands_still_is_waited_for_until_it_has_ended(spawn: Spawn, faults: Faults) -> None:
+    owner, _, _ = actors(spawn)
+    procs = spawn(1)
+    user = procs.spawn("user", User)
+    holder = procs.spawn("holder", Owner).pid.call_one().get()
+    buffer = owner.make.call_one("a", SIZE).get()
+    user.keep.call_one("mine", buffer).get()
+    user.read_kept.call_one("mine").get()
+    with stopped(holder):
+        dropped = buffer.drop()
+        with pytest.raises(BufferDroppedError):
+            buffer.read_into(bytearray(SIZE)).get()  # nobody new is let in
+        assert not dropped.done()
+        os.kill(holder, signal.SIGKILL)
+        dropped.get(timeout=30)
+    faults.wait_for(2)
+
+
+def test_who_may_not_look_into_the_owner_gets_the_bytes_in_messages_and_one_warning(spawn: Spawn) -> None:
+    owner, user, _ = actors(spawn)
+    buffer = owner.make.call_one("a", SIZE).get()
+    owner.become_undumpable.call_one().get()
+    user.drop_privileges.call_one().get()
+    told = user.warnings_of_reading.call_one(buffer, 3).get()
+    assert [category for category, _ in told] == ["RDMATcpFallbackWarning"]
+    assert "kernel" in told[0][1]
+    assert "vm" in told[0][1]
+    assert user.read.call_one(buffer).get() == pattern(SIZE)
+    assert user.path_to.call_one(buffer).get() == "messages"
+    user.write.call_one(buffer, b"in messages").get()
+    assert owner.content.call_one("a").get().startswith(b"in messages")
+
+
+def test_a_path_that_closes_is_left_for_the_next_one(spawn: Spawn) -> None:
+    owner, user, _ = actors(spawn)
+    buffer = owner.make.call_one("a", SIZE).get()
+    user.keep.call_one("it", buffer).get()
+    assert user.path_to.call_one(buffer).get() == "vm"
+    assert user.read_kept.call_one("it").get() == pattern(SIZE)
+    owner.become_undumpable.call_one().get()
+    user.drop_privileges.call_one().get()
+    assert user.read_kept.call_one("it").get() == pattern(SIZE)
+    assert user.path_to.call_one(buffer).get() == "messages"
+
+
+def test_memory_that_was_unmapped_behind_the_back_is_an_error_and_not_a_crash(spawn: Spawn) -> None:
+    owner, user, _ = actors(spawn)
+    buffer = owner.make.call_one("a", SIZE).get()
+    rebuild, (info,) = buffer.__reduce__()
+    user.read.call_one(buffer).get()
+    lease = rebuild(info)._lease
+    buffer.read_into(bytearray(SIZE)).get()
+    lease.grant = lease.grant._replace(address=4096)  # where nothing is
+    with pytest.raises(RDMAError, match="no longer mapped") as caught:
+        buffer.read_into(bytearray(SIZE)).get()
+    assert caught.value.path == "vm"
+
+
+def test_an_owner_that_starts_again_does_not_know_the_buffers_of_before(spawn: Spawn, faults: Faults) -> None:
+    from monarch.supervision import AllForOne
+
+    owner = spawn(1, restart=AllForOne()).spawn("owner", Owner)
+    user = spawn(1).spawn("user", User)
+    buffer = owner.make.call_one("a", SIZE).get()
+    user.read.call_one(buffer).get()
+    first = owner.pid.call_one().get()
+    in_flight = owner.pid.call_one()
+    os.kill(first, signal.SIGKILL)
+    in_flight.exception()
+    wait_until(lambda: owner.pid.call_one().exception() is None, what="the next incarnation")
+    error = user.failure.call_one(buffer).get(timeout=30)
+    assert isinstance(error, RDMAError)
+    assert not isinstance(error, TransferTimeoutError)
+    again = owner.make.call_one("a", SIZE, 2).get()
+    assert user.read.call_one(again).get() == pattern(SIZE, 2)
+
+
+def test_a_client_that_shuts_down_lets_go_of_everything() -> None:
+    done = run_script(
+        """
+        import gc, weakref
+        from monarch.actor import shutdown_context, this_host
+        from monarch.rdma import RDMABuffer
+
+        class Memory(bytearray):
+            pass
+
+        for _ in range(2):
+            memory = Memory(1000)
+            gone = weakref.ref(memory)
+            buffer = RDMABuffer(memory)
+            procs = this_host().spawn_procs({"n": 1})
+            assert buffer.explain(procs).taken == "vm"
+            del memory
+            shutdown_context().get()
+            assert gone() is None
+            try:
+                buffer.read_into(bytearray(1000)).get()
+            except Exception as error:
+                print(type(error).__name__)
+        """,
+    )
+    assert done.exit_code == 0, str(done)
+    assert done.left_behind == []
+    assert done.stdout.split() == ["BufferDroppedError", "BufferDroppedError"]
