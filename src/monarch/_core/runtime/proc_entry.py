@@ -82,7 +82,7 @@ class ProcEntry:
         )
         if self.stopping is not None:
             stopped = self.stopped()
-            return failure._replace(cause=stopped.cause, reason=stopped.reason, output=())
+            return failure._replace(cause=stopped.cause, reason=stopped.reason, proc=stopped.proc, output=())
         if self.frozen and number == signal.SIGKILL:
             return failure._replace(cause=FROZEN, reason=f"the process was {frozen_reason(self.frozen)}")
         if number == signal.SIGKILL:
@@ -91,11 +91,10 @@ class ProcEntry:
 
     def stopped(self) -> Failure:
         """What callers are told of a proc that is being stopped."""
-        cause, reason = (STOPPED, self.stopping or "") if self.taken is None else (self.taken.cause, self.taken.reason)
-        return Failure(
-            cause, reason, mesh=self.mesh.name, rank=self.rank, proc=self.label, pid=self.pid,
-            incarnation=self.incarnation, restarts=self.mesh.restarts,
-        )  # fmt: skip
+        end = self.taken or Failure(STOPPED, self.stopping or "", proc=self.label, pid=self.pid)
+        return end._replace(
+            mesh=self.mesh.name, rank=self.rank, incarnation=self.incarnation, restarts=self.mesh.restarts
+        )
 
 
 class Mesh:

@@ -152,7 +152,8 @@ class ProcSystem(System):
                 self.node.poller.call_soon(done)
 
         for cell in cells:
-            cell.stop(Failure(cause, reason, str(cell.record)), lambda: self.node.poller.call_soon(one_ended))
+            failure = Failure(cause, reason, str(cell.record), host=self.node.address.host)
+            cell.stop(failure, lambda: self.node.poller.call_soon(one_ended))
         if not cells:
             done()
 
