@@ -107,19 +107,23 @@ class Links:
         for host in hosts:
             self._trust_for[host] = trust
 
-    def send(self, host: str, frame: Frame) -> None:
+    def send(self, host: str, frame: Frame, starting: bool = True) -> None:
         """Send a frame to a peer, by a name that it can be dialed by or has given itself. Never blocks, on any thread.
 
         The frame's memory must stay as it is until the peer has acknowledged it. What goes wrong is told to `link_lost`.
+
+        Args:
+            starting: If there is no link yet, the peer may have yet to start: `mesh_attach_config_timeout` bounds the
+                wait for it. Otherwise `channel_reconnect_timeout` does, and it is lost at once if nobody listens.
 
         Raises:
             ValueError: The frame is larger than `codec_max_frame_length`.
         """
         packed = self._table.pack(frame)
         if threading.get_ident() == self._poller.thread_id:
-            self._send(host, packed)
+            self._send(host, packed, starting)
         else:
-            self._poller.call_soon(partial(self._send, host, packed))
+            self._poller.call_soon(partial(self._send, host, packed, starting))
 
     def known(self, host: str) -> bool:
         """Whether there is a link to `host`, up or trying."""
@@ -154,9 +158,9 @@ class Links:
     def _now(self) -> float:
         return self._clock.at(time.monotonic())
 
-    def _send(self, host: str, packed: Packed) -> None:
+    def _send(self, host: str, packed: Packed, starting: bool) -> None:
         if not self._closed:
-            self._table.send(host, packed, self._now())
+            self._table.send(host, packed, self._now(), starting)
             self._carry_out()
 
     def _close(self, reason: str, timeout: float) -> None:

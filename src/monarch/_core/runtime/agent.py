@@ -241,17 +241,21 @@ class Agent(System):
 
     def on_shutdown(self, origin: Origin, frame: Frame, reason: str, grace: float) -> None:
         """Stop everything, answer, end."""
-        self._shut_down(reason, grace, lambda: self.answer(origin, frame))
+        self._shut_down(reason, grace, origin.peer, lambda: self.answer(origin, frame))
 
     def parent_gone(self, pidfd: int) -> None:
         self.node.poller.remove(pidfd)
-        self._shut_down("the process that started this host's agent is gone", _orphan_grace(), lambda: None)
+        reason = "the process that started this host's agent is gone"
+        self._shut_down(reason, _orphan_grace(), self.node.root, lambda: None)
 
-    def _shut_down(self, reason: str, grace: float, done: Callable[[], None]) -> None:
+    def _shut_down(self, reason: str, grace: float, client: ProcAddress, done: Callable[[], None]) -> None:
+        """End; what belongs to `client` is stopped, whoever else owns something here loses it."""
         finished = False
         self.reason = reason
         for mesh in self._meshes.values():
             mesh.restarts = False
+            if mesh.root != client and mesh.owner.proc.host not in self.node.hosts:
+                self._take_from_owner(mesh, host_lost(self.node.address.host, reason, os.getpid()))
 
         def finish() -> None:
             nonlocal finished
@@ -262,6 +266,12 @@ class Agent(System):
 
         self._stop(list(self._procs.values()), reason, grace, finish)
         self.node.poller.call_later(grace + _STUCK_GRACE, finish)  # the spawner may be stuck in an import
+
+    def _take_from_owner(self, mesh: Mesh, failure: Failure) -> None:
+        living = [entry for entry in mesh.procs.values() if entry.end is None]
+        for entry in living:
+            entry.taken = failure
+        self.node.call_system(mesh.owner.proc, "procs_ended", [(entry.address, failure) for entry in living])
 
     def _abandon(self, entries: list[ProcEntry]) -> None:
         for entry in entries:
@@ -290,7 +300,8 @@ class Agent(System):
             if entry.stopping is None:
                 entry.stopping = reason
                 if entry.pid:  # it may serve, and have answered others, before this process has read that it is ready
-                    self.node.call_system(entry.address, "shutdown", reason)
+                    end = entry.stopped()
+                    self.node.call_system(entry.address, "shutdown", end.reason, end.cause)
                 if not entry.ready:
                     self.node.poller.call_later(_READY_EXPECTED, lambda entry=entry: entry.ready or entry.kill())  # type: ignore[misc]  # bound now
         self.node.poller.call_later(grace, give_up)
@@ -325,9 +336,10 @@ class Agent(System):
 
     def _spawner_lost(self, why: str) -> None:
         """Every proc ends with the spawner, and this agent does, too: whoever depends on it sees this host as gone."""
-        failure = host_lost(str(self.node.address), why, os.getpid())
-        for subscriber in self._subscribers.values():
-            self.answer(*subscriber, failure)  # before the connection closes, which would leave them guessing
+        self.reason = why  # which the farewell tells clients of other hosts
+        own_client = self._subscribers.get(self.node.root)
+        if own_client is not None:  # before the connection closes, which would leave it guessing
+            self.answer(*own_client, host_lost(str(self.node.address), why, os.getpid()))
         self.node.poller.stop()
 
     def _bound(self, uid: str) -> None:

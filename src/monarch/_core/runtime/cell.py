@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from ... import config
 from ...errors import BackpressureError
 from ..shape import Extent, Point
-from ..supervision.failure import EXCEPTION, STOPPED, UNHANDLED, Failure
+from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
@@ -138,7 +138,7 @@ class Cell(BaseCell):
         self.node.unregister(self.uid, failure)
         self._refuse_queued(failure)
         self._resume_senders()
-        if not failure.is_stop:
+        if not failure.is_stop and failure.cause != HOST:  # of which the agent tells
             self._tell_owner(failure)
 
     def _refuse_queued(self, failure: Failure) -> None:

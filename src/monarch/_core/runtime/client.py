@@ -100,7 +100,8 @@ class RootCell(BaseCell):
             self.heard(origin, frame)
 
     def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
-        self._on_fault(self.public(failure, mesh))
+        if self.ownership.cares_for(mesh):  # still
+            self._on_fault(self.public(failure, mesh))
 
     def end(self, failure: Failure) -> None:
         if failure.is_stop:

@@ -18,7 +18,7 @@ from ..routing.gateway import Gateway
 from ..supervision.failure import Failure
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.channel import Channel
-from ..wire.frame import Frame
+from ..wire.frame import AGAIN, CALL, CAST, STANDING, Frame
 from .node import Node
 
 _LAST_WORDS = 1.0  # seconds within which what a process that has ended said last is read
@@ -99,7 +99,9 @@ class HostGateway:
     # what the core acts on
 
     def to_host(self, host: str, frame: Frame) -> None:
-        self.links.send(host, frame)
+        # who is being attached may have yet to start; whom one hears of in any other way was there
+        attaches = frame.kind in (CALL, CAST) and frame.flags & (STANDING | AGAIN) == STANDING
+        self.links.send(host, frame, starting=attaches)
 
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> list[tuple[ProcAddress, Failure]]:
         segment: Segment | None = None

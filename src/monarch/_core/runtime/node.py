@@ -262,7 +262,8 @@ class Node:
 
     def _known_end(self, address: ProcAddress) -> Failure | None:
         """Why nothing can be sent to a process, if that is known without asking."""
-        return self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
+        known = self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
+        return known if known is not None or address.host in self.hosts else self._ended.get(address.agent)
 
     def refuse_unclaimed(self, uid: int, failure: Failure) -> None:
         """Nobody will come to take these calls."""
@@ -303,12 +304,16 @@ class Node:
         self.tell(address, failure, waiting)
         if not failure.restarts:
             with self._lock:
-                if address not in self._ended:
+                if address not in self._ended and not self._may_come_back(address):
                     self._ended.note(address, failure)
                 self.peers.pop(address, None)
                 self._urgent_peers.pop(address, None)
         if address == self.address.agent:  # without the gateway there is no way to other hosts
             self.forget_peers([other for other in list(self.peers) if other.host not in self.hosts], failure)
+
+    def _may_come_back(self, address: ProcAddress) -> bool:
+        """Another host may be started again under its name. Only the client knows when: it attaches it again."""
+        return address.proc == AGENT and address.host not in self.hosts and self.address != self.root
 
     def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]] | None) -> None:
         """Tell every hook, then these requests, unless it was no news: who is refused must not know more than the owner."""

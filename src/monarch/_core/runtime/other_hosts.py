@@ -31,6 +31,7 @@ class _Table(NamedTuple):
     packed: bytes
     peers: Sequence[RemotePeer]
     group: CastGroup
+    ended: Sequence[tuple[ProcAddress, Failure]]
 
 
 class OtherHosts:
@@ -65,7 +66,9 @@ class OtherHosts:
         """Send one message for all those of `procs` that are on other hosts; the gateways see to the rest."""
         table = self._tables.get(id(procs))
         if table is None or table.procs is not procs or table.ranks is not ranks or self._is_stale(table):
-            table = self._new_table(procs, ranks, call, request)
+            table = self._new_table(procs, ranks, call)
+        for address, ended in table.ended:
+            self._node.not_sent(call.request, request, address, ended)
         if not table.peers:
             return
         header = Header(0, self._node.address, (), table.packed)
@@ -79,13 +82,12 @@ class OtherHosts:
     def _is_stale(table: _Table) -> bool:
         return any(peer.failure is not None for peer in table.peers)
 
-    def _new_table(
-        self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame, request: Request | None
-    ) -> _Table:
-        """Who is called, by host, without those that are known to have ended."""
+    def _new_table(self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame) -> _Table:
+        """Who is called, by host, apart from those that are known to have ended."""
         node = self._node
         hosts: dict[str, tuple[list[str], list[int]]] = {}
         peers: list[RemotePeer] = []
+        ended: list[tuple[ProcAddress, Failure]] = []
         for index, address in enumerate(procs):
             if address.host in node.hosts:
                 continue
@@ -93,14 +95,14 @@ class OtherHosts:
             assert isinstance(peer, RemotePeer)
             failure = peer.known_failure()
             if failure is not None:
-                node.not_sent(call.request, request, address, failure)
+                ended.append((address, failure))
                 continue
             names, numbers = hosts.setdefault(address.host, ([], []))
             names.append(address.proc)
             numbers.append(index if ranks is None else ranks[index])
             peers.append(peer)
         packed = pack_table([Entry(host, tuple(names), tuple(numbers)) for host, (names, numbers) in hosts.items()])
-        table = _Table(procs, ranks, packed, peers, CastGroup(peers))
+        table = _Table(procs, ranks, packed, peers, CastGroup(peers), ended)
         with self._lock:
             old = self._tables.pop(id(procs), None)
             self._tables[id(procs)] = table

@@ -37,6 +37,7 @@ class ProcEntry:
         self.pidfd = -1
         self.ready = False
         self.stopping: str | None = None
+        self.taken: Failure | None = None  # why it is stopped, where its owner does not want that
         self.frozen = 0.0  # seconds for which it had stood still when it was killed
         self.pause: Pause | None = None
         self.end: Failure | None = None
@@ -80,7 +81,8 @@ class ProcEntry:
             restarts=self.mesh.restarts,
         )
         if self.stopping is not None:
-            return failure._replace(cause=STOPPED, reason=self.stopping, output=())
+            stopped = self.stopped()
+            return failure._replace(cause=stopped.cause, reason=stopped.reason, proc=stopped.proc, output=())
         if self.frozen and number == signal.SIGKILL:
             return failure._replace(cause=FROZEN, reason=f"the process was {frozen_reason(self.frozen)}")
         if number == signal.SIGKILL:
@@ -89,10 +91,10 @@ class ProcEntry:
 
     def stopped(self) -> Failure:
         """What callers are told of a proc that is being stopped."""
-        return Failure(
-            STOPPED, self.stopping or "", mesh=self.mesh.name, rank=self.rank, proc=self.label, pid=self.pid,
-            incarnation=self.incarnation, restarts=self.mesh.restarts,
-        )  # fmt: skip
+        end = self.taken or Failure(STOPPED, self.stopping or "", proc=self.label, pid=self.pid)
+        return end._replace(
+            mesh=self.mesh.name, rank=self.rank, incarnation=self.incarnation, restarts=self.mesh.restarts
+        )
 
 
 class Mesh:

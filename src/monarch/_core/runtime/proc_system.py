@@ -140,7 +140,7 @@ class ProcSystem(System):
         """Somebody waits for an actor here, and asks what keeps it."""
         self.node.deadlocks.receive(probe)
 
-    def stop_all(self, reason: str, done: Callable[[], None]) -> None:
+    def stop_all(self, reason: str, done: Callable[[], None], cause: str = STOPPED) -> None:
         """Stop every actor here; `done` is called when all have ended, within `cleanup_timeout`."""
         cells = self.cells
         left = len(cells)
@@ -152,7 +152,8 @@ class ProcSystem(System):
                 self.node.poller.call_soon(done)
 
         for cell in cells:
-            cell.stop(Failure(STOPPED, reason, str(cell.record)), lambda: self.node.poller.call_soon(one_ended))
+            failure = Failure(cause, reason, str(cell.record), host=self.node.address.host)
+            cell.stop(failure, lambda: self.node.poller.call_soon(one_ended))
         if not cells:
             done()
 

@@ -6,12 +6,13 @@ Only the side that dialed dials again. `link_table` keeps the links of a process
 
 Times, with `reconnect` for `channel_reconnect_timeout` (see `Limits`):
 
-* A side that has sent nothing for a quarter of `reconnect` sends a ping. Any byte is a sign of life.
+* A side that has sent nothing for a quarter of `reconnect` sends a ping, which is answered: the peer may have
+  another `reconnect`. Any byte is a sign of life.
 * No sign of life for half of it: the stream counts as broken. For all of it: the peer is lost.
 * The dialer dials again at once, then after ever longer pauses, up to half a second. It does not wait for a dial without
   an answer before the next: the kernel would take a second or two to ask again, though the network may be back sooner.
 * Where nobody has listened for a quarter of `reconnect`, one second at most, the peer is lost: who lives, listens.
-* A first dial may fail for `attach`.
+* A first dial may fail for `attach` where the peer may have yet to start; for `reconnect` where it must be there.
 
 `now` is time in which the own process ran (see `RunClock`), so that nobody is blamed for a pause of our own.
 
@@ -173,6 +174,7 @@ class Link:
         names: Under which this process knows the peer; the first is the one it is told by.
         dials: Whether this side dials; under `names[0]` then.
         uid: Random name of the link.
+        starting: Whether the peer may have yet to start.
 
     Attributes:
         identity: The peer's process, once it is known.
@@ -183,11 +185,13 @@ class Link:
 
     __slots__ = (
         "_ack_at", "_acked", "_deadline", "_dial_at", "_garbled_at", "_heard", "_now", "_opening", "_outbox", "_owed",
-        "_owner", "_reason", "_refused_since", "_sent", "_tries", "_up_since", "address", "armed", "dials", "identity",
-        "names", "peer_serial", "queued", "received", "state", "stream", "uid", "was_up",
+        "_owner", "_reason", "_refused_since", "_sent", "_starting", "_tries", "_up_since", "address", "armed", "dials",
+        "identity", "names", "peer_serial", "queued", "received", "state", "stream", "uid", "was_up",
     )  # fmt: skip
 
-    def __init__(self, owner: Owner, names: list[str], *, dials: bool, uid: str, now: float) -> None:
+    def __init__(
+        self, owner: Owner, names: list[str], *, dials: bool, uid: str, now: float, starting: bool = True
+    ) -> None:
         self._owner = owner
         self.names = names
         self.address = names[0]
@@ -207,7 +211,8 @@ class Link:
         self._owed = 0  # bytes received and not acknowledged
         self._now = self._heard = self._sent = self._dial_at = now
         self._ack_at = _NEVER
-        self._deadline = now + owner.limits.attach
+        self._starting = starting
+        self._deadline = now + self._first_patience
         self._tries = 1
         self._up_since = now
         self._refused_since: float | None = None
@@ -301,6 +306,8 @@ class Link:
         """
         self._check(record.acknowledged)
         self._acknowledge(record.acknowledged)
+        if record.kind == PING and now > self._sent + 2 * _ACK_DELAY:  # else there is an answer on its way
+            self._acknowledge_soon(now)
         if record.kind != DATA or record.sequence <= self.received:
             return None
         if record.sequence > self.received + 1:
@@ -310,10 +317,14 @@ class Link:
         self._owed += len(record.body) + len(record.segment)
         if self._owed >= _ACK_BYTES:
             self._say(control(ACK, self.received), now)
-        elif self._ack_at == _NEVER:
+        else:
+            self._acknowledge_soon(now)
+        return frame
+
+    def _acknowledge_soon(self, now: float) -> None:
+        if self._ack_at == _NEVER:
             self._ack_at = now + _ACK_DELAY
             self._owner.arm(self)
-        return frame
 
     def ended(self, stream: int, reason: str, now: float, *, final: bool, refused: bool) -> None:
         """A stream has ended, or could not be opened; if `final`, none can, and if `refused`, nobody listened."""
@@ -329,7 +340,7 @@ class Link:
         for_good = False
         if not refused:
             self._refused_since = None
-        elif self.state == BROKEN:
+        elif self.state == BROKEN or not (self.was_up or self._starting):
             if self._refused_since is None:
                 self._refused_since = now
             for_good = now - self._refused_since >= min(_MOST_REFUSED, self._owner.limits.interval)
@@ -451,7 +462,13 @@ class Link:
         limits = self._owner.limits
         if self.was_up:
             return f"out of contact for {limits.reconnect:g}s (channel_reconnect_timeout): {self._reason}"
-        return f"it could not be reached for {limits.attach:g}s (mesh_attach_config_timeout): {self._reason}"
+        knob = "mesh_attach_config_timeout" if self._starting else "channel_reconnect_timeout"
+        return f"it could not be reached for {self._first_patience:g}s ({knob}): {self._reason}"
+
+    @property
+    def _first_patience(self) -> float:
+        limits = self._owner.limits
+        return limits.attach if self._starting else min(limits.attach, limits.reconnect)
 
 
 _ACTIONS: dict[str, Callable[[Link], None]] = {

@@ -167,12 +167,12 @@ class LinkTable:
             )
         return packed
 
-    def send(self, host: str, packed: Packed, now: float) -> None:
-        """Send a frame to `host`; dial it first if there is no link."""
+    def send(self, host: str, packed: Packed, now: float, starting: bool = True) -> None:
+        """Send a frame to `host`; dial it first if there is no link. Unless it may be `starting`, it must listen."""
         self._now = now
         link = self._links.get(host)
         if link is None:
-            link = self._links[host] = Link(self, [host], dials=True, uid=self._random(), now=now)
+            link = self._links[host] = Link(self, [host], dials=True, uid=self._random(), now=now, starting=starting)
             link.tick(now)
         link.send(packed, now)
 

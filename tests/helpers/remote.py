@@ -1,0 +1,216 @@
+"""For scripts that lose hosts: workers with short time-outs, a mesh over them, and ways to hurt one.
+
+import sys
+sys.path.append(TESTS)
+from helpers.remote import *
+
+with cluster(3) as (workers, hosts, procs, actors):
+    hurt(workers, 1, "kill")
+    told(actors.wait.call())
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import monarch.actor
+from helpers.faults import Faults
+from helpers.processes import wait_stopped
+from helpers.scripts import ScriptResult, run_script
+from helpers.waiting import wait_gone, wait_until
+from helpers.workers import SECRET, Workers, children_of, wait_for_procs, workers
+from monarch.actor import (
+    Actor,
+    Channel,
+    HostMesh,
+    MeshFailure,
+    Port,
+    SupervisionError,
+    attach_to_workers,
+    context,
+    current_rank,
+    endpoint,
+    get_or_spawn_controller,
+    shutdown_context,
+    this_host,
+)
+from monarch.config import configure
+
+RECONNECT = 1.0  # seconds: `channel_reconnect_timeout` of everybody in these scripts
+BOUND = 1.25 * RECONNECT  # what hosts promise: 5 s by default
+SLACK = 4.0  # for a machine that runs other things as well
+WAYS = ("kill", "freeze", "end the worker", "kill the worker", "kill the spawner")
+TESTS = str(Path(__file__).parent.parent)
+
+faults = Faults()
+
+
+class Member(Actor):
+    """What runs on the hosts. With a port it is an owner that tells what it hears, and goes on."""
+
+    def __init__(self, heard: Port[Any] | None = None) -> None:
+        self.heard = heard
+        self.notes: list[Any] = []
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+    @endpoint
+    def rank(self) -> int:
+        return current_rank().rank
+
+    @endpoint
+    def wait(self) -> None:
+        time.sleep(600)
+
+    @endpoint
+    def echo(self, value: Any) -> Any:
+        return value
+
+    @endpoint
+    def note(self, value: Any) -> None:
+        self.notes.append(value)
+
+    @endpoint
+    def noted(self) -> list[Any]:
+        return self.notes
+
+    @endpoint
+    def ask(self, other: Any, ready: Port[bool]) -> str:
+        """Wait for somebody, and say what was told."""
+        call = other.wait.call()
+        ready.send(True)
+        try:
+            call.get()
+        except SupervisionError as error:
+            return f"told: {error}"
+        return "it had an answer"
+
+    @endpoint
+    def send_all(self, port: Port[Any], count: int) -> None:
+        for number in range(count):
+            port.send(number)
+
+    @endpoint
+    def hire(self, hosts: HostMesh) -> list[int]:
+        self.procs = hosts.spawn_procs(name="hired")
+        self.hired = self.procs.spawn("hired", Member)
+        return list(self.hired.pid.call().get().values())
+
+    @endpoint
+    def ask_hired(self, ready: Port[bool]) -> str:
+        call = self.hired.wait.call()
+        ready.send(True)
+        try:
+            call.get()
+        except SupervisionError as error:
+            return f"told: {error}"
+        return "it had an answer"
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        if self.heard is None:
+            return False
+        self.heard.send((failure.mesh_name, failure.ranks, failure.cause))
+        return True
+
+
+@contextmanager
+def cluster(count: int, per_host: int = 2, **knobs: Any) -> Iterator[tuple[Workers, HostMesh, Any, Any]]:
+    """Workers, the mesh of their hosts, procs on them, and actors; a fresh client each time.
+
+    Args:
+        count: How many hosts.
+        per_host: Procs on each; with 0 there are neither procs nor actors.
+        knobs: For this client, and `max_cast_fanout` for all.
+    """
+    faults.failures.clear()
+    monarch.actor.unhandled_fault_hook = faults
+    os.environ["MONARCH_SECRET"] = SECRET
+    configure(channel_reconnect_timeout=f"{RECONNECT}s", **knobs)
+    env = {"HYPERACTOR_CHANNEL_RECONNECT_TIMEOUT": f"{RECONNECT}s"}
+    if "max_cast_fanout" in knobs:
+        env["HYPERACTOR_MESH_MAX_CAST_FANOUT"] = str(knobs["max_cast_fanout"])
+    with workers(count, env=env) as started:
+        try:
+            hosts = attach_to_workers(workers=started.addresses)
+            assert hosts.initialized.get(timeout=20)
+            procs = actors = None
+            if per_host:
+                procs = hosts.spawn_procs(per_host={"g": per_host}, name="procs")
+                actors = procs.spawn("members", Member)
+                actors.pid.call().get(timeout=20)
+            yield started, hosts, procs, actors
+        finally:
+            thaw(started)
+            shutdown_context(host_timeout=0.3).get(timeout=30)
+
+
+def hurt(started: Workers, index: int, how: str) -> int:
+    """Let a host be lost in one of the `WAYS`; returns the process id of its agent."""
+    agent = started.agent(index)
+    if how == "kill":
+        os.kill(agent, signal.SIGKILL)
+    elif how == "freeze":
+        os.kill(agent, signal.SIGSTOP)
+        wait_stopped(agent)
+    elif how == "kill the spawner":
+        os.kill(children_of(agent)[0], signal.SIGKILL)
+    else:
+        started.processes[index].send_signal(signal.SIGTERM if how == "end the worker" else signal.SIGKILL)
+    return agent
+
+
+def thaw(started: Workers) -> None:
+    for process in started.processes:
+        for agent in children_of(process.pid) if process.poll() is None else []:
+            os.kill(agent, signal.SIGCONT)
+
+
+def told(future: Any, host: str = "", *, within: float = BOUND + SLACK) -> str:
+    """What a caller hears, on one line: that a host is gone, which, and why; soon enough."""
+    start = time.monotonic()
+    try:
+        answer = future.get(timeout=20)
+    except SupervisionError as error:
+        text = " ".join(str(error).split())
+        assert time.monotonic() - start < within, (time.monotonic() - start, text)
+        assert "the host agent is gone" in text and host in text, (host, text)
+        return text
+    raise AssertionError(f"it had an answer: {answer}")
+
+
+def heard_of(count: int) -> list[tuple[str, int, str]]:
+    """Mesh, rank and cause of what reached the client's hook, once so much has."""
+    faults.wait_for(count)
+    return sorted((failure.mesh_name, failure.ranks[0], failure.cause) for failure in faults.failures)
+
+
+def within_bound(start: float, slack: float = SLACK) -> None:
+    taken = time.monotonic() - start
+    assert taken < BOUND + slack, taken
+
+
+def run(source: str, *, timeout: float = 50.0) -> ScriptResult:
+    """Run a script that begins as this module says; nothing of it may be left."""
+    begin = f"import sys\nsys.path.append({TESTS!r})\nfrom helpers.remote import *\n\nif __name__ == '__main__':\n"
+    result = run_script(begin + textwrap.indent(textwrap.dedent(source), "    "), timeout=timeout)
+    assert result.exit_code == 0, str(result)
+    assert result.left_behind == [], str(result)
+    assert "internal error" not in result.stderr, str(result)
+    return result
+
+
+__all__ = [
+    "BOUND", "RECONNECT", "SLACK", "TESTS", "WAYS", "Channel", "Member", "SupervisionError", "attach_to_workers",
+    "children_of", "cluster", "configure", "context", "faults", "get_or_spawn_controller", "heard_of", "hurt", "os", "run",
+    "shutdown_context", "signal", "thaw", "this_host", "time", "told", "wait_for_procs", "wait_gone", "wait_stopped", "wait_until",
+    "within_bound", "workers",
+]  # fmt: skip
