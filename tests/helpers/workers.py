@@ -45,6 +45,10 @@ class Workers:
                     )
                 )
 
+    def wait_until_they_listen(self) -> None:
+        for address in self.addresses:
+            wait_until(lambda address=address: _can_connect(address), what=f"{address} to listen")  # type: ignore[misc]  # bound now
+
     def agent(self, index: int) -> int:
         """Process id of a worker's host agent."""
         (pid,) = children_of(self.processes[index].pid)
@@ -65,6 +69,13 @@ class Workers:
             process.terminate()
         for process in self.processes:
             process.wait()
+
+
+def _can_connect(address: str) -> bool:
+    scheme, _, rest = address.partition("://")
+    host, _, port = rest.rpartition(":")
+    with socket.socket(socket.AF_UNIX if scheme == "ipc" else socket.AF_INET) as probe:
+        return probe.connect_ex(rest if scheme == "ipc" else (host, int(port))) == 0
 
 
 def children_of(pid: int) -> list[int]:

@@ -33,6 +33,11 @@ class AttachedHosts:
         self._hosts: dict[str, int] = {}  # how often each is attached
         self._left: set[str] = set()  # hosts that were attached
 
+    @property
+    def names(self) -> list[str]:
+        """The hosts that are attached."""
+        return list(self._hosts)
+
     @staticmethod
     def agents(hosts: Sequence[str]) -> tuple[ProcAddress, ...]:
         return tuple(ProcAddress(host, AGENT) for host in hosts)

@@ -272,7 +272,7 @@ class _Ended:
 _client: Client | None = None
 _last_shutdown: Future[None] = completed()
 _boot_lock = threading.Lock()
-_ended_hosts: dict[str, Failure] = {}  # what earlier clients of this process were: there may still be handles to it
+_ended_hosts: dict[str, Failure] = {}  # what earlier clients of this process were, and used: there may be handles to it
 
 
 def client() -> Client:
@@ -324,7 +324,8 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         ending, _client = _client, None
     if ending is None:
         return completed()
-    _ended_hosts[ending.node.address.host] = Failure(STOPPED, _SHUT_DOWN)
+    for host in (ending.node.address.host, *ending.hosts.names):
+        _ended_hosts[host] = Failure(STOPPED, _SHUT_DOWN)
     own = ending.stop_own_actors()
     stopping = ending.shut_down(grace)
     finished: Future[None] = Future._new(Described("the procs of this program to end"))
