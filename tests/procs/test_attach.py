@@ -205,14 +205,20 @@ def test_certificates_of_another_authority_are_refused_at_once_on_either_side(tm
 
 
 def test_a_plain_client_of_a_worker_with_tls_is_refused_at_once(
-    two_workers: Workers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    (port,) = free_ports(1)
+    address = f"tcp://127.0.0.1:{port}"
+    worker = start_worker_loop_forever(address=address)
     monkeypatch.delenv("MONARCH_SECRET")
     monkeypatch.setenv("HOME", str(tmp_path))
     begin = time.monotonic()
-    text = why_not(attach_to_workers(ca="trust_all_connections", workers=two_workers.addresses[:1]))
+    text = why_not(attach_to_workers(ca="trust_all_connections", workers=[address]))
     assert time.monotonic() - begin < PROMPT
     assert "TLS" in text
+    monkeypatch.setenv("MONARCH_SECRET", SECRET)
+    attach_to_workers(workers=[address]).shutdown().get(timeout=PATIENCE)
+    worker.get(timeout=PATIENCE)
 
 
 def test_trust_all_connections_of_old_programs_works_on_loopback(
@@ -268,7 +274,7 @@ def test_something_else_that_listens_there_is_told_from_a_worker(answer: bytes) 
         impostor.close()
 
 
-def test_one_host_that_can_not_be_attached_leaves_the_others_usable(two_workers: Workers, faults: Any) -> None:
+def test_one_host_that_can_not_be_attached_leaves_the_others_usable(two_workers: Workers) -> None:
     with configured(mesh_attach_config_timeout="500ms"):
         hosts = attach_to_workers(workers=[two_workers.addresses[0], "ipc:///no/such/socket", two_workers.addresses[1]])
         with pytest.raises(RuntimeError, match=r"no/such/socket \(rank 1\)"):
@@ -302,10 +308,13 @@ def test_workers_are_given_as_any_sequence_and_as_futures(two_workers: Workers) 
 
 def test_a_future_of_an_address_that_fails_or_is_malformed_fails_the_attachment(two_workers: Workers) -> None:
     port, receiver = Channel[str].open()
-    for say, what in ((port.exception, "no node was free"), (port.send, "invalid address")):
+    for what in ("no node was free", "invalid address"):
         late: Future[str] = receiver.recv()
         hosts = attach_to_workers(workers=[two_workers.addresses[0], late])
-        say(KeyError("no node was free") if say == port.exception else "nonsense")
+        if what == "no node was free":
+            port.exception(KeyError(what))
+        else:
+            port.send("nonsense")
         with pytest.raises(Exception, match=what):
             hosts.initialized.get(timeout=PATIENCE)
         with pytest.raises(Exception, match=what):

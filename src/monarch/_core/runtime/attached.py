@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import config
-from ..supervision.failure import HOST_LOST, Failure
+from ..supervision.failure import NOT_ATTACHED, Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ROOT, SYSTEM, ProcAddress
 from ..wire.frame import ERROR, STANDING, VALUE, Frame
@@ -32,6 +34,7 @@ class AttachedHosts:
         self._show = show
         self._hosts: dict[str, int] = {}  # how often each is attached
         self._left: set[str] = set()  # hosts that were attached
+        self._attaching: set[Future[bool]] = set()
 
     @property
     def names(self) -> list[str]:
@@ -49,13 +52,23 @@ class AttachedHosts:
         `mesh_attach_config_timeout` if nobody listens there, at once if it is clear that waiting does not help.
         """
         known = {host for host in hosts if host in self._hosts or host in self._left}
+        self._node.unreached.update(host for host in hosts if host not in self._hosts)
         for host in hosts:
             self._hosts[host] = self._hosts.get(host, 0) + 1
         self._left.difference_update(hosts)
         self._node.call_system(self._node.address.agent, "join", tuple(hosts), trust, config.exported())
         request = _Attaching(self._node, self.agents(hosts), known, self._show)
         request.send(range(len(hosts)))
+        self._attaching.add(request.future)
+        request.future._subscribe(lambda: self._attaching.discard(request.future))
         return request.future
+
+    def settle(self, timeout: float) -> None:
+        """Wait until the hosts that are about to be attached are, or can't be; for `timeout` seconds at most."""
+        end = time.monotonic() + timeout
+        for future in list(self._attaching):
+            with suppress(RuntimeError, TimeoutError):
+                future.get(timeout=max(0.0, end - time.monotonic()))
 
     def detach(self, hosts: Sequence[str]) -> None:
         """Let go of hosts: unless they are attached a second time, what this client has there ends."""
@@ -106,6 +119,7 @@ class _Attaching:
     def reply(self, frame: Frame) -> bool:
         if frame.rank in self._missing:
             self._missing.discard(frame.rank)
+            self._node.unreached.discard(self._agents[frame.rank].host)
             if frame.flags == ERROR:
                 self._fail(frame.rank, str(load_error(frame.payload).exception))
             elif frame.flags != VALUE:
@@ -130,7 +144,7 @@ class _Attaching:
             self._node.poller.call_soon(lambda: self.send([rank]))
         else:
             self._missing.discard(rank)
-            self._fail(rank, failure.reason.removeprefix(f"{HOST_LOST}: "))
+            self._fail(rank, failure.reason.removeprefix(f"{NOT_ATTACHED}: "))
 
     def _fail(self, rank: int, reason: str) -> None:
         self.future._reject(RuntimeError(f"attach failed on {self._agents[rank].host} (rank {rank}): {reason}"))

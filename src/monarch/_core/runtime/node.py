@@ -116,6 +116,7 @@ class Node:
         self._listener = listener if listener is not None else unix.listen(address)
         self.end: Failure | None = None  # why nothing can be sent any more
         self.ended_hosts: dict[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
+        self.unreached: set[str] = set()  # hosts that are about to be attached
         self._deaf = False  # out of descriptors, and it has been said
         self._listen()
         self._limits = {
