@@ -255,14 +255,14 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
 
     class Sizes(Actor):
         @endpoint
-        def size(self, data):
+        def length(self, data):
             return len(data)
         @endpoint
         def make(self, size):
             return b"x" * size
         @endpoint
         def ask(self, other, size):
-            return other.size.call_one(b"x" * size).get(timeout=10)
+            return other.length.call_one(b"x" * size).get(timeout=10)
 
     def outcome(future):
         try:
@@ -273,11 +273,11 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
     far = attach_to_workers(workers=os.environ["ADDRESSES"].split()).spawn_procs().spawn("far", Sizes)
     near = this_host().spawn_procs().spawn("near", Sizes)
     one = far.slice(hosts=1)
-    far.size.call(b"").get(timeout=20)
+    far.length.call(b"").get(timeout=20)
     for less in (-1000, 0, 1, 30, 70, 100, 200, 300, 1000):
         size = LIMIT - less
         for mesh in (near, far, one):
-            found = outcome(lambda: mesh.size.call(b"x" * size))
+            found = outcome(lambda: mesh.length.call(b"x" * size))
             if isinstance(found, Exception):
                 assert isinstance(found, ValueError) and "limit" in str(found), (less, mesh, found)
                 assert less < 1000, (less, mesh, found)
@@ -290,7 +290,7 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
             if isinstance(found, Exception):
                 assert "limit" in str(found) and not isinstance(found, TimeoutError), (less, found)
                 assert less < 1000, (less, found)
-    assert far.size.call(b"123").get(timeout=10).values() == [3, 3]
+    assert far.length.call(b"123").get(timeout=10).values() == [3, 3]
     print("fine")
     """
     with workers(2) as found:
