@@ -26,11 +26,14 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.g
 if TYPE_CHECKING:
     from helpers.faults import Faults
     from helpers.jobs import Home
+    from helpers.workers import Cluster
     from monarch.actor import ProcMesh
 
 
 class Spawn(Protocol):
-    """`spawn(2)`, `spawn({"gpus": 2, "z": 2})`: procs on this host that are stopped when the test ends."""
+    """`spawn(2)`, `spawn({"gpus": 2, "z": 2})`: procs on this host that are stopped when the test ends; as `spawn_far` on
+    each host of the cluster.
+    """
 
     def __call__(self, per_host: int | Mapping[str, int] = 1, **options: Any) -> ProcMesh: ...
 
@@ -155,3 +158,27 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     finally:
         home.end_everything()
         shutil.rmtree(home.temporary)
+
+
+@pytest.fixture(scope="module")
+def cluster(_booted: None) -> Iterator[Cluster]:
+    """Three hosts on this machine, attached, and shut down after the last test of a file."""
+    from helpers.workers import attached_cluster
+
+    with attached_cluster(3) as started:
+        yield started
+
+
+@pytest.fixture
+def spawn_far(cluster: Cluster, _process_test: None) -> Iterator[Spawn]:
+    spawned: list[ProcMesh] = []
+
+    def spawn_procs(per_host: int | Mapping[str, int] = 1, **options: Any) -> ProcMesh:
+        sizes = {"gpus": per_host} if isinstance(per_host, int) else dict(per_host)
+        procs = cluster.hosts.spawn_procs(per_host=sizes, **options)
+        spawned.append(procs)
+        return procs
+
+    yield spawn_procs
+    for procs in reversed(spawned):
+        procs.stop().get(timeout=30)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from helpers.scripts import package_path
-from helpers.waiting import wait_until
+from helpers.actors import Echo
+from helpers.waiting import PATIENCE, wait_until
+from monarch.actor import Actor, HostMesh, attach_to_workers, endpoint
 
 SECRET = "a secret of tests, which is long enough"
 _WORKER = "import sys; from monarch.actor import run_worker_loop_forever; run_worker_loop_forever(address=sys.argv[1])"
@@ -28,16 +32,22 @@ class Workers:
         self.addresses = addresses
         environment = {**os.environ, "MONARCH_SECRET": SECRET, **env}
         self._logs = [Path(folder, f"worker{index}.log") for index in range(len(addresses))]
-        self.processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", _WORKER, address],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log.open("wb"),
-                stderr=subprocess.STDOUT,
-            )
-            for address, log in zip(addresses, self._logs, strict=True)
-        ]
+        self.processes = []
+        for address, path in zip(addresses, self._logs, strict=True):
+            with path.open("wb") as log:
+                self.processes.append(
+                    subprocess.Popen(
+                        [sys.executable, "-c", _WORKER, address],
+                        env=environment,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                    )
+                )
+
+    def wait_until_they_listen(self) -> None:
+        for address in self.addresses:
+            wait_until(lambda address=address: _can_connect(address), what=f"{address} to listen")  # type: ignore[misc]  # bound now
 
     def agent(self, index: int) -> int:
         """Process id of a worker's host agent."""
@@ -61,6 +71,13 @@ class Workers:
             process.wait()
 
 
+def _can_connect(address: str) -> bool:
+    scheme, _, rest = address.partition("://")
+    host, _, port = rest.rpartition(":")
+    with socket.socket(socket.AF_UNIX if scheme == "ipc" else socket.AF_INET) as probe:
+        return probe.connect_ex(rest if scheme == "ipc" else (host, int(port))) == 0
+
+
 def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -81,8 +98,6 @@ def workers(count: int, *, tcp: bool = False, env: Mapping[str, str] | None = No
 
 
 def free_ports(count: int) -> list[int]:
-    import socket
-
     sockets = [socket.socket() for _ in range(count)]
     try:
         for sock in sockets:
@@ -93,8 +108,34 @@ def free_ports(count: int) -> list[int]:
             sock.close()
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """Hosts that are attached, and the workers that they are."""
+
+    hosts: HostMesh
+    workers: Workers
+
+
+class _Greeter(Actor):
+    @endpoint
+    def greet(self, everybody: Any) -> list[int]:
+        return everybody.pid.call().get(timeout=PATIENCE).values()  # type: ignore[no-any-return]  # a mesh as an argument
+
+
+@contextmanager
+def attached_cluster(count: int, *, tcp: bool = False, env: Mapping[str, str] | None = None) -> Iterator[Cluster]:
+    """Workers whose hosts know each other already, so that no test looks as if it leaked what links them."""
+    with workers(count, tcp=tcp, env=env) as started:
+        hosts = attach_to_workers(workers=started.addresses)
+        hosts.initialized.get(timeout=PATIENCE)
+        with hosts.spawn_procs(name="warm_up") as procs:
+            echo = procs.spawn("echo", Echo)
+            procs.spawn("greeter", _Greeter).greet.call(echo).get(timeout=PATIENCE)
+        yield Cluster(hosts, started)
+        hosts.shutdown().get(timeout=PATIENCE)
+        for process in started.processes:
+            assert process.wait(PATIENCE) == 0
+
+
 def wait_for_procs(found: Workers, index: int, count: int) -> None:
     wait_until(lambda: len(found.procs(index)) == count, what=f"{count} procs on worker {index}")
-
-
-__all__ = ["SECRET", "Workers", "children_of", "free_ports", "package_path", "wait_for_procs", "workers"]

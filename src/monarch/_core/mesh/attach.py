@@ -42,7 +42,7 @@ class Attachment:
         self._workers = workers
         self._lock = threading.Lock()
         self._hosts: tuple[str, ...] | None = None
-        self.spawned: list[OwnedProcs] = []
+        self._spawned: list[OwnedProcs] = []
         self.ended: str | None = None  # how it was let go
         self.initialized: Future[bool] = Future._new(Described(f"{len(workers)} hosts to be attached"))
         late = [worker for worker in workers if isinstance(worker, Future)]
@@ -76,10 +76,14 @@ class Attachment:
         else:
             self.initialized._reject(error)
 
+    def note_spawned(self, owned: OwnedProcs) -> None:
+        """These procs run there, and are to be stopped before the hosts are let go."""
+        self._spawned = [*(other for other in self._spawned if other.stopping is None), owned]
+
     def let_go(self, how: str) -> Future[None]:
         """Stop what was spawned on them, then the hosts themselves if they are to be shut down."""
         self.ended = how
-        stopping = [owned.stop(f"its hosts were {how}") for owned in self.spawned]
+        stopping = [owned.stop(f"its hosts were {how}") for owned in self._spawned]
         done: Future[None] = Future._new(Described(f"{len(self.hosts())} hosts to be {how}"))
         left = len(stopping) + 1
         lock = threading.Lock()
@@ -149,7 +153,7 @@ def attach_to_workers(
         raise TypeError(f"the name of a host mesh is a string, got {name!r}")
     _check_client("attach_to_workers")
     attachment = Attachment(list(workers), _trust_for(ca, private_key, secret))
-    return HostMesh(attachment.hosts, Shape.from_extent(Extent(["hosts"], [len(workers)])), "", attachment, name)
+    return HostMesh(attachment.hosts, Shape.from_extent(Extent(["hosts"], [len(workers)])), "", attachment, name, True)
 
 
 def _trust_for(ca: TextOrPath, private_key: TextOrPath, secret: str | None = None) -> Trust:

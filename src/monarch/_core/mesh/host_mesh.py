@@ -41,8 +41,9 @@ class HostMesh(ShapedMesh):
         hosts: Gives the names of the hosts; it may have to wait for them.
         shape: Picks from them.
         python: Interpreter for the procs; empty for the current one.
-        attachment: How they were attached, and that they may be let go, where this mesh is not a reference.
+        attachment: How they were attached, where that was here.
         name: For people.
+        owned: They may be let go by way of this mesh; it is neither a slice nor was it received.
     """
 
     def __init__(
@@ -52,21 +53,21 @@ class HostMesh(ShapedMesh):
         python: str = "",
         attachment: Attachment | None = None,
         name: str | None = None,
-        ready: Future[bool] | None = None,
+        owned: bool = False,
     ) -> None:
         self._find_hosts = hosts
         self._shape = shape
         self._python = python
         self._attachment = attachment
         self._name = name
-        self._ready = attachment.initialized if attachment is not None else ready
+        self._owned = owned
 
     @property
     def _hosts(self) -> tuple[str, ...]:
         return self._find_hosts()
 
     def _new_with_shape(self, shape: Shape) -> HostMesh:
-        return HostMesh(self._find_hosts, shape, self._python, None, self._name, self._ready)
+        return HostMesh(self._find_hosts, shape, self._python, self._attachment, self._name)
 
     @property
     def initialized(self) -> Future[bool]:
@@ -74,7 +75,7 @@ class HostMesh(ShapedMesh):
 
         What bounds it: `mesh_attach_config_timeout`.
         """
-        return self._ready if self._ready is not None else completed(True)
+        return self._attachment.initialized if self._attachment is not None else completed(True)
 
     @property
     def region(self) -> Region:
@@ -96,9 +97,9 @@ class HostMesh(ShapedMesh):
                 spawned.
         """
         self._check_usable()
-        if self._ready is None and _which(os.fspath(path)) is None:
+        if self._attachment is None and _which(os.fspath(path)) is None:
             raise ValueError(f"{path!r} is not an executable program on this machine")
-        return HostMesh(self._find_hosts, self._shape, os.fspath(path), self._attachment, self._name, self._ready)
+        return HostMesh(self._find_hosts, self._shape, os.fspath(path), self._attachment, self._name, self._owned)
 
     def spawn_procs(
         self,
@@ -146,7 +147,7 @@ class HostMesh(ShapedMesh):
         ]
         mesh = launch(procs, extent, starts, _first_function(bootstrap), restart)
         if self._attachment is not None and mesh._owned is not None:
-            self._attachment.spawned.append(mesh._owned)
+            self._attachment.note_spawned(mesh._owned)
         for callback in _spawn_callbacks:
             callback(mesh)
         return mesh
@@ -194,7 +195,7 @@ class HostMesh(ShapedMesh):
         return self._let_go("stopped")
 
     def _let_go(self, how: str) -> Future[None]:
-        if self._attachment is None:
+        if self._attachment is None or not self._owned:
             raise RuntimeError(
                 f"cannot {'stop' if how == 'stopped' else 'shut down'} `HostMesh` that is a reference instead of owned: {self!r} "
                 "is this machine, a slice, or was received; use the mesh that attach_to_workers returned"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import config
-from ..supervision.failure import Failure
+from ..supervision.failure import NOT_ATTACHED, Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ROOT, SYSTEM, ProcAddress
 from ..wire.frame import ERROR, STANDING, VALUE, Frame
@@ -31,6 +33,13 @@ class AttachedHosts:
         self._node = node
         self._show = show
         self._hosts: dict[str, int] = {}  # how often each is attached
+        self._left: set[str] = set()  # hosts that were attached
+        self._attaching: set[Future[bool]] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """The hosts that are attached."""
+        return list(self._hosts)
 
     @staticmethod
     def agents(hosts: Sequence[str]) -> tuple[ProcAddress, ...]:
@@ -42,23 +51,34 @@ class AttachedHosts:
         The future is done when all have answered. It raises RuntimeError as soon as one can't be reached: within
         `mesh_attach_config_timeout` if nobody listens there, at once if it is clear that waiting does not help.
         """
-        agents = self.agents(hosts)
+        known = {host for host in hosts if host in self._hosts or host in self._left}
+        self._node.unreached.update(host for host in hosts if host not in self._hosts)
         for host in hosts:
-            self._node.host_is_back(host)
             self._hosts[host] = self._hosts.get(host, 0) + 1
+        self._left.difference_update(hosts)
         self._node.call_system(self._node.address.agent, "join", tuple(hosts), trust, config.exported())
-        request = _Attaching(agents, self._show)
-        content = pickling.dumps(((config.exported(),), {}))
-        self._node.cast(agents, SYSTEM, b"attach", content, request, ROOT, STANDING)
+        request = _Attaching(self._node, self.agents(hosts), known, self._show)
+        request.send(range(len(hosts)))
+        self._attaching.add(request.future)
+        request.future._subscribe(lambda: self._attaching.discard(request.future))
         return request.future
 
+    def settle(self, timeout: float) -> None:
+        """Wait until the hosts that are about to be attached are, or can't be; for `timeout` seconds at most."""
+        end = time.monotonic() + timeout
+        for future in list(self._attaching):
+            with suppress(RuntimeError, TimeoutError):
+                future.get(timeout=max(0.0, end - time.monotonic()))
+
     def detach(self, hosts: Sequence[str]) -> None:
-        """Let go of hosts: what this client has there ends."""
+        """Let go of hosts: unless they are attached a second time, what this client has there ends."""
         for host in hosts:
-            self._hosts[host] = self._hosts.get(host, 0) - 1
-            if self._hosts[host] <= 0:
+            self._hosts[host] -= 1
+            if not self._hosts[host]:
                 del self._hosts[host]
-        self._node.call_system(self._node.address.agent, "detach", tuple(hosts))
+                self._left.add(host)
+        # all of them: hosts that were attached together are watched together, and each may have been left at another time
+        self._node.call_system(self._node.address.agent, "detach", tuple(self._left))
 
     def leave(self, reason: str, grace: float) -> Future[None]:
         """Stop what this client has on other hosts. What bounds it: the grace time, and a second."""
@@ -74,17 +94,32 @@ class AttachedHosts:
 
 
 class _Attaching:
-    """The answers of the hosts, and then the output of what runs there: never done, as long as they are attached."""
+    """The answers of the hosts, and then the output of what runs there: never done, as long as they are attached.
 
-    def __init__(self, agents: Sequence[ProcAddress], show: Callable[[Any], None]) -> None:
-        self._missing = set(range(len(agents)))
+    Args:
+        known: Hosts to which there may be a link that is about to be lost, as another worker runs there now. They are
+            given a second chance.
+    """
+
+    def __init__(self, node: Node, agents: Sequence[ProcAddress], known: set[str], show: Callable[[Any], None]) -> None:
+        self._node = node
         self._agents = list(agents)
+        self._missing = set(range(len(agents)))
+        self._known = known
         self._show = show
         self.future: Future[bool] = Future._new(Described(f"{len(agents)} hosts to be attached"))
+
+    def send(self, ranks: Sequence[int]) -> None:
+        agents = tuple(self._agents[rank] for rank in ranks)
+        for agent in agents:
+            self._node.host_is_back(agent.host)
+        content = pickling.dumps(((config.exported(),), {}))
+        self._node.cast(agents, SYSTEM, b"attach", content, self, ROOT, STANDING, ranks)
 
     def reply(self, frame: Frame) -> bool:
         if frame.rank in self._missing:
             self._missing.discard(frame.rank)
+            self._node.unreached.discard(self._agents[frame.rank].host)
             if frame.flags == ERROR:
                 self._fail(frame.rank, str(load_error(frame.payload).exception))
             elif frame.flags != VALUE:
@@ -99,9 +134,17 @@ class _Attaching:
         if address in self._agents:
             rank = self._agents.index(address)
             if rank in self._missing:
-                self._missing.discard(rank)
-                self._fail(rank, failure.reason)
+                self._could_not_reach(rank, failure)
         return False
+
+    def _could_not_reach(self, rank: int, failure: Failure) -> None:
+        host = self._agents[rank].host
+        if host in self._known:
+            self._known.discard(host)
+            self._node.poller.call_soon(lambda: self.send([rank]))
+        else:
+            self._missing.discard(rank)
+            self._fail(rank, failure.reason.removeprefix(f"{NOT_ATTACHED}: "))
 
     def _fail(self, rank: int, reason: str) -> None:
         self.future._reject(RuntimeError(f"attach failed on {self._agents[rank].host} (rank {rank}): {reason}"))

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 _SHUTDOWN_GRACE = 10.0
 _EXIT_GRACE = 1.0  # seconds that procs get to clean up when the program ends
 _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
+_ATTACH_BOUND = 2.0  # seconds more, if they are for hosts that are about to be attached
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
 _AGENT_BOUND = 4.0  # seconds after the grace time in which the agent ends, or is killed; it has bounds of its own
 _SHUT_DOWN = "stopped by client: its context was shut down"
@@ -74,6 +75,11 @@ class RootCell(BaseCell):
     def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
         if not self.leaving:
             super().restarted(group, plan, error)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something was sent one way that may not have been handled yet."""
+        return bool(self._unsettled)
 
     def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
         self._unsettled.setdefault(uid, set()).update(procs)
@@ -273,7 +279,7 @@ class _Ended:
 _client: Client | None = None
 _last_shutdown: Future[None] = completed()
 _boot_lock = threading.Lock()
-_ended_hosts: dict[str, Failure] = {}  # what earlier clients of this process were: there may still be handles to it
+_ended_hosts: dict[str, Failure] = {}  # what earlier clients of this process were, and used: there may be handles to it
 
 
 def client() -> Client:
@@ -325,7 +331,8 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         ending, _client = _client, None
     if ending is None:
         return completed()
-    _ended_hosts[ending.node.address.host] = Failure(STOPPED, _SHUT_DOWN)
+    for host in (ending.node.address.host, *ending.hosts.names):
+        _ended_hosts[host] = Failure(STOPPED, _SHUT_DOWN)
     own = ending.stop_own_actors()
     stopping = ending.shut_down(grace)
     finished: Future[None] = Future._new(Described("the procs of this program to end"))
@@ -361,6 +368,8 @@ def _leave(leaving: Client) -> None:
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     _quiet_threads()
     if getattr(sys, "last_type", None) is not KeyboardInterrupt:  # who pressed Ctrl-C does not want to wait
+        if leaving.root.unsettled:
+            leaving.hosts.settle(_ATTACH_BOUND)
         leaving.root.settle(_SETTLE_BOUND)
     leaving.leave()
     leaving.faults.settle(_EXIT_BOUND)

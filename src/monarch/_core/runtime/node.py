@@ -15,7 +15,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from ... import config
@@ -115,7 +115,8 @@ class Node:
         self._lock = threading.Lock()
         self._listener = listener if listener is not None else unix.listen(address)
         self.end: Failure | None = None  # why nothing can be sent any more
-        self.ended_hosts: Mapping[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
+        self.ended_hosts: dict[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
+        self.unreached: set[str] = set()  # hosts that are about to be attached
         self._deaf = False  # out of descriptors, and it has been said
         self._listen()
         self._limits = {
@@ -257,6 +258,7 @@ class Node:
         """What was known of a host's agent was about another one, which ran there before."""
         agent = ProcAddress(host, AGENT)
         with self._lock:
+            self.ended_hosts.pop(host, None)
             self._ended.forget(agent)
             self.peers.pop(agent, None)
 

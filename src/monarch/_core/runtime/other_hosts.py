@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..net.connection import Connection
 from ..routing.cast import Entry, Header, pack_table, with_header
 from ..routing.route import RESENT, Route, split_route
-from ..supervision.failure import Failure
+from ..supervision.failure import Failure, not_attached
 from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import CALL, CREDIT, GONE, PORT, REPLY, ROUTED, Frame
@@ -149,6 +149,8 @@ class OtherHosts:
     def _gone(self, who: ProcAddress, failure: Failure, asks: bool) -> None:
         """A process, or with an agent a whole host, has ended."""
         whole_host = who.proc == AGENT
+        if whole_host and who.host in self._node.unreached:
+            failure = not_attached(failure)
         if asks:
             for source in list(self._inflows):
                 if source == who or (whole_host and source.host == who.host):

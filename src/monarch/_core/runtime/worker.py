@@ -43,6 +43,8 @@ class Worker:
         with os.fdopen(read, "rb") as report:
             try:
                 self._agent: subprocess.Popen[bytes] = start_agent(agent, agent, channel, trust, write)
+            except OSError as refused:  # two agents of one name would not know whose processes are whose
+                raise OSError(f"cannot listen on {address}: a worker of this address runs here ({refused})") from None
             finally:
                 os.close(write)
             data = report.read()  # ends with the agent, if it dies before it has said anything

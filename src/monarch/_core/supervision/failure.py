@@ -107,10 +107,20 @@ load_exception: Callable[[bytes], BaseException | None] = _no_loader
 """Rebuilds `Failure.error`; set by the runtime, as unpickling is no business of this layer."""
 
 
+HOST_LOST = "the host agent is gone, and every process of that host with it"
+
+
+NOT_ATTACHED = "the host could not be attached"
+
+
+def not_attached(failure: Failure) -> Failure:
+    """The loss of a host that has never answered: nothing ran there, and whoever asked for it has the error."""
+    return failure._replace(cause=UNSTARTED, reason=failure.reason.replace(HOST_LOST, NOT_ATTACHED))
+
+
 def host_lost(agent: str, why: str = "", pid: int = 0) -> Failure:
     """The end of a host agent, which is the end of all that it started."""
-    reason = "the host agent is gone, and every process of that host with it"
-    return Failure(HOST, f"{reason}: {why}" if why else reason, proc=agent, pid=pid)
+    return Failure(HOST, f"{HOST_LOST}: {why}" if why else HOST_LOST, proc=agent, pid=pid)
 
 
 def frozen_reason(seconds: float) -> str:

@@ -1,0 +1,590 @@
+"""The side of the client: what may be attached, and what is told when a worker can't be reached."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+from helpers.actors import Counter, Echo
+from helpers.certificates import authority
+from helpers.scripts import run_script
+from helpers.waiting import PATIENCE, wait_until
+from helpers.workers import SECRET, Workers, free_ports, workers
+from monarch.actor import (
+    Actor,
+    ActorError,
+    Channel,
+    ChannelTransport,
+    Future,
+    HostMesh,
+    SupervisionError,
+    attach,
+    attach_to_workers,
+    enable_transport,
+    endpoint,
+    start_worker_loop_forever,
+    this_host,
+)
+from monarch.config import configured
+from monarch.errors import AddressError
+
+PROMPT = 5.0
+"""Seconds in which an answer is there that nothing has to be waited for."""
+
+
+@pytest.fixture(autouse=True)
+def secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MONARCH_SECRET", SECRET)
+
+
+@pytest.fixture(scope="module")
+def two_workers(_booted: None) -> Iterator[Workers]:
+    """Workers that no test of this file ends."""
+    with pytest.MonkeyPatch.context() as patch, workers(2, tcp=True) as found:
+        patch.setenv("MONARCH_SECRET", SECRET)
+        hosts = attach_to_workers(
+            workers=found.addresses
+        )  # links stay when hosts are let go: no test is to make the first
+        hosts.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=PATIENCE)
+        hosts.stop().get(timeout=PATIENCE)
+        yield found
+
+
+def why_not(hosts: HostMesh) -> str:
+    """Why hosts can't be attached; they are let go."""
+    with pytest.raises(RuntimeError, match="attach failed on") as caught:
+        hosts.initialized.get(timeout=PATIENCE)
+    hosts.stop().get(timeout=PATIENCE)
+    return str(caught.value)
+
+
+# what is refused at the call
+
+
+@pytest.mark.parametrize("nobody", [[], (), "tcp://host:1", None, 7, [7], [None], {"tcp://host:1"}])
+def test_workers_are_a_list_of_at_least_one_address(nobody: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="worker"):
+        attach_to_workers(workers=nobody)
+
+
+@pytest.mark.parametrize("address", ["", "bogus", "tcp://host", "tcp://host:port", "http://host:1", "ipc://relative"])
+def test_a_malformed_address_is_refused_at_the_call(address: str) -> None:
+    with pytest.raises(AddressError, match="invalid address") as caught:
+        attach_to_workers(workers=["tcp://host:1", address])
+    assert repr(address) in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["tcp://*:2660", "tcp://host:0", "tcp://host:fd3"])
+def test_an_address_to_listen_at_can_not_be_attached(address: str) -> None:
+    with pytest.raises(ValueError, match="can't be reached"):
+        attach_to_workers(workers=[address])
+
+
+@pytest.mark.parametrize(
+    "same", ["tcp://host:26600", "tcp://HOST:26600", "tcp://host:26600@tcp://*:1", "s<x>@tcp://host:26600"]
+)
+def test_an_address_may_be_given_once_however_it_is_written(same: str) -> None:
+    with pytest.raises(ValueError, match="once.*tcp://host:26600"):
+        attach_to_workers(workers=["tcp://host:26600", "tcp://other:1", same])
+
+
+def test_a_name_is_a_text() -> None:
+    with pytest.raises(TypeError, match="name"):
+        attach_to_workers(workers=["tcp://host:1"], name=7)  # type: ignore[arg-type]  # what is tested
+
+
+@pytest.mark.parametrize("wrong", [{"ca": "/no/such/file", "private_key": "/no/such/file"}, {"private_key": "x"}])
+def test_certificates_that_are_none_are_refused_at_the_call(wrong: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="ca|private_key"):
+        attach_to_workers(workers=["tcp://127.0.0.1:1"], **wrong)
+
+
+def test_only_the_client_attaches() -> None:
+    class Attaches(Actor):
+        @endpoint
+        def attach(self) -> None:
+            attach_to_workers(workers=["tcp://host:1"])
+
+    with this_host().spawn_procs() as procs:
+        with pytest.raises(ActorError, match="for the client"):
+            procs.spawn("a", Attaches).attach.call_one().get(timeout=PATIENCE)
+
+
+# who can't be reached
+
+
+def test_a_worker_that_is_not_there_is_an_error_within_the_time_for_it_that_names_host_and_reason() -> None:
+    (port,) = free_ports(1)
+    begin = time.monotonic()
+    with configured(mesh_attach_config_timeout="1s"):
+        hosts = attach_to_workers(workers=[f"tcp://127.0.0.1:{port}"])
+        text = why_not(hosts)
+    assert 0.9 < time.monotonic() - begin < 1 + PROMPT
+    assert f"tcp://127.0.0.1:{port}" in text
+    assert "nobody listens there" in text
+
+
+def test_what_is_spawned_on_a_host_that_is_not_there_fails_too() -> None:
+    with configured(mesh_attach_config_timeout="500ms"):
+        hosts = attach_to_workers(workers=["ipc:///no/such/socket"])
+        procs = hosts.spawn_procs()
+        echo = procs.spawn("echo", Echo)
+        with pytest.raises(SupervisionError, match="/no/such/socket"):
+            echo.say.call(1).get(timeout=PATIENCE)
+        with pytest.raises((SupervisionError, ValueError, RuntimeError), match="/no/such/socket"):
+            procs.initialized.get(timeout=PATIENCE)
+        assert "no such socket" in why_not(hosts)
+
+
+def test_a_worker_that_comes_up_late_is_waited_for() -> None:
+    (port,) = free_ports(1)
+    address = f"tcp://127.0.0.1:{port}"
+    hosts = attach_to_workers(workers=[address])
+    answer = hosts.spawn_procs().spawn("echo", Echo).say.call(5)
+    with pytest.raises(TimeoutError):
+        hosts.initialized.get(timeout=0.5)
+    late = start_worker_loop_forever(address=address)
+    assert answer.get(timeout=PATIENCE).values() == [5]
+    assert hosts.initialized.get(timeout=PATIENCE)
+    hosts.shutdown().get(timeout=PATIENCE)
+    late.get(timeout=PATIENCE)
+
+
+def test_a_name_that_does_not_resolve_is_an_error_at_once() -> None:
+    begin = time.monotonic()
+    text = why_not(attach_to_workers(workers=["tcp://no-such-host.invalid:2660"]))
+    assert time.monotonic() - begin < PROMPT
+    assert "no-such-host.invalid" in text
+    assert "resolve" in text
+
+
+def test_a_worker_with_another_secret_refuses_at_once_and_both_sides_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with workers(1, tcp=True) as found:
+        attached_before = attach_to_workers(workers=found.addresses)
+        attached_before.initialized.get(timeout=PATIENCE)
+        attached_before.stop().get(timeout=PATIENCE)
+    with workers(1, tcp=True, env={"MONARCH_SECRET": "quite another secret, as long as it takes"}) as found:
+        found.wait_until_they_listen()
+        begin = time.monotonic()
+        text = why_not(attach_to_workers(workers=found.addresses))
+        assert time.monotonic() - begin < PROMPT
+        assert found.addresses[0] in text
+        assert "wrong secret" in text
+        wait_until(lambda: "wrong secret" in found.output(0), what="the worker's log to say so")
+        assert "127.0.0.1" in found.output(0)
+
+
+def test_certificates_of_another_authority_are_refused_at_once_on_either_side(tmp_path: Path) -> None:
+    ours, theirs = authority("ours"), authority("theirs")
+    (port,) = free_ports(1)
+    address = f"tcp://127.0.0.1:{port}"
+    worker = start_worker_loop_forever(address=address, ca=ours.pem, private_key=ours.sign("worker").both)
+    begin = time.monotonic()
+    strangers = attach_to_workers(workers=[address], ca=theirs.pem, private_key=theirs.sign("client").both)
+    assert "certificate" in why_not(strangers)
+    trusting = attach_to_workers(workers=[address], ca=ours.pem, private_key=theirs.sign("client").both)
+    assert "refused our side of TLS" in why_not(trusting)
+    assert "certificate required" in why_not(attach_to_workers(workers=[address]))
+    assert time.monotonic() - begin < 3 * PROMPT
+    ca, key = tmp_path / "ca.pem", tmp_path / "client.pem"
+    ca.write_text(ours.pem)
+    key.write_text(ours.sign("client").both)
+    friends = attach_to_workers(workers=[address], ca=str(ca), private_key=key)
+    assert friends.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1]
+    friends.shutdown().get(timeout=PATIENCE)
+    worker.get(timeout=PATIENCE)
+
+
+def test_a_plain_client_of_a_worker_with_tls_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    address = f"tcp://127.0.0.1:{port}"
+    worker = start_worker_loop_forever(address=address)
+    monkeypatch.delenv("MONARCH_SECRET")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    begin = time.monotonic()
+    text = why_not(attach_to_workers(ca="trust_all_connections", workers=[address]))
+    assert time.monotonic() - begin < PROMPT
+    assert "TLS" in text
+    monkeypatch.setenv("MONARCH_SECRET", SECRET)
+    attach_to_workers(workers=[address]).shutdown().get(timeout=PATIENCE)
+    worker.get(timeout=PATIENCE)
+
+
+def test_trust_all_connections_of_old_programs_works_on_loopback(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("MONARCH_SECRET")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (port,) = free_ports(1)
+    address = f"tcp://127.0.0.1:{port}"
+    worker = start_worker_loop_forever(ca="trust_all_connections", address=address)
+    hosts = attach_to_workers(ca="trust_all_connections", workers=[address])
+    assert hosts.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1]
+    hosts.shutdown().get(timeout=PATIENCE)
+    worker.get(timeout=PATIENCE)
+
+
+class Impostor:
+    """Something else listens at the address."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._sock = socket.create_server(("127.0.0.1", 0))
+        self._answer = answer
+        self.address = f"tcp://127.0.0.1:{self._sock.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._sock.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(100)
+                connection.sendall(self._answer)
+
+    def close(self) -> None:
+        self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+        self._thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"SSH-2.0-OpenSSH_9.6\r\n"])
+def test_something_else_that_listens_there_is_told_from_a_worker(answer: bytes) -> None:
+    impostor = Impostor(answer)
+    try:
+        with configured(mesh_attach_config_timeout="1s"):
+            begin = time.monotonic()
+            text = why_not(attach_to_workers(workers=[impostor.address]))
+        assert time.monotonic() - begin < 1 + PROMPT
+        assert impostor.address in text
+    finally:
+        impostor.close()
+
+
+def test_one_host_that_can_not_be_attached_leaves_the_others_usable(two_workers: Workers) -> None:
+    with configured(mesh_attach_config_timeout="500ms"):
+        hosts = attach_to_workers(workers=[two_workers.addresses[0], "ipc:///no/such/socket", two_workers.addresses[1]])
+        with pytest.raises(RuntimeError, match=r"no/such/socket \(rank 1\)"):
+            hosts.initialized.get(timeout=PATIENCE)
+        living = hosts.slice(hosts=slice(0, 3, 2)).spawn_procs()
+        assert living.spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1, 1]
+        everywhere = hosts.spawn_procs()
+        echo = everywhere.spawn("echo", Echo)
+        assert echo.slice(hosts=0).say.call_one(2).get(timeout=PATIENCE) == 2
+        assert echo.slice(hosts=2).say.call_one(2).get(timeout=PATIENCE) == 2
+        with pytest.raises(SupervisionError, match="/no/such/socket"):
+            echo.say.call(3).get(timeout=PATIENCE)
+        hosts.stop().get(timeout=PATIENCE)
+
+
+# what can be attached
+
+
+def test_workers_are_given_as_any_sequence_and_as_futures(two_workers: Workers) -> None:
+    port, receiver = Channel[str].open()
+    late: Future[str] = receiver.recv()
+    hosts = attach_to_workers(workers=(two_workers.addresses[0], late))
+    assert hosts.sizes == {"hosts": 2}
+    with pytest.raises(TimeoutError):
+        hosts.initialized.get(timeout=0.2)
+    port.send(two_workers.addresses[1])
+    assert hosts.initialized.get(timeout=PATIENCE)
+    assert hosts.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1, 1]
+    hosts.stop().get(timeout=PATIENCE)
+
+
+def test_a_future_of_an_address_that_fails_or_is_malformed_fails_the_attachment(two_workers: Workers) -> None:
+    port, receiver = Channel[str].open()
+    for what in ("no node was free", "invalid address"):
+        late: Future[str] = receiver.recv()
+        hosts = attach_to_workers(workers=[two_workers.addresses[0], late])
+        if what == "no node was free":
+            port.exception(KeyError(what))
+        else:
+            port.send("nonsense")
+        with pytest.raises(Exception, match=what):
+            hosts.initialized.get(timeout=PATIENCE)
+        with pytest.raises(Exception, match=what):
+            hosts.spawn_procs()
+
+
+def test_a_mesh_of_hosts_compares_hashes_and_shows_itself(two_workers: Workers) -> None:
+    hosts = attach_to_workers(workers=two_workers.addresses, name="trainers")
+    assert "trainers" in repr(hosts)
+    assert "hosts: 2" in repr(hosts)
+    assert hosts != this_host()
+    assert hosts == hosts.slice(hosts=slice(0, 2))
+    assert hosts.slice(hosts=0) != hosts.slice(hosts=1)
+    assert len({hosts, hosts.slice(hosts=slice(0, 2)), hosts.slice(hosts=0)}) == 2
+    assert hosts != None  # noqa: E711  # what is tested
+    assert hosts.stream_logs is False
+    assert hosts.is_fake_in_process is False
+    assert len(hosts) == 2
+    hosts.stop().get(timeout=PATIENCE)
+
+
+def test_a_pickled_mesh_of_hosts_is_a_reference_to_the_same_hosts(two_workers: Workers) -> None:
+    hosts = attach_to_workers(workers=two_workers.addresses)
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        again = pickle.loads(dumps(hosts))
+        assert again == hosts
+        assert again.initialized.get(timeout=PATIENCE) is True
+        with again.spawn_procs({"n": 2}) as procs:
+            assert len(set(procs.spawn("echo", Echo).pid.call().get(timeout=PATIENCE).values())) == 4
+        with pytest.raises(RuntimeError, match="reference"):
+            again.shutdown()
+    hosts.stop().get(timeout=PATIENCE)
+
+
+def test_one_program_attaches_overlapping_sets_of_hosts_and_lets_them_go_one_by_one(two_workers: Workers) -> None:
+    one = attach_to_workers(workers=two_workers.addresses)
+    two = attach_to_workers(workers=two_workers.addresses[1:])
+    counters = [hosts.spawn_procs().spawn("c", Counter) for hosts in (one, two)]
+    for counter in counters:
+        counter.add.call(1).get(timeout=PATIENCE)
+    one.stop().get(timeout=PATIENCE)
+    assert counters[1].add.call(1).get(timeout=PATIENCE).values() == [2]
+    with pytest.raises(SupervisionError, match="stopped"):
+        counters[0].add.call(1).get(timeout=PATIENCE)
+    again = attach_to_workers(workers=two_workers.addresses)
+    two.stop().get(timeout=PATIENCE)
+    assert again.spawn_procs().spawn("c", Counter).add.call(1).get(timeout=PATIENCE).values() == [1, 1]
+    again.stop().get(timeout=PATIENCE)
+
+
+# the rest of the API for hosts
+
+
+def test_enable_transport_accepts_what_it_is_and_refuses_what_comes_too_late() -> None:
+    enable_transport(ChannelTransport.Unix)  # the same: accepted at any time
+    enable_transport("ipc")
+    with pytest.raises(RuntimeError, match="before anything else"):
+        enable_transport("tcp")
+    with pytest.raises(ValueError, match="BindSpec|carrier pigeon"):
+        enable_transport("carrier pigeon")
+    with pytest.raises(AddressError):
+        enable_transport("tcp://nonsense")
+
+
+def test_enable_transport_before_anything_else() -> None:
+    result = run_script(
+        """
+        import pytest
+        from monarch.actor import ChannelTransport, enable_transport, this_host
+        enable_transport("tcp")
+        enable_transport(ChannelTransport.TcpWithHostname)
+        for other in ("ipc", "tls", "tcp://127.0.0.1:7", ChannelTransport.Local):
+            with pytest.raises(RuntimeError, match="can't change"):
+                enable_transport(other)
+        this_host().spawn_procs().initialized.get(timeout=20)
+        enable_transport("tcp")
+        print("fine")
+        """
+    )
+    assert result.stdout == "fine\n", str(result)
+    assert result.exit_code == 0
+
+
+def test_attach_comes_before_anything_else() -> None:
+    with pytest.raises(RuntimeError, match="before anything else"):
+        attach("tcp://127.0.0.1:2660")
+    with pytest.raises(AddressError):
+        attach("nonsense")
+
+
+VIA = """
+    import os, sys
+    import pytest
+    from monarch.actor import Actor, attach, attach_to_workers, endpoint, this_host
+
+    class Pid(Actor):
+        @endpoint
+        def pid(self):
+            return os.getpid()
+
+        @endpoint
+        def others(self, other):
+            return other.pid.call().get(timeout=20).values()
+
+        @endpoint
+        def fail(self):
+            raise ValueError("on purpose")
+
+    addresses = os.environ["ADDRESSES"].split()
+    attach(addresses[0])
+    attach(addresses[0])  # the same again
+    with pytest.raises(RuntimeError, match="can't change"):
+        attach(addresses[1])
+"""
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+def test_a_client_that_reaches_one_worker_only_uses_all_hosts_through_it(tcp: bool) -> None:
+    script = (
+        VIA
+        + """
+    hosts = attach_to_workers(workers=addresses)
+    assert hosts.initialized.get(timeout=20)
+    far = hosts.spawn_procs({"n": 2}).spawn("far", Pid)
+    pids = far.pid.call().get(timeout=20).values()
+    assert len(set(pids)) == 6
+    near = this_host().spawn_procs().spawn("near", Pid)
+    assert near.others.call_one(far).get(timeout=20) == pids
+    mine = near.pid.call_one().get(timeout=20)
+    assert far.others.call(near.flatten("n")).get(timeout=20).values() == [[mine]] * 6
+    assert far.slice(hosts=1, n=0).others.call_one(far.slice(n=1)).get(timeout=20) == pids[1::2]
+    with pytest.raises(ValueError, match="on purpose"):
+        far.slice(hosts=2).fail.call().get(timeout=20)
+    hosts.stop().get(timeout=20)
+    again = attach_to_workers(workers=addresses[1:])
+    assert len(again.spawn_procs().spawn("far", Pid).pid.call().get(timeout=20).values()) == 2
+    again.stop().get(timeout=20)
+    print("fine")
+    """
+    )
+    with workers(3, tcp=tcp) as found:
+        result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
+        assert result.stdout == "fine\n", str(result)
+        assert result.exit_code == 0, str(result)
+        for index in range(3):
+            wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]  # bound now
+
+
+def test_a_client_that_goes_through_a_worker_dials_no_other() -> None:
+    script = (
+        VIA
+        + """
+    hosts = attach_to_workers(workers=addresses)
+    hosts.spawn_procs().spawn("far", Pid).pid.call().get(timeout=20)
+    ports = [int(address.rpartition(":")[2]) for address in addresses]
+    agent, = open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()
+    import psutil
+    print(sorted(ports.index(c.raddr.port) for c in psutil.Process(int(agent)).net_connections() if c.raddr))
+    hosts.stop().get(timeout=20)
+    """
+    )
+    with workers(3, tcp=True) as found:
+        result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
+        assert result.stdout == "[0]\n", str(result)
+
+
+def test_what_a_client_has_on_other_hosts_ends_with_it_also_where_it_goes_through_a_worker() -> None:
+    script = (
+        VIA
+        + """
+    hosts = attach_to_workers(workers=addresses)
+    hosts.spawn_procs().spawn("far", Pid).pid.call().get(timeout=20)
+    os._exit(3)
+    """
+    )
+    with workers(2) as found:
+        found.wait_until_they_listen()
+        result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
+        assert result.exit_code == 3, str(result)
+        for index in range(2):
+            wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]  # bound now
+
+
+def test_shutdown_context_ends_what_runs_on_attached_hosts_and_leaves_the_workers() -> None:
+    script = """
+    import os
+    from monarch.actor import Actor, attach_to_workers, endpoint, shutdown_context, SupervisionError
+    class Pid(Actor):
+        @endpoint
+        def pid(self):
+            return os.getpid()
+        def __cleanup__(self, error):
+            print("cleaned up")
+    for turn in range(2):
+        hosts = attach_to_workers(workers=os.environ["ADDRESSES"].split())
+        far = hosts.spawn_procs(name="far").spawn("pid", Pid)
+        pids = far.pid.call().get(timeout=20).values()
+        shutdown_context(host_timeout=5).get(timeout=20)
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+        for use in (lambda: far.pid.call().get(timeout=20), lambda: hosts.spawn_procs().initialized.get(timeout=20)):
+            try:
+                use()
+            except (SupervisionError, RuntimeError) as error:
+                assert "shut down" in str(error) or "stopped" in str(error), error
+            else:
+                raise AssertionError("the context was shut down")
+    """
+    with workers(2) as found:
+        found.wait_until_they_listen()
+        result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
+        assert result.exit_code == 0, str(result)
+        assert sorted(result.stdout.splitlines()) == [f"[far {rank}] cleaned up" for rank in (0, 0, 1, 1)]
+        assert all(process.poll() is None for process in found.processes)
+
+
+def test_a_script_that_ends_without_a_word_ends_what_it_started_and_its_output_is_complete() -> None:
+    script = """
+    import os
+    from monarch.actor import Actor, attach_to_workers, current_rank, endpoint
+    class Says(Actor):
+        @endpoint
+        def say(self):
+            print(f"rank {current_rank().rank} says so")
+        def __cleanup__(self, error):
+            print("cleaned up")
+    far = attach_to_workers(workers=os.environ["ADDRESSES"].split()).spawn_procs({"n": 2}, name="far").spawn("s", Says)
+    far.say.broadcast()
+    """
+    with workers(2) as found:
+        found.wait_until_they_listen()
+        result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
+        assert result.exit_code == 0, str(result)
+        said = [f"[far {rank}] rank {rank} says so" for rank in range(4)]
+        assert sorted(result.stdout.splitlines()) == sorted([*said, *(f"[far {rank}] cleaned up" for rank in range(4))])
+        assert result.stderr == ""
+        for index in range(2):
+            wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]  # bound now
+
+
+def test_a_broadcast_that_fails_on_another_host_at_the_end_of_a_script_is_reported() -> None:
+    script = """
+    import os
+    from monarch.actor import Actor, attach_to_workers, endpoint
+    class Fails(Actor):
+        @endpoint
+        def fail(self):
+            raise ValueError("on purpose")
+    attach_to_workers(workers=os.environ["ADDRESSES"].split()).spawn_procs(name="far").spawn("f", Fails).fail.broadcast()
+    """
+    with workers(2) as found:
+        found.wait_until_they_listen()
+        result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
+        assert result.exit_code == 1, str(result)
+        assert "on purpose" in result.stderr
+
+
+def test_two_threads_attach_the_same_hosts_at_once(two_workers: Workers) -> None:
+    found: list[HostMesh] = []
+
+    def use() -> None:
+        hosts = attach_to_workers(workers=two_workers.addresses)
+        hosts.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=PATIENCE)
+        found.append(hosts)
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert len(found) == 4
+    for hosts in found:
+        hosts.stop().get(timeout=PATIENCE)
+    assert os.getpid()
