@@ -68,7 +68,9 @@ def test_spawning_actors_on_it_fails_there_alone(how: str) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("what", ["procs.stop()", "members.stop()", "hosts.stop()", "hosts.shutdown()", "shutdown_context()"])
+@pytest.mark.parametrize(
+    "what", ["procs.stop()", "members.stop()", "hosts.stop()", "hosts.shutdown()", "shutdown_context()"]
+)
 def test_stopping_ends_within_the_bound_and_is_no_failure(how: str, what: str) -> None:
     midway(
         how,
