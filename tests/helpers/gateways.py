@@ -126,6 +126,7 @@ class Host:
         self.got: dict[tuple[str, ProcAddress], list[int]] = {}  # (process here, sender) -> numbers
         self.answers: dict[int, dict[int, list[str]]] = {}  # request -> rank -> what came
         self.asked: dict[int, list[tuple[ProcAddress, int]]] = {}  # request -> who, rank
+        self.callers: dict[int, str] = {}
         self.gone_hosts: set[str] = set()
         self.told: list[tuple[str, ProcAddress]] = []
         self.large = False
@@ -212,6 +213,7 @@ class Host:
         if request:
             self.asked[request] = [(target, rank) for rank, target in enumerate(targets)]
             self.answers[request] = {}
+            self.callers[request] = proc
             gone = {who for name, who in self.told if name == proc}
             for rank, target in enumerate(targets):
                 if target in gone or target.agent in gone:
@@ -247,6 +249,7 @@ def unanswered(world: World) -> list[tuple[str, int, ProcAddress]]:
         for host in world.hosts.values()
         if host.alive
         for request, asked in host.asked.items()
+        if host.callers[request] not in host.ended
         for target, rank in asked
         if not host.answers[request].get(rank)
     ]

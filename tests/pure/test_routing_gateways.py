@@ -12,7 +12,7 @@ from helpers.gateways import World, unanswered
 from monarch._core.wire.address import AGENT, ProcAddress
 from monarch._core.wire.frame import EXPLICIT, STANDING
 
-SEEDS = [int(os.environ["MONARCH_TEST_SEED"])] if "MONARCH_TEST_SEED" in os.environ else range(40)
+SEEDS = [int(os.environ["MONARCH_TEST_SEED"])] if "MONARCH_TEST_SEED" in os.environ else range(int(os.environ.get("MONARCH_TEST_SEEDS", "6")))
 
 
 class Traffic:

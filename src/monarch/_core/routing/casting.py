@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from ..supervision.failure import LINK, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress
-from ..wire.frame import AGAIN, CALL, CLOSE, REPLIES, ROUTED, STANDING, VALUE, Frame
+from ..wire.frame import AGAIN, CALL, CLOSE, EXPLICIT, REPLIES, ROUTED, STANDING, VALUE, Frame
 from . import cast as casts
 from .cast import Branch, Cast, Entry
 from .route import RESENT, Route, gone, has_address, read_route, route_prefix, with_order, with_route
@@ -67,11 +67,11 @@ class Casting:
         header, meta = casts.split_header(frame)
         call = frame._replace(kind=CALL, flags=frame.flags & ~ROUTED, meta=meta)
         entries = casts.read_table(header.table)
-        direct = [entry for entry in entries if not self._is_dialed(entry.host)]
+        direct = [entry for entry in entries if not self._is_dialed(entry.host) or _is_unwatched(header.source, call)]
         if direct:  # one by one
             for entry in direct:
                 self._call_each(header.source, entry, call._replace(flags=call.flags & ~STANDING))
-            entries = tuple(entry for entry in entries if self._is_dialed(entry.host))
+            entries = tuple(entry for entry in entries if entry not in direct)
             header = header._replace(table=casts.pack_table(entries))
         if not entries:
             return
@@ -107,6 +107,7 @@ class Casting:
         if cast is None:
             cast = self._take(neighbour, header, frame._replace(kind=CALL, flags=frame.flags & ~AGAIN, meta=meta))
         elif again:
+            self._pass_loss_down(cast)
             for reply in cast.start_again(neighbour):
                 self._gateway.pass_on(read_route(reply)[0], with_order(reply, RESENT))
         if again:
@@ -203,11 +204,11 @@ class Casting:
             self._flush(cast, prompt=bool(frame.flags & PROMPT))
 
     def _late_replies(self, source: ProcAddress, frame: Frame) -> None:
-        """The cast is over, but not all that is said by way of it: somebody has ended since."""
+        """The cast is over, but not all that is said by way of it: somebody has ended since, or says something twice."""
         if not frame.payload or frame.flags & LOST:
             return
         if source.host in self._gateway.names:
-            self._outside.answer_all(source.proc, bytes(frame.payload))
+            self._outside.answer_all(source.proc, casts.resent(bytes(frame.payload)))
         else:
             hop = self._gateway.way_back(source.host)
             if hop is not None:
@@ -351,7 +352,7 @@ class Casting:
         self._flush(cast, prompt=True)
 
     def _not_at_once(self, hosts: Sequence[str]) -> None:
-        for host in self.doubted.intersection(hosts):
+        for host in filter(self.doubted.__contains__, hosts):
             for cast in self._casts.values():
                 if cast.parent is None and host in cast.branches:
                     self._close(cast, host)  # should it be there after all
@@ -361,6 +362,7 @@ class Casting:
             )
 
     def _pass_loss_down(self, cast: Cast) -> None:
+        """Those below are to wait for the root, too."""
         for host in cast.branches:
             self._outside.to_host(host, _close_frame([cast.key], LOST))
 
@@ -376,6 +378,13 @@ class Casting:
                     self._watch_ended(cast.source.host, failure)
 
         self._outside.call_later(self._gateway.patience, check)
+
+
+def _is_unwatched(source: ProcAddress, call: Frame) -> bool:
+    """Whether only a link of its own tells the caller of the end of a host: its answers cannot be counted, as they go
+    through a port, and it has no standing cast, as clients do.
+    """
+    return bool(call.request and call.flags & EXPLICIT) and has_address(source.host)
 
 
 def _close_frame(keys: list[tuple[str, int]], flags: int = 0) -> Frame:

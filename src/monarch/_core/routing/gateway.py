@@ -72,7 +72,8 @@ class Gateway:
         self._behind: dict[str, str | None] = {}  # its own frames came from there
         self._above: dict[str, str | None] = {}  # casts came from there
         self._held: dict[str, list[Frame]] = {}  # what waits until one of them dials
-        self._asking: dict[str, set[ProcAddress]] = {}  # host -> who sends there through this gateway
+        # host -> who sends there through this gateway; dicts as sets that keep their order, so that runs can be repeated
+        self._asking: dict[str, dict[ProcAddress, None]] = {}
         # process here -> who has talked to it, by which of our names
         self._asked: dict[str, dict[ProcAddress, str]] = {}
         self._incomplete: set[ProcAddress] = set()  # who has sent something that waits for something before it
@@ -107,7 +108,7 @@ class Gateway:
             if source not in told:
                 self.tell(source, ProcAddress(name, address.proc), failure)
         for sources in self._asking.values():
-            sources.discard(address)
+            sources.pop(address, None)
         self._casting.ended(address)
         if not failure.restarts:
             self._numbering.forget(address)
@@ -214,14 +215,22 @@ class Gateway:
                 return
             hop = straight or self._above.get(host) or ""
         else:
-            if frame.kind != GONE:
+            if self._is_owed_an_end(route, frame):
                 reason = "there is no way to it from here: it has no address, and no link to it is left"
                 self.tell(route.source, ProcAddress(host, AGENT), host_lost(host, reason))
             return
-        if frame.kind != GONE:
+        if self._is_owed_an_end(route, frame):
             self.asks(route.source, host)
         if hop:
             self.outside.to_host(hop, frame)
+
+    def _is_owed_an_end(self, route: Route, frame: Frame) -> bool:
+        """Whether its sender is to be told if the receiver's host is lost; not by those who pass it up a tree, as they may
+        have lost what others reach.
+        """
+        if route.source.host in self.names:
+            return frame.kind != GONE
+        return frame.kind in (CALL, PORT) or (frame.kind == REPLY and not route.cast)
 
     def _may_get_lost(self, route: Route, frame: Frame) -> bool:
         """Credit is given again and again; what comes after the answer to a standing cast is output."""
@@ -294,7 +303,7 @@ class Gateway:
 
     def asks(self, source: ProcAddress, host: str) -> None:
         """A process sends something to a host through this gateway."""
-        self._asking.setdefault(host, set()).add(source)
+        self._asking.setdefault(host, {})[source] = None
 
     def is_asked(self, address: ProcAddress, source: ProcAddress) -> None:
         """A process of this host gets something from another host's."""
@@ -325,11 +334,11 @@ class Gateway:
         self._held.pop(host, None)
         self._numbering.lost(host)
         who = ProcAddress(host, AGENT)
-        asking = self._asking.pop(host, set())
+        asking = self._asking.pop(host, {})
         for proc, sources in self._asked.items():
             there = [source for source in sources if source.host == host]
             if there:
-                asking.add(ProcAddress(sources[there[0]], proc))
+                asking[ProcAddress(sources[there[0]], proc)] = None
             for source in there:
                 del sources[source]
         stood = self._reordering.leave(host)
