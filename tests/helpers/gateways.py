@@ -150,6 +150,12 @@ class Host:
                 link.lose(DIALS, DIALS)
         link.send(host, frame)
 
+    def give_up(self, host: str, reason: str) -> None:
+        link = self.world.links.get(frozenset((self.name, host)))
+        if link is not None:
+            link.lost = False  # however late that would have been noticed
+            link.lose(0.0, 0.2)
+
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> list[tuple[ProcAddress, Failure]]:
         ended = []
         for address, frame in frames:
@@ -167,7 +173,9 @@ class Host:
             size = 70_000 if self.large and self.world.random.random() < 0.3 else 10
             reply = Frame(REPLY, 0, frame.rank, 0, 0, frame.request, b"", b"x" * size)
             back = Route(route.source, address, cast=route.cast)
-            self.world.after(self.world.random.random() * 0.3, lambda: self._reply(with_route(reply, back), address.proc))
+            self.world.after(
+                self.world.random.random() * 0.3, lambda: self._reply(with_route(reply, back), address.proc)
+            )
 
     def _reply(self, frame: Frame, proc: str) -> None:
         if self.alive and proc not in self.ended:
@@ -204,9 +212,7 @@ class Host:
 
     # what processes do
 
-    def call(
-        self, proc: str, targets: Sequence[ProcAddress], number: int, *, request: int = 0, flags: int = 0
-    ) -> None:
+    def call(self, proc: str, targets: Sequence[ProcAddress], number: int, *, request: int = 0, flags: int = 0) -> None:
         """One message to each of `targets`; `number` shows its place in the order."""
         source = ProcAddress(self.name, proc)
         frame = Frame(CALL, flags, 0, number, 0, request, b"meta", b"payload")
@@ -220,21 +226,18 @@ class Host:
                     self.answers[request][rank] = ["gone"]
             targets = [target for target in targets if target not in gone and target.agent not in gone]
         if len(targets) == 1 and not flags & STANDING:
-            rank = self.asked[request][0][1] if request else 0
-            ranks = {target: rank for target, rank in self.asked.get(request, [])}
+            ranks = dict(self.asked.get(request, []))
             frame = frame._replace(rank=ranks.get(targets[0], 0))
             self.gateway.from_proc(with_route(frame, Route(targets[0], source)))
             return
-        ranks = {target: rank for target, rank in self.asked.get(request, [])}
+        ranks = dict(self.asked.get(request, []))
         hosts: dict[str, tuple[list[str], list[int]]] = {}
         for target in targets:
             names, numbers = hosts.setdefault(target.host, ([], []))
             names.append(target.proc)
             numbers.append(ranks.get(target, 0))
         table = pack_table([Entry(host, tuple(names), tuple(numbers)) for host, (names, numbers) in hosts.items()])
-        self.gateway.from_proc(
-            with_header(frame._replace(flags=flags | ROUTED), Header(0, source, (), table))
-        )
+        self.gateway.from_proc(with_header(frame._replace(flags=flags | ROUTED), Header(0, source, (), table)))
 
     def end(self, proc: str) -> None:
         failure = Failure(EXITED, "it has ended")
@@ -253,5 +256,3 @@ def unanswered(world: World) -> list[tuple[str, int, ProcAddress]]:
         for target, rank in asked
         if not host.answers[request].get(rank)
     ]
-
-

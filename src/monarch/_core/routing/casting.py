@@ -50,7 +50,7 @@ class Casting:
         self._casts: dict[tuple[str, int], Cast] = {}
         self._ids = itertools.count(int.from_bytes(os.urandom(4), "big") << 24 | 1)
         self._closing: dict[str, list[tuple[str, int]]] = {}
-        self.doubted: set[str] = set()  # hosts that were asked again, and have not said anything since
+        self._doubted: dict[str, object] = {}  # hosts that were asked again, and have not said anything since
 
     def __len__(self) -> int:
         return len(self._casts)
@@ -188,7 +188,7 @@ class Casting:
     def replies_came(self, frame: Frame) -> None:
         """A host below has answers, or has lost one below itself."""
         host, proc, below = frame.meta.decode().split("\0")
-        self.doubted.discard(below)
+        self._doubted.pop(below, None)
         cast = self._casts.get((host, frame.request))
         if cast is None:
             self._late_replies(ProcAddress(host, proc), frame)
@@ -302,7 +302,7 @@ class Casting:
 
     def link_lost(self, host: str, failure: Failure) -> None:
         """Nothing that is sent to a neighbour will arrive, and nothing that it has sent any more."""
-        self.doubted.discard(host)
+        self._doubted.pop(host, None)
         self._closing.pop(host, None)
         for cast in list(self._casts.values()):
             if cast.parent is None:
@@ -343,23 +343,20 @@ class Casting:
         assert cast.header is not None
         cast.again = True
         asked = [single for single in singles if single.host not in cast.gone and single.host not in cast.branches]
+        time = object()
         for single in asked:
             self._hand_down(cast, cast.header, single, AGAIN)
-            self.doubted.add(single.host)
+            self._doubted.setdefault(single.host, time)
         if asked:
             hosts = [single.host for single in asked]
-            self._outside.call_later(_AT_ONCE + _EACH * len(hosts), lambda: self._not_at_once(hosts))
+            self._outside.call_later(_AT_ONCE + _EACH * len(hosts), lambda: self._not_at_once(hosts, time))
         self._flush(cast, prompt=True)
 
-    def _not_at_once(self, hosts: Sequence[str]) -> None:
-        for host in filter(self.doubted.__contains__, hosts):
-            for cast in self._casts.values():
-                if cast.parent is None and host in cast.branches:
-                    self._close(cast, host)  # should it be there after all
-            self.send_closing()
-            self._gateway.link_lost(
-                host, f"it has not answered within {_AT_ONCE:g}s, and who passed calls on to it is lost"
-            )
+    def _not_at_once(self, hosts: Sequence[str], time: object) -> None:
+        for host in hosts:
+            if self._doubted.get(host) is time:
+                reason = "who passed calls on to it is lost, or has lost it, and it does not answer when asked directly"
+                self._outside.give_up(host, reason)
 
     def _pass_loss_down(self, cast: Cast) -> None:
         """Those below are to wait for the root, too."""

@@ -34,6 +34,9 @@ class Outside(Protocol):
     def to_host(self, host: str, frame: Frame) -> None:
         """Send over the link to a host, which is dialed if there is none."""
 
+    def give_up(self, host: str, reason: str) -> None:
+        """End the link to a host for both sides; `link_lost` follows."""
+
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> Sequence[tuple[ProcAddress, Failure]]:
         """Send requests to processes of this host; returns those that are known to have ended."""
 

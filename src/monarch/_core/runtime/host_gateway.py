@@ -101,6 +101,9 @@ class HostGateway:
     def to_host(self, host: str, frame: Frame) -> None:
         self.links.send(host, frame)
 
+    def give_up(self, host: str, reason: str) -> None:
+        self.links.give_up(host, reason)
+
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> list[tuple[ProcAddress, Failure]]:
         segment: Segment | None = None
         if len(frames) > 1 and frames[0][1].buffers:
