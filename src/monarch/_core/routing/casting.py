@@ -60,6 +60,10 @@ class Casting:
         cast = self._casts.get((host, number))
         return cast is not None and cast.standing
 
+    def watches(self, host: str) -> bool:
+        """Whether a standing cast of another host is to be passed on here."""
+        return any(cast.standing and cast.source.host == host for cast in self._casts.values())
+
     # down
 
     def begin(self, frame: Frame) -> None:
@@ -295,7 +299,7 @@ class Casting:
                     self._watch_ended(key[0], failure)
 
     def _watch_ended(self, host: str, failure: Failure) -> None:
-        if not any(cast.standing and cast.source.host == host for cast in self._casts.values()):
+        if not self.watches(host):
             self._gateway.host_gone(host, failure)
 
     # lost

@@ -333,7 +333,8 @@ class Gateway:
     def host_gone(self, host: str, failure: Failure) -> None:
         """A host is lost, or has left: all who have to do with it are told."""
         self._behind.pop(host, None)
-        self._above.pop(host, None)
+        if not self._casting.watches(host):  # else those below may still reach it through here
+            self._above.pop(host, None)
         self._held.pop(host, None)
         self._numbering.lost(host)
         who = ProcAddress(host, AGENT)
