@@ -41,14 +41,15 @@ class Casting:
     """Args:
     gateway: What it is a part of.
     fanout: Most hosts that a cast of this host is handed to by one.
+    first: Number of the first one; by default one that no other life of this host has used.
     """
 
-    def __init__(self, gateway: Gateway, fanout: int) -> None:
+    def __init__(self, gateway: Gateway, fanout: int, first: int | None = None) -> None:
         self._gateway = gateway
         self._outside = gateway.outside
         self._fanout = fanout
         self._casts: dict[tuple[str, int], Cast] = {}
-        self._ids = itertools.count(int.from_bytes(os.urandom(4), "big") << 24 | 1)
+        self._ids = itertools.count(first or int.from_bytes(os.urandom(4), "big") << 24 | 1)
         self._closing: dict[str, list[tuple[str, int]]] = {}
         self._doubted: dict[str, object] = {}  # hosts that were asked again, and have not said anything since
 

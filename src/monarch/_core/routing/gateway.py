@@ -61,16 +61,19 @@ class Gateway:
     fanout: Most hosts that a cast is handed to by one.
     epoch: See `Numbering`.
     patience: Seconds, see above.
+    first_cast: Number of the first one; by default one that no other life of this host has used.
     """
 
-    def __init__(self, outside: Outside, fanout: int, epoch: int, patience: float) -> None:
+    def __init__(
+        self, outside: Outside, fanout: int, epoch: int, patience: float, first_cast: int | None = None
+    ) -> None:
         self.names: set[str] = set()  # what this host is called by others
         self.via: str | None = None  # the only host that can be dialed, where that is so
         self.outside = outside
         self.patience = patience
         self._numbering = Numbering(epoch)
         self._reordering = Reordering(self._dropped)
-        self._casting = Casting(self, fanout)
+        self._casting = Casting(self, fanout, first_cast)
         # hosts without an address, and the neighbour that each is reached through; None since that was lost
         self._behind: dict[str, str | None] = {}  # its own frames came from there
         self._above: dict[str, str | None] = {}  # casts came from there
