@@ -125,6 +125,11 @@ class Links:
         else:
             self._poller.call_soon(partial(self._send, host, packed, starting))
 
+    def give_up(self, host: str, reason: str) -> None:
+        """End the link to a peer, up or trying, on the poller's thread. It is told to `link_lost` here, and to the peer."""
+        self._table.give_up(host, reason, self._now())
+        self._carry_out()
+
     def known(self, host: str) -> bool:
         """Whether there is a link to `host`, up or trying."""
         return self._table.get(host) is not None

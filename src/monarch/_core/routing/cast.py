@@ -12,16 +12,20 @@ from __future__ import annotations
 import itertools
 import pickle
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
 from ..wire.address import ProcAddress
-from ..wire.frame import CAST, EXPLICIT, Frame, FrameError, encode
-from .route import RESENT, with_order
+from ..wire.frame import CAST, EXPLICIT, HEADER_SIZE, REPLY, Frame, FrameError, encode
+from .route import RESENT
 
-_HEADER = Struct("<QHHII")
+_HEADER = Struct("<QHHHII")
+_START = Struct("<QB")  # of a frame: the size of the rest, and the kind
+_ORDER = Struct("<Q")
+_MOST_KEPT = 4096  # of what is said by way of a standing cast
 
 
 class Entry(NamedTuple):
@@ -54,12 +58,14 @@ class Header(NamedTuple):
         source: The process that calls.
         orders: The number that it has, for each host, among what `source` has sent there, see `order`.
         table: The hosts, as `pack_table` writes them.
+        fanout: Most hosts that one hands it to; the same everywhere, as the root works out who stands below whom.
     """
 
     id: int
     source: ProcAddress
     orders: Sequence[int]
     table: bytes
+    fanout: int = 1
 
 
 def pack_table(entries: Sequence[Entry]) -> bytes:
@@ -105,7 +111,7 @@ def with_header(frame: Frame, header: Header) -> Frame:
     """The call `frame` as a cast."""
     host, proc = header.source.host.encode(), header.source.proc.encode()
     orders = array("Q", header.orders).tobytes()
-    head = _HEADER.pack(header.id, len(host), len(proc), len(header.table), len(orders))
+    head = _HEADER.pack(header.id, header.fanout, len(host), len(proc), len(header.table), len(orders))
     return frame._replace(kind=CAST, meta=b"".join((head, host, proc, orders, header.table, frame.meta)))
 
 
@@ -117,7 +123,7 @@ def split_header(frame: Frame) -> tuple[Header, bytes]:
     """
     meta = frame.meta
     try:
-        number, host, proc, table, orders = _HEADER.unpack_from(meta)
+        number, fanout, host, proc, table, orders = _HEADER.unpack_from(meta)
         ends = [_HEADER.size]
         for size in (host, proc, orders, table):
             ends.append(ends[-1] + size)
@@ -129,54 +135,70 @@ def split_header(frame: Frame) -> tuple[Header, bytes]:
         source = ProcAddress(host.decode(), proc.decode())
     except Exception as error:
         raise FrameError("a cast whose header does not fit its frame") from error
-    return Header(number, source, numbers, table), meta[ends[-1] :]
+    return Header(number, source, numbers, table, fanout), meta[ends[-1] :]
 
 
 class Cast:
     """What a gateway keeps of a cast until the root has all answers.
 
     Args:
-        id: Number that the root has given it.
-        source: The process that calls; its host's gateway is the root.
-        frame: The call, without header; what it carries is kept by the root alone, to send it again.
+        header: As it came; kept by the root alone, which knows from it who stands below whom.
+        call: Without header; what it carries is kept by the root alone, to send it again.
+        own: The part of this host; None at the root.
         parent: Host that it came from; None at the root.
         standing: It is never over by itself: who has it watches over those below.
     """
 
     __slots__ = (
-        "_replies", "_unsent", "branches", "frame", "header", "id", "lingers", "parent", "ranks", "source", "standing", "told",
-        "waiting",
+        "_kept", "_large", "_unsent", "again", "branches", "call", "gone", "header", "id", "lingers", "orphaned", "over", "own",
+        "parent", "ranks", "source", "standing", "told", "waiting",
     )  # fmt: skip
 
-    def __init__(self, header: Header, frame: Frame, parent: str | None, standing: bool) -> None:
+    def __init__(self, header: Header, call: Frame, own: Entry | None, parent: str | None, standing: bool) -> None:
         self.id = header.id
         self.source = header.source
-        self.header = header
-        self.frame = frame
+        self.header = header if parent is None else None
+        self.call: Frame | None = call
+        self.own = own
         self.parent = parent
         self.standing = standing
         self.branches: dict[str, Branch] = {}  # whom it was handed to
         self.waiting: set[str] = set()  # those of them that have not said that they are done
+        self.gone: set[str] = set()  # those that were lost; at the root
         self.ranks: dict[str, int] = {}  # processes of this host that have not answered, with their ranks
         self.told = False  # the parent knows that all is done
+        self.again = False  # some have been asked again, so answers may come twice; at the root
         self.lingers = False  # answers wait for others
-        self._replies: list[Frame] = []  # all of this host, to be sent again should a host above get lost
+        self.orphaned = False  # the parent is lost
+        self.over = False
+        self._kept: deque[bytes] = deque(maxlen=_MOST_KEPT if standing else None)  # what this host has said
+        self._large: list[Frame] = []  # answers of this host that went straight to the caller
         self._unsent: list[bytes] = []
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.source.host, self.id
 
     @property
     def done(self) -> bool:
         """Everybody below has answered."""
         return not self.ranks and not self.waiting
 
-    def expect(self, entry: Entry) -> None:
+    def expect(self) -> None:
         """The processes of this host will answer, if they were asked to, and in a way that can be counted."""
-        if self.frame.request and not self.frame.flags & EXPLICIT:
-            self.ranks = dict(zip(entry.procs, entry.ranks, strict=True))
+        call = self.call
+        if self.own is not None and call is not None and call.request and not call.flags & EXPLICIT:
+            self.ranks = dict(zip(self.own.procs, self.own.ranks, strict=True))
 
     def answered(self, reply: Frame) -> None:
         """A process of this host has answered, or something is to be said on its behalf."""
-        self._replies.append(reply)
-        self._unsent.append(_encoded(reply))
+        data = b"".join((encode(reply)[0], *reply.buffers))
+        self._kept.append(data)
+        self._unsent.append(data)
+
+    def answered_itself(self, reply: Frame) -> None:
+        """An answer has gone straight to the caller."""
+        self._large.append(reply)
 
     def combine(self, replies: bytes) -> None:
         """Answers from below."""
@@ -188,24 +210,34 @@ class Cast:
         self._unsent.clear()
         return data
 
-    def start_again(self, parent: str) -> None:
-        """The root has asked by another way: what this host has said may be lost, those below are no longer its concern."""
+    def start_again(self, parent: str) -> list[Frame]:
+        """The root has asked by another way: what this host has said may be lost, those below are no longer its concern.
+
+        Returns the answers that are to go straight to the caller once more.
+        """
         self.parent = parent
+        self.orphaned = self.told = False
         self.branches.clear()
         self.waiting.clear()
-        self.told = False
-        self._unsent = [_encoded(with_order(reply, RESENT)) for reply in self._replies]
+        self._unsent = list(self._kept)
+        return self._large
 
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.source.host, self.id
+    def below(self, host: str) -> list[Branch]:
+        """At the root: each host that stands below one that was handed the call, by itself, and that one first."""
+        header = self.header
+        assert header is not None
+        entries = read_table(header.table)
+        found = (below(entries, branch, header.fanout, host) for branch in self.branches.values())
+        indices = {index for run in found if run is not None for index in range(run.start, run.end)}
+        return [Branch(entries[index].host, index, index + 1) for index in sorted(indices)]
 
-    def singles(self, branch: Branch) -> Iterator[Branch]:
-        """Each host of a branch by itself."""
-        entries = read_table(self.header.table)
-        for index in range(branch.start, branch.end):
-            yield Branch(entries[index].host, index, index + 1)
 
-
-def _encoded(frame: Frame) -> bytes:
-    return b"".join((encode(frame)[0], *frame.buffers))
+def resent(replies: bytes) -> bytes:
+    """Combined answers, each of them marked as one that may have come before."""
+    data, at = bytearray(replies), 0
+    while at < len(data):
+        size, kind = _START.unpack_from(data, at)
+        if kind == REPLY:
+            _ORDER.pack_into(data, at + HEADER_SIZE, RESENT)
+        at += 8 + size
+    return bytes(data)

@@ -10,6 +10,7 @@ A number is ``epoch << 40 | n`` with n from 1; 0 stands for "no order".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ..wire.address import ProcAddress
@@ -48,22 +49,25 @@ class Numbering:
 
 
 class Reordering:
-    """The receiving side. Messages are whatever the caller hands in."""
+    """The receiving side. Messages are whatever the caller hands in.
 
-    def __init__(self) -> None:
+    Args:
+        dropped: Called with each message that waited for one before it, and will not be handed on any more.
+    """
+
+    def __init__(self, dropped: Callable[[Any], None]) -> None:
+        self._dropped = dropped
         self._last: dict[ProcAddress, int] = {}
         self._early: dict[ProcAddress, dict[int, Any]] = {}
 
     def arrived(self, source: ProcAddress, number: int, message: Any) -> list[Any]:
         """The messages that are to be handed on now, in order: none if it is early, or has been here before."""
+        if self.has_passed(source, number):
+            return []
         last = self._last.get(source, 0)
         if number >> _EPOCH != last >> _EPOCH:
-            if number < last:
-                return []
             last = number >> _EPOCH << _EPOCH
-            self._early.pop(source, None)
-        if number <= last:
-            return []
+            self._drop_early(source)
         if number != last + 1:
             self._last[source] = last
             self._early.setdefault(source, {})[number] = message
@@ -79,15 +83,34 @@ class Reordering:
         self._last[source] = number
         return ready
 
+    def has_passed(self, source: ProcAddress, number: int) -> bool:
+        """Whether the message of that number was handed on, or is of an epoch before."""
+        return number <= self._last.get(source, 0)
+
     def forget(self, source: ProcAddress) -> None:
         """A process has ended."""
         self._last.pop(source, None)
-        self._early.pop(source, None)
+        self._drop_early(source)
 
-    def forget_host(self, host: str) -> None:
-        """Every process of a host has ended, or none will be heard of again."""
-        for source in [source for source in self._last if source.host == host]:
-            self.forget(source)
+    def _drop_early(self, source: ProcAddress) -> None:
+        for message in self._early.pop(source, {}).values():
+            self._dropped(message)
+
+    def leave(self, host: str) -> dict[ProcAddress, int]:
+        """A host is given up: what is held of its processes is dropped. Returns where each of them stood.
+
+        What they had sent before may still come by another way, and must not be handed on twice: see `forget_quiet`.
+        """
+        stood = {source: last for source, last in self._last.items() if source.host == host}
+        for source in stood:
+            self._drop_early(source)
+        return stood
+
+    def forget_quiet(self, stood: dict[ProcAddress, int]) -> None:
+        """Forget those that still stand where they stood."""
+        for source, last in stood.items():
+            if self._last.get(source) == last:
+                self.forget(source)
 
     def waits_for(self, source: ProcAddress) -> int:
         """The number that later messages of a process wait for; 0 if none do."""

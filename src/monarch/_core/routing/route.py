@@ -8,11 +8,13 @@ bytes and touches neither payload nor buffers. Layout (little endian)::
 
 from __future__ import annotations
 
+import pickle
 from struct import Struct
 from typing import NamedTuple
 
+from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
-from ..wire.frame import ROUTED, Frame, FrameError
+from ..wire.frame import GONE, ROUTED, Frame, FrameError
 
 _HEADER = Struct("<QQHHHH")
 _ORDER = Struct("<Q")
@@ -90,3 +92,13 @@ def split_route(frame: Frame) -> tuple[Route, Frame]:
     """
     route, size = read_route(frame)
     return route, frame._replace(flags=frame.flags & ~ROUTED, meta=frame.meta[size:])
+
+
+def gone(to: ProcAddress, who: ProcAddress, failure: Failure) -> Frame:
+    """News for `to`: a process has ended, or with an agent a whole host."""
+    return with_route(Frame(GONE, 0, 0, 0, 0, 0, b"", pickle.dumps(failure)), Route(to, who))
+
+
+def has_address(host: str) -> bool:
+    """Whether a host can be dialed."""
+    return "://" in host

@@ -103,6 +103,9 @@ class HostGateway:
         attaches = frame.kind in (CALL, CAST) and frame.flags & (STANDING | AGAIN) == STANDING
         self.links.send(host, frame, starting=attaches)
 
+    def give_up(self, host: str, reason: str) -> None:
+        self.links.give_up(host, reason)
+
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> list[tuple[ProcAddress, Failure]]:
         segment: Segment | None = None
         if len(frames) > 1 and frames[0][1].buffers:

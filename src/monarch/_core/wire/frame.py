@@ -19,6 +19,7 @@ Layout (little endian)::
     CLOSE     -                                   casts that nobody waits for any more
     GONE      -                                   a process, or a host, has ended; payload says why
     CREDIT    -                                   how many bytes the receiver has taken in, so far, in `request`
+    DIAL      -                                   a host that cannot dial another asks to be dialed; the other answers
     ========  ==================================  ==========================================================
 
 Cost of a small message: one allocation and one join to encode, one slice (copy) and one unpack to decode. A frame
@@ -31,7 +32,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT = 1, 2, 3, 4, 5, 6, 7, 8, 9
+HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 
 # flags of CALL
 URGENT = 1  # overtakes queued messages: stop, supervision

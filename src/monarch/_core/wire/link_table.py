@@ -241,6 +241,13 @@ class LinkTable:
                 what.tick(now)
                 self.arm(what)
 
+    def give_up(self, host: str, reason: str, now: float) -> None:
+        """End the link to a host, if there is one; the peer is told so."""
+        self._now = now
+        link = self._links.get(host)
+        if link is not None:
+            link.failed(reason, now)
+
     def close(self, reason: str, now: float) -> None:
         """Say farewell on all links, and forget them."""
         self._now = now

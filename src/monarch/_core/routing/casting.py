@@ -1,0 +1,399 @@
+"""What a gateway does with casts: hands them down the tree, combines the answers on their way up, and sees them through.
+
+Casts survive those who pass them on. Whoever loses a host below says so upwards, and the root hands the call to each host
+that stood below the lost one itself, and to that one, if only another has lost it; a host that has the call already only
+changes its parent, and answers again. Who is asked again says at once that it is there; who does not within `_AT_ONCE`
+is lost. What it costs when all is well: the root keeps the call until all have answered, each host its own answers until
+the root has all.
+
+A call is over when the root has all answers: it says so down the tree, and only then is it forgotten. Only the parent
+can say so: a host that has changed its parent has nothing to do with the former one any more.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+from array import array
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..supervision.failure import LINK, Failure, host_lost
+from ..wire.address import AGENT, ProcAddress
+from ..wire.frame import AGAIN, CALL, CLOSE, EXPLICIT, REPLIES, ROUTED, STANDING, VALUE, Frame
+from . import cast as casts
+from .cast import Branch, Cast, Entry
+from .route import RESENT, Route, gone, has_address, read_route, route_prefix, with_order, with_route
+
+if TYPE_CHECKING:
+    from .gateway import Gateway
+
+DONE, LOST, PROMPT = 1, 2, 4  # flags of REPLIES: all below have answered; a host below is lost; not to be held back
+COMBINED = 64 * 1024  # bytes of an answer that may wait for others; a larger one goes straight to the caller
+LINGER = 0.001  # seconds that an answer waits for others, in each gateway on its way
+_CLOSING = 0.05  # seconds in which casts that are over are gathered
+_AT_ONCE = 1.0  # seconds in which a host that is asked again says that it is there
+_EACH = 0.005  # more seconds for each host that is asked at the same time: the root may have to dial it
+
+
+class Casting:
+    """Args:
+    gateway: What it is a part of.
+    fanout: Most hosts that a cast of this host is handed to by one.
+    first: Number of the first one; by default one that no other life of this host has used.
+    """
+
+    def __init__(self, gateway: Gateway, fanout: int, first: int | None = None) -> None:
+        self._gateway = gateway
+        self._outside = gateway.outside
+        self._fanout = fanout
+        self._casts: dict[tuple[str, int], Cast] = {}
+        self._ids = itertools.count(first or int.from_bytes(os.urandom(4), "big") << 24 | 1)
+        self._closing: dict[str, list[tuple[str, int]]] = {}
+        self._doubted: dict[str, object] = {}  # hosts that were asked again, and have not said anything since
+
+    def __len__(self) -> int:
+        return len(self._casts)
+
+    def standing(self, host: str, number: int) -> bool:
+        """Whether that cast of another host is one that stays."""
+        cast = self._casts.get((host, number))
+        return cast is not None and cast.standing
+
+    def watches(self, host: str) -> bool:
+        """Whether a standing cast of another host is to be passed on here."""
+        return any(cast.standing and cast.source.host == host for cast in self._casts.values())
+
+    # down
+
+    def begin(self, frame: Frame) -> None:
+        """A process of this host calls processes of others."""
+        header, meta = casts.split_header(frame)
+        call = frame._replace(kind=CALL, flags=frame.flags & ~ROUTED, meta=meta)
+        entries = casts.read_table(header.table)
+        direct = [entry for entry in entries if not self._is_dialed(entry.host) or _is_unwatched(header.source, call)]
+        if direct:  # one by one
+            for entry in direct:
+                self._call_each(header.source, entry, call._replace(flags=call.flags & ~STANDING))
+            entries = tuple(entry for entry in entries if entry not in direct)
+            header = header._replace(table=casts.pack_table(entries))
+        if not entries:
+            return
+        orders = array("Q", [self._gateway.number(header.source, entry.host) for entry in entries])
+        header = header._replace(id=next(self._ids), orders=orders, fanout=self._fanout)
+        cast = Cast(header, call, None, None, bool(frame.flags & STANDING))
+        self._casts[cast.key] = cast
+        for entry in entries:
+            self._gateway.asks(header.source, entry.host)
+        for branch in casts.split(entries, 0, len(entries), self._fanout):
+            self._hand_down(cast, header, branch)
+
+    def _is_dialed(self, host: str) -> bool:
+        return has_address(host) and self._gateway.via is None and host not in self._gateway.names
+
+    def _call_each(self, source: ProcAddress, entry: Entry, call: Frame) -> None:
+        for proc, rank in zip(entry.procs, entry.ranks, strict=True):
+            self._gateway.from_proc(with_route(call._replace(rank=rank), Route(ProcAddress(entry.host, proc), source)))
+
+    def _hand_down(self, cast: Cast, header: casts.Header, branch: Branch, again: int = 0) -> None:
+        assert cast.call is not None
+        cast.branches[branch.host] = branch
+        cast.waiting.add(branch.host)
+        call = cast.call._replace(flags=cast.call.flags | again)
+        self._outside.to_host(branch.host, casts.with_header(call, casts.part(header, branch.start, branch.end)))
+
+    def came(self, neighbour: str, frame: Frame) -> None:
+        """A host above hands down a call, or the root asks again."""
+        header, meta = casts.split_header(frame)
+        source, again = header.source, bool(frame.flags & AGAIN)
+        self._gateway.found_way(source.host, neighbour, straight=again or neighbour == source.host)
+        cast = self._casts.get((source.host, header.id))
+        if cast is None:
+            cast = self._take(neighbour, header, frame._replace(kind=CALL, flags=frame.flags & ~AGAIN, meta=meta))
+        elif again:
+            self._pass_loss_down(cast)
+            for reply in cast.start_again(neighbour):
+                self._gateway.pass_on(read_route(reply)[0], with_order(reply, RESENT))
+        if again:
+            self._send_up(cast, prompt=True, at_once=True)
+        elif cast.done and not cast.told:
+            self._flush(cast)
+
+    def _take(self, neighbour: str, header: casts.Header, call: Frame) -> Cast:
+        entries, source, order = casts.read_table(header.table), header.source, header.orders[0]
+        cast = Cast(header, call, entries[0], neighbour, bool(call.flags & STANDING))
+        self._casts[cast.key] = cast
+        for branch in casts.split(entries, 1, len(entries), header.fanout):
+            self._hand_down(cast, header, branch)
+        if not self._gateway.has_passed(source, order):
+            cast.expect()
+            self._gateway.in_order(source, order, cast)
+        elif neighbour == source.host:  # the root still wants answers, and this host has forgotten the call
+            failure = Failure(LINK, "it had been out of contact, and has given up the call", proc=entries[0].host)
+            cast.answered(gone(source, ProcAddress(entries[0].host, AGENT), failure))
+        return cast
+
+    def hand_over(self, cast: Cast) -> None:
+        """It is the turn of a cast, in the order of its sender."""
+        call, own = cast.call, cast.own
+        assert call is not None and own is not None
+        cast.call = None
+        call = call._replace(flags=call.flags & ~STANDING | ROUTED)
+        frames = []
+        for proc, rank in zip(own.procs, own.ranks, strict=True):
+            address = ProcAddress(own.host, proc)
+            self._gateway.is_asked(address, cast.source)
+            prefix = route_prefix(Route(address, cast.source, cast=cast.id))
+            frames.append((address, call._replace(rank=rank, meta=prefix + call.meta)))
+        for address, failure in self._outside.to_procs(frames):
+            self._cannot_answer(cast, address, failure)
+
+    def dropped(self, cast: Cast) -> None:
+        """Its turn will never come: what was sent before it is lost."""
+        cast.call = None
+        failure = Failure(LINK, "it has lost messages on their way to it", proc=cast.source.host)
+        for proc in list(cast.ranks):
+            assert cast.own is not None
+            self._cannot_answer(cast, ProcAddress(cast.own.host, proc), failure)
+
+    def _cannot_answer(self, cast: Cast, address: ProcAddress, failure: Failure) -> None:
+        cast.ranks.pop(address.proc, None)
+        if cast.over:
+            self._gateway.tell(cast.source, address, failure)
+        else:
+            cast.answered(gone(cast.source, address, failure))
+            self._flush(cast, prompt=True)
+
+    # up
+
+    def collect(self, route: Route, frame: Frame) -> bool:
+        """Let an answer wait for others; False if it is to be sent by itself."""
+        cast = self._casts.get((route.to.host, route.cast))
+        if cast is None or cast.parent is None or cast.ranks.pop(route.source.proc, None) is None:
+            return False
+        if len(frame.payload) + sum(map(len, frame.buffers)) <= COMBINED:
+            cast.answered(frame)
+        else:
+            cast.answered_itself(frame)
+            self._gateway.pass_on(route, frame)
+        self._flush(cast, prompt=frame.flags & ~ROUTED != VALUE)
+        return True
+
+    def proc_ended(self, proc: str, asked: dict[ProcAddress, str], failure: Failure) -> set[ProcAddress]:
+        """Answer for a process of this host; returns who is told so, after all that it has said."""
+        told = set()
+        for cast in list(self._casts.values()):
+            own = cast.own
+            if own is not None and (proc in cast.ranks or (cast.standing and cast.source in asked)):
+                self._cannot_answer(cast, ProcAddress(own.host, proc), failure)
+                told.add(cast.source)
+        return told
+
+    def replies_came(self, frame: Frame) -> None:
+        """A host below has answers, or has lost one below itself."""
+        host, proc, below = frame.meta.decode().split("\0")
+        self._doubted.pop(below, None)
+        cast = self._casts.get((host, frame.request))
+        if cast is None:
+            self._late_replies(ProcAddress(host, proc), frame)
+        elif below not in cast.branches:
+            pass  # it was asked again by the root, and says all of it once more
+        elif frame.flags & LOST:
+            self._report_lost(cast, bytes(frame.payload).decode())
+        else:
+            if frame.payload:
+                cast.combine(bytes(frame.payload))
+            if frame.flags & DONE:
+                cast.waiting.discard(below)
+            self._flush(cast, prompt=bool(frame.flags & PROMPT))
+
+    def _late_replies(self, source: ProcAddress, frame: Frame) -> None:
+        """The cast is over, but not all that is said by way of it: somebody has ended since, or says something twice."""
+        if not frame.payload or frame.flags & LOST:
+            return
+        if source.host in self._gateway.names:
+            self._outside.answer_all(source.proc, casts.resent(bytes(frame.payload)))
+        else:
+            hop = self._gateway.way_back(source.host)
+            if hop is not None:
+                self._outside.to_host(hop, frame)
+
+    def _flush(self, cast: Cast, prompt: bool = False) -> None:
+        """Send on what has been gathered: when all is there, when it is urgent, or soon."""
+        if cast.done or prompt:
+            self._send_up(cast, prompt)
+        elif not cast.lingers:
+            cast.lingers = True
+            self._outside.call_later(LINGER, lambda: self._lingered(cast))
+
+    def _lingered(self, cast: Cast) -> None:
+        cast.lingers = False
+        self._send_up(cast, prompt=False)
+
+    def _send_up(self, cast: Cast, prompt: bool, at_once: bool = False) -> None:
+        if cast.orphaned or cast.over:
+            return
+        replies, done = cast.take(), cast.done
+        if cast.parent is None:
+            if replies:
+                self._outside.answer_all(cast.source.proc, casts.resent(replies) if cast.again else replies)
+            if done and not cast.standing:
+                self._over(cast)
+        elif replies or at_once or (done and not cast.told):
+            cast.told = done
+            flags = (DONE if done else 0) | (PROMPT if prompt else 0)
+            self._outside.to_host(cast.parent, Frame(REPLIES, flags, 0, 0, 0, cast.id, _names(cast), replies))
+
+    # over
+
+    def ended(self, source: ProcAddress) -> None:
+        """A process of this host has ended; nobody waits for what it has asked."""
+        for cast in [cast for cast in self._casts.values() if cast.source == source and cast.parent is None]:
+            self._over(cast)
+
+    def withdraw(self, source: ProcAddress, hosts: set[str]) -> None:
+        """A process does not want these hosts to be watched over for it any more."""
+        for cast in list(self._casts.values()):
+            if cast.header is None or not cast.standing or cast.source != source:
+                continue
+            if {entry.host for entry in casts.read_table(cast.header.table)} <= hosts:
+                self._over(cast)
+        self.send_closing()
+
+    def close(self) -> None:
+        """This host leaves: its casts are over."""
+        for cast in [cast for cast in self._casts.values() if cast.parent is None]:
+            self._over(cast)
+        self.send_closing()
+
+    def _over(self, cast: Cast) -> None:
+        """Nobody waits for it any more: those below may forget it."""
+        cast.over = True
+        self._casts.pop(cast.key, None)
+        for host in cast.branches:
+            self._close(cast, host)
+
+    def _close(self, cast: Cast, host: str) -> None:
+        if not self._closing:
+            self._outside.call_later(_CLOSING, self.send_closing)
+        self._closing.setdefault(host, []).append(cast.key)
+
+    def send_closing(self) -> None:
+        """Tell those below what is over."""
+        closing, self._closing = self._closing, {}
+        for host, keys in closing.items():
+            self._outside.to_host(host, _close_frame(keys))
+
+    def close_came(self, neighbour: str, frame: Frame) -> None:
+        """Casts are over, or their root is lost from above; those of another parent do not care."""
+        for key in pickle.loads(frame.payload):
+            cast = self._casts.get(key)
+            if cast is None or cast.parent != neighbour:
+                continue
+            failure = Failure(LINK, "it has left", proc=key[0])
+            if frame.flags & LOST:
+                self._orphan(cast, neighbour, host_lost(key[0], "it is out of contact"))
+            else:
+                self._over(cast)
+                if cast.standing:
+                    self._watch_ended(key[0], failure)
+
+    def _watch_ended(self, host: str, failure: Failure) -> None:
+        if not self.watches(host):
+            self._gateway.host_gone(host, failure)
+
+    # lost
+
+    def link_lost(self, host: str, failure: Failure) -> None:
+        """Nothing that is sent to a neighbour will arrive, and nothing that it has sent any more."""
+        self._doubted.pop(host, None)
+        self._closing.pop(host, None)
+        for cast in list(self._casts.values()):
+            if cast.parent is None:
+                cast.gone.add(host)
+            if cast.parent == host and cast.source.host == host:
+                self._pass_loss_down(cast)
+                cast.branches.clear()
+                self._over(cast)
+            elif cast.parent == host:
+                self._orphan(cast, host, failure)
+            elif host in cast.branches:
+                self._lost_below(cast, host)
+
+    def _lost_below(self, cast: Cast, host: str) -> None:
+        if cast.parent is None:
+            singles = cast.below(host)
+            self._let_go(cast, host)
+            self._ask_again(cast, singles)
+        else:
+            self._let_go(cast, host)
+            self._report_lost(cast, host)
+
+    @staticmethod
+    def _let_go(cast: Cast, host: str) -> None:
+        del cast.branches[host]
+        cast.waiting.discard(host)
+
+    def _report_lost(self, cast: Cast, host: str) -> None:
+        if cast.parent is None:
+            self._ask_again(cast, cast.below(host))
+        elif not cast.orphaned:
+            lost = Frame(REPLIES, LOST, 0, 0, 0, cast.id, _names(cast), host.encode())
+            self._outside.to_host(cast.parent, lost)
+            self._flush(cast, prompt=True)
+
+    def _ask_again(self, cast: Cast, singles: Sequence[Branch]) -> None:
+        """At the root: hand the call to each of these itself, but for those that have it from the root, or are lost."""
+        assert cast.header is not None
+        cast.again = True
+        asked = [single for single in singles if single.host not in cast.gone and single.host not in cast.branches]
+        time = object()
+        for single in asked:
+            self._hand_down(cast, cast.header, single, AGAIN)
+            self._doubted.setdefault(single.host, time)
+        if asked:
+            hosts = [single.host for single in asked]
+            self._outside.call_later(_AT_ONCE + _EACH * len(hosts), lambda: self._not_at_once(hosts, time))
+        self._flush(cast, prompt=True)
+
+    def _not_at_once(self, hosts: Sequence[str], time: object) -> None:
+        for host in hosts:
+            if self._doubted.get(host) is time:
+                reason = "who passed calls on to it is lost, or has lost it, and it does not answer when asked directly"
+                self._outside.give_up(host, reason)
+
+    def _pass_loss_down(self, cast: Cast) -> None:
+        """Those below are to wait for the root, too."""
+        for host in cast.branches:
+            self._outside.to_host(host, _close_frame([cast.key], LOST))
+
+    def _orphan(self, cast: Cast, parent: str, failure: Failure) -> None:
+        """Wait for the root to ask again, which may be lost only for those above."""
+        cast.orphaned = True
+        self._pass_loss_down(cast)
+
+        def check() -> None:
+            if cast.orphaned and not cast.over and cast.parent == parent:
+                self._over(cast)
+                if cast.standing:
+                    self._watch_ended(cast.source.host, failure)
+
+        self._outside.call_later(self._gateway.patience, check)
+
+
+def _is_unwatched(source: ProcAddress, call: Frame) -> bool:
+    """Whether only a link of its own tells the caller of the end of a host: its answers cannot be counted, as they go
+    through a port, and it has no standing cast, as clients do.
+    """
+    return bool(call.request and call.flags & EXPLICIT) and has_address(source.host)
+
+
+def _close_frame(keys: list[tuple[str, int]], flags: int = 0) -> Frame:
+    return Frame(CLOSE, flags, 0, 0, 0, 0, b"", pickle.dumps(keys))
+
+
+def _names(cast: Cast) -> bytes:
+    """Whose cast it is, and the name by which this host was called: neighbours may know it by another."""
+    assert cast.own is not None
+    return "\0".join((*cast.source, cast.own.host)).encode()

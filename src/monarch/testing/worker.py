@@ -1,0 +1,246 @@
+"""A simulated host: the gateway and the links that a real one has, and processes that do nothing but answer."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from .._core.routing.gateway import Gateway
+from .._core.routing.route import Route, split_route, with_route
+from .._core.supervision.failure import Failure
+from .._core.wire.address import ProcAddress
+from .._core.wire.frame import CALL, REPLY, Frame
+from .._core.wire.link import Limits
+from .._core.wire.link_table import Called, Cut, Deliver, Dial, LinkTable, Lost, Write
+from .clock import Clock
+from .network import Network, Stream
+
+
+class Costs(NamedTuple):
+    """Time that a gateway is busy, in seconds of CPU; it does one thing after the other.
+
+    Attributes:
+        arrival: For each frame that a link brings.
+        departure: For each frame that goes out over a link.
+        proc: For each call that is handed to a process.
+        reply: For each answer of a process that is taken in.
+    """
+
+    arrival: float = 0.0
+    departure: float = 0.0
+    proc: float = 0.0
+    reply: float = 0.0
+
+
+class Setting(NamedTuple):
+    """What all hosts of a simulation have in common."""
+
+    clock: Clock
+    network: Network
+    chance: random.Random
+    limits: Limits
+    fanout: int
+    patience: float
+    costs: Costs
+    compute: tuple[float, float]
+    answer: bytes
+    arrived: Callable[[int, int], None]  # a message, by its number, has come to so many processes
+
+
+class Worker:
+    """See the module; it is the `Outside` of its gateway.
+
+    Args:
+        setting: Of the simulation.
+        name: Its address.
+        number: Of the host, from 1.
+    """
+
+    def __init__(self, setting: Setting, name: str, number: int) -> None:
+        self.name = name
+        self.alive = True
+        self.powered = True  # a host without power does not even refuse
+        self.spent = 0.0  # seconds of the present event
+        self.busy = 0.0  # seconds in all
+        self.streams: dict[int, Stream] = {}
+        self.lost: dict[str, float] = {}  # other hosts that are gone, and since when
+        self.disorder = 0  # messages that came twice, or out of order
+        self._setting = setting
+        self._clock = setting.clock
+        self._network = setting.network
+        self._table = LinkTable(name, lambda: name, setting.limits, partial(self._random_name, number))
+        self._timer_at = float("inf")
+        self._free_at = 0.0
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._carrying_out = False
+        self._links = 0
+        self._last: dict[tuple[str, ProcAddress], int] = {}
+        self.gateway = Gateway(self, setting.fanout, 1, setting.patience, first_cast=1)
+        self.gateway.names = {name}
+        setting.network.hosts[name] = self
+
+    def _random_name(self, number: int) -> str:
+        self._links += 1
+        return f"{number:08x}{self._links:08x}"
+
+    @property
+    def links(self) -> int:
+        """Links to other hosts."""
+        return sum(1 for _ in self._table)
+
+    def end(self, power: bool) -> None:
+        """Its agent ends; without `power` nobody is told by a closed connection."""
+        self.alive, self.powered = False, power
+        for stream in list(self.streams.values()):
+            if power:
+                self._network.close(stream)
+        self.streams.clear()
+
+    # events
+
+    def accept(self) -> int:
+        return self._table.accepted(self._clock.now)
+
+    def stream_ready(self, stream: Stream) -> None:
+        if self.alive and stream.open:
+            self._table.ready(stream.number, self._clock.now)
+            self.carry_out()
+
+    def stream_data(self, stream: Stream, data: bytes) -> None:
+        self._when_free(lambda: self._read(stream, data))
+
+    def _read(self, stream: Stream, data: bytes) -> None:
+        if stream.open:
+            self._clock.note(self.name, stream.number, len(data))
+            self._table.data(stream.number, memoryview(data), self._clock.now)
+            self.carry_out()
+
+    def _when_free(self, job: Callable[[], None]) -> None:
+        """Do it after all that came before, which takes time."""
+        if not self._jobs and self._clock.now >= self._free_at:
+            if self.alive:
+                job()
+            return
+        self._jobs.append(job)
+        if len(self._jobs) == 1:
+            self._clock.at(self._free_at, self._next_job)
+
+    def _next_job(self) -> None:
+        if self.alive:
+            self._jobs[0]()
+        self._jobs.popleft()
+        if self._jobs:
+            self._clock.at(self._free_at, self._next_job)
+
+    def stream_closed(self, stream: Stream, reason: str, refused: bool = False) -> None:
+        if self.alive and self.streams.pop(stream.number, None) is not None:
+            stream.open = False
+            self._clock.note(self.name, stream.number, reason)
+            self._table.closed(stream.number, reason, self._clock.now, refused=refused)
+            self.carry_out()
+
+    def _tick(self) -> None:
+        if self.alive and self._clock.now >= self._timer_at:
+            self._timer_at = float("inf")
+            self._table.tick(self._clock.now)
+            self.carry_out()
+
+    def carry_out(self) -> None:
+        """Do what the links say, and what follows from that."""
+        if self._carrying_out:
+            return
+        self._carrying_out = True
+        for instruction in self._table.take():
+            if isinstance(instruction, Deliver):
+                self.spent += self._setting.costs.arrival
+                self.gateway.from_host(instruction.host, instruction.frame)
+            elif isinstance(instruction, Write):
+                stream = self.streams.get(instruction.stream)
+                if stream is not None:
+                    self._network.send(stream, b"".join(instruction.chunks))
+            elif isinstance(instruction, Dial):
+                self._dial(instruction.stream, instruction.host)
+            elif isinstance(instruction, Cut):
+                closed = self.streams.pop(instruction.stream, None)
+                if closed is not None:
+                    self._network.close(closed)
+            elif isinstance(instruction, Lost):
+                self._clock.note(self.name, "lost", instruction.host)
+                self.gateway.link_lost(instruction.host, instruction.reason)
+            elif isinstance(instruction, Called):
+                self.gateway.names.add(instruction.name)
+        self._carrying_out = False
+        self._free_at = self._clock.now + self.spent
+        self.busy += self.spent
+        self.spent = 0.0
+        due = self._table.due
+        if due is not None and due < self._timer_at:
+            self._timer_at = due
+            self._clock.at(due, self._tick)
+
+    def _dial(self, number: int, host: str) -> None:
+        if host in self._network.hosts and "://" in host:
+            self.streams[number] = self._network.dial(self, number, host)
+        else:
+            self._table.closed(number, "it has no address", self._clock.now, final=True)
+
+    # what its gateway acts on
+
+    def to_host(self, host: str, frame: Frame) -> None:
+        self.spent += self._setting.costs.departure
+        self._table.send(host, self._table.pack(frame), self._clock.now)
+        self.carry_out()
+
+    def give_up(self, host: str, reason: str) -> None:
+        self._table.give_up(host, reason, self._clock.now)
+        self.carry_out()
+
+    def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> Sequence[tuple[ProcAddress, Failure]]:
+        self.spent += self._setting.costs.proc * len(frames)
+        answers = []
+        self._setting.arrived(frames[0][1].target, len(frames))
+        for address, routed in frames:
+            route, frame = split_route(routed)
+            if frame.kind == CALL:
+                self._check_order(address.proc, route.source, frame.target)
+            if frame.request:
+                reply = Frame(REPLY, 0, frame.rank, 0, 0, frame.request, b"", self._setting.answer)
+                answers.append(with_route(reply, Route(route.source, address, cast=route.cast)))
+        if answers:
+            least, most = self._setting.compute
+            self._clock.after(self._setting.chance.uniform(least, most) + self.spent, partial(self._when_free, partial(self._answer, answers)))
+        return ()
+
+    def _check_order(self, proc: str, source: ProcAddress, number: int) -> None:
+        if number <= self._last.get((proc, source), 0):
+            self.disorder += 1
+        self._last[proc, source] = number
+
+    def _answer(self, answers: list[Frame]) -> None:
+        self.spent += self._setting.costs.reply * len(answers)
+        for answer in answers:
+            self.gateway.from_proc(answer)
+        self.carry_out()
+
+    def answer(self, proc: str, frame: Frame) -> None:
+        """A worker's own processes ask nothing."""
+
+    def answer_all(self, proc: str, frames: bytes) -> None:
+        pass
+
+    def gone(self, proc: ProcAddress, frame: Frame) -> None:
+        pass
+
+    def host_gone(self, host: str, failure: Failure) -> None:
+        self.lost[host] = self._clock.now
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        self._clock.after(seconds, lambda: self._later(function))
+
+    def _later(self, function: Callable[[], None]) -> None:
+        if self.alive:
+            function()
+            self.carry_out()
