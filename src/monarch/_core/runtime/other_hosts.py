@@ -65,7 +65,7 @@ class OtherHosts:
     ) -> None:
         """Send one message for all those of `procs` that are on other hosts; the gateways see to the rest."""
         table = self._tables.get(id(procs))
-        if table is None or table.procs is not procs or table.ranks is not ranks or self._is_stale(table):
+        if table is None or table.procs is not procs or table.ranks is not ranks or not table.group.complete:
             table = self._new_table(procs, ranks, call)
         for address, ended in table.ended:
             self._node.not_sent(call.request, request, address, ended)
@@ -77,10 +77,6 @@ class OtherHosts:
             for peer in table.peers:
                 self._node.not_sent(call.request, request, peer.address, failure)
         table.group.count(call)
-
-    @staticmethod
-    def _is_stale(table: _Table) -> bool:
-        return any(peer.failure is not None for peer in table.peers)
 
     def _new_table(self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame) -> _Table:
         """Who is called, by host, apart from those that are known to have ended."""

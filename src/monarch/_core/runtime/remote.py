@@ -87,6 +87,8 @@ class RemotePeer:
         with self._room:
             known, self.failure = self.failure, failure
             self._sent, self._credited = 0, sum(group.sent for group in self._groups)
+            for group in self._groups:
+                group.complete = False
             self._room.notify_all()
         return None if known is not None else list(self._node.requests.items())
 
@@ -145,6 +147,7 @@ class CastGroup:
 
     def __init__(self, peers: Sequence[RemotePeer]) -> None:
         self.sent = 0
+        self.complete = True  # none of them has ended
         self._peers = peers
         self._budget = 0
         for peer in peers:
