@@ -19,6 +19,7 @@ from monarch.config import configured
 from monarch.rdma import (
     BufferDroppedError,
     OwnerLostError,
+    RDMAAction,
     RDMAError,
     TransferTimeoutError,
 )
@@ -60,6 +61,24 @@ def test_a_dead_owner_is_told_of_and_not_waited_for(spawn: Spawn, faults: Faults
     assert error.failure is not None
     assert error.failure.signal == signal.SIGKILL
     assert "SIGKILL" in str(error)
+
+
+def test_of_several_owners_the_dead_one_is_told_of_and_the_others_are_read(spawn: Spawn, faults: Faults) -> None:
+    dead, _, pid = actors(spawn)
+    living = spawn(1).spawn("living", Owner)
+    buffers = [dead.make.call_one(name, SIZE).get() for name in "abc"]
+    good = living.make.call_one("a", SIZE).get()
+    os.kill(pid, signal.SIGKILL)
+    faults.wait_for(1)
+    into = [bytearray(SIZE) for _ in range(4)]
+    action = RDMAAction()
+    for target, buffer in zip(into, [*buffers, good], strict=True):
+        action.read_remote(target, buffer)
+    with pytest.raises(OwnerLostError, match="SIGKILL") as caught:
+        action.submit(timeout=600).get(timeout=30)
+    assert caught.value.owner == buffers[0].owner
+    assert caught.value.transferred == SIZE
+    assert into[3] == pattern(SIZE)
 
 
 @PATHS

@@ -22,7 +22,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import config
 from .._core.runtime.base_cell import BaseCell
@@ -61,6 +61,13 @@ class Region:
         self.pickled_at: float | None = None
         self.timed = False  # whether a timer runs that will look at it again
         self.released: Future[None] = Future._new(Described(f"{info} to be let go of by all transfers"))
+
+
+class RegistryStatistics(NamedTuple):
+    """What a process lets others reach: how many buffers, and of how many bytes."""
+
+    buffers: int
+    nbytes: int
 
 
 class Registry:
@@ -267,10 +274,9 @@ class Registry:
         region.memory = None
         region.released._resolve(None)
 
-    def statistics(self) -> dict[str, int]:
-        """How many regions are registered, and their bytes."""
+    def statistics(self) -> RegistryStatistics:
         with self._lock:
-            return {"buffers": len(self._regions), "bytes": sum(r.info.nbytes for r in self._regions.values())}
+            return RegistryStatistics(len(self._regions), sum(r.info.nbytes for r in self._regions.values()))
 
 
 class _End:

@@ -129,10 +129,12 @@ class _Transfer(Source):
             self.fail(self._errors)
         else:
             self.future._resolve(None)
-        self._operations = ()  # whoever keeps the future does not keep the memory
+        self._operations, self._errors = (), []  # whoever keeps the future does not keep the memory
 
     def fail(self, errors: Sequence[Exception]) -> None:
-        first, *others = errors
+        for error in errors:
+            error.__traceback__ = None  # whose frames hold the memory
+        first, *others = dict.fromkeys(errors)  # that of a lost owner is there once for each of its buffers
         if isinstance(first, RDMAError):
             first.transferred = sum(self._moved)
             first.others = tuple(others)

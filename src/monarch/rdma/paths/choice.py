@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ... import config
@@ -60,16 +60,20 @@ def choose(plane: Plane, lease: Lease, grant: Grant) -> Link:
         NoPathError: None does.
         RDMAError: The buffer is gone.
     """
-    refused: dict[str, UnavailableError] = {}
+    refused: list[str] = []  # texts: errors would keep the caller's frames, and with them the memory, for the collector
+    broken: list[str] = []
     for path in allowed():
         try:
             link = _try(plane, path, lease, grant)
         except UnavailableError as error:
-            refused[path.name] = error
+            refused.append(f"{path.name}: {error}")
+            if not isinstance(error, NotMeantError):
+                broken.append(path.name)
         else:
-            _warn_of_fallback(plane, path, lease, refused)
+            if broken or (refused and path.name == "messages"):
+                _warn_of_fallback(plane, path, lease, refused, broken)
             return link
-    raise NoPathError(f"no path leads to the buffer from here: {_reasons(refused)}")
+    raise NoPathError(f"no path leads to the buffer from here: {'; '.join(refused)}")
 
 
 def report(plane: Plane, lease: Lease, grant: Grant) -> list[PathReport]:
@@ -117,15 +121,10 @@ def _try(plane: Plane, path: Path, lease: Lease, grant: Grant) -> Link:
     return link
 
 
-def _warn_of_fallback(plane: Plane, path: Path, lease: Lease, refused: Mapping[str, UnavailableError]) -> None:
-    """Once per path, if one that should lead there could not be opened, or if bytes go through messages for want of others."""
-    broken = tuple(name for name, error in refused.items() if not isinstance(error, NotMeantError))
-    if not refused or not (broken or path.name == "messages") or (path.name, broken) in plane.told:
+def _warn_of_fallback(plane: Plane, path: Path, lease: Lease, refused: Sequence[str], broken: Sequence[str]) -> None:
+    """Once per path: one that should lead there could not be opened, or bytes go through messages for want of another."""
+    if (path.name, *broken) in plane.told:
         return
-    plane.told.add((path.name, broken))
+    plane.told.add((path.name, *broken))
     kind = RDMATcpFallbackWarning if path.name == "messages" else RDMAWarning
-    warnings.warn(f"transfers of {lease.info} take path {path.name!r}; {_reasons(refused)}", kind, stacklevel=2)
-
-
-def _reasons(refused: Mapping[str, UnavailableError]) -> str:
-    return "; ".join(f"{name}: {error}" for name, error in refused.items())
+    warnings.warn(f"transfers of {lease.info} take path {path.name!r}; {'; '.join(refused)}", kind, stacklevel=2)
