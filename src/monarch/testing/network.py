@@ -92,7 +92,9 @@ class Network:
             if self._is_cut(caller.name, name) or not near.open or not host.powered:
                 return  # what bounds the wait is the link's own time
             if not host.alive:
-                self._clock.after(self._delay(), lambda: caller.stream_closed(near, "nobody listens there", refused=True))
+                self._clock.after(
+                    self._delay(), lambda: caller.stream_closed(near, "nobody listens there", refused=True)
+                )
                 return
             far = Stream(host, host.accept())
             near.other, far.other = far, near

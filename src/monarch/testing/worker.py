@@ -211,7 +211,10 @@ class Worker:
                 answers.append(with_route(reply, Route(route.source, address, cast=route.cast)))
         if answers:
             least, most = self._setting.compute
-            self._clock.after(self._setting.chance.uniform(least, most) + self.spent, partial(self._when_free, partial(self._answer, answers)))
+            self._clock.after(
+                self._setting.chance.uniform(least, most) + self.spent,
+                partial(self._when_free, partial(self._answer, answers)),
+            )
         return ()
 
     def _check_order(self, proc: str, source: ProcAddress, number: int) -> None:
