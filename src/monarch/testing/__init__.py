@@ -14,9 +14,10 @@ its own. One seed gives one run, event by event. Simulated processes only answer
 
 from __future__ import annotations
 
+from .client import Cast
 from .network import Partition
 from .report import Report
-from .simulation import Cast, Simulation, Unanswered
+from .simulation import Simulation, Unanswered
 from .worker import Costs
 
 __all__ = ["Cast", "Costs", "Partition", "Report", "Simulation", "Unanswered"]

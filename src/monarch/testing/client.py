@@ -33,8 +33,8 @@ class Cast:
         self.arrived = 0
         self.arrived_at = started
         self.twice = 0  # answers that came once more, and were not marked as such
-        self._hosts = hosts
-        self._missing = sum(map(len, hosts.values())) if answers else 0
+        self._hosts = hosts if answers else {}
+        self._missing = sum(map(len, self._hosts.values()))
 
     def __repr__(self) -> str:
         state = "waits" if self.ended is None else f"took {self.seconds * 1000:.3g} ms"
@@ -101,8 +101,10 @@ class Client(Worker):
         """Call processes; those of hosts that are known to be gone count as lost at once."""
         now = self._clock.now
         cast = Cast(now, {entry.host: entry.ranks for entry in entries}, answers)
-        request = next(self._requests) if answers else 0
-        self._open[request] = cast
+        request = 0
+        if answers:
+            request = next(self._requests)
+            self._open[request] = cast
         for entry in entries:
             if entry.host in self.lost:
                 cast._host_gone(entry.host, now)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from .. import config
@@ -21,7 +23,7 @@ from .worker import Costs, Setting, Worker
 _LONGEST = 600.0  # seconds of simulated time for which `run` waits for a cast
 
 
-class Unanswered(RuntimeError):  # noqa: N818 - it is a state of the simulated cluster
+class Unanswered(RuntimeError):
     """A cast was not answered in time, or there was nothing more that could happen."""
 
 
@@ -234,16 +236,16 @@ class Simulation:
         Raises:
             Unanswered: It took more than 600 simulated seconds.
         """
-        if isinstance(until, (int, float)):
-            while self._clock.step(until):
-                pass
-            return
-        casts = self._casts if until is None else [until]
-        limit = self.now + _LONGEST
-        for cast in casts:
-            while not cast.done:
-                if not self._clock.step(limit):
-                    raise Unanswered(f"after {_LONGEST:g} simulated seconds {cast!r}; seed {self.seed}")
+        with _no_collection():
+            if isinstance(until, (int, float)):
+                while self._clock.step(until):
+                    pass
+                return
+            limit = self.now + _LONGEST
+            for cast in self._casts if until is None else [until]:
+                while not cast.done:
+                    if not self._clock.step(limit):
+                        raise Unanswered(f"after {_LONGEST:g} simulated seconds {cast!r}; seed {self.seed}")
 
     def report(self) -> Report:
         """What came of it so far."""
@@ -270,6 +272,18 @@ class Simulation:
             wall=time.perf_counter() - self._began,
             log=self._clock.log,
         )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without the garbage collector, which would look through all hosts again and again, and find nothing."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _check(

@@ -33,8 +33,8 @@ DONE, LOST, PROMPT = 1, 2, 4  # flags of REPLIES: all below have answered; a hos
 COMBINED = 64 * 1024  # bytes of an answer that may wait for others; a larger one goes straight to the caller
 LINGER = 0.001  # seconds that an answer waits for others, in each gateway on its way
 _CLOSING = 0.05  # seconds in which casts that are over are gathered
-_AT_ONCE = 1.0  # seconds in which a host that is asked again says that it is there
-_EACH = 0.005  # more seconds for each host that is asked at the same time: the root may have to dial it
+_AT_ONCE = 0.8  # seconds in which a host that is asked again says that it is there
+_EACH = 0.004  # more seconds for each host that is asked at the same time: the root may have to dial it
 
 
 class Casting:

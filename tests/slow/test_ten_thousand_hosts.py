@@ -1,0 +1,54 @@
+"""Ten thousand simulated hosts with eighty thousand processes, and a hundred hosts that die in the midst of calls."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from monarch.testing import Simulation
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+HOSTS, DEATHS = 10_000, 100
+
+
+def test_ten_thousand_hosts_answer_though_a_hundred_die() -> None:
+    chance = random.Random(20)
+    simulation = Simulation(seed=20, hosts=HOSTS, procs_per_host=8)
+    attached = simulation.attach()
+    simulation.run(until=attached)
+    assert len(attached.answered) == HOSTS
+    everybody = simulation.cast()
+    simulation.run(until=everybody)
+    assert len(everybody.answered) == 8 * HOSTS
+    casts = []
+    for _ in range(2):
+        casts += [simulation.cast(), simulation.cast(range(3, 8 * HOSTS, 40))]
+        for _ in range(DEATHS // 2):
+            simulation.kill_host(after=chance.uniform(0, 0.02))
+        simulation.run(until=simulation.now + 0.02)
+    simulation.run()
+    assert all(len(cast.answered) + len(cast.lost) == 8 * HOSTS for cast in casts[::2])
+    simulation.run(until=simulation.now + 5)
+    report = simulation.report()
+    print(report)
+    assert (report.missing, report.twice, report.disorder) == (0, 0, 0)
+    assert (report.killed, report.known) == (DEATHS, DEATHS)
+    assert report.detection < 6
+    assert simulation.open_casts() == 0
+    assert report.memory < 200_000
+
+
+def test_one_seed_is_one_run_with_a_thousand_hosts() -> None:
+    logs = []
+    for _ in range(2):
+        chance = random.Random(3)
+        simulation = Simulation(seed=3, hosts=1000, loss=0.01)
+        simulation.run(until=simulation.attach())
+        simulation.cast()
+        for _ in range(20):
+            simulation.kill_host(after=chance.uniform(0, 0.01))
+        simulation.run()
+        logs.append(simulation.report().log)
+    assert logs[0] == logs[1]
