@@ -21,7 +21,7 @@ from .worker import Costs, Setting, Worker
 _LONGEST = 600.0  # seconds of simulated time for which `run` waits for a cast
 
 
-class Unanswered(RuntimeError):  # noqa: N818 - it is a state of the simulated cluster
+class Unanswered(RuntimeError):
     """A cast was not answered in time, or there was nothing more that could happen."""
 
 
