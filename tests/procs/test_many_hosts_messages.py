@@ -248,7 +248,7 @@ def test_many_arrays_in_one_message_and_arrays_through_ports(spawn_far: Spawn) -
 def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrives() -> None:
     script = """
     import os, sys
-    from monarch.actor import Actor, attach_to_workers, endpoint, this_host
+    from monarch.actor import Actor, Channel, attach_to_workers, endpoint, this_host
     from monarch.config import configure
     LIMIT = 1 << 20
     configure(codec_max_frame_length="1 MiB")
@@ -260,6 +260,9 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
         @endpoint
         def make(self, size):
             return b"x" * size
+        @endpoint
+        def send(self, port, size):
+            port.send(b"x" * size)
         @endpoint
         def ask(self, other, size):
             return other.length.call_one(b"x" * size).get(timeout=10)
@@ -273,6 +276,7 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
     far = attach_to_workers(workers=os.environ["ADDRESSES"].split()).spawn_procs().spawn("far", Sizes)
     near = this_host().spawn_procs().spawn("near", Sizes)
     one = far.slice(hosts=1)
+    port, receiver = Channel.open()
     far.length.call(b"").get(timeout=20)
     for less in (-1000, 0, 1, 30, 70, 100, 200, 300, 1000):
         size = LIMIT - less
@@ -286,6 +290,7 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
         for found in (
             outcome(lambda: near.make.call_one(size)), outcome(lambda: one.make.call_one(size)),
             outcome(lambda: far.slice(hosts=0).ask.call_one(one, size)),
+            outcome(lambda: near.send.call_one(port, size)), outcome(lambda: one.send.call_one(port, size)),
         ):
             if isinstance(found, Exception):
                 assert "limit" in str(found) and not isinstance(found, TimeoutError), (less, found)

@@ -127,7 +127,9 @@ def test_a_tree_has_each_host_once_and_is_no_deeper_than_it_must(count: int, fan
     hosts = entries(count)
     branches = split(hosts, 0, count, fanout)
     assert len(branches) == min(fanout, count)
-    assert [host for branch in branches for host in subtree(hosts, branch, fanout)[0]] == [entry.host for entry in hosts]
+    assert [host for branch in branches for host in subtree(hosts, branch, fanout)[0]] == [
+        entry.host for entry in hosts
+    ]
     if fanout > 1 and count:
         room, levels = fanout, 1
         while room < count:

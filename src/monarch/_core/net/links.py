@@ -20,7 +20,7 @@ from typing import Protocol
 from ... import config
 from ...errors import AddressError
 from ..wire.channel import Channel, parse_channel
-from ..wire.frame import Frame
+from ..wire.frame import AROUND, Frame
 from ..wire.link import Limits, RunClock
 from ..wire.link_records import Packed
 from ..wire.link_table import Called, Cut, Deliver, Dial, Instruction, LinkTable, Lost, Up, Write
@@ -288,7 +288,7 @@ def _limits() -> Limits:
     return Limits(
         max(_SHORTEST, config.value("channel_reconnect_timeout")),
         config.value("mesh_attach_config_timeout"),
-        config.value("codec_max_frame_length"),
+        config.value("codec_max_frame_length") + AROUND,
     )
 
 

@@ -27,7 +27,20 @@ from ..supervision.failure import MISSING, Failure
 from ..supervision.fates import Fates
 from ..wire import pickling
 from ..wire.address import AGENT, SYSTEM, ActorAddress, ProcAddress
-from ..wire.frame import CALL, DEAD, HELLO, PORT, PROTOCOL_VERSION, REPLY, ROUTED, STANDING, URGENT, Bytes, Frame
+from ..wire.frame import (
+    AROUND,
+    CALL,
+    DEAD,
+    HELLO,
+    PORT,
+    PROTOCOL_VERSION,
+    REPLY,
+    ROUTED,
+    STANDING,
+    URGENT,
+    Bytes,
+    Frame,
+)
 from .deadlock import DeadlockDetector
 from .other_hosts import OtherHosts
 from .peer import Peer
@@ -119,8 +132,9 @@ class Node:
         self.unreached: set[str] = set()  # hosts that are about to be attached
         self._deaf = False  # out of descriptors, and it has been said
         self._listen()
+        self._largest: int = config.value("codec_max_frame_length")
         self._limits = {
-            "limit": config.value("codec_max_frame_length"),
+            "limit": self._largest + AROUND,
             "send_limit": config.value("send_buffer_limit"),
             "send_timeout": config.value("message_delivery_timeout"),
         }
@@ -187,10 +201,13 @@ class Node:
             self.requests.pop(request_id, None)
 
     def check_size(self, payload: Bytes, buffers: Sequence[Bytes]) -> None:
+        """Raises:
+        ValueError: The message is larger than ``codec_max_frame_length``.
+        """
         size = len(payload) + sum(map(len, buffers)) if buffers else len(payload)
-        if size > self._limits["limit"]:
+        if size > self._largest:
             raise ValueError(
-                f"a message of {size} bytes is over the limit of {self._limits['limit']} bytes; raise it with "
+                f"a message of {size} bytes is over the limit of {self._largest} bytes; raise it with "
                 "configure(codec_max_frame_length=...) before any proc starts"
             )
 

@@ -40,11 +40,13 @@ class Port(Generic[T]):
 
         Raises:
             RuntimeError: It was opened for one value, and that has been sent.
+            ValueError: The value is larger than ``codec_max_frame_length``.
             Exception: What pickling the value raises.
         """
         self._claim_use()
         try:
             payload, buffers = pickling.dumps_value(obj)
+            current_node().check_size(payload, buffers)
         except Exception as error:
             explain(error, "a value for a port cannot be sent")
             raise

@@ -95,6 +95,11 @@ def encode(frame: Frame, inline: bool = True) -> tuple[bytes, int]:
     return b"".join((head, meta, *map(_LENGTH.pack, sizes), payload)), total
 
 
+AROUND = 16 << 20
+"""Bytes that a frame may be larger than what it carries, which is what `codec_max_frame_length` limits: names, routes, the
+table of a cast to many processes."""
+
+
 class FrameError(Exception):
     """The peer sent something that is not a frame: its fault, the connection is closed."""
 
