@@ -210,7 +210,7 @@ def run(source: str, *, timeout: float = 50.0) -> ScriptResult:
 
 __all__ = [
     "BOUND", "RECONNECT", "SLACK", "TESTS", "WAYS", "Channel", "Member", "SupervisionError", "attach_to_workers",
-    "children_of", "cluster", "configure", "context", "faults", "get_or_spawn_controller", "heard_of", "hurt", "os", "run",
+    "children_of", "cluster", "configure", "context", "endpoint", "faults", "get_or_spawn_controller", "heard_of", "hurt", "os", "run",
     "shutdown_context", "signal", "thaw", "this_host", "time", "told", "wait_for_procs", "wait_gone", "wait_stopped", "wait_until",
     "within_bound", "workers",
 ]  # fmt: skip
