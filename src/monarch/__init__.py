@@ -35,21 +35,11 @@ _LAZY = {
     "get_global_config": ".config",
     "get_runtime_config": ".config",
 }
-_TENSOR_ENGINE = frozenset(
-    {
-        "Tensor",
-        "Stream",
-        "Future",
-        "Module",
-        "get_active_mesh",
-        "get_active_stream",
-        "no_mesh",
-        "remote",
-        "inspect",
-        "show",
-    }
-    | {"fetch_shard", "reduce", "reduce_", "to_mesh", "slice_mesh", "grad_function", "grad_generator", "world_mesh"}
-    | {"call_on_shard_and_fetch", "set_meta"}
+_TENSOR_ENGINE = frozenset({"DeviceMesh", "Tensor", "fetch_shard", "get_active_mesh", "inspect", "no_mesh", "show"})
+"""What is found in `monarch.tensor_engine`, which needs torch."""
+_TO_COME = frozenset(
+    {"Stream", "Future", "Module", "get_active_stream", "remote", "reduce", "reduce_", "to_mesh", "slice_mesh"}
+    | {"grad_function", "grad_generator", "world_mesh", "call_on_shard_and_fetch", "set_meta"}
 )
 
 _compat.install()
@@ -64,9 +54,11 @@ def __getattr__(name: str) -> Any:
     if module is not None:
         return getattr(import_module(module, __name__), name)
     if name in _TENSOR_ENGINE:
-        raise _NotYet(f"monarch.{name} needs the distributed tensor engine, which this version does not have yet")
+        return getattr(import_module(".tensor_engine", __name__), name)
+    if name in _TO_COME:
+        raise _NotYet(f"monarch.{name} is part of the distributed tensors that this version does not have yet")
     raise AttributeError(f"module 'monarch' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted([*globals(), *_LAZY, *_TENSOR_ENGINE])

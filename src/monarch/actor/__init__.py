@@ -42,6 +42,7 @@ _client.proc_mesh_maker = _proc_mesh.client_proc_mesh
 _client.hook_finder = lambda: unhandled_fault_hook  # looked up at each fault: programs assign to it
 _client.install()
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)  # sideways, so by name
+_proc_mesh._device_mesh_of = lambda procs: _import_module("monarch.tensor_engine.device_mesh").device_mesh_of(procs)
 
 __all__ = [
     "Accumulator",
