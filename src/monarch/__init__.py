@@ -35,10 +35,13 @@ _LAZY = {
     "get_global_config": ".config",
     "get_runtime_config": ".config",
 }
-_TENSOR_ENGINE = frozenset({"DeviceMesh", "Tensor", "fetch_shard", "get_active_mesh", "inspect", "no_mesh", "show"})
+_TENSOR_ENGINE = frozenset(
+    {"DeviceMesh", "Tensor", "fetch_shard", "get_active_mesh", "inspect", "no_mesh", "show"}
+    | {"reduce", "reduce_", "slice_mesh", "to_mesh"}
+)
 """What is found in `monarch.tensor_engine`, which needs torch."""
 _TO_COME = frozenset(
-    {"Stream", "Future", "Module", "get_active_stream", "remote", "reduce", "reduce_", "to_mesh", "slice_mesh"}
+    {"Stream", "Future", "Module", "get_active_stream", "remote"}
     | {"grad_function", "grad_generator", "world_mesh", "call_on_shard_and_fetch", "set_meta"}
 )
 

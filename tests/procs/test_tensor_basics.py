@@ -16,13 +16,13 @@ from helpers.waiting import wait_until
 
 pytest.importorskip("torch", reason="distributed tensors need torch")
 
-import torch  # noqa: E402  # only where it is installed
-from torch import nn  # noqa: E402
+import torch  # only where it is installed
+from torch import nn
 
-import monarch  # noqa: E402
-from monarch import fetch_shard, get_active_mesh, inspect, no_mesh  # noqa: E402
-from monarch.actor import Actor, ProcMesh, endpoint, this_host  # noqa: E402
-from monarch.tensor_engine import OperatorError, RemoteException, TensorError, spawn_tensor_engine  # noqa: E402
+import monarch
+from monarch import fetch_shard, get_active_mesh, inspect, no_mesh
+from monarch.actor import Actor, ProcMesh, endpoint, this_host
+from monarch.tensor_engine import OperatorError, RemoteException, TensorError, spawn_tensor_engine
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -507,9 +507,13 @@ def test_a_worker_that_dies_ends_every_wait(spawn: Spawn, faults: Any) -> None:
         inspect(x)
         procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
         with pytest.raises(monarch.actor.SupervisionError):
-            for _ in range(1000):
-                inspect(x + 1)
+            fetch_until_it_fails(x)
     faults.wait_for(1)
+
+
+def fetch_until_it_fails(x: Any) -> None:
+    for _ in range(100_000):
+        inspect(x + 1)
 
 
 class Killer(Actor):

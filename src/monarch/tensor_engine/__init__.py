@@ -11,7 +11,7 @@ One operation, from top to bottom:
 `fetching`         values on their way back
 =================  ====================================================================================================
 
-`device_mesh` is what programs hold; `movement` moves data between ranks; `references` lets tensors be
+`device_mesh` is what programs hold; `movement` moves data between ranks, over `groups` of them; `references` lets tensors be
 arguments. `pickling` is something else: how ordinary tensors travel in the messages of any actor.
 
 Importing this package does not import torch: its names are looked up when they are first used. What may not live here:
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from .fetching import fetch_shard as fetch_shard
     from .fetching import inspect as inspect
     from .fetching import show as show
+    from .movement import reduce as reduce
+    from .movement import reduce_ as reduce_
+    from .movement import slice_mesh as slice_mesh
+    from .movement import to_mesh as to_mesh
     from .tensor import Tensor as Tensor
 
 _PLACES = {
@@ -41,6 +45,7 @@ _PLACES = {
     "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
     "errors": ("OperatorError", "RemoteException", "TensorError"),
     "fetching": ("fetch_shard", "inspect", "show"),
+    "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
     "tensor": ("Tensor",),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}

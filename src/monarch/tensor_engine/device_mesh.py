@@ -11,7 +11,8 @@ from .._core.mesh import proc_mesh
 from .._core.mesh.shaped import ShapedMesh
 from .._core.shape import Shape
 from .._core.shape.table import as_text
-from .activation import Activation
+from . import movement, references, seeding  # noqa: F401  # the latter for its effect
+from .activation import Activation, no_mesh
 from .engine import Engine, engine_of, new_engine
 from .tensor import Tensor
 
@@ -88,14 +89,10 @@ class DeviceMesh(ShapedMesh):
         return self._per_rank(list(self.group.ranks))
 
     def _per_rank(self, numbers: list[int]) -> Tensor:
-        from .movement import per_rank
-
-        return per_rank(self, numbers)
+        return movement.per_rank(self, numbers)
 
     def to_tensor(self) -> torch.Tensor:
         """A local tensor of the ranks, in the shape of the mesh."""
-        from .activation import no_mesh
-
         with no_mesh.activate():
             return torch.tensor(list(self.group.ranks)).reshape(self._ndslice.sizes)
 
@@ -116,9 +113,7 @@ class DeviceMesh(ShapedMesh):
         return f"<DeviceMesh {self.extent} of {self.engine.procs.name!r}>"
 
     def __reduce__(self) -> Any:
-        from .references import reduce_mesh
-
-        return reduce_mesh(self)
+        return references.reduce_mesh(self)
 
 
 def mesh_of(engine: Engine, shape: Shape) -> DeviceMesh:

@@ -26,6 +26,7 @@ from .._core.runtime.request import Gather
 from .._core.shape import Extent, Shape, Slice
 from .._core.wire import pickling
 from .._core.wire.address import ProcAddress, random_uid
+from .errors import RemoteException
 from .instructions import DEFINE, FREE, Instruction
 from .plans import Plan
 from .worker import Worker
@@ -71,6 +72,8 @@ class Engine:
         self.ids = itertools.count(1)
         self.plans: dict[Any, Plan] = {}
         self.meshes: dict[Any, Any] = {}
+        self.defined: dict[Any, int] = {}  # groups and routes that the workers know
+        self.meeting: tuple[Any, Any] | None = None  # where members of groups find each other, and what keeps it open
         self._groups: dict[tuple[int, ...], Ranks] = {}
         self._templates = itertools.count()
         self._lock = threading.Lock()
@@ -227,13 +230,12 @@ class Engine:
         poisons = self.call(self.everyone, "finish", (), "exit of the tensor engine").get(timeout=timeout)
         unreported = [poison for poison in poisons.values() if poison is not None]
         if unreported:
-            from .errors import RemoteException
-
             raise RemoteException(unreported[0])
         self._closed = "this tensor engine has exited; activate the proc mesh again for a new one"
         self._settling.clear()
         self._workers.stop("the tensor engine exited").get(timeout=timeout)
         self.plans.clear()
+        self.meeting = None
 
     @property
     def is_usable(self) -> bool:

@@ -8,13 +8,12 @@ controller; what comes out at the bottom is `dispatch`\\ ed: checked, given hand
 from __future__ import annotations
 
 import itertools
-import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import fakes, mixing, sites
+from . import fakes, mixing, references, sites
 from .fakes import Meta
 from .instructions import CONSTANT
 from .plans import Operator, Output, Plan, Same, make_plan, operator, template_arguments
@@ -85,39 +84,12 @@ class Tensor(torch.Tensor):
         """Whether `drop` was called on it, or on what it shares memory with."""
         return self._value.storage.dropped is not None
 
-    def drop(self) -> None:
-        """Free its memory on the ranks now, and that of all that shares it; none of them can be used any more."""
-        if not self.dropped:
-            from .movement import drop
-
-            drop(self)
-            self._value.storage.dropped = "".join(traceback.format_stack()[:-1])
-
-    def to_mesh(self, mesh: Any) -> Tensor:
-        """See `monarch.to_mesh`."""
-        from .movement import to_mesh
-
-        return to_mesh(self, mesh)
-
-    def slice_mesh(self, **selection: Any) -> Any:
-        """See `monarch.slice_mesh`."""
-        from .movement import slice_mesh
-
-        return slice_mesh(self, **selection)
-
-    def reduce(
-        self, dims: Any, reduction: str = "sum", scatter: bool = False, mesh: Any = None, out: Any = None
-    ) -> Any:
-        """See `monarch.reduce`."""
-        from .movement import reduce
-
-        return reduce(self, dims, reduction, scatter, mesh, out=out)
-
-    def reduce_(self, dims: Any, reduction: str = "sum", scatter: bool = False, mesh: Any = None) -> Any:
-        """See `monarch.reduce_`."""
-        from .movement import reduce_
-
-        return reduce_(self, dims, reduction, scatter, mesh)
+    # filled by `movement`, which is built on this
+    drop: Callable[[Tensor], None]
+    reduce: Callable[..., Tensor]
+    reduce_: Callable[..., Tensor]
+    slice_mesh: Callable[..., Any]
+    to_mesh: Callable[..., Tensor]
 
     @property
     def data(self) -> Any:
@@ -160,9 +132,7 @@ class Tensor(torch.Tensor):
         return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        from .references import reduce_tensor
-
-        return reduce_tensor(self)
+        return references.reduce_tensor(self)
 
 
 _wrap = torch.Tensor._make_wrapper_subclass

@@ -39,10 +39,11 @@ class Worker(Actor):
         self.rank = context().actor_instance.rank.rank
         self.uid = uid
         self.slots: dict[int, Any] = {}
+        self.communication = movers.Communication(self.rank)
         self._templates: list[Template] = []
         self._names: list[str] = []
         self._writes: list[tuple[int, ...]] = []
-        self._poisoned = False  # whether there was ever a poison: until then nobody looks for one
+        self.poisoned = False  # whether there was ever a poison: until then nobody looks for one
         self._unreported: Poison | None = None
         _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
         local.workers[uid] = self
@@ -50,6 +51,7 @@ class Worker(Actor):
     def __cleanup__(self, error: Exception | None) -> None:
         local.workers.pop(self.uid, None)
         self.slots.clear()
+        self.communication.close()
 
     @endpoint
     def run(self, batch: list[Instruction]) -> None:
@@ -81,8 +83,8 @@ class Worker(Actor):
             try:
                 return pytree.tree_map_only(torch.Tensor, _portable, self._call(call)), None
             except Exception as error:
-                poison = self._failed(site, _name(call.function), error)
-                self._poison_aliases(call.writes, poison)
+                poison = self.failed(site, _name(call.function), error)
+                self.poison_aliases(call.writes, poison)
         return None, None if poison is None else self._report(poison)
 
     @endpoint
@@ -100,13 +102,13 @@ class Worker(Actor):
                 continue
             _, site, inputs, outputs, numbers = instruction
             values = [slots[ref] for ref in inputs]
-            if self._poisoned and (poison := _first_poison(values)) is not None:
+            if self.poisoned and (poison := _first_poison(values)) is not None:
                 self._give_up(inputs, outputs, self._writes[what], poison)
                 continue
             try:
                 result = templates[what](values, numbers)
             except Exception as error:
-                poison = self._failed(site, self._names[what], error)
+                poison = self.failed(site, self._names[what], error)
                 self._give_up(inputs, outputs, self._writes[what], poison)
                 continue
             if type(outputs) is int:
@@ -142,7 +144,7 @@ class Worker(Actor):
             try:
                 leaves = _checked(pytree.tree_leaves(self._call(call)), call)
             except Exception as error:
-                poison = self._failed(site, _name(call.function), error)
+                poison = self.failed(site, _name(call.function), error)
             else:
                 for ref, leaf in zip(outputs, leaves, strict=False):
                     if ref:
@@ -151,7 +153,7 @@ class Worker(Actor):
         for ref in outputs:
             if ref:
                 self.slots[ref] = poison
-        self._poison_aliases(call.writes, poison)
+        self.poison_aliases(call.writes, poison)
 
     def _call(self, call: Call) -> Any:
         function = find(call.function)
@@ -160,8 +162,9 @@ class Worker(Actor):
 
     # failures
 
-    def _failed(self, site: int, function: str, error: Exception) -> Poison:
-        self._poisoned = True
+    def failed(self, site: int, function: str, error: Exception) -> Poison:
+        """What stands for the results of an operation that raised."""
+        self.poisoned = True
         shown = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without our own frame
         text = "".join(traceback.format_exception(type(error), error, shown))
         self._unreported = Poison(site, self.rank, function, text)
@@ -176,9 +179,9 @@ class Worker(Actor):
         for ref in (outputs,) if type(outputs) is int else outputs:
             if ref:
                 self.slots[ref] = poison
-        self._poison_aliases([inputs[index] for index in writes], poison)
+        self.poison_aliases([inputs[index] for index in writes], poison)
 
-    def _poison_aliases(self, ids: Iterable[int], poison: Poison) -> None:
+    def poison_aliases(self, ids: Iterable[int], poison: Poison) -> None:
         """What was to be changed is lost, and with it all that shares its memory."""
         values = [self.slots[ref] for ref in ids]
         storages = {_storage(value) for value in values if isinstance(value, torch.Tensor)}
