@@ -12,7 +12,7 @@ One operation, from top to bottom:
 =================  ====================================================================================================
 
 `device_mesh` is what programs hold; `movement` moves data between ranks, over `groups` of them; `references` lets tensors be
-arguments. `pickling` is something else: how ordinary tensors travel in the messages of any actor.
+arguments, of `remote_functions` and of actors. `pickling` is something else: how ordinary tensors travel in the messages of any actor.
 
 Importing this package does not import torch: its names are looked up when they are first used. What may not live here:
 anything that actors without torch need. Read `instructions`, then `tensor`.
@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from .movement import reduce_ as reduce_
     from .movement import slice_mesh as slice_mesh
     from .movement import to_mesh as to_mesh
+    from .remote_functions import Remote as Remote
+    from .remote_functions import call_on_shard_and_fetch as call_on_shard_and_fetch
+    from .remote_functions import function_resolvers as function_resolvers
+    from .remote_functions import remote as remote
     from .tensor import Tensor as Tensor
 
 _PLACES = {
@@ -46,6 +50,7 @@ _PLACES = {
     "errors": ("OperatorError", "RemoteException", "TensorError"),
     "fetching": ("fetch_shard", "inspect", "show"),
     "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
+    "remote_functions": ("Remote", "call_on_shard_and_fetch", "function_resolvers", "remote"),
     "tensor": ("Tensor",),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}

@@ -22,7 +22,7 @@ from .._core.runtime.context import context
 from .._core.runtime.future import Future
 from .._core.runtime.message import encode_meta
 from .._core.runtime.remote_error import supervision_error
-from .._core.runtime.request import Gather
+from .._core.runtime.request import Gather, Stream
 from .._core.shape import Extent, Shape, Slice
 from .._core.wire import pickling
 from .._core.wire.address import ProcAddress, random_uid
@@ -209,10 +209,22 @@ class Engine:
         Args:
             what: What is asked, for messages.
         """
-        if self._closed is not None:
-            raise RuntimeError(self._closed)
         extent = Extent(["rank"], [len(ranks.ranks)])
         request = Gather(what or f"{method} of the tensor engine", self._target, ranks.procs, extent)
+        self._ask(ranks, method, args, request, extent)
+        return request.future
+
+    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Future[Any]]:
+        """As `call`; a future for each answer, in the order in which they will arrive."""
+        extent = Extent(["rank"], [len(ranks.ranks)])
+        request = Stream(what, self._target, ranks.procs, extent)
+        futures: list[Future[Any]] = list(request.futures)
+        self._ask(ranks, method, args, request, extent)
+        return futures
+
+    def _ask(self, ranks: Ranks, method: str, args: tuple[Any, ...], request: Any, extent: Extent) -> None:
+        if self._closed is not None:
+            raise RuntimeError(self._closed)
         content = pickling.dumps((args, {}))
         with self._lock:
             for freeing in list(self._groups.values()):
@@ -221,7 +233,6 @@ class Engine:
             self._flush()
             cell = self._cell
             cell.node.cast(ranks.procs, self._target, encode_meta(method, extent), content, request, cell.uid)
-        return request.future
 
     def close(self, timeout: float) -> None:
         """Wait until all is done, then stop the workers. See `DeviceMesh.exit`."""

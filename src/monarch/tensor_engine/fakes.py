@@ -31,7 +31,7 @@ _INSTEAD = (
 
 
 class Meta:
-    """What is known of a tensor without its values. Made by `meta_of` and `contiguous` only: equal ones are identical."""
+    """What is known of a tensor without its values. Made by `interned` only: equal ones are identical."""
 
     __slots__ = ("__weakref__", "device", "dtype", "offset", "shape", "stride")
 
@@ -57,7 +57,7 @@ def meta_of(tensor: torch.Tensor) -> Meta:
     """Raises NotImplementedError: it is not strided."""
     if tensor.layout is not torch.strided:
         raise NotImplementedError(f"distributed tensors are strided, this would be {tensor.layout}")
-    return _interned((tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device))
+    return interned((tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device))
 
 
 def contiguous(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Meta:
@@ -66,10 +66,11 @@ def contiguous(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
     for length in reversed(shape):
         stride.append(step)
         step *= max(length, 1)
-    return _interned((tuple(shape), tuple(reversed(stride)), 0, dtype, device))
+    return interned((tuple(shape), tuple(reversed(stride)), 0, dtype, device))
 
 
-def _interned(key: Any) -> Meta:
+def interned(key: Any) -> Meta:
+    """From its attributes: shape, stride, offset, dtype, device."""
     meta = _metas.get(key)
     return meta if meta is not None else _metas.setdefault(key, Meta(*key))
 

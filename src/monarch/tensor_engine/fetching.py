@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -49,7 +50,8 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
     answers = mesh.engine.call(mesh.group, "fetch", (ids, wanted), "fetch_shard()")
     position = mesh.group.ranks.index(wanted)
 
-    def read(replies: list[Any]) -> Any:
+    def read(answer: Any) -> Any:
+        replies = list(answer.values())
         raise_poison(replies)
         values = iter(replies[position])
         return pytree.tree_unflatten([next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree)
@@ -84,7 +86,7 @@ def rank_at(mesh: DeviceMesh, coords: dict[str, int]) -> int:
     return mesh.slice(**coords).group.ranks[0]
 
 
-def raise_poison(replies: list[Any]) -> None:
+def raise_poison(replies: Iterable[Any]) -> None:
     """Raise if a rank has answered with an error."""
     for reply in replies:
         if type(reply) is Poison:
@@ -92,13 +94,13 @@ def raise_poison(replies: list[Any]) -> None:
 
 
 def read_here(answers: Future[Any], read: Any) -> Future[Any]:
-    """A future of ``read(replies)``, run in the thread of the first reader, in which no mesh is active meanwhile."""
+    """A future of ``read(answer)``, run in the thread of the first reader, in which no mesh is active meanwhile."""
     source = answers._source
     future: Future[Any] = Future._new(None if source is None else _Original(answers, source))
 
     def decode(_: Any) -> Any:
         with no_mesh.activate():
-            return read(list(answers.get().values()))
+            return read(answers.get())
 
     answers._subscribe(lambda: future._resolve(None, decode))
     return future

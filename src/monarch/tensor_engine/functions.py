@@ -8,17 +8,27 @@ from typing import Any
 
 import torch
 
+from .._core.wire import pickling
 
-def find(function: Any) -> Any:
-    """A function by its name, or itself.
+
+@lru_cache(maxsize=4096)
+def find(function: str | bytes) -> Any:
+    """A function by its name, or from its pickle. The same pickle gives the same function, with its state.
 
     Raises:
         RuntimeError: There is nothing of that name.
     """
-    return _by_name(function) if isinstance(function, str) else function
+    return _by_name(function) if isinstance(function, str) else pickling.loads(function)
 
 
-@lru_cache(maxsize=4096)
+def name_of(function: str | bytes) -> str:
+    """For messages."""
+    if isinstance(function, str):
+        return function
+    found = find(function)
+    return getattr(found, "__qualname__", repr(found))
+
+
 def _by_name(name: str) -> Any:
     if "::" in name:  # an operator: namespace::name.overload
         space, _, rest = name.partition("::")

@@ -12,6 +12,7 @@ FREE         ids                                       forget these values
 DEFINE       template, function, args, kwargs, writes  define a template
 CONSTANT     site, output, value                       a value that the controller had
 CALL         site, `Call`                              run a function of the user
+UNPACK       value, outputs                            the results of a call, kept together so far, each under its id
 MOVE         site, name, args                          run a function of `movers`: what moves data, and the like
 ===========  ========================================  ==============================================================
 
@@ -27,6 +28,7 @@ DEFINE = -2
 CONSTANT = -3
 CALL = -4
 MOVE = -5
+UNPACK = -6
 
 Instruction = tuple[Any, ...]
 
@@ -54,7 +56,7 @@ class Call(NamedTuple):
     """A function to be run on each rank.
 
     Attributes:
-        function: How to find it: a dotted path, or the function itself, pickled.
+        function: How to find it: a dotted name, or a pickle of it.
         payload: Pickle and buffers of ``(args, kwargs)``, in which tensors are references.
         inputs: Ids of the tensors among the arguments.
         writes: Ids of those that the function changes.

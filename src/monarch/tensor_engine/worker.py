@@ -22,8 +22,8 @@ from .._core.runtime.context import context
 from .._core.runtime.endpoint import endpoint
 from .._core.wire import pickling
 from . import local, movers
-from .functions import find
-from .instructions import CALL, CONSTANT, DEFINE, FREE, MOVE, Call, Expected, Input, Instruction, Number, Poison
+from .functions import find, name_of
+from .instructions import CALL, CONSTANT, DEFINE, FREE, MOVE, UNPACK, Call, Expected, Input, Instruction, Number, Poison
 
 Template = Callable[[list[Any], tuple[Any, ...]], Any]
 
@@ -72,20 +72,26 @@ class Worker(Actor):
         return [_portable(value) for value in values] if self.rank == wanted else None
 
     @endpoint
-    def invoke(self, site: int, call: Call, wanted: int | None) -> Any:
-        """Run a function and answer with what it returns, or a `Poison`: as ``(value, poison)``.
+    def invoke(self, site: int, call: Call) -> tuple[Any, Poison | None]:
+        """Run a function and answer with what it returns, or with why there is nothing."""
+        result, poison = self._try_call(site, call)
+        if poison is not None:
+            return None, self._report(poison)
+        return pytree.tree_map_only(torch.Tensor, _portable, result), None
 
-        Args:
-            wanted: The rank that shall do it; None for all.
-        """
-        poison = _first_poison(self.slots[ref] for ref in call.inputs)
-        if poison is None and wanted in (None, self.rank):
-            try:
-                return pytree.tree_map_only(torch.Tensor, _portable, self._call(call)), None
-            except Exception as error:
-                poison = self.failed(site, _name(call.function), error)
-                self.poison_aliases(call.writes, poison)
-        return None, None if poison is None else self._report(poison)
+    @endpoint
+    def run_and_tell(self, site: int, call: Call, bundle: int) -> Any:
+        """Run a function, keep the leaves of its result under one id, and answer with what they look like."""
+        inputs = [self.slots[ref] for ref in call.inputs]
+        versions = [value._version for value in inputs if isinstance(value, torch.Tensor)]
+        result, poison = self._try_call(site, call)
+        if poison is not None:
+            return self._report(poison)
+        leaves, tree = pytree.tree_flatten(result)
+        self.slots[bundle] = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        written = tuple(index for index, value in enumerate(inputs) if value._version != versions[index])
+        skeleton = pytree.tree_unflatten([None] * len(leaves), tree)  # trees themselves do not travel well
+        return skeleton, [_looks(leaf, inputs) for leaf in leaves], written
 
     @endpoint
     def finish(self) -> Poison | None:
@@ -127,6 +133,11 @@ class Worker(Actor):
             self.slots[instruction[2]] = instruction[3]
         elif what == CALL:
             self._run_call(*instruction[1:])
+        elif what == UNPACK:
+            _, bundle, outputs = instruction
+            for ref, leaf in zip(outputs, self.slots.pop(bundle, ()), strict=False):  # nothing where it failed
+                if ref:
+                    self.slots[ref] = leaf
         elif what == MOVE:
             _, site, name, args = instruction
             movers.MOVERS[name](self, site, *args)
@@ -138,27 +149,29 @@ class Worker(Actor):
             self._writes.append(writes)
 
     def _run_call(self, site: int, call: Call) -> None:
+        result, poison = self._try_call(site, call)
         outputs = call.outputs or ()
+        if poison is None and call.outputs is not None:
+            try:
+                for ref, leaf in zip(outputs, _checked(pytree.tree_leaves(result), call), strict=True):
+                    if ref:
+                        self.slots[ref] = leaf
+            except Exception as error:
+                poison = self.failed(site, _describe(call), error)
+        if poison is not None:
+            self._give_up(call.inputs, outputs, (), poison)
+
+    def _try_call(self, site: int, call: Call) -> tuple[Any, Poison | None]:
+        """The result of a function, or why there is none."""
         poison = _first_poison(self.slots[ref] for ref in call.inputs)
         if poison is None:
             try:
-                leaves = _checked(pytree.tree_leaves(self._call(call)), call)
+                args, kwargs = pickling.loads(*call.payload)
+                return find(call.function)(*args, **kwargs), None
             except Exception as error:
-                poison = self.failed(site, _name(call.function), error)
-            else:
-                for ref, leaf in zip(outputs, leaves, strict=False):
-                    if ref:
-                        self.slots[ref] = leaf
-                return
-        for ref in outputs:
-            if ref:
-                self.slots[ref] = poison
+                poison = self.failed(site, _describe(call), error)
         self.poison_aliases(call.writes, poison)
-
-    def _call(self, call: Call) -> Any:
-        function = find(call.function)
-        args, kwargs = pickling.loads(*call.payload)
-        return function(*args, **kwargs)
+        return None, poison
 
     # failures
 
@@ -268,8 +281,22 @@ def _portable(value: torch.Tensor) -> torch.Tensor:
     return value
 
 
-def _name(function: Any) -> str:
-    return function if isinstance(function, str) else getattr(function, "__qualname__", repr(function))
+def _describe(call: Call) -> str:
+    try:
+        return name_of(call.function)
+    except Exception:  # it can't be found, which is the failure that is told
+        return "a remote function"
+
+
+def _looks(leaf: Any, inputs: Sequence[Any]) -> Any:
+    """What the controller must know of a result: all of a new tensor, the position of an input, or that it is no tensor."""
+    if not isinstance(leaf, torch.Tensor):
+        return None
+    for index, value in enumerate(inputs):
+        if leaf is value:
+            return index
+    shares = next((index for index, value in enumerate(inputs) if _storage(value) == _storage(leaf)), None)
+    return tuple(leaf.shape), leaf.stride(), leaf.storage_offset(), leaf.dtype, leaf.device, shares
 
 
 def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -> None:
