@@ -91,7 +91,7 @@ class Engine:
         self._workers: Any = procs.spawn(
             "tensor_engine", Worker, self.uid, self.size, min(procs._procs.per_host, self.size)
         )
-        self._target: int = self._workers._uid
+        self.target: int = self._workers._uid
         self.everyone = self.group(range(self.size))
 
     def group(self, ranks: Sequence[int]) -> Ranks:
@@ -164,10 +164,10 @@ class Engine:
         node, uid = self._cell.node, self._cell.uid
         for ranks, batch in _merged(segments, self.everyone, self.group):
             content = pickling.dumps(((batch,), {}))
-            self._cell.note_unsettled(self._target, ranks.procs)
-            node.cast(ranks.procs, self._target, _RUN, content, None, uid, 0, ranks.ranks)
+            self._cell.note_unsettled(self.target, ranks.procs)
+            node.cast(ranks.procs, self.target, _RUN, content, None, uid, 0, ranks.ranks)
         for address in self.everyone.procs:
-            failure = node.fate(address, self._target)
+            failure = node.fate(address, self.target)
             if failure is not None:
                 raise supervision_error(failure, "the tensor engine")
 
@@ -210,14 +210,14 @@ class Engine:
             what: What is asked, for messages.
         """
         extent = Extent(["rank"], [len(ranks.ranks)])
-        request = Gather(what or f"{method} of the tensor engine", self._target, ranks.procs, extent)
+        request = Gather(what or f"{method} of the tensor engine", self.target, ranks.procs, extent)
         self._ask(ranks, method, args, request, extent)
         return request.future
 
     def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Future[Any]]:
         """As `call`; a future for each answer, in the order in which they will arrive."""
         extent = Extent(["rank"], [len(ranks.ranks)])
-        request = Stream(what, self._target, ranks.procs, extent)
+        request = Stream(what, self.target, ranks.procs, extent)
         futures: list[Future[Any]] = list(request.futures)
         self._ask(ranks, method, args, request, extent)
         return futures
@@ -232,7 +232,7 @@ class Engine:
                     self._free(freeing)
             self._flush()
             cell = self._cell
-            cell.node.cast(ranks.procs, self._target, encode_meta(method, extent), content, request, cell.uid)
+            cell.node.cast(ranks.procs, self.target, encode_meta(method, extent), content, request, cell.uid)
 
     def close(self, timeout: float) -> None:
         """Wait until all is done, then stop the workers. See `DeviceMesh.exit`."""
@@ -252,7 +252,7 @@ class Engine:
     def is_usable(self) -> bool:
         """Whether it has not exited, and none of its workers is known to be gone."""
         node = self._cell.node
-        return self._closed is None and not any(node.fate(address, self._target) for address in self.everyone.procs)
+        return self._closed is None and not any(node.fate(address, self.target) for address in self.everyone.procs)
 
 
 def _merged(segments: list[tuple[Ranks, list[Instruction]]], everyone: Ranks, group: Any) -> list[tuple[Ranks, Any]]:

@@ -21,6 +21,7 @@ A *site* is the controller's number for the stack that issued the instruction; i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 FREE = -1
@@ -86,3 +87,11 @@ class Poison(NamedTuple):
     rank: int
     function: str
     error: str
+
+
+def first_poison(values: Iterable[Any]) -> Poison | None:
+    """The first failure among values."""
+    for value in values:
+        if type(value) is Poison:
+            return value
+    return None

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from .._core.runtime.context import current_node
+from . import local
 from .groups import Group, Meeting
-from .instructions import Poison
+from .instructions import Expected, Poison, first_poison
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -232,6 +234,38 @@ def _receive(group: Group, look: Look) -> Any:
     return data
 
 
+_GLANCE = 0.1  # seconds between looks at whether an actor is still there
+
+
+def lend(
+    worker: Worker,
+    site: int,
+    ticket: int,
+    actor: int,
+    inputs: tuple[int, ...],
+    outputs: tuple[int, ...] | None,
+    expected: tuple[Expected | None, ...],
+) -> None:
+    """Stand still until an actor of this process has handled a message, or has ended; what it returned may be kept."""
+    poison = first_poison(worker.slots[ref] for ref in inputs)
+    loan = local.loan(worker.uid, ticket)
+    loan.open(poison, outputs is not None)
+    node = current_node()
+    error: BaseException | None = None
+    while error is None and not loan.returned.wait(_GLANCE):
+        fate = node.fate(node.address, actor)
+        if fate is not None:
+            error = RuntimeError(f"the actor has ended: {fate.reason}")
+    local.forget_loan(worker.uid, ticket)
+    if outputs is None:
+        return
+    if poison is None:
+        worker.store(site, "an endpoint", outputs, expected, loan.result, error or loan.error)
+    else:
+        worker.give_up((), outputs, (), poison)
+
+
 MOVERS: dict[str, Callable[..., None]] = {
-    function.__name__: function for function in (define_groups, define_routes, drop, per_rank, reduce, seed, transfer)
+    function.__name__: function
+    for function in (define_groups, define_routes, drop, lend, per_rank, reduce, seed, transfer)
 }

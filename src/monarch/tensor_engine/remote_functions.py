@@ -182,13 +182,7 @@ class Remote(Generic[P, R]):
         writes = () if plan is None else tuple(ids[index] for index in plan.writes)
         if plan is None or made is None:
             return Call(self._wired(), arguments.payload, ids, writes)
-        new = iter(made)
-        outputs, expected = [], []
-        for leaf in plan.result:
-            is_new = isinstance(leaf, Output)
-            outputs.append(next(new)._value.id if is_new else 0)
-            expected.append(Expected(leaf.meta.shape, leaf.meta.dtype) if is_new else None)
-        return Call(self._wired(), arguments.payload, ids, writes, tuple(outputs), tuple(expected))
+        return Call(self._wired(), arguments.payload, ids, writes, *outputs_of(plan, made))
 
     def _wired(self) -> Any:
         """The function as workers find it; made once."""
@@ -230,9 +224,7 @@ class Remote(Generic[P, R]):
         if key is not None:
             self._patterns[key] = (plan, tree)
         made = results(mesh, plan, arguments.tensors)
-        new = iter(made)
-        outputs = tuple(next(new)._value.id if isinstance(leaf, Output) else 0 for leaf in plan.result)
-        engine.submit(mesh.group, (UNPACK, bundle, outputs))
+        engine.submit(mesh.group, (UNPACK, bundle, outputs_of(plan, made)[0]))
         return pytree.tree_unflatten(built(plan, made, arguments.tensors), tree)
 
     # asking
@@ -365,6 +357,15 @@ def results(mesh: DeviceMesh, plan: Plan, tensors: Sequence[Tensor]) -> list[Ten
         new_tensor(mesh, output.meta, Storage() if output.shares is None else tensors[output.shares]._value.storage)
         for output in plan.outputs
     ]
+
+
+def outputs_of(plan: Plan, made: Sequence[Tensor]) -> tuple[tuple[int, ...], tuple[Expected | None, ...]]:
+    """The id of each leaf of a result, 0 for what is not new, and what it is expected to be."""
+    ids = plan.ids([tensor._value.id for tensor in made]) or (0,) * len(plan.result)
+    expected = [
+        Expected(leaf.meta.shape, leaf.meta.dtype) if isinstance(leaf, Output) else None for leaf in plan.result
+    ]
+    return ids, tuple(expected)
 
 
 def built(plan: Plan, made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Any]:

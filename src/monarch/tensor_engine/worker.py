@@ -23,7 +23,21 @@ from .._core.runtime.endpoint import endpoint
 from .._core.wire import pickling
 from . import local, movers
 from .functions import find, name_of
-from .instructions import CALL, CONSTANT, DEFINE, FREE, MOVE, UNPACK, Call, Expected, Input, Instruction, Number, Poison
+from .instructions import (
+    CALL,
+    CONSTANT,
+    DEFINE,
+    FREE,
+    MOVE,
+    UNPACK,
+    Call,
+    Expected,
+    Input,
+    Instruction,
+    Number,
+    Poison,
+    first_poison,
+)
 
 Template = Callable[[list[Any], tuple[Any, ...]], Any]
 
@@ -66,7 +80,7 @@ class Worker(Actor):
     def fetch(self, ids: tuple[int, ...], wanted: int) -> Any:
         """The values with these ids, on the CPU, if this is the rank `wanted`; a `Poison` if one of them has failed."""
         values = [self.slots[ref] for ref in ids]
-        poison = _first_poison(values)
+        poison = first_poison(values)
         if poison is not None:
             return self._report(poison)
         return [_portable(value) for value in values] if self.rank == wanted else None
@@ -108,14 +122,14 @@ class Worker(Actor):
                 continue
             _, site, inputs, outputs, numbers = instruction
             values = [slots[ref] for ref in inputs]
-            if self.poisoned and (poison := _first_poison(values)) is not None:
-                self._give_up(inputs, outputs, self._writes[what], poison)
+            if self.poisoned and (poison := first_poison(values)) is not None:
+                self.give_up(inputs, outputs, self._writes[what], poison)
                 continue
             try:
                 result = templates[what](values, numbers)
             except Exception as error:
                 poison = self.failed(site, self._names[what], error)
-                self._give_up(inputs, outputs, self._writes[what], poison)
+                self.give_up(inputs, outputs, self._writes[what], poison)
                 continue
             if type(outputs) is int:
                 slots[outputs] = result
@@ -150,20 +164,33 @@ class Worker(Actor):
 
     def _run_call(self, site: int, call: Call) -> None:
         result, poison = self._try_call(site, call)
-        outputs = call.outputs or ()
-        if poison is None and call.outputs is not None:
-            try:
-                for ref, leaf in zip(outputs, _checked(pytree.tree_leaves(result), call), strict=True):
-                    if ref:
-                        self.slots[ref] = leaf
-            except Exception as error:
-                poison = self.failed(site, _describe(call), error)
         if poison is not None:
-            self._give_up(call.inputs, outputs, (), poison)
+            self.give_up(call.inputs, call.outputs or (), (), poison)
+        elif call.outputs is not None:
+            self.store(site, _describe(call), call.outputs, call.expected, result)
+
+    def store(
+        self,
+        site: int,
+        function: str,
+        outputs: tuple[int, ...],
+        expected: tuple[Expected | None, ...],
+        result: Any,
+        error: BaseException | None = None,
+    ) -> None:
+        """Keep the leaves of what a function of the user has returned, if it is what was expected, or why there are none."""
+        try:
+            if error is not None:
+                raise error
+            for ref, leaf in zip(outputs, _checked(pytree.tree_leaves(result), expected), strict=True):
+                if ref:
+                    self.slots[ref] = leaf
+        except Exception as failure:
+            self.give_up((), outputs, (), self.failed(site, function, failure))
 
     def _try_call(self, site: int, call: Call) -> tuple[Any, Poison | None]:
         """The result of a function, or why there is none."""
-        poison = _first_poison(self.slots[ref] for ref in call.inputs)
+        poison = first_poison(self.slots[ref] for ref in call.inputs)
         if poison is None:
             try:
                 args, kwargs = pickling.loads(*call.payload)
@@ -188,7 +215,8 @@ class Worker(Actor):
             self._unreported = None
         return poison
 
-    def _give_up(self, inputs: Sequence[int], outputs: Any, writes: Iterable[int], poison: Poison) -> None:
+    def give_up(self, inputs: Sequence[int], outputs: Any, writes: Iterable[int], poison: Poison) -> None:
+        """Leave a poison for what would have been made, and for the inputs at the positions `writes`."""
         for ref in (outputs,) if type(outputs) is int else outputs:
             if ref:
                 self.slots[ref] = poison
@@ -238,15 +266,13 @@ def _leaves(result: Any) -> list[Any]:
     return [result]
 
 
-def _checked(leaves: list[Any], call: Call) -> list[Any]:
+def _checked(leaves: list[Any], expected: tuple[Expected | None, ...]) -> list[Any]:
     """The results, detached, if they are what the rule of the function has said."""
-    if call.outputs is None:
-        return []
-    if len(leaves) != len(call.outputs):
+    if len(leaves) != len(expected):
         raise ValueError(
-            f"unexpected number of returns: its propagate rule gives {len(call.outputs)}, the function gave {len(leaves)}"
+            f"unexpected number of returns: its propagate rule gives {len(expected)}, the function gave {len(leaves)}"
         )
-    return [_as_expected(leaf, expected) for leaf, expected in zip(leaves, call.expected, strict=True)]
+    return [_as_expected(leaf, each) for leaf, each in zip(leaves, expected, strict=True)]
 
 
 def _as_expected(leaf: Any, expected: Expected | None) -> Any:
@@ -260,13 +286,6 @@ def _as_expected(leaf: Any, expected: Expected | None) -> Any:
             f"of shape {tuple(leaf.shape)}"
         )
     return leaf.detach() if leaf.requires_grad else leaf
-
-
-def _first_poison(values: Iterable[Any]) -> Poison | None:
-    for value in values:
-        if type(value) is Poison:
-            return value
-    return None
 
 
 def _storage(tensor: torch.Tensor) -> int:

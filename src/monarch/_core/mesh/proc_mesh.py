@@ -119,12 +119,14 @@ class ProcMesh(ShapedMesh):
 
     def _spawn(self, name: str, cls: type, args: Any, kwargs: Any, gated: bool = True) -> ActorMesh[Any]:
         cell = context()._cell
+        uid = random_uid()
         try:
             init = pickling.dumps((cls, args, kwargs))
+        except pickling.OnlyLentError as error:
+            init = error.lend((cls, args, kwargs), self._addresses(), uid)
         except Exception as error:
             explain_arguments(error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs)
             raise
-        uid = random_uid()
         extent = self.extent
         procs = cell.ownership.get(self._procs.uid)  # None where another actor owns them
         group = procs.group if procs is not None and gated else None
