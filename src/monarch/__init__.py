@@ -38,12 +38,10 @@ _LAZY = {
 _TENSOR_ENGINE = frozenset(
     {"DeviceMesh", "Tensor", "fetch_shard", "get_active_mesh", "inspect", "no_mesh", "show"}
     | {"reduce", "reduce_", "slice_mesh", "to_mesh"}
-    | {"call_on_shard_and_fetch", "function_resolvers", "remote"}
+    | {"call_on_shard_and_fetch", "function_resolvers", "grad_function", "grad_generator", "remote"}
 )
 """What is found in `monarch.tensor_engine`, which needs torch."""
-_TO_COME = frozenset(
-    {"Stream", "Future", "Module", "get_active_stream"} | {"grad_function", "grad_generator", "world_mesh", "set_meta"}
-)
+_TO_COME = frozenset({"Stream", "Future", "Module", "get_active_stream"} | {"world_mesh", "set_meta"})
 
 _compat.install()
 

@@ -44,6 +44,8 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch.common.remote": [_TENSORS],
     "monarch.common.tensor": [_TENSORS],
     "monarch.fetch": [_TENSORS],
+    "monarch.gradient": [_TENSORS],
+    "monarch.gradient_generator": [_TENSORS],
     "monarch.mesh_controller": [_TENSORS],
 }
 """Alias to the modules whose names it has, searched in order."""

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from .fetching import fetch_shard as fetch_shard
     from .fetching import inspect as inspect
     from .fetching import show as show
+    from .gradients import grad_function as grad_function
+    from .gradients import grad_generator as grad_generator
+    from .gradients import gradient_execution_order as gradient_execution_order
     from .movement import reduce as reduce
     from .movement import reduce_ as reduce_
     from .movement import slice_mesh as slice_mesh
@@ -49,6 +52,7 @@ _PLACES = {
     "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
     "errors": ("OperatorError", "RemoteException", "TensorError"),
     "fetching": ("fetch_shard", "inspect", "show"),
+    "gradients": ("grad_function", "grad_generator", "gradient_execution_order"),
     "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
     "remote_functions": ("Remote", "call_on_shard_and_fetch", "function_resolvers", "remote"),
     "tensor": ("Tensor",),
