@@ -22,6 +22,24 @@ if TYPE_CHECKING:
     from .config import configured as configured
     from .config import get_global_config as get_global_config
     from .config import get_runtime_config as get_runtime_config
+    from .tensor_engine import DeviceMesh as DeviceMesh
+    from .tensor_engine import OpaqueRef as OpaqueRef
+    from .tensor_engine import RemoteProcessGroup as RemoteProcessGroup
+    from .tensor_engine import Tensor as Tensor
+    from .tensor_engine import call_on_shard_and_fetch as call_on_shard_and_fetch
+    from .tensor_engine import fetch_shard as fetch_shard
+    from .tensor_engine import function_resolvers as function_resolvers
+    from .tensor_engine import get_active_mesh as get_active_mesh
+    from .tensor_engine import grad_function as grad_function
+    from .tensor_engine import grad_generator as grad_generator
+    from .tensor_engine import inspect as inspect
+    from .tensor_engine import no_mesh as no_mesh
+    from .tensor_engine import reduce as reduce
+    from .tensor_engine import reduce_ as reduce_
+    from .tensor_engine import remote as remote
+    from .tensor_engine import show as show
+    from .tensor_engine import slice_mesh as slice_mesh
+    from .tensor_engine import to_mesh as to_mesh
 
 __version__ = "0.1.0"
 
@@ -38,7 +56,15 @@ _LAZY = {
 _TENSOR_ENGINE = frozenset(
     {"DeviceMesh", "Tensor", "fetch_shard", "get_active_mesh", "inspect", "no_mesh", "show"}
     | {"reduce", "reduce_", "slice_mesh", "to_mesh"}
-    | {"call_on_shard_and_fetch", "function_resolvers", "grad_function", "grad_generator", "remote"}
+    | {
+        "call_on_shard_and_fetch",
+        "function_resolvers",
+        "OpaqueRef",
+        "RemoteProcessGroup",
+        "grad_function",
+        "grad_generator",
+        "remote",
+    }
 )
 """What is found in `monarch.tensor_engine`, which needs torch."""
 _TO_COME = frozenset({"Stream", "Future", "Module", "get_active_stream"} | {"world_mesh", "set_meta"})

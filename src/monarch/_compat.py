@@ -47,6 +47,7 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch.gradient": [_TENSORS],
     "monarch.gradient_generator": [_TENSORS],
     "monarch.mesh_controller": [_TENSORS],
+    "monarch.opaque_ref": [_TENSORS],
 }
 """Alias to the modules whose names it has, searched in order."""
 

@@ -1,5 +1,8 @@
 """Remote functions: what they get, what comes back, how their results are known before they have run."""
 
+# What torch returns here is more than its annotations say.
+# mypy: disable-error-code="attr-defined, union-attr, no-untyped-call, arg-type"
+
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -239,3 +242,61 @@ def test_a_fetch_of_results_keeps_the_order(mesh: Any) -> None:
         scaled(x.add_(1), 1.0)
         futures.append(fetch_shard(x))
     assert [future.get().item() for future in futures] == list(range(1, 21))
+
+
+@remote(propagate=lambda start: monarch.OpaqueRef(None))
+def make_list(start: Any) -> Any:
+    return monarch.OpaqueRef([start.item()])
+
+
+@remote(propagate=lambda ref, x: torch.empty((), dtype=torch.int64))
+def append_and_sum(ref: Any, x: Any) -> Any:
+    ref.value.append(x)
+    return torch.tensor(sum(ref.value))
+
+
+def test_objects_can_stay_on_the_ranks(mesh: Any) -> None:
+    ref = make_list(mesh.rank("gpus"))
+    assert inspect(append_and_sum(ref, 5), gpus=1).item() == 6
+    assert inspect(append_and_sum(ref, 10), gpus=1).item() == 16
+    assert remote(lambda ref: len(ref.value)).call(ref).get().item(gpus=0) == 3
+    with pytest.raises(RuntimeError, match="attempting to access"):
+        ref.value
+    with pytest.raises(RuntimeError, match="attempting to create"):
+        monarch.OpaqueRef(3)
+
+
+def test_functions_can_use_process_groups(mesh: Any) -> None:
+    group = mesh.process_group("gpus")
+    assert group.size() == 2
+
+    def add_up(x: Any, group: Any) -> Any:
+        import torch.distributed as dist
+
+        dist.all_reduce(x, group=group)
+        return x
+
+    x = torch.ones(2) + mesh.rank("gpus")
+    assert inspect(remote(add_up, propagate=lambda x, group: x.add_(0))(x, group)).tolist() == [3.0, 3.0]
+    group.drop()
+    with pytest.raises(TypeError, match="dropped"):
+        remote(add_up).call(x, group)
+
+
+def test_ranks_are_seeded_alike_or_apart(mesh: Any) -> None:
+    from monarch.builtins.random import get_rng_state_remote, set_manual_seed_remote, set_rng_state_remote
+
+    def draws() -> list[Any]:
+        return [inspect(drawn, gpus=rank).tolist() for rank in (0, 1)]
+
+    set_manual_seed_remote(5)
+    drawn = torch.rand(2)
+    assert draws()[0] == draws()[1]
+    set_manual_seed_remote(5, mesh.process_idx())
+    state = get_rng_state_remote()
+    drawn = torch.rand(2)
+    first = draws()
+    assert first[0] != first[1]
+    set_rng_state_remote(state)
+    drawn = torch.rand(2)
+    assert draws() == first

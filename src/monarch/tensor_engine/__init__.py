@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .movement import reduce_ as reduce_
     from .movement import slice_mesh as slice_mesh
     from .movement import to_mesh as to_mesh
+    from .opaque import OpaqueRef as OpaqueRef
+    from .process_group import RemoteProcessGroup as RemoteProcessGroup
     from .remote_functions import Remote as Remote
     from .remote_functions import call_on_shard_and_fetch as call_on_shard_and_fetch
     from .remote_functions import function_resolvers as function_resolvers
@@ -54,6 +56,8 @@ _PLACES = {
     "fetching": ("fetch_shard", "inspect", "show"),
     "gradients": ("grad_function", "grad_generator", "gradient_execution_order"),
     "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
+    "opaque": ("OpaqueRef",),
+    "process_group": ("RemoteProcessGroup",),
     "remote_functions": ("Remote", "call_on_shard_and_fetch", "function_resolvers", "remote"),
     "tensor": ("Tensor",),
 }

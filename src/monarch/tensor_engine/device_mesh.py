@@ -14,6 +14,7 @@ from .._core.shape.table import as_text
 from . import movement, references, seeding  # noqa: F401  # the latter for its effect
 from .activation import Activation, no_mesh
 from .engine import Engine, engine_of, new_engine
+from .process_group import RemoteProcessGroup
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -90,6 +91,17 @@ class DeviceMesh(ShapedMesh):
 
     def _per_rank(self, numbers: list[int]) -> Tensor:
         return movement.per_rank(self, numbers)
+
+    def process_group(self, dims: str | Iterable[str]) -> RemoteProcessGroup:
+        """The rows of ranks along some dimensions, as an argument of remote functions.
+
+        Args:
+            dims: A label or several.
+
+        Raises:
+            KeyError: There is no such dimension.
+        """
+        return RemoteProcessGroup(self, dims)
 
     def to_tensor(self) -> torch.Tensor:
         """A local tensor of the ranks, in the shape of the mesh."""

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._core.mesh.proc_mesh import ProcMesh
@@ -73,7 +73,8 @@ class Engine:
         self.plans: dict[Any, Plan] = {}
         self.meshes: dict[Any, Any] = {}
         self.defined: dict[Any, int] = {}  # groups and routes that the workers know
-        self.meeting: tuple[Any, Any] | None = None  # where members of groups find each other, and what keeps it open
+        self.meeting: Any = None  # where members of groups find each other
+        self.end_meeting: Callable[[], object] | None = None
         self._groups: dict[tuple[int, ...], Ranks] = {}
         self._templates = itertools.count()
         self._lock = threading.Lock()
@@ -246,7 +247,8 @@ class Engine:
         self._settling.clear()
         self._workers.stop("the tensor engine exited").get(timeout=timeout)
         self.plans.clear()
-        self.meeting = None
+        if self.end_meeting is not None:
+            self.end_meeting()
 
     @property
     def is_usable(self) -> bool:

@@ -108,6 +108,11 @@ def faking() -> Iterator[None]:
             _faking.on = False
 
 
+def is_faking() -> bool:
+    """Whether this thread is in `faking`."""
+    return _faking.on
+
+
 class ValueNotHereError(DataDependentOutputException):
     """A value was asked of a distributed tensor, whose values are on the workers."""
 

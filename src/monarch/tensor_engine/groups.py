@@ -57,18 +57,20 @@ class Group:
         self.size = len(self.members)
         name = "-".join(map(str, self.members))
         self._store = dist.PrefixStore(f"group/{name}", meeting.store())
-        self.cpu = self._gloo(bool(meeting.path))
+        self._one_host = bool(meeting.path)
+        self.cpu = self._gloo("cpu")
+        self._public: Any = None
         self._gpu: Any = None
         self._exchanges = 0
         self.sent = 0  # by a pair: how often this member has sent to the other
         self.received = 0
 
-    def _gloo(self, one_host: bool) -> Any:
+    def _gloo(self, name: str) -> Any:
         options = dist.ProcessGroupGloo._Options()
         options._timeout = TIMEOUT
         device = dist.ProcessGroupGloo.create_device
-        options._devices = [device(hostname=_LOOPBACK) if one_host else device()]
-        return dist.ProcessGroupGloo(dist.PrefixStore("cpu", self._store), self.index, self.size, options)
+        options._devices = [device(hostname=_LOOPBACK) if self._one_host else device()]
+        return dist.ProcessGroupGloo(dist.PrefixStore(name, self._store), self.index, self.size, options)
 
     def backend(self, device: torch.device) -> Any:
         """What moves tensors of a device."""
@@ -78,6 +80,19 @@ class Group:
             store = dist.PrefixStore("gpu", self._store)
             self._gpu = dist.ProcessGroupNCCL(store, self.index, self.size, dist.ProcessGroupNCCL.Options())
         return self._gpu
+
+    def public(self) -> Any:
+        """A ``ProcessGroup`` for the user, with connections of its own; the same each time."""
+        if self._public is None:
+            store = dist.PrefixStore("user", self._store)
+            group = dist.ProcessGroup(store, self.index, self.size)
+            kind = dist.ProcessGroup.BackendType
+            group._register_backend(torch.device("cpu"), kind.GLOO, self._gloo("user"))
+            if torch.cuda.is_available():
+                gpu = dist.ProcessGroupNCCL(store, self.index, self.size, dist.ProcessGroupNCCL.Options())
+                group._register_backend(torch.device("cuda"), kind.NCCL, gpu)
+            self._public = group
+        return self._public
 
     def leave(self, key: str, poison: Poison) -> None:
         """Leave word of a failure for the others."""

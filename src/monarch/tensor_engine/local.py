@@ -123,6 +123,11 @@ def _receive(uid: str, worker: int, ticket: int, payload: Any, buffers: list[Any
     return pickling.loads(payload, buffers)
 
 
+def process_group(uid: str, number: int) -> Any:
+    """Stands in pickled arguments for a process group; gives that of this rank's row."""
+    return workers[uid].communication.numbered(number).public()
+
+
 class Dim(NamedTuple):
     """One dimension of a mesh, seen from one rank.
 

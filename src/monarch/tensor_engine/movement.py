@@ -5,9 +5,11 @@ What they do is in `movers`; here is what they mean: meshes, shapes, gradients.
 
 from __future__ import annotations
 
+import shutil
 import socket
 import tempfile
 import traceback
+import weakref
 from collections.abc import Iterable
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -201,7 +203,7 @@ def _issue_reduce(
 ) -> Tensor:
     mesh, meta = tensor.mesh, tensor._value.meta
     result = new_tensor(keep or mesh, contiguous(shape, meta.dtype, meta.device))
-    groups = _groups(mesh, names)
+    groups = groups_along(mesh, names)
     reduction = Reduction(
         tensor._value.id, result._value.id, write._value.id if write is not None else 0, _look(meta), groups, kind, scatter,
         None if keep is None else keep.group.ranks,
@@ -344,7 +346,7 @@ class _ToMesh(torch.autograd.Function):
 # what workers must know before: who communicates with whom
 
 
-def _groups(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
+def groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
     """The number of the groups along some dimensions of a mesh."""
     engine = mesh.engine
     key = "groups", mesh._shape, names
@@ -397,15 +399,16 @@ def _coordinates(mesh: DeviceMesh, index: int) -> dict[str, int]:
 def _meeting(engine: Engine) -> Meeting:
     """Where the members of groups meet; lives as long as the engine."""
     if engine.meeting is None:
-        hosts = set(engine.procs._procs.hosts)
-        if len(hosts) == 1:
-            folder = tempfile.TemporaryDirectory(prefix="monarch-groups-", ignore_cleanup_errors=True)
-            engine.meeting = Meeting(f"{folder.name}/store"), folder
+        if len(set(engine.procs._procs.hosts)) == 1:
+            folder = tempfile.mkdtemp(prefix="monarch-groups-")
+            engine.meeting = Meeting(f"{folder}/store")
+            engine.end_meeting = weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
         else:
             host = socket.gethostname()
             store = torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-            engine.meeting = Meeting("", host, store.port), store
-    return engine.meeting[0]
+            engine.meeting = Meeting("", host, store.port)
+            engine.end_meeting = weakref.finalize(engine, id, store)  # keeps it until then
+    return engine.meeting
 
 
 def _look(meta: Meta) -> Look:

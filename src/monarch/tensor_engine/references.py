@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 
 
 class Found:
-    """The tensors and meshes that were pickled."""
+    """The tensors that were pickled."""
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
-        self.meshes: list[DeviceMesh] = []
 
 
 class _Collecting(threading.local):
@@ -109,9 +108,12 @@ def reduce_tensor(tensor: Tensor) -> Any:
     return local.value, (tensor.mesh.engine.uid, tensor._value.id)
 
 
+def check_collecting(what: object) -> None:
+    """Raise unless arguments of a remote function are being pickled."""
+    if _collecting.found is None:
+        raise TypeError(f"{what!r} can't be pickled: it is an argument of remote functions, and of nothing else")
+
+
 def reduce_mesh(mesh: DeviceMesh) -> Any:
-    found = _collecting.found
-    if found is None:
-        raise TypeError(f"{mesh!r} can't be pickled; send its procs: mesh.procs")
-    found.meshes.append(mesh)
+    check_collecting(mesh)
     return local.mesh_here, (mesh.engine.uid, mesh._labels, tuple(mesh._ndslice.sizes), mesh.group.ranks)

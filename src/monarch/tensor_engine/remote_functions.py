@@ -11,7 +11,7 @@ import pickle
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 import torch
 from torch.utils import _pytree as pytree
@@ -250,6 +250,12 @@ class Remote(Generic[P, R]):
         return f"<remote {self.__name__}>"
 
 
+@overload
+def remote(function: Callable[P, R], *, propagate: Any = ...) -> Remote[P, R]: ...
+@overload
+def remote(function: None = ..., *, propagate: Any = ...) -> Callable[[Callable[P, R]], Remote[P, R]]: ...
+@overload
+def remote(function: Any, *, propagate: Any = ...) -> Remote[..., Any]: ...
 def remote(function: Any = None, *, propagate: Any = None) -> Any:
     """Make a function run on ranks: ``remote(f)``, ``@remote``, ``@remote(propagate=rule)``, ``remote("package.module.f")``.
 
