@@ -43,7 +43,7 @@ class Operator:
         free = [
             (index, argument.name)
             for index, argument in enumerate(schema.arguments)
-            if isinstance(argument.type, (torch.NumberType, torch.FloatType))
+            if isinstance(argument.type, (torch.NumberType, torch.FloatType, torch.TensorType))
         ]
         self.free: frozenset[Any] = frozenset(key for pair in free for key in pair)
         self.without_tensors = schema.name in _VALUE_ONLY
