@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import socket
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -68,9 +70,15 @@ class Group:
     def _gloo(self, name: str) -> Any:
         options = dist.ProcessGroupGloo._Options()
         options._timeout = TIMEOUT
-        device = dist.ProcessGroupGloo.create_device
-        options._devices = [device(hostname=_LOOPBACK) if self._one_host else device()]
+        options._devices = [self._device()]
         return dist.ProcessGroupGloo(dist.PrefixStore(name, self._store), self.index, self.size, options)
+
+    def _device(self) -> Any:
+        """The network that gloo uses: between hosts that of the host's name, or ``GLOO_SOCKET_IFNAME``, as everywhere in torch."""
+        interface = os.environ.get("GLOO_SOCKET_IFNAME")
+        if interface and not self._one_host:
+            return dist.ProcessGroupGloo.create_device(interface=interface)
+        return dist.ProcessGroupGloo.create_device(hostname=_LOOPBACK if self._one_host else socket.gethostname())
 
     def backend(self, device: torch.device) -> Any:
         """What moves tensors of a device."""
