@@ -14,8 +14,9 @@ import pytest
 pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
+from torch import nn
 
-from monarch import inspect, remote
+from monarch import inspect, no_mesh, remote
 from monarch.actor import Actor, ActorError, ProcMesh, as_endpoint, concurrent_endpoint, endpoint, this_host
 from monarch.tensor_engine import RemoteException
 
@@ -71,6 +72,10 @@ class Keeper(Actor):
     @endpoint(propagate="inspect")
     def write(self, x: Any) -> None:
         x.add_(1)
+
+    @endpoint
+    def local(self, x: Any) -> Any:
+        return {"parameter": nn.Parameter(torch.ones(2)), "sparse": torch.eye(2).to_sparse(), "given": x}
 
     def plain(self, x: Any) -> Any:
         return -x
@@ -216,6 +221,18 @@ def test_a_failed_result_is_told_when_it_is_fetched(mesh: Any, keepers: Any) -> 
     spoilt = remote(lambda bad: bad, propagate=torch.empty_like)(bad)
     with pytest.raises(RemoteException, match="unlucky"):
         inspect(keepers.scale.rref(spoilt, 2)["scaled"])
+
+
+def test_local_tensors_come_and_go_while_a_mesh_is_active(mesh: Any, keepers: Any) -> None:
+    with no_mesh.activate():
+        x = torch.ones(100_000)
+        sparse = torch.eye(3).to_sparse()
+    answer = keepers.local.call([x, sparse]).get().item(gpus=1)
+    with no_mesh.activate():
+        assert answer["parameter"].sum().item() == 2
+        assert answer["sparse"].to_dense().tolist() == [[1.0, 0.0], [0.0, 1.0]]
+        assert torch.equal(answer["given"][0], x)
+        assert torch.equal(answer["given"][1].to_dense(), sparse.to_dense())
 
 
 def test_async_actors_borrow_as_well(pair: ProcMesh, mesh: Any) -> None:
