@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
-        "names", nargs="*", default=["core"], help="workloads or groups: core (default), payload, rdma, all"
+        "names", nargs="*", default=["core"], help="workloads or groups: core (default), payload, rdma, tensors, all"
     )
     run.add_argument("--rounds", type=int, default=3)
     run.add_argument("--scale", type=float, default=1.0, help="multiply operation counts; below 1 for a quick look")

@@ -21,7 +21,7 @@ class Workload:
     title: str
     unit: str
     better: Better = "lower"
-    group: Literal["core", "payload", "rdma"] = "core"
+    group: Literal["core", "payload", "rdma", "tensors"] = "core"
     floor: Literal["ping", "copy"] | None = None
     floor_mib: int = 0
     timeout_s: float = 120.0
@@ -49,9 +49,14 @@ WORKLOADS = (
     Workload("rdma_write_64mb", "64 MiB written to another proc's memory, p50", "ms", group="rdma"),
     Workload("rdma_write_512mb", "512 MiB written to another proc's memory, p50", "ms", group="rdma"),
     Workload("rdma_read_1000", "1,000 buffers of 4 KiB read in one action, p50", "ms", group="rdma"),
+    Workload("tensor_ops_1", "small tensor operations, 1 proc", "/s", better="higher", group="tensors"),
+    Workload("tensor_ops_2", "small tensor operations, 2 procs", "/s", better="higher", group="tensors"),
+    Workload("tensor_ops_4", "small tensor operations, 4 procs", "/s", better="higher", group="tensors"),
+    Workload("tensor_fetch_1", "fetch_shard().get() of a small tensor, 1 proc, p50", "µs", group="tensors"),
+    Workload("tensor_fetch_4", "fetch_shard().get() of a small tensor, 4 procs, p50", "µs", group="tensors"),
 )
 
-GROUPS = ("core", "payload", "rdma", "all")
+GROUPS = ("core", "payload", "rdma", "tensors", "all")
 
 
 def select(names: Iterable[str]) -> tuple[Workload, ...]:

@@ -45,6 +45,11 @@ TARGETS = {
     "rdma_write_64mb": Target(must=10),
     "rdma_write_512mb": Target(must=10),
     "rdma_read_1000": Target(must=20),
+    "tensor_ops_1": Target(must=5, should=15),
+    "tensor_ops_2": Target(must=5, should=15),
+    "tensor_ops_4": Target(must=5, should=15),
+    "tensor_fetch_1": Target(must=4),
+    "tensor_fetch_4": Target(must=4),
 }
 
 

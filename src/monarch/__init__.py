@@ -22,6 +22,24 @@ if TYPE_CHECKING:
     from .config import configured as configured
     from .config import get_global_config as get_global_config
     from .config import get_runtime_config as get_runtime_config
+    from .tensor_engine import DeviceMesh as DeviceMesh
+    from .tensor_engine import OpaqueRef as OpaqueRef
+    from .tensor_engine import RemoteProcessGroup as RemoteProcessGroup
+    from .tensor_engine import Tensor as Tensor
+    from .tensor_engine import call_on_shard_and_fetch as call_on_shard_and_fetch
+    from .tensor_engine import fetch_shard as fetch_shard
+    from .tensor_engine import function_resolvers as function_resolvers
+    from .tensor_engine import get_active_mesh as get_active_mesh
+    from .tensor_engine import grad_function as grad_function
+    from .tensor_engine import grad_generator as grad_generator
+    from .tensor_engine import inspect as inspect
+    from .tensor_engine import no_mesh as no_mesh
+    from .tensor_engine import reduce as reduce
+    from .tensor_engine import reduce_ as reduce_
+    from .tensor_engine import remote as remote
+    from .tensor_engine import show as show
+    from .tensor_engine import slice_mesh as slice_mesh
+    from .tensor_engine import to_mesh as to_mesh
 
 __version__ = "0.1.0"
 
@@ -36,21 +54,20 @@ _LAZY = {
     "get_runtime_config": ".config",
 }
 _TENSOR_ENGINE = frozenset(
-    {
-        "Tensor",
-        "Stream",
-        "Future",
-        "Module",
-        "get_active_mesh",
-        "get_active_stream",
-        "no_mesh",
+    {"DeviceMesh", "Tensor", "fetch_shard", "get_active_mesh", "inspect", "no_mesh", "show"}
+    | {"reduce", "reduce_", "slice_mesh", "to_mesh"}
+    | {
+        "call_on_shard_and_fetch",
+        "function_resolvers",
+        "OpaqueRef",
+        "RemoteProcessGroup",
+        "grad_function",
+        "grad_generator",
         "remote",
-        "inspect",
-        "show",
     }
-    | {"fetch_shard", "reduce", "reduce_", "to_mesh", "slice_mesh", "grad_function", "grad_generator", "world_mesh"}
-    | {"call_on_shard_and_fetch", "set_meta"}
 )
+"""What is found in `monarch.tensor_engine`, which needs torch."""
+_TO_COME = frozenset({"Stream", "Future", "Module", "get_active_stream"} | {"world_mesh", "set_meta"})
 
 _compat.install()
 
@@ -64,9 +81,11 @@ def __getattr__(name: str) -> Any:
     if module is not None:
         return getattr(import_module(module, __name__), name)
     if name in _TENSOR_ENGINE:
-        raise _NotYet(f"monarch.{name} needs the distributed tensor engine, which this version does not have yet")
+        return getattr(import_module(".tensor_engine", __name__), name)
+    if name in _TO_COME:
+        raise _NotYet(f"monarch.{name} is part of the distributed tensors that this version does not have yet")
     raise AttributeError(f"module 'monarch' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted([*globals(), *_LAZY, *_TENSOR_ENGINE])

@@ -17,6 +17,7 @@ _ACTOR = "monarch.actor"
 _JOB = "monarch.job"
 _HOST_MESH = "monarch._core.mesh.host_mesh"
 _RDMA = "monarch.rdma"
+_TENSORS = "monarch.tensor_engine"
 
 ALIASES: dict[str, Sequence[str]] = {
     "monarch._rust_bindings.monarch_hyperactor.channel": [_ACTOR],
@@ -39,6 +40,14 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._src.job.process": [_JOB],
     "monarch._src.rdma": [_RDMA],
     "monarch._src.rdma.rdma": [_RDMA],
+    "monarch.common.device_mesh": [_TENSORS],
+    "monarch.common.remote": [_TENSORS],
+    "monarch.common.tensor": [_TENSORS],
+    "monarch.fetch": [_TENSORS],
+    "monarch.gradient": [_TENSORS],
+    "monarch.gradient_generator": [_TENSORS],
+    "monarch.mesh_controller": [_TENSORS],
+    "monarch.opaque_ref": [_TENSORS],
 }
 """Alias to the modules whose names it has, searched in order."""
 

@@ -35,6 +35,7 @@ LAYERS = {
     "monarch.code_sync": 5,
     "monarch.simulator": 5,
     "monarch.testing": 5,
+    "monarch.builtins": 6,
     "monarch.job": 6,
     "monarch.admin": 6,
     "monarch.dashboard": 7,

@@ -390,9 +390,3 @@ def test_an_unknown_configuration_key_is_answered_with_the_nearest_one() -> None
 
     with pytest.raises(ValueError, match="cleanup_timeout"):
         configure(cleanup_timeot="3s")
-
-
-def test_distributed_tensors_and_remote_hosts_say_that_they_are_not_there_yet(spawn: Spawn) -> None:
-    procs = spawn(1)
-    with pytest.raises((NotImplementedError, ImportError)):
-        procs.activate().__enter__()

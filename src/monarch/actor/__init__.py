@@ -12,6 +12,7 @@ from .._core.mesh.controllers import get_or_spawn_controller
 from .._core.mesh.host_mesh import HostMesh, this_host
 from .._core.mesh.mock import patch_actor
 from .._core.mesh.proc_mesh import ProcMesh, this_proc
+from .._core.runtime import adverbs as _adverbs
 from .._core.runtime import client as _client
 from .._core.runtime.actor import Actor
 from .._core.runtime.adverbs import Accumulator, Endpoint, send
@@ -42,6 +43,8 @@ _client.proc_mesh_maker = _proc_mesh.client_proc_mesh
 _client.hook_finder = lambda: unhandled_fault_hook  # looked up at each fault: programs assign to it
 _client.install()
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)  # sideways, so by name
+_adverbs._rref = lambda *args: _import_module("monarch.tensor_engine.endpoints").rref(*args)
+_proc_mesh._device_mesh_of = lambda procs: _import_module("monarch.tensor_engine.device_mesh").device_mesh_of(procs)
 
 __all__ = [
     "Accumulator",

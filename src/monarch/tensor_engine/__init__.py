@@ -1,8 +1,75 @@
-"""Tensors on meshes.
+"""Tensors on meshes: torch programs that run once, here, and compute on every rank.
 
-What lives here now: `pickling`, how torch's tensors travel in the messages of actors. What will come: tensors that live on
-all ranks at once, the streams and remote functions that compute with them, and what moves them between meshes. Importing
-this package does not import torch; the module that does is loaded when a torch object first turns up in a message.
+One operation, from top to bottom:
 
-What may not live here: anything that actors without torch need. Read `pickling` next.
+=================  ====================================================================================================
+`activation`       which mesh is active; hands every operation of torch that comes by to
+`tensor`           the handles, and `dispatch`, which checks an operation and issues it
+`plans`, `fakes`   what it does, found once by running it on fake tensors
+`engine`           batches of instructions on their way to the workers
+`worker`           the actor that runs them, one on each process; `movers` and `functions` are its hands
+`fetching`         values on their way back
+=================  ====================================================================================================
+
+`device_mesh` is what programs hold; `movement` moves data between ranks, over `groups` of them; `references` lets tensors be
+arguments, of `remote_functions` and of actors. `pickling` is something else: how ordinary tensors travel in the messages of any actor.
+
+Importing this package does not import torch: its names are looked up when they are first used. What may not live here:
+anything that actors without torch need. Read `instructions`, then `tensor`.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .activation import get_active_mesh as get_active_mesh
+    from .activation import no_mesh as no_mesh
+    from .device_mesh import DeviceMesh as DeviceMesh
+    from .device_mesh import spawn_tensor_engine as spawn_tensor_engine
+    from .errors import OperatorError as OperatorError
+    from .errors import RemoteException as RemoteException
+    from .errors import TensorError as TensorError
+    from .fetching import fetch_shard as fetch_shard
+    from .fetching import inspect as inspect
+    from .fetching import show as show
+    from .gradients import grad_function as grad_function
+    from .gradients import grad_generator as grad_generator
+    from .gradients import gradient_execution_order as gradient_execution_order
+    from .movement import reduce as reduce
+    from .movement import reduce_ as reduce_
+    from .movement import slice_mesh as slice_mesh
+    from .movement import to_mesh as to_mesh
+    from .opaque import OpaqueRef as OpaqueRef
+    from .process_group import RemoteProcessGroup as RemoteProcessGroup
+    from .remote_functions import Remote as Remote
+    from .remote_functions import call_on_shard_and_fetch as call_on_shard_and_fetch
+    from .remote_functions import function_resolvers as function_resolvers
+    from .remote_functions import remote as remote
+    from .tensor import Tensor as Tensor
+
+_PLACES = {
+    "activation": ("get_active_mesh", "no_mesh"),
+    "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
+    "errors": ("OperatorError", "RemoteException", "TensorError"),
+    "fetching": ("fetch_shard", "inspect", "show"),
+    "gradients": ("grad_function", "grad_generator", "gradient_execution_order"),
+    "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
+    "opaque": ("OpaqueRef",),
+    "process_group": ("RemoteProcessGroup",),
+    "remote_functions": ("Remote", "call_on_shard_and_fetch", "function_resolvers", "remote"),
+    "tensor": ("Tensor",),
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{module}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

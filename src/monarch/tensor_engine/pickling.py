@@ -35,6 +35,9 @@ _ALIGNMENT = 16  # of the largest dtype, and of what malloc gives
 _WITH_STORAGE = frozenset({"cpu", "cuda", "xpu", "mps"})
 _SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
 
+_here: Any = torch._C._DisableTorchDispatch
+"""In such a block operations make tensors of this process, whatever mesh is active."""
+
 # Storages are `Any` where their methods are called: torch has no types for most of those.
 
 
@@ -59,10 +62,11 @@ def _reduce_untyped_storage(storage: Any) -> Any:
 
 
 def _rebuild_untyped_storage(memory: bytearray | memoryview) -> torch.UntypedStorage:
-    data = torch.frombuffer(memory, dtype=torch.uint8)
-    if data.data_ptr() % _ALIGNMENT:  # a buffer starts anywhere inside of its frame
-        data = data.clone()
-    return data.untyped_storage()
+    with _here():
+        data = torch.frombuffer(memory, dtype=torch.uint8)
+        if data.data_ptr() % _ALIGNMENT:  # a buffer starts anywhere inside of its frame
+            data = data.clone()
+        return data.untyped_storage()
 
 
 def _reduce_typed_storage(storage: torch.TypedStorage) -> Any:
@@ -116,8 +120,9 @@ def _rebuild_tensor(
     stride: tuple[int, ...],
     requires_grad: bool,
 ) -> torch.Tensor:
-    tensor = torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, size, stride)
-    return tensor.requires_grad_() if requires_grad else tensor
+    with _here():
+        tensor = torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, size, stride)
+        return tensor.requires_grad_() if requires_grad else tensor
 
 
 def _rebuild_parameter(
@@ -133,7 +138,11 @@ def _rebuild_parameter(
 
 def _reduce_sparse(tensor: torch.Tensor) -> Any:
     """torch's own rebuilding of these leaves each in a global list until the next `torch.load`."""
-    requires_grad, tensor = tensor.requires_grad, tensor.detach()
+    with _here():
+        return _sparse_parts(tensor.detach(), tensor.requires_grad)
+
+
+def _sparse_parts(tensor: torch.Tensor, requires_grad: bool) -> Any:
     size = tuple(tensor.shape)
     if tensor.layout is torch.sparse_coo:
         return _rebuild_coo, (tensor._indices(), tensor._values(), size, tensor.is_coalesced(), requires_grad)
@@ -147,9 +156,10 @@ def _reduce_sparse(tensor: torch.Tensor) -> Any:
 def _rebuild_coo(
     indices: torch.Tensor, values: torch.Tensor, size: tuple[int, ...], is_coalesced: bool, requires_grad: bool
 ) -> torch.Tensor:
-    return torch.sparse_coo_tensor(
-        indices, values, size, requires_grad=requires_grad, check_invariants=False, is_coalesced=is_coalesced
-    )
+    with _here():
+        return torch.sparse_coo_tensor(
+            indices, values, size, requires_grad=requires_grad, check_invariants=False, is_coalesced=is_coalesced
+        )
 
 
 def _rebuild_compressed(
@@ -160,9 +170,10 @@ def _rebuild_compressed(
     layout: torch.layout,
     requires_grad: bool,
 ) -> torch.Tensor:
-    return torch.sparse_compressed_tensor(
-        compressed, plain, values, size, layout=layout, requires_grad=requires_grad, check_invariants=False
-    )
+    with _here():
+        return torch.sparse_compressed_tensor(
+            compressed, plain, values, size, layout=layout, requires_grad=requires_grad, check_invariants=False
+        )
 
 
 REDUCERS: dict[type, Reducer] = {

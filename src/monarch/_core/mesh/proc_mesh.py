@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -119,12 +119,14 @@ class ProcMesh(ShapedMesh):
 
     def _spawn(self, name: str, cls: type, args: Any, kwargs: Any, gated: bool = True) -> ActorMesh[Any]:
         cell = context()._cell
+        uid = random_uid()
         try:
             init = pickling.dumps((cls, args, kwargs))
+        except pickling.OnlyLentError as error:
+            init = error.lend((cls, args, kwargs), self._addresses(), uid)
         except Exception as error:
             explain_arguments(error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs)
             raise
-        uid = random_uid()
         extent = self.extent
         procs = cell.ownership.get(self._procs.uid)  # None where another actor owns them
         group = procs.group if procs is not None and gated else None
@@ -172,11 +174,27 @@ class ProcMesh(ShapedMesh):
         addresses = self._addresses()
         return as_text(f"ProcMesh {self.name}", self.extent, lambda rank: addresses[rank])
 
-    @contextmanager
-    def activate(self) -> Iterator[ProcMesh]:
-        """Make torch operations distributed over this mesh: arrives with the distributed tensor engine."""
-        raise NotImplementedError("ProcMesh.activate needs the distributed tensor engine, which does not exist yet")
-        yield self
+    def activate(self) -> AbstractContextManager[Any]:
+        """Make torch operations distributed over this mesh: ``with procs.activate():``, in this thread or task only.
+
+        The first activation, of the whole mesh or of any slice, starts a tensor engine on all procs of the mesh.
+        """
+        activation: AbstractContextManager[Any] = self._device_mesh.activate()
+        return activation
+
+    @property
+    def _device_mesh(self) -> Any:
+        """This mesh as tensors see it."""
+        return _device_mesh_of(self)
+
+    def rank_tensor(self, dims: str | Iterable[str]) -> Any:
+        """See `DeviceMesh.rank`."""
+        return self._device_mesh.rank(dims)
+
+    def rank_tensors(self) -> dict[str, Any]:
+        """`rank_tensor` of each dimension."""
+        ranks: dict[str, Any] = self._device_mesh.ranks
+        return ranks
 
     async def logging_option(
         self, stream_to_client: bool = False, aggregate_window_sec: int | None = None, level: int = 20
@@ -247,6 +265,10 @@ def _check_class(cls: Any, args: Any, kwargs: Any) -> type:
 
 def _host_mesh_of(procs: ProcMesh) -> HostMesh:
     raise NotImplementedError  # replaced by the module that defines host meshes, which builds on this one
+
+
+def _device_mesh_of(procs: ProcMesh) -> Any:
+    raise NotImplementedError  # replaced by the public face: tensors are a layer above, and need torch
 
 
 def client_proc_mesh(address: ProcAddress) -> ProcMesh:

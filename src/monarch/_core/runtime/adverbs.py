@@ -101,7 +101,8 @@ class Endpoint(Generic[P, R]):
     def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call one rank, picked at random among those not known to be dead; a future of its result."""
         self._check(args, kwargs)
-        return self._call_rank(self._pick(), self._pickle(args, kwargs))
+        rank = self._pick()
+        return self._call_rank(rank, self._pickle(args, kwargs, [rank]))
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         """Send to every rank and wait for nothing. An exception in the endpoint ends that actor, as nobody else hears it.
@@ -129,10 +130,17 @@ class Endpoint(Generic[P, R]):
         return iter(futures)
 
     def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Distributed tensors as arguments and result: arrives with the distributed tensor engine."""
-        raise NotImplementedError(
-            f"{self.name}: rref needs the distributed tensor engine, which this version does not have yet; use call"
-        )
+        """Call every rank; what they return stays with them, as distributed tensors. Returns at once.
+
+        Takes an endpoint of which ``endpoint(propagate=...)`` says what its results look like: a function of the arguments
+        without ``self``, or ``"inspect"`` for none.
+
+        Raises:
+            NotImplementedError: It does not say.
+            ValueError: The procs of this mesh are not those of the tensors, or of the active mesh.
+        """
+        self._check(args, kwargs)
+        return _rref(self, args, kwargs)
 
     def options(self, **options: Any) -> Endpoint[P, R]:
         """The same endpoint, called in another way: ``mesh.train.options(wait_for_all=True).call()``.
@@ -166,14 +174,21 @@ class Endpoint(Generic[P, R]):
 
     def send(self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Port[Any] | None, selection: str) -> None:
         self._check(args, kwargs)
-        content = self._pickle(args, kwargs)
         ranks = range(len(self._target.procs)) if selection == "all" else [self._pick()]
+        content = self._pickle(args, kwargs, ranks)
         for rank in ranks:
             self._target.cast(self._meta, content, None, [rank], port, self._flags)
 
-    def _pickle(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, Sequence[memoryview]]:
+    def _pickle(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
+    ) -> tuple[bytes, Sequence[memoryview]]:
+        """Pickle arguments for some ranks, or for all."""
         try:
             return pickling.dumps_call(args, kwargs)
+        except pickling.OnlyLentError as error:
+            target = self._target
+            procs = target.procs if ranks is None else [target.procs[rank] for rank in ranks]
+            return error.lend((args, kwargs), procs, target.uid)
         except Exception as error:
             explain_arguments(error, self.name, args, kwargs)
             raise
@@ -192,6 +207,10 @@ class Endpoint(Generic[P, R]):
 
     def __reduce__(self) -> Any:
         return Endpoint, (self._target, self._name, self._definition, self._options)
+
+
+def _rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise NotImplementedError  # replaced by the public face: tensors are a layer above, and need torch
 
 
 def send(

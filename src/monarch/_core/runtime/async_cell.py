@@ -22,7 +22,7 @@ from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, URGENT, Frame
 from .actor_loop import ActorLoop
 from .cell import Cell, report_cleanup_error
-from .context import Context, current
+from .context import Context, NotYet, current
 from .deadlock import enter_actor
 from .message import decode_meta
 from .node import Origin
@@ -222,24 +222,44 @@ class AsyncCell(Cell):
 
     async def _handle(self, origin: Origin, frame: Frame) -> None:
         name, extent = decode_meta(frame.meta)
-        current.set(Context(self, frame.rank, extent))
+        here = Context(self, frame.rank, extent)
+        current.set(here)
         explicit = bool(frame.flags & EXPLICIT)
         task = asyncio.current_task()
         self._active[task] = (origin, frame)
         try:
-            args, kwargs = self._arguments(origin, frame, explicit)
+            try:
+                args, kwargs = self._arguments(origin, frame, explicit)
+            except NotYet as not_yet:
+                await self._until(not_yet)
+                args, kwargs = self._arguments(origin, frame, explicit)
             result = await self._invoke(name, args, kwargs)
+            if here._hooks:
+                result = here._handled(result)
         except (Exception, asyncio.CancelledError) as error:
+            here._handled(error=error)
             if self._ending is not None and isinstance(error, asyncio.CancelledError):
                 raise
             self._raised(origin, frame, name, error, explicit)
         except BaseException as error:
+            here._handled(error=error)
             self._fail(error)
             return  # its caller is answered with the failure
         else:
             if frame.request and not explicit:
                 self._answer(origin, frame, name, result)
         self._active.pop(task, None)
+
+    async def _until(self, not_yet: NotYet) -> None:
+        loop = asyncio.get_running_loop()
+        there = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop was closed: the actor has ended
+                loop.call_soon_threadsafe(there.set)
+
+        not_yet.subscribe(wake)
+        await there.wait()
 
     async def _invoke(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         method = self._method(name)

@@ -235,7 +235,9 @@ class Cell(BaseCell):
                 raise
             self._init = None
             self.actor = cls(*args, **kwargs)
+            self._context._handled()
         except BaseException as error:
+            self._context._handled(error=error)
             self._fail(error)
             return False
         return True

@@ -21,6 +21,21 @@ if TYPE_CHECKING:
     from .node import Node
 
 
+EndHook = Callable[[Any, "BaseException | None"], Any]
+
+
+class NotYet(Exception):
+    """Raised as arguments are read on an event loop: they are not there yet, and waiting must not block the loop.
+
+    Attributes:
+        subscribe: Takes a function that is called, on some thread, when it is worth trying again.
+    """
+
+    def __init__(self, subscribe: Callable[[Callable[[], object]], None]) -> None:
+        super().__init__("the arguments are not there yet")
+        self.subscribe = subscribe
+
+
 class Context:
     """The current actor and message.
 
@@ -29,12 +44,13 @@ class Context:
         message_rank: Its position in the mesh, or slice, that the current message was sent to.
     """
 
-    __slots__ = ("_cell", "_extent", "_rank")
+    __slots__ = ("_cell", "_extent", "_hooks", "_rank")
 
     def __init__(self, cell: BaseCell, rank: int = 0, extent: Extent = NO_EXTENT) -> None:
         self._cell = cell
         self._rank = rank
         self._extent = extent
+        self._hooks: list[EndHook] | None = None
 
     @property
     def actor_instance(self) -> Instance:
@@ -43,6 +59,17 @@ class Context:
     @property
     def message_rank(self) -> Point:
         return Point(self._rank, self._extent)
+
+    def _when_handled(self, hook: EndHook) -> None:
+        """Have something called when the message has been handled: for arguments that were only lent."""
+        self._hooks = [*(self._hooks or ()), hook]
+
+    def _handled(self, result: Any = None, error: BaseException | None = None) -> Any:
+        """The message has been handled, with this outcome; the result that its caller shall get."""
+        hooks, self._hooks = self._hooks, None
+        for hook in hooks or ():
+            result = hook(result, error)
+        return result
 
     def __repr__(self) -> str:
         return f"<Context {self.actor_instance} message_rank={self.message_rank!r}>"

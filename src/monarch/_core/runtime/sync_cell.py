@@ -119,15 +119,20 @@ class SyncCell(Cell):
 
     def _handle(self, origin: Origin, frame: Frame) -> None:
         name, extent = decode_meta(frame.meta)
-        current.set(Context(self, frame.rank, extent))
+        here = Context(self, frame.rank, extent)
+        current.set(here)
         explicit = bool(frame.flags & EXPLICIT)
         self._active[None] = (origin, frame)
         try:
             args, kwargs = self._arguments(origin, frame, explicit)
             result = self._method(name)(self.actor, *args, **kwargs)
+            if here._hooks:
+                result = here._handled(result)
         except Exception as error:
+            here._handled(error=error)
             self._raised(origin, frame, name, error, explicit)
         except BaseException as error:
+            here._handled(error=error)
             self._fail(error)
             return  # its caller is answered with the failure
         else:

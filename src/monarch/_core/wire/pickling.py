@@ -26,6 +26,7 @@ from typing import Any
 import cloudpickle
 from cloudpickle import cloudpickle as _cloudpickle
 
+from .address import ProcAddress
 from .frame import Bytes
 
 OUT_OF_BAND_SIZE = 64 * 1024
@@ -57,6 +58,21 @@ def register_reducers(package: str, load: Callable[[], dict[type, Reducer]]) -> 
             by several threads at the same time where they need it at the same time.
     """
     _lazy_reducers[package] = load
+
+
+class OnlyLentError(TypeError):
+    """Something can't be copied into a message: at most it can be lent to receivers that live where it does.
+
+    Raised by a reducer; who knows the receivers may call `lend`.
+    """
+
+    def lend(self, content: Any, procs: Sequence[ProcAddress], actor: int) -> tuple[bytes, Sequence[memoryview]]:
+        """What `dumps` gives for `content`, with what is lent, for an actor on these procs that it will be sent to next.
+
+        Raises:
+            ValueError: It does not live there.
+        """
+        raise self
 
 
 class _ByValue(Exception):

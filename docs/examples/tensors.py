@@ -1,0 +1,113 @@
+"""Distributed tensors: each region is a piece of docs/tensors.md."""
+
+import torch
+from torch import nn
+
+from monarch import fetch_shard, get_active_mesh, inspect, no_mesh, reduce, reduce_, remote, slice_mesh
+from monarch.actor import Actor, endpoint, this_host
+from monarch.tensor_engine import RemoteException, TensorError
+
+# region first
+procs = this_host().spawn_procs(per_host={"hosts": 2, "gpus": 2})
+with procs.activate() as mesh:
+    x = torch.ones(2, 3) * mesh.rank("gpus")  # on four ranks: zeros where gpus=0, ones where gpus=1
+    y = (x + 1).sum()
+    assert y.shape == ()  # known at once
+    assert inspect(y, hosts=0, gpus=1).item() == 12.0  # values: when asked for
+# endregion
+
+# region mesh
+with procs.activate() as mesh:
+    first = mesh.slice(hosts=0)
+    with first.activate():
+        assert get_active_mesh() is first
+        z = torch.zeros(4)  # on two ranks
+        with no_mesh.activate():
+            local = torch.zeros(4)  # here
+    assert mesh.slice(hosts=0) is first  # the same ranks and labels: the same mesh
+# endregion
+
+# region fetch
+with procs.activate():
+    loss = torch.rand(())
+    futures = [fetch_shard(loss * step) for step in range(10)]  # many may be under way
+    values = [future.get() for future in futures]
+with no_mesh.activate():
+    assert torch.stack(values).shape == (10,)
+# endregion
+
+# region mistake
+with procs.activate():
+    try:
+        torch.zeros(4) + values[0]
+    except (TensorError, RuntimeError) as error:
+        assert "ERROR_0: LOCAL_TENSOR" in str(error)
+# endregion
+
+# region failure
+with procs.activate() as mesh:
+    table = torch.zeros(3)
+    picked = table.index_select(0, mesh.rank("gpus").reshape(1) * 5)  # no such element where gpus=1
+    later = picked + 1
+    try:
+        inspect(later)
+    except RemoteException as error:
+        assert error.rank == 1
+        assert "index_select" in str(error)  # the operation that failed, this file and its line, the worker's traceback
+    assert inspect(table + 1).tolist() == [1.0, 1.0, 1.0]  # what does not depend on it goes on
+# endregion
+
+# region reduce
+with procs.activate() as mesh:
+    x = torch.ones(2) + mesh.rank("gpus")
+    assert inspect(reduce(x, "gpus", "sum")).tolist() == [3.0, 3.0]
+    assert inspect(reduce(x, "gpus", "stack")).shape == (2, 2)
+    there = slice_mesh(x, hosts=0).to_mesh(mesh.slice(hosts=1))
+    assert there.mesh is mesh.slice(hosts=1)
+# endregion
+
+
+# region remote
+@remote(propagate=lambda x, path: torch.empty_like(x))
+def add_file(x: torch.Tensor, path: str) -> torch.Tensor:
+    with open(path) as file:
+        return x + len(file.read())
+
+
+with procs.activate():
+    x = add_file(torch.zeros(2), __file__)
+    assert inspect(x).tolist()[0] > 1000
+    pids = remote("os.getpid").call().get()  # what each rank returns, as a ValueMesh
+    assert len(set(pids.values())) == 4
+# endregion
+
+
+# region actor
+class Checkpoint(Actor):
+    @endpoint
+    def save(self, weights: torch.Tensor) -> float:
+        return float(weights.norm())  # the rank's own tensor, not a copy
+
+
+with procs.activate():
+    checkpoints = procs.spawn("checkpoints", Checkpoint)
+    norms = checkpoints.save.call(torch.ones(4)).get()
+    assert set(norms.values()) == {2.0}
+# endregion
+
+# region train
+with procs.activate():
+    torch.manual_seed(0)  # on all ranks
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(net.parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        batch = torch.randn(8, 4)
+        net(batch).pow(2).mean().backward()
+        for parameter in net.parameters():
+            reduce_(parameter.grad, ("hosts", "gpus"), "avg")
+        optimizer.step()
+    state = inspect(net.state_dict())
+# endregion
+
+procs.stop().get()

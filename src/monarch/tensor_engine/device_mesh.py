@@ -1,0 +1,146 @@
+"""Meshes of processes, as tensors see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .._core.mesh import proc_mesh
+from .._core.mesh.shaped import ShapedMesh
+from .._core.shape import Shape
+from .._core.shape.table import as_text
+from . import movement, references, seeding  # noqa: F401  # the latter for its effect
+from .activation import Activation, no_mesh
+from .engine import Engine, engine_of, new_engine
+from .process_group import RemoteProcessGroup
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .._core.mesh.proc_mesh import ProcMesh
+
+_EXIT_TIMEOUT = 60.0  # seconds
+
+
+class DeviceMesh(ShapedMesh):
+    """The tensor side of a proc mesh, or of a slice of one. Meshes of one engine with equal labels and ranks are the same
+    object, however they were made.
+
+    Attributes:
+        ndslice: The ranks, as an `NDSlice`.
+        names: The labels, outermost first.
+    """
+
+    def __init__(self, engine: Engine, shape: Shape) -> None:
+        self.engine = engine
+        self._shape = shape
+        self.group = engine.group(shape.ndslice.ranks())
+
+    def _new_with_shape(self, shape: Shape) -> DeviceMesh:
+        return mesh_of(self.engine, shape)
+
+    @property
+    def ndslice(self) -> Any:
+        return self._shape.ndslice
+
+    @property
+    def names(self) -> list[str]:
+        return self._shape.labels
+
+    @property
+    def procs(self) -> ProcMesh:
+        """The processes."""
+        return proc_mesh.ProcMesh(self.engine.procs._procs, self._shape)
+
+    def activate(self) -> Activation:
+        """A context manager in which torch's operations belong to this mesh; in this thread or task only."""
+        return Activation(self)
+
+    def rank(self, dims: str | Iterable[str]) -> Tensor:
+        """A scalar int64 tensor: on each rank its own coordinate.
+
+        Args:
+            dims: A label; or several, whose coordinates are combined in row-major order.
+
+        Raises:
+            KeyError: There is no such dimension.
+        """
+        names = (dims,) if isinstance(dims, str) else tuple(dims)
+        self.size(names)
+        labels, ndslice = self._labels, self._ndslice
+        coordinates = []
+        for index in range(len(ndslice)):
+            position, rest = 0, index
+            point: dict[str, int] = {}
+            for label, size in reversed(list(zip(labels, ndslice.sizes, strict=True))):
+                rest, point[label] = divmod(rest, size)
+            for name in names:
+                position = position * self.size(name) + point[name]
+            coordinates.append(position)
+        return self._per_rank(coordinates)
+
+    @property
+    def ranks(self) -> dict[str, Tensor]:
+        """`rank` of each dimension."""
+        return {label: self.rank(label) for label in self._labels}
+
+    def process_idx(self) -> Tensor:
+        """A scalar int64 tensor: on each rank its rank in the whole mesh of the engine."""
+        return self._per_rank(list(self.group.ranks))
+
+    def _per_rank(self, numbers: list[int]) -> Tensor:
+        return movement.per_rank(self, numbers)
+
+    def process_group(self, dims: str | Iterable[str]) -> RemoteProcessGroup:
+        """The rows of ranks along some dimensions, as an argument of remote functions.
+
+        Args:
+            dims: A label or several.
+
+        Raises:
+            KeyError: There is no such dimension.
+        """
+        return RemoteProcessGroup(self, dims)
+
+    def to_tensor(self) -> torch.Tensor:
+        """A local tensor of the ranks, in the shape of the mesh."""
+        with no_mesh.activate():
+            return torch.tensor(list(self.group.ranks)).reshape(self._ndslice.sizes)
+
+    def to_table(self) -> str:
+        """A text table: one line per rank, with its coordinates and address."""
+        return as_text("DeviceMesh", self.extent, lambda index: self.group.procs[index])
+
+    def exit(self) -> None:
+        """End the engine: wait until all that was issued is done, then stop its workers. The second time does nothing.
+
+        Raises:
+            RemoteException: An operation failed, and nothing that depends on it was fetched. The engine goes on.
+            TimeoutError: It took more than a minute.
+        """
+        self.engine.close(_EXIT_TIMEOUT)
+
+    def __repr__(self) -> str:
+        return f"<DeviceMesh {self.extent} of {self.engine.procs.name!r}>"
+
+    def __reduce__(self) -> Any:
+        return references.reduce_mesh(self)
+
+
+def mesh_of(engine: Engine, shape: Shape) -> DeviceMesh:
+    """The mesh of these ranks."""
+    found = engine.meshes.get(shape)
+    if found is None:
+        found = engine.meshes.setdefault(shape, DeviceMesh(engine, shape))
+    return found
+
+
+def device_mesh_of(procs: ProcMesh) -> DeviceMesh:
+    """The tensor side of procs; starts the engine of the current actor over them when there is none."""
+    return mesh_of(engine_of(procs), procs._shape)
+
+
+def spawn_tensor_engine(procs: ProcMesh) -> DeviceMesh:
+    """A second engine over the same procs, whose tensors have nothing to do with those of the first."""
+    return mesh_of(new_engine(procs), procs._shape)

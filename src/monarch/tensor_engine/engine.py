@@ -1,0 +1,297 @@
+"""The controller's end of an engine: gathers instructions into batches and sends them to the workers, one way.
+
+Instructions go out together: at once after a pause, else when `_BATCH` of them are there, when something is asked for, or
+after `_DELAY` seconds, whatever comes first. Ranks that get the same instructions get the same message. The controller
+does not wait for workers, with two exceptions: for what it asks (`call`), and, every `_STRETCH` instructions, for them to
+be at most `_AHEAD` stretches behind, so that a long loop needs bounded memory. The end of a worker's process ends both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .._core.mesh.proc_mesh import ProcMesh
+from .._core.runtime.base_cell import BaseCell
+from .._core.runtime.context import context
+from .._core.runtime.future import Future
+from .._core.runtime.message import encode_meta
+from .._core.runtime.remote_error import supervision_error
+from .._core.runtime.request import Gather, Stream
+from .._core.shape import Extent, Shape, Slice
+from .._core.wire import pickling
+from .._core.wire.address import ProcAddress, random_uid
+from .errors import RemoteException
+from .instructions import DEFINE, FREE, Instruction
+from .plans import Plan
+from .worker import Worker
+
+_BATCH = 128  # instructions
+_DELAY = 0.001  # seconds
+_STRETCH = 16_384  # instructions
+_AHEAD = 4  # stretches
+_PLANS = 20_000  # templates on each worker; a program that has more makes them as it runs
+
+_RUN = encode_meta("run", Extent([], []))
+
+
+class Ranks:
+    """Some ranks of an engine: where instructions go, and what waits to be freed there.
+
+    Attributes:
+        ranks: In row-major order.
+        procs: Their processes.
+        freed: Ids of values that nobody uses any more. Finalizers put them in, on any thread and inside of any lock.
+    """
+
+    __slots__ = ("freed", "members", "procs", "ranks")
+
+    def __init__(self, ranks: Sequence[int], procs: Sequence[ProcAddress]) -> None:
+        self.ranks = tuple(ranks)
+        self.members = frozenset(ranks)
+        self.procs = tuple(procs)
+        self.freed: deque[int] = deque()
+
+
+class Engine:
+    """One controller and its workers, one on each proc of a mesh. May be used from any thread.
+
+    Args:
+        procs: The whole mesh.
+    """
+
+    def __init__(self, procs: ProcMesh) -> None:
+        self._cell: BaseCell = context()._cell
+        self.procs = procs
+        self.uid = f"{random_uid():x}"
+        self.ids = itertools.count(1)
+        self.plans: dict[Any, Plan] = {}
+        self.meshes: dict[Any, Any] = {}
+        self.defined: dict[Any, int] = {}  # groups and routes that the workers know
+        self.meeting: Any = None  # where members of groups find each other
+        self.end_meeting: Callable[[], object] | None = None
+        self._groups: dict[tuple[int, ...], Ranks] = {}
+        self._templates = itertools.count()
+        self._lock = threading.Lock()
+        self._segments: list[tuple[Ranks, list[Instruction]]] = []
+        self._open: list[Instruction] = []
+        self._open_for: Ranks | None = None
+        self._waiting = 0  # instructions in `_segments`
+        self._flushed = 0.0  # when
+        self._flushes = 0
+        self._timer_set = False
+        self._since_settled = 0
+        self._settling: deque[Future[Any]] = deque()
+        self._closed: str | None = None
+        self.size = len(procs)
+        self._workers: Any = procs.spawn(
+            "tensor_engine", Worker, self.uid, self.size, min(procs._procs.per_host, self.size)
+        )
+        self.target: int = self._workers._uid
+        self.everyone = self.group(range(self.size))
+
+    def group(self, ranks: Sequence[int]) -> Ranks:
+        """These ranks; the same object for the same ranks."""
+        key = tuple(ranks)
+        if key not in self._groups:
+            address = self.procs._procs.address
+            self._groups[key] = Ranks(key, [address(rank) for rank in key])
+        return self._groups[key]
+
+    # instructions
+
+    def submit(self, ranks: Ranks, instruction: Instruction, now: bool = False) -> None:
+        """Have some ranks run an instruction, after all that was submitted before.
+
+        Args:
+            now: Send it before this returns: what it refers to may change.
+
+        Raises:
+            RuntimeError: The engine has exited.
+            SupervisionError: A worker is known to be gone.
+        """
+        if self._closed is not None:
+            raise RuntimeError(self._closed)
+        with self._lock:
+            if ranks.freed:
+                self._free(ranks)
+            self._append(ranks, instruction)
+            self._waiting += 1
+            if now or self._waiting >= _BATCH or time.monotonic() - self._flushed > _DELAY:
+                self._flush()
+            elif not self._timer_set:
+                self._set_timer()
+        if self._since_settled >= _STRETCH:
+            self._keep_up()
+
+    def define(self, plan: Plan, path: str, args: Any, kwargs: Any) -> None:
+        """Give a plan its number on all workers."""
+        with self._lock:
+            plan.template = next(self._templates)
+            self._append(self.everyone, (DEFINE, plan.template, path, args, kwargs, plan.writes))
+        if len(self.plans) >= _PLANS:
+            self.plans.clear()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        with self._lock:
+            self._flush()
+
+    def _append(self, ranks: Ranks, instruction: Instruction) -> None:
+        if self._open_for is not ranks:
+            self._open = []
+            self._open_for = ranks
+            self._segments.append((ranks, self._open))
+        self._open.append(instruction)
+
+    def _free(self, ranks: Ranks) -> None:
+        freed = ranks.freed
+        ids = [freed.popleft() for _ in range(len(freed))]
+        self._append(ranks, (FREE, ids))
+
+    def _flush(self) -> None:
+        self._flushed = time.monotonic()
+        self._flushes += 1
+        if not self._segments:
+            return
+        segments, self._segments = self._segments, []
+        self._since_settled += self._waiting
+        self._open_for, self._waiting = None, 0
+        node, uid = self._cell.node, self._cell.uid
+        for ranks, batch in _merged(segments, self.everyone, self.group):
+            content = pickling.dumps(((batch,), {}))
+            self._cell.note_unsettled(self.target, ranks.procs)
+            node.cast(ranks.procs, self.target, _RUN, content, None, uid, 0, ranks.ranks)
+        for address in self.everyone.procs:
+            failure = node.fate(address, self.target)
+            if failure is not None:
+                raise supervision_error(failure, "the tensor engine")
+
+    def _set_timer(self) -> None:
+        self._timer_set = True
+        flushes = self._flushes
+        self._cell.node.poller.call_later(_DELAY, lambda: self._late(flushes))
+
+    def _late(self, flushes: int) -> None:
+        """On the poller's thread, which must not wait: whoever holds the lock will flush."""
+        if not self._lock.acquire(blocking=False):
+            self._cell.node.poller.call_later(_DELAY, lambda: self._late(flushes))
+            return
+        try:
+            self._timer_set = False
+            if self._flushes != flushes and self._segments:
+                self._set_timer()
+            elif self._segments:
+                self._flush()
+        except Exception:  # a worker is gone: whoever issues next, or asks, is told
+            pass
+        finally:
+            self._lock.release()
+
+    def _keep_up(self) -> None:
+        self._since_settled = 0
+        self._settling.append(self.call(self.everyone, "settle", ()))
+        if len(self._settling) > _AHEAD:
+            future = self._settling.popleft()
+            if not future.done():
+                future._block(None)  # not `get`: whether the caller runs an event loop does not matter here
+            future.get()
+
+    # questions
+
+    def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str = "") -> Future[Any]:
+        """Ask some workers, after all that was submitted before; a future of a `ValueMesh` in the order of the ranks.
+
+        Args:
+            what: What is asked, for messages.
+        """
+        extent = Extent(["rank"], [len(ranks.ranks)])
+        request = Gather(what or f"{method} of the tensor engine", self.target, ranks.procs, extent)
+        self._ask(ranks, method, args, request, extent)
+        return request.future
+
+    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Future[Any]]:
+        """As `call`; a future for each answer, in the order in which they will arrive."""
+        extent = Extent(["rank"], [len(ranks.ranks)])
+        request = Stream(what, self.target, ranks.procs, extent)
+        futures: list[Future[Any]] = list(request.futures)
+        self._ask(ranks, method, args, request, extent)
+        return futures
+
+    def _ask(self, ranks: Ranks, method: str, args: tuple[Any, ...], request: Any, extent: Extent) -> None:
+        if self._closed is not None:
+            raise RuntimeError(self._closed)
+        content = pickling.dumps((args, {}))
+        with self._lock:
+            for freeing in list(self._groups.values()):
+                if freeing.freed:
+                    self._free(freeing)
+            self._flush()
+            cell = self._cell
+            cell.node.cast(ranks.procs, self.target, encode_meta(method, extent), content, request, cell.uid)
+
+    def close(self, timeout: float) -> None:
+        """Wait until all is done, then stop the workers. See `DeviceMesh.exit`."""
+        if self._closed is not None:
+            return
+        poisons = self.call(self.everyone, "finish", (), "exit of the tensor engine").get(timeout=timeout)
+        unreported = [poison for poison in poisons.values() if poison is not None]
+        if unreported:
+            raise RemoteException(unreported[0])
+        self._closed = "this tensor engine has exited; activate the proc mesh again for a new one"
+        self._settling.clear()
+        self._workers.stop("the tensor engine exited").get(timeout=timeout)
+        self.plans.clear()
+        if self.end_meeting is not None:
+            self.end_meeting()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it has not exited, and none of its workers is known to be gone."""
+        node = self._cell.node
+        return self._closed is None and not any(node.fate(address, self.target) for address in self.everyone.procs)
+
+
+def _merged(segments: list[tuple[Ranks, list[Instruction]]], everyone: Ranks, group: Any) -> list[tuple[Ranks, Any]]:
+    """One batch for each set of ranks that get the same instructions."""
+    if all(ranks is segments[0][0] for ranks, _ in segments):
+        return [(segments[0][0], list(itertools.chain.from_iterable(batch for _, batch in segments)))]
+    by_parts: dict[tuple[int, ...], list[int]] = {}
+    for rank in everyone.ranks:
+        parts = tuple(index for index, (ranks, _) in enumerate(segments) if rank in ranks.members)
+        by_parts.setdefault(parts, []).append(rank)
+    return [
+        (group(ranks), list(itertools.chain.from_iterable(segments[part][1] for part in parts)))
+        for parts, ranks in by_parts.items()
+        if parts
+    ]
+
+
+_engines: weakref.WeakKeyDictionary[BaseCell, dict[str, Engine]] = weakref.WeakKeyDictionary()
+_engines_lock = threading.Lock()
+
+
+def engine_of(procs: ProcMesh) -> Engine:
+    """The engine of the current actor over the whole mesh that `procs` is, or is a slice of; made when there is none."""
+    cell: BaseCell = context()._cell
+    with _engines_lock:
+        mine = _engines.setdefault(cell, {})
+        found = mine.get(procs._procs.uid)
+        if found is None or not found.is_usable:
+            procs._check_not_stopped()
+            for uid in [uid for uid, engine in mine.items() if not engine.is_usable]:
+                del mine[uid]
+            found = mine[procs._procs.uid] = new_engine(procs)
+        return found
+
+
+def new_engine(procs: ProcMesh) -> Engine:
+    """Another engine over the same processes."""
+    whole = procs._procs
+    ranks = Slice.new_row_major([len(whole.hosts) * whole.per_host])
+    return Engine(ProcMesh(whole, Shape(["rank"], ranks)))

@@ -1,0 +1,38 @@
+"""What goes wrong with distributed tensors, as programs see it."""
+
+from __future__ import annotations
+
+from . import sites
+from .instructions import Poison
+
+
+class RemoteException(Exception):
+    """An operation failed on a worker, some time after it was issued; raised where something that depends on it is fetched.
+
+    Attributes:
+        rank: The rank of the engine on which it failed.
+        worker_error_string: The worker's traceback.
+        controller_frames: The stack that issued the operation, outermost first.
+    """
+
+    def __init__(self, poison: Poison) -> None:
+        self.rank = poison.rank
+        self.worker_error_string = poison.error
+        self.controller_frames = sites.lines(poison.site)
+        self.function = poison.function
+        stack = "\n".join(map(str, self.controller_frames)) or "  (not known)"
+        line = sites.user_line(poison.site)
+        where = f", issued at {line.file}:{line.line}," if line is not None else ""
+        super().__init__(
+            f"{poison.function}{where} failed asynchronously on rank {poison.rank}.\n"
+            f"The operation was issued here (most recent call last):\n{stack}\n"
+            f"On rank {poison.rank} it raised:\n{poison.error}"
+        )
+
+
+class TensorError(TypeError):
+    """Tensors that do not belong together were used together, or one that can't be used any more."""
+
+
+class OperatorError(RuntimeError):
+    """As `TensorError`, raised where the operation is an operator: Python hides a TypeError that comes out of ``a + b``."""

@@ -1,0 +1,146 @@
+"""Metadata, found by running operations on fake tensors: all that a controller knows of its tensors.
+
+A `Meta` is one combination of shape, strides, dtype and so on; there is one object for each, so that looking it up is
+comparing identities. Running on fakes takes some 100 µs; `plans` does it once per kind of operation.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.utils._mode_utils import no_dispatch
+
+_lock = threading.RLock()  # fakes are not made for several threads
+_metas: weakref.WeakValueDictionary[tuple[Any, ...], Meta] = weakref.WeakValueDictionary()
+_INSTEAD = (
+    "its result depends on values, which only the workers have. Fetch them with monarch.inspect(tensor) or "
+    "fetch_shard(tensor).get(), or do this in a remote function"
+)
+
+
+class Meta:
+    """What is known of a tensor without its values. Made by `interned` only: equal ones are identical."""
+
+    __slots__ = ("__weakref__", "device", "dtype", "offset", "shape", "stride")
+
+    def __init__(
+        self, shape: tuple[int, ...], stride: tuple[int, ...], offset: int, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.shape = shape
+        self.stride = stride
+        self.offset = offset
+        self.dtype = dtype
+        self.device = device
+
+    def fake(self) -> Any:
+        """A fake tensor like this, with a storage of its own; within `faking`."""
+        if not self.offset:
+            return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+        reach = self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True) if n)
+        base = torch.empty(reach, dtype=self.dtype, device=self.device)
+        return base.as_strided(self.shape, self.stride, self.offset)
+
+
+def meta_of(tensor: torch.Tensor) -> Meta:
+    """Raises NotImplementedError: it is not strided."""
+    if tensor.layout is not torch.strided:
+        raise NotImplementedError(f"distributed tensors are strided, this would be {tensor.layout}")
+    return interned((tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device))
+
+
+def contiguous(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Meta:
+    """Of a contiguous tensor."""
+    stride, step = [], 1
+    for length in reversed(shape):
+        stride.append(step)
+        step *= max(length, 1)
+    return interned((tuple(shape), tuple(reversed(stride)), 0, dtype, device))
+
+
+def interned(key: Any) -> Meta:
+    """From its attributes: shape, stride, offset, dtype, device."""
+    meta = _metas.get(key)
+    return meta if meta is not None else _metas.setdefault(key, Meta(*key))
+
+
+_mode = FakeTensorMode()
+_torch_logger = logging.getLogger("torch._subclasses.fake_tensor")
+
+
+def _is_not_ours(record: logging.LogRecord) -> bool:
+    """torch logs each shape that does not fit, with its traceback, although it raises it as well."""
+    return not _faking.on
+
+
+class _Faking(threading.local):
+    on = False
+
+
+_faking = _Faking()
+_torch_logger.addFilter(_is_not_ours)
+
+
+@contextmanager
+def faking() -> Iterator[None]:
+    """In here operations make fakes. Errors that only say that values are missing say what to do instead."""
+    with _lock:
+        try:
+            with _mode:
+                _faking.on = True
+                yield
+        except DataDependentOutputException as error:
+            raise ValueNotHereError(error.func) from None
+        except DynamicOutputShapeException as error:
+            raise ShapeNotHereError(error.func) from None
+        finally:
+            _faking.on = False
+
+
+def is_faking() -> bool:
+    """Whether this thread is in `faking`."""
+    return _faking.on
+
+
+class ValueNotHereError(DataDependentOutputException):
+    """A value was asked of a distributed tensor, whose values are on the workers."""
+
+    def __str__(self) -> str:
+        return f"{self.func}: {_INSTEAD}"
+
+
+class ShapeNotHereError(DynamicOutputShapeException):
+    """The shape of a result depends on values, which are on the workers."""
+
+    def __str__(self) -> str:
+        return f"{self.func}: {_INSTEAD}"
+
+
+def storage_of(fake: Any) -> int:
+    """Equal for fakes that share memory."""
+    return int(fake.untyped_storage()._cdata)
+
+
+def change_geometry(func: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Do to the wrappers in `args` what an operation does that changes a tensor's shape or strides in place."""
+    with no_dispatch():
+        before = torch._C._meta_in_tls_dispatch_include()
+        torch._C._set_meta_in_tls_dispatch_include(True)
+        try:
+            func(*args, **kwargs)
+        finally:
+            torch._C._set_meta_in_tls_dispatch_include(before)
+
+
+__all__ = ["FakeTensor", "Meta", "change_geometry", "faking", "meta_of", "storage_of"]

@@ -1,0 +1,106 @@
+"""Getting values: the only way from the workers to the program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .._core.runtime.future import Future, _Original
+from . import mixing
+from .activation import active_mesh, get_active_mesh, no_mesh
+from .device_mesh import DeviceMesh
+from .errors import RemoteException
+from .instructions import Poison
+from .tensor import Tensor
+
+
+def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Future[Any]:
+    """`obj` with the values that one rank has.
+
+    The future is done when all ranks of the mesh have run what was issued before; nothing waits for what comes later.
+
+    Args:
+        obj: Anything, with distributed tensors in lists, tuples, dicts; all of one mesh. None fetches nothing: a barrier.
+        shard: Coordinates of the rank, by label: all of them, or none for the first rank.
+        **coords: The same.
+
+    Returns:
+        A future of `obj` with a tensor on the CPU for each distributed one. It raises `RemoteException` where one of them,
+        or what it was made from, failed on any rank of its mesh, each time it is read.
+
+    Raises:
+        ValueError: A coordinate is missing, or there is no mesh: no tensor in `obj`, and none active.
+        KeyError: There is no such dimension.
+        IndexError: There is no such coordinate.
+        TypeError: The tensors are of several meshes, or one is a local tensor.
+    """
+    leaves, tree = pytree.tree_flatten(obj)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            mixing.check("fetch_shard", leaf)
+    mesh = tensors[0].mesh if tensors else get_active_mesh()
+    if any(tensor.mesh is not mesh for tensor in tensors):
+        raise mixing.error("fetch_shard", tensors, {}, active_mesh())
+    wanted = rank_at(mesh, {**(shard or {}), **coords})
+    ids = tuple(tensor._value.id for tensor in tensors)
+    answers = mesh.engine.call(mesh.group, "fetch", (ids, wanted), "fetch_shard()")
+    position = mesh.group.ranks.index(wanted)
+
+    def read(answer: Any) -> Any:
+        replies = list(answer.values())
+        raise_poison(replies)
+        values = iter(replies[position])
+        return pytree.tree_unflatten([next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree)
+
+    return read_here(answers, read)
+
+
+def inspect(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:
+    """``fetch_shard(...).get()``: waits until the ranks have run what was issued before."""
+    return fetch_shard(obj, shard, **coords).get()
+
+
+def show(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:
+    """Fetch and show as pictures, with the package `torchshow`."""
+    import torchshow
+
+    values = inspect(obj, shard, **coords)
+    with no_mesh.activate():
+        return torchshow.show(values)
+
+
+def rank_at(mesh: DeviceMesh, coords: dict[str, int]) -> int:
+    """The rank at some coordinates of a mesh: all of them, or none for the first rank."""
+    if not coords:
+        return mesh.group.ranks[0]
+    for label in coords:
+        if label not in mesh._labels:
+            raise KeyError(f"there is no dimension {label!r}; the mesh has {mesh.extent}")
+    missing = [label for label in mesh._labels if label not in coords]
+    if missing:
+        raise ValueError(f"give all coordinates or none; missing: {', '.join(missing)}")
+    return mesh.slice(**coords).group.ranks[0]
+
+
+def raise_poison(replies: Iterable[Any]) -> None:
+    """Raise if a rank has answered with an error."""
+    for reply in replies:
+        if type(reply) is Poison:
+            raise RemoteException(reply)
+
+
+def read_here(answers: Future[Any], read: Any) -> Future[Any]:
+    """A future of ``read(answer)``, run in the thread of the first reader, in which no mesh is active meanwhile."""
+    source = answers._source
+    future: Future[Any] = Future._new(None if source is None else _Original(answers, source))
+
+    def decode(_: Any) -> Any:
+        with no_mesh.activate():
+            return read(answers.get())
+
+    answers._subscribe(lambda: future._resolve(None, decode))
+    return future

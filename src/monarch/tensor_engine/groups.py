@@ -1,0 +1,137 @@
+"""Groups of ranks that communicate, over `torch.distributed`: gloo for tensors on CPUs, NCCL for those on GPUs.
+
+A group is made by its own members when they first need it, at the same point of their instructions; no other rank takes
+part, and torch's default group, which belongs to the user's code, is left alone. Members find each other through a store: a
+file where all are on one host, else a server in the controller's process.
+
+What ends the wait for a peer: the peer, its end, or `TIMEOUT`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+
+from .instructions import Poison
+
+TIMEOUT = datetime.timedelta(minutes=30)
+_LOOPBACK = "127.0.0.1"
+
+
+class Meeting(NamedTuple):
+    """Where members find each other.
+
+    Attributes:
+        path: A file, where all are on one host; else empty.
+        host: The controller's host otherwise, and
+        port: the port of the store there.
+    """
+
+    path: str
+    host: str = ""
+    port: int = 0
+
+    def store(self) -> Any:
+        if self.path:
+            return dist.FileStore(self.path, -1)
+        return dist.TCPStore(self.host, self.port, is_master=False, timeout=TIMEOUT)
+
+
+class Group:
+    """Some ranks, as one of them sees them.
+
+    Args:
+        meeting: Where they meet.
+        members: Their ranks in the engine, in the order of their coordinates.
+        rank: This one.
+    """
+
+    def __init__(self, meeting: Meeting, members: Sequence[int], rank: int) -> None:
+        self.members = tuple(members)
+        self.index = self.members.index(rank)
+        self.size = len(self.members)
+        name = "-".join(map(str, self.members))
+        self._store = dist.PrefixStore(f"group/{name}", meeting.store())
+        self._one_host = bool(meeting.path)
+        self.cpu = self._gloo("cpu")
+        self._public: Any = None
+        self._gpu: Any = None
+        self._exchanges = 0
+        self.sent = 0  # by a pair: how often this member has sent to the other
+        self.received = 0
+
+    def _gloo(self, name: str) -> Any:
+        options = dist.ProcessGroupGloo._Options()
+        options._timeout = TIMEOUT
+        options._devices = [self._device()]
+        return dist.ProcessGroupGloo(dist.PrefixStore(name, self._store), self.index, self.size, options)
+
+    def _device(self) -> Any:
+        """The network that gloo uses: between hosts that of the host's name, or ``GLOO_SOCKET_IFNAME``, as everywhere in torch."""
+        interface = os.environ.get("GLOO_SOCKET_IFNAME")
+        if interface and not self._one_host:
+            return dist.ProcessGroupGloo.create_device(interface=interface)
+        return dist.ProcessGroupGloo.create_device(hostname=_LOOPBACK if self._one_host else socket.gethostname())
+
+    def backend(self, device: torch.device) -> Any:
+        """What moves tensors of a device."""
+        if device.type == "cpu":
+            return self.cpu
+        if self._gpu is None:
+            store = dist.PrefixStore("gpu", self._store)
+            self._gpu = dist.ProcessGroupNCCL(store, self.index, self.size, dist.ProcessGroupNCCL.Options())
+        return self._gpu
+
+    def public(self) -> Any:
+        """A ``ProcessGroup`` for the user, with connections of its own; the same each time."""
+        if self._public is None:
+            store = dist.PrefixStore("user", self._store)
+            group = dist.ProcessGroup(store, self.index, self.size)
+            kind = dist.ProcessGroup.BackendType
+            group._register_backend(torch.device("cpu"), kind.GLOO, self._gloo("user"))
+            if torch.cuda.is_available():
+                gpu = dist.ProcessGroupNCCL(store, self.index, self.size, dist.ProcessGroupNCCL.Options())
+                group._register_backend(torch.device("cuda"), kind.NCCL, gpu)
+            self._public = group
+        return self._public
+
+    def leave(self, key: str, poison: Poison) -> None:
+        """Leave word of a failure for the others."""
+        self._store.set(key, json.dumps(poison))
+
+    def left(self, key: str) -> Poison:
+        """What another member has left, or is about to."""
+        return Poison(*json.loads(self._store.get(key)))
+
+    def start_exchange(self, poison: Poison | None) -> Exchange:
+        """Begin to tell each other whether what a member brings has failed; every member must."""
+        self._exchanges += 1
+        return Exchange(self, f"poison/{self._exchanges}", poison)
+
+
+class Exchange:
+    """What became of the inputs of all members. It costs one number, sent while the data is on its way."""
+
+    def __init__(self, group: Group, key: str, poison: Poison | None) -> None:
+        self._group = group
+        self._key = key
+        self._flag = torch.zeros(1, dtype=torch.int64)
+        if poison is not None:
+            self._flag[0] = 1 + group.index
+            group.leave(f"{key}/{group.index}", poison)
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's types are wrong here
+        self._work = group.cpu.allreduce([self._flag], options)
+
+    def finish(self) -> Poison | None:
+        """The failure of one of the members, if there is one; the same for all of them."""
+        self._work.wait()
+        source = int(self._flag.item())
+        return self._group.left(f"{self._key}/{source - 1}") if source else None

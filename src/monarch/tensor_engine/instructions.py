@@ -1,0 +1,97 @@
+"""The language that a controller speaks to its workers.
+
+A *batch* is a list of instructions; an instruction is a tuple whose first element is what to do. What happens most, an
+operation of torch that was seen before, is nothing but numbers: a *template* (function and constant arguments) is defined
+once, and from then on ``(template, site, inputs, outputs, numbers)`` runs it. Nothing here imports torch.
+
+===========  ========================================  ==============================================================
+first        the rest                                  means
+===========  ========================================  ==============================================================
+>= 0         site, inputs, outputs, numbers            run that template
+FREE         ids                                       forget these values
+DEFINE       template, function, args, kwargs, writes  define a template
+CONSTANT     site, output, value                       a value that the controller had
+CALL         site, `Call`                              run a function of the user
+UNPACK       value, outputs                            the results of a call, kept together so far, each under its id
+MOVE         site, name, args                          run a function of `movers`: what moves data, and the like
+===========  ========================================  ==============================================================
+
+A *site* is the controller's number for the stack that issued the instruction; it comes back with an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+FREE = -1
+DEFINE = -2
+CONSTANT = -3
+CALL = -4
+MOVE = -5
+UNPACK = -6
+
+Instruction = tuple[Any, ...]
+
+
+class Input(NamedTuple):
+    """In the arguments of a template: the value with this position among the instruction's inputs."""
+
+    position: int
+
+
+class Number(NamedTuple):
+    """In the arguments of a template: the number with this position among the instruction's numbers."""
+
+    position: int
+
+
+class Expected(NamedTuple):
+    """What the controller says that a result is; a worker checks it where a user's rule has said so."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+class Call(NamedTuple):
+    """A function to be run on each rank.
+
+    Attributes:
+        function: How to find it: a dotted name, or a pickle of it.
+        payload: Pickle and buffers of ``(args, kwargs)``, in which tensors are references.
+        inputs: Ids of the tensors among the arguments.
+        writes: Ids of those that the function changes.
+        outputs: One per leaf of the result: an id, or 0 for what is no tensor. None where results do not matter.
+        expected: What each output is.
+    """
+
+    function: Any
+    payload: tuple[Any, Any]
+    inputs: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    outputs: tuple[int, ...] | None = None
+    expected: tuple[Expected | None, ...] = ()
+
+
+class Poison(NamedTuple):
+    """In the place of a value that could not be computed.
+
+    Attributes:
+        site: Where the operation that failed was issued.
+        rank: The rank in the engine on which it failed.
+        function: What failed.
+        error: The traceback of the worker, as text.
+    """
+
+    site: int
+    rank: int
+    function: str
+    error: str
+
+
+def first_poison(values: Iterable[Any]) -> Poison | None:
+    """The first failure among values."""
+    for value in values:
+        if type(value) is Poison:
+            return value
+    return None

@@ -1,0 +1,119 @@
+"""Errors for tensors that were used together and do not belong together: the operation, each bad argument, and the way out."""
+
+from __future__ import annotations
+
+import dis
+import os
+import sys
+from typing import Any
+
+import torch
+
+from . import tensor as tensors
+from .errors import OperatorError, TensorError
+
+_OPERATORS = ("BINARY_OP", "BINARY_ADD", "BINARY_SUBTRACT", "BINARY_M", "BINARY_T", "BINARY_F", "BINARY_P", "BINARY_A",
+              "BINARY_O", "BINARY_X", "BINARY_L", "BINARY_R", "INPLACE_", "COMPARE_OP")  # fmt: skip
+_OURS = os.path.dirname(__file__) + os.sep
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+LABELS = {
+    "LOCAL_TENSOR": "a tensor of this process. Make it distributed by making it while the mesh is active, or pass plain "
+    "Python data, or compute with it under `with no_mesh.activate():`",
+    "WRONG_MESH": "a tensor of another mesh. Move it with to_mesh",
+    "DROPPED": "a tensor that was dropped",
+    "REQUIRES_GRAD": "a tensor that requires a gradient, which this operation does not pass on. Use detach(), or torch.no_grad()",
+}
+
+
+def error(function: str, args: Any, kwargs: Any, active: Any) -> Exception:
+    """The error for an operation; finds out by itself what is wrong with its arguments."""
+    found = [arg for arg in _leaves((args, kwargs)) if isinstance(arg, torch.Tensor)]
+    mesh = next((arg.mesh for arg in found if isinstance(arg, tensors.Tensor)), None)
+    problems: list[tuple[str, torch.Tensor]] = []
+    numbers: dict[int, int] = {}
+    for arg in found:
+        label = _problem(arg, mesh)
+        if label is not None and id(arg) not in numbers:
+            numbers[id(arg)] = len(problems)
+            problems.append((label, arg))
+    shown = [_show(arg, numbers) for arg in args] + [f"{name}={_show(arg, numbers)}" for name, arg in kwargs.items()]
+    return _make(f"{function}({', '.join(shown)})", problems, mesh, active)
+
+
+def local_error(function: str, arg: Any) -> Exception:
+    """The error for one argument that should be distributed; None where a mesh should be active."""
+    if isinstance(arg, torch.Tensor):
+        return _make(f"{function}(ERROR_0)", [("LOCAL_TENSOR", arg)], None, None)
+    if arg is not None:
+        return TypeError(f"{function} takes a distributed tensor, got {arg!r}")
+    return ValueError(
+        f"{function} needs an active mesh, as none of its arguments is a distributed tensor: `with mesh.activate():`"
+    )
+
+
+def grad_error(function: str, arg: Any) -> Exception:
+    """The error for a tensor that requires a gradient where none can be passed on."""
+    return _make(f"{function}(ERROR_0)", [("REQUIRES_GRAD", arg)], arg.mesh, None)
+
+
+def check(function: str, arg: Any) -> None:
+    """Raise unless this is a distributed tensor that can be used."""
+    if not isinstance(arg, tensors.Tensor):
+        raise local_error(function, arg)
+    if arg.dropped:
+        raise error(function, (arg,), {}, None)
+
+
+def _problem(arg: torch.Tensor, mesh: Any) -> str | None:
+    if not isinstance(arg, tensors.Tensor):
+        return "LOCAL_TENSOR"
+    if arg.mesh is not mesh:
+        return "WRONG_MESH"
+    return "DROPPED" if arg.dropped else None
+
+
+def _make(call: str, problems: list[tuple[str, torch.Tensor]], mesh: Any, active: Any) -> Exception:
+    lines = [f"{call}: these tensors can't be used together" if len(problems) > 1 else f"{call}: it can't be used here"]
+    for number, (label, arg) in enumerate(problems):
+        lines.append(f"  ERROR_{number}: {label}: {_describe(arg)} is {LABELS[label]}.")
+        if label == "DROPPED":
+            lines.append(f"    It was dropped here:\n{arg._value.storage.dropped}")
+    lines.append(f"  mesh of the operation: {mesh!r}; active mesh: {active!r}")
+    kind = OperatorError if _from_operator() else TensorError
+    return kind("\n".join(lines))
+
+
+def _describe(arg: torch.Tensor) -> str:
+    if isinstance(arg, tensors.Tensor):
+        return repr(arg)
+    return f"torch.Tensor({tuple(arg.shape)}, dtype={arg.dtype}, device={str(arg.device)!r})"
+
+
+def _show(arg: Any, numbers: dict[int, int]) -> str:
+    if id(arg) in numbers:
+        return f"ERROR_{numbers[id(arg)]}"
+    if isinstance(arg, torch.Tensor):
+        return "."
+    if isinstance(arg, (list, tuple)):
+        return f"[{', '.join(_show(each, numbers) for each in arg)}]"
+    return repr(arg)
+
+
+def _leaves(arg: Any) -> list[Any]:
+    if isinstance(arg, (list, tuple)):
+        return [leaf for each in arg for leaf in _leaves(each)]
+    if isinstance(arg, dict):
+        return [leaf for each in arg.values() for leaf in _leaves(each)]
+    return [arg]
+
+
+def _from_operator() -> bool:
+    """Whether the innermost line outside of torch and of this package is in the middle of an operator.
+
+    There Python takes a TypeError for "these types have no such operator", and says only that.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith((_OURS, _TORCH)):
+        frame = frame.f_back
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith(_OPERATORS)

@@ -1,0 +1,415 @@
+"""Moving data between ranks: the only operations of which the result on one rank depends on other ranks.
+
+What they do is in `movers`; here is what they mean: meshes, shapes, gradients.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+import traceback
+import weakref
+from collections.abc import Iterable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .._core.mesh.proc_mesh import ProcMesh
+from . import mixing, sites
+from .engine import Engine
+from .fakes import Meta, contiguous
+from .groups import Meeting
+from .instructions import MOVE
+from .movers import Look, Reduction
+from .tensor import Tensor, new_tensor
+
+if TYPE_CHECKING:
+    from .device_mesh import DeviceMesh
+
+_KINDS = ("stack", "sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+_LINEAR = ("stack", "sum", "avg")
+
+
+def reduce(
+    tensors: Any,
+    dims: str | Iterable[str] = (),
+    reduction: str = "sum",
+    scatter: bool = False,
+    mesh: DeviceMesh | ProcMesh | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Any:
+    """Combine what the ranks along some dimensions of the mesh have, N of them; each gets the result.
+
+    ========================  ==============  ===============================  ===================
+    reduction                 scatter=False   scatter=True, for shape [N, *S]  is known as
+    ========================  ==============  ===============================  ===================
+    sum, avg, min, max,       shape as it is  [*S], the part of each           all-reduce;
+    product, band, bor, bxor                                                   reduce-scatter
+    stack                     [N, *shape]     [N, *S]                          all-gather;
+                                                                               all-to-all
+    ========================  ==============  ===============================  ===================
+
+    ``sum``, ``avg`` and ``stack`` pass gradients on: that of the sum over all ranks of what they compute from the result.
+
+    Args:
+        tensors: A tensor, or tensors in lists, tuples, dicts.
+        dims: A label or several; none for all. Several only where each rank gets the same: not with ``stack`` or `scatter`.
+        reduction: See above.
+        scatter: See above.
+        mesh: The part of the mesh that gets the result, such as ``mesh.slice(dp=0)``; by default the whole.
+        out: One tensor that is overwritten with the result.
+
+    Raises:
+        KeyError: There is no such dimension.
+        ValueError: A dimension twice, several where one is needed, an unknown reduction, or another mesh.
+        TypeError: A tensor does not have the shape that it must have, is a local one, or requires a gradient that can't be passed
+            on.
+    """
+    return pytree.tree_map(lambda each: _reduce(each, dims, reduction, scatter, mesh, out, False), tensors)
+
+
+def reduce_(
+    tensors: Any,
+    dims: str | Iterable[str] = (),
+    reduction: str = "sum",
+    scatter: bool = False,
+    mesh: DeviceMesh | ProcMesh | None = None,
+) -> Any:
+    """As `reduce`, where the result has the shape of the input; overwrites it and returns it.
+
+    Raises:
+        ValueError: The result would have another shape.
+    """
+    return pytree.tree_map(lambda each: _reduce(each, dims, reduction, scatter, mesh, None, True), tensors)
+
+
+def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh) -> Any:
+    """Copy tensors to another mesh of the same engine, rank to rank.
+
+    A rank of the destination gets what the rank with the same coordinates has; dimensions that only the destination has do
+    not matter: all along them get the same. The result is a copy even where a rank sends to itself. Gradients are passed back.
+
+    Args:
+        tensors: A tensor, or tensors in lists, tuples, dicts; or what `slice_mesh` gave.
+        mesh: The destination.
+
+    Raises:
+        ValueError: The destination lacks a dimension, has it in another size, or belongs to another engine.
+    """
+    return pytree.tree_map(lambda each: _to_mesh(each, mesh), tensors)
+
+
+def slice_mesh(tensors: Any, **selection: int | slice) -> Any:
+    """Of tensors, what some ranks have: to be moved with `to_mesh`, and for nothing else.
+
+    Args:
+        **selection: As for `DeviceMesh.slice`.
+    """
+
+    def cut(tensor: Any) -> MeshSliceTensor:
+        mixing.check("slice_mesh", tensor)
+        return MeshSliceTensor(tensor, tensor.mesh.slice(**selection))
+
+    return pytree.tree_map(cut, tensors)
+
+
+class MeshSliceTensor:
+    """A part of the ranks of a tensor, on its way to another mesh."""
+
+    def __init__(self, tensor: Tensor, mesh: DeviceMesh) -> None:
+        self.tensor = tensor
+        self.mesh = mesh
+
+    def to_mesh(self, mesh: DeviceMesh | ProcMesh) -> Tensor:
+        """See `monarch.to_mesh`."""
+        return _to_mesh(self, mesh)
+
+    def __repr__(self) -> str:
+        return f"<what {self.mesh.extent} has of {self.tensor!r}>"
+
+
+def per_rank(mesh: DeviceMesh, numbers: list[int]) -> Tensor:
+    """A scalar int64 tensor with these values on the ranks of a mesh."""
+    made = new_tensor(mesh, contiguous((), torch.int64, torch.device("cpu")))
+    _submit(mesh, "per_rank", made._value.id, dict(zip(mesh.group.ranks, numbers, strict=True)))
+    return made
+
+
+def drop(tensor: Tensor) -> None:
+    """Free the memory of a tensor on the ranks now, and that of all that shares it; none of them can be used any more."""
+    if not tensor.dropped:
+        _submit(tensor.mesh, "drop", tensor._value.id)
+        tensor._value.storage.dropped = "".join(traceback.format_stack()[:-1])
+
+
+def seed(mesh: DeviceMesh, number: int) -> None:
+    """Start the random numbers of all ranks of a mesh anew, from the same number."""
+    _submit(mesh, "seed", number)
+
+
+def _submit(mesh: DeviceMesh, name: str, *args: Any) -> None:
+    mesh.engine.submit(mesh.group, (MOVE, sites.here(), name, args))
+
+
+Tensor.drop = drop
+Tensor.reduce = reduce
+Tensor.reduce_ = reduce_
+Tensor.slice_mesh = slice_mesh
+Tensor.to_mesh = to_mesh
+
+
+# reductions
+
+
+def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: Any, in_place: bool) -> Tensor:
+    name = "reduce_" if in_place else "reduce"
+    mixing.check(name, tensor)
+    names = _dims(tensor.mesh, dims)
+    if kind not in _KINDS:
+        raise ValueError(f"reduction must be one of {', '.join(_KINDS)}, got {kind!r}")
+    if len(names) > 1 and (scatter or kind == "stack"):
+        what = "scatter" if scatter else "stack"
+        raise ValueError(f"{what} is not valid for multiple dimensions {names}; flatten them into one first")
+    shape = _shape(tensor, names, kind, scatter)
+    if in_place and shape != tuple(tensor.shape):
+        raise ValueError(f"reduce_ can't change the shape {tuple(tensor.shape)} in place to {shape}; use reduce")
+    if out is not None:
+        _check_out(tensor, out, shape, in_place)
+    keep = None if mesh is None else _destination(mesh)
+    if keep is not None and (out is not None or in_place or not keep.group.members <= tensor.mesh.group.members):
+        raise ValueError(
+            f"mesh must be a part of the tensor's mesh, {tensor.mesh!r}, and not be combined with out; got {keep!r}"
+        )
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        if kind not in _LINEAR or in_place or out is not None or keep is not None:
+            raise mixing.grad_error(name, tensor)
+        result: Tensor = _Reduce.apply(tensor, names, kind, scatter)
+        return result
+    return _issue_reduce(tensor, names, kind, scatter, shape, tensor if in_place else out, keep)
+
+
+def _issue_reduce(
+    tensor: Tensor,
+    names: tuple[str, ...],
+    kind: str,
+    scatter: bool,
+    shape: tuple[int, ...],
+    write: Tensor | None,
+    keep: DeviceMesh | None,
+) -> Tensor:
+    mesh, meta = tensor.mesh, tensor._value.meta
+    result = new_tensor(keep or mesh, contiguous(shape, meta.dtype, meta.device))
+    groups = groups_along(mesh, names)
+    reduction = Reduction(
+        tensor._value.id, result._value.id, write._value.id if write is not None else 0, _look(meta), groups, kind, scatter,
+        None if keep is None else keep.group.ranks,
+    )  # fmt: skip
+    _submit(mesh, "reduce", reduction)
+    if write is None:
+        return result
+    write._value.storage.known = None
+    torch.autograd.graph.increment_version(write)
+    return write
+
+
+def _dims(mesh: DeviceMesh, dims: Any) -> tuple[str, ...]:
+    names = (dims,) if isinstance(dims, str) else tuple(dims)
+    mesh.size(names)
+    if len(set(names)) < len(names):
+        raise ValueError(f"a dimension appears twice in {names}")
+    return names or mesh._labels
+
+
+def _shape(tensor: Tensor, names: tuple[str, ...], kind: str, scatter: bool) -> tuple[int, ...]:
+    shape, count = tuple(tensor.shape), tensor.mesh.size(names)
+    if scatter and (not shape or shape[0] != count):
+        raise TypeError(
+            f"When scattering, the first dimension must have the size of {names[0]!r}, {count}; it is {shape[:1]}"
+        )
+    if kind == "stack":
+        return shape if scatter else (count, *shape)
+    return shape[1:] if scatter else shape
+
+
+def _check_out(tensor: Tensor, out: Any, shape: tuple[int, ...], in_place: bool) -> None:
+    mixing.check("reduce(out=...)", out)
+    if tuple(out.shape) != shape or out.dtype != tensor.dtype:
+        raise ValueError(
+            f"Reduce expects the shape to be {shape} and the type {tensor.dtype}; `out` is {tuple(out.shape)}, {out.dtype}"
+        )
+    if out.mesh is not tensor.mesh:
+        raise mixing.error("reduce", (tensor, out), {}, None)
+
+
+class _Reduce(torch.autograd.Function):
+    """A reduction that passes gradients on."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, names: tuple[str, ...], kind: str, scatter: bool) -> Any:
+        ctx.how = names, kind, scatter
+        return _issue_reduce(tensor, names, kind, scatter, _shape(tensor, names, kind, scatter), None, None)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        names, kind, scatter = ctx.how
+        (grad,) = grads
+        if kind == "stack":
+            back = grad.reduce(names, "stack" if scatter else "sum", scatter=True)
+        else:
+            back = grad.reduce(names, "stack" if scatter else kind)
+            if scatter and kind == "avg":
+                back = back / grad.mesh.size(names)
+        return back, None, None, None
+
+
+# transfers
+
+
+def _to_mesh(what: Any, mesh: Any) -> Tensor:
+    whole = isinstance(what, Tensor)
+    tensor: Tensor = what.tensor if isinstance(what, MeshSliceTensor) else what
+    mixing.check("to_mesh", tensor)
+    source = tensor.mesh if whole else what.mesh
+    destination = _destination(mesh)
+    _check_destination(source, destination)
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        if not whole:
+            raise mixing.grad_error("to_mesh", tensor)
+        moved: Tensor = _ToMesh.apply(tensor, destination)
+        return moved
+    return _issue_transfer(tensor, source, destination)
+
+
+def _destination(mesh: Any) -> DeviceMesh:
+    found: Any = mesh._device_mesh if isinstance(mesh, ProcMesh) else mesh
+    if not isinstance(getattr(found, "engine", None), Engine):
+        raise TypeError(f"a mesh is a DeviceMesh or a ProcMesh, got {mesh!r}")
+    return found
+
+
+def _check_destination(source: DeviceMesh, destination: DeviceMesh) -> None:
+    if destination.engine is not source.engine:
+        raise ValueError(
+            f"{destination!r} belongs to another tensor engine than {source!r}; tensors move between meshes of the same procs. "
+            "Fetch the tensor, or send it with an actor"
+        )
+    missing = [label for label in source._labels if label not in destination._labels]
+    if missing:
+        raise ValueError(f"{destination!r} does not have dimensions {missing} of {source!r}")
+    for label, size in source.sizes.items():
+        if destination.size(label) != size:
+            raise ValueError(
+                f"dimension {label!r} has a different length: {size}, and {destination.size(label)} in the destination"
+            )
+
+
+def _issue_transfer(tensor: Tensor, source: DeviceMesh, destination: DeviceMesh) -> Tensor:
+    meta, engine = tensor._value.meta, source.engine
+    result = new_tensor(destination, contiguous(meta.shape, meta.dtype, meta.device))
+    everyone = engine.group(sorted(source.group.members | destination.group.members))
+    engine.submit(
+        everyone,
+        (
+            MOVE,
+            sites.here(),
+            "transfer",
+            (tensor._value.id, result._value.id, _look(meta), _routes(source, destination)),
+        ),
+    )
+    return result
+
+
+class _ToMesh(torch.autograd.Function):
+    """A move that passes gradients back; what went to several ranks comes back as a sum."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, destination: DeviceMesh) -> Any:
+        ctx.source, ctx.destination = tensor.mesh, destination
+        return _issue_transfer(tensor, tensor.mesh, destination)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        source, destination = ctx.source, ctx.destination
+        (grad,) = grads
+        added = tuple(label for label in destination._labels if label not in source._labels)
+        if added:
+            grad = grad.reduce(added, "sum")
+            first = destination.slice(**dict.fromkeys(added, 0))
+            return _issue_transfer(grad, first, source), None
+        return _issue_transfer(grad, destination, source), None
+
+
+# what workers must know before: who communicates with whom
+
+
+def groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
+    """The number of the groups along some dimensions of a mesh."""
+    engine = mesh.engine
+    key = "groups", mesh._shape, names
+    number = engine.defined.get(key)
+    if number is None:
+        groups: dict[tuple[int, ...], dict[int, int]] = {}
+        for index, rank in enumerate(mesh.group.ranks):
+            point = _coordinates(mesh, index)
+            others = tuple(point[label] for label in mesh._labels if label not in names)
+            position = 0
+            for label in names:
+                position = position * mesh.size(label) + point[label]
+            groups.setdefault(others, {})[position] = rank
+        members = [tuple(group[position] for position in range(len(group))) for group in groups.values()]
+        number = engine.defined[key] = len(engine.defined)
+        _define(engine, "define_groups", number, members)
+    return number
+
+
+def _routes(source: DeviceMesh, destination: DeviceMesh) -> int:
+    """The number of the routes from one mesh to another."""
+    engine = source.engine
+    key = "routes", source._shape, destination._shape
+    number = engine.defined.get(key)
+    if number is None:
+        at = {tuple(_coordinates(source, index).values()): rank for index, rank in enumerate(source.group.ranks)}
+        routes: dict[int, tuple[int, ...]] = dict.fromkeys(source.group.ranks, ())
+        for index, rank in enumerate(destination.group.ranks):
+            point = _coordinates(destination, index)
+            sender = at[tuple(point[label] for label in source._labels)]
+            routes[sender] += (rank,)
+        number = engine.defined[key] = len(engine.defined)
+        _define(engine, "define_routes", number, routes)
+    return number
+
+
+def _define(engine: Engine, name: str, number: int, who: Any) -> None:
+    engine.submit(engine.everyone, (MOVE, sites.here(), name, (number, _meeting(engine), who)))
+
+
+def _coordinates(mesh: DeviceMesh, index: int) -> dict[str, int]:
+    """Where the rank with an index is, by label, in the order of the mesh."""
+    found = {}
+    for label, size in mesh.sizes.items():
+        inner = prod(mesh.size(later) for later in mesh._labels[mesh._labels.index(label) + 1 :])
+        found[label] = index // inner % size
+    return found
+
+
+def _meeting(engine: Engine) -> Meeting:
+    """Where the members of groups meet; lives as long as the engine."""
+    if engine.meeting is None:
+        if len(set(engine.procs._procs.hosts)) == 1:
+            folder = tempfile.mkdtemp(prefix="monarch-groups-")
+            engine.meeting = Meeting(f"{folder}/store")
+            engine.end_meeting = weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
+        else:
+            host = socket.gethostname()
+            store = torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+            engine.meeting = Meeting("", host, store.port)
+            engine.end_meeting = weakref.finalize(engine, id, store)  # keeps it until then
+    return engine.meeting
+
+
+def _look(meta: Meta) -> Look:
+    return Look(meta.shape, meta.dtype, meta.device)

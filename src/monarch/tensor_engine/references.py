@@ -1,0 +1,119 @@
+"""How distributed tensors and meshes travel: as references, to workers and to actors that live where they do.
+
+Workers find the tensor in their hands. An actor *borrows* it: its message and an instruction to the worker, which have the
+same ticket, wait for each other; the worker stands still until the actor has handled the message. Anywhere else a reference
+would be of no use, so pickling a distributed tensor is an error there.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .._core.wire import pickling
+from .._core.wire.address import ProcAddress
+from .._core.wire.pickling import OnlyLentError
+from . import local, mixing, sites
+from .instructions import MOVE
+
+if TYPE_CHECKING:
+    from .device_mesh import DeviceMesh
+    from .engine import Engine
+    from .tensor import Tensor
+
+
+class Found:
+    """The tensors that were pickled."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+
+
+class _Collecting(threading.local):
+    found: Found | None = None
+
+
+_collecting = _Collecting()
+
+
+@contextmanager
+def collecting() -> Iterator[Found]:
+    """In here tensors and meshes are pickled as references, and noted."""
+    before, _collecting.found = _collecting.found, Found()
+    try:
+        yield _collecting.found
+    finally:
+        _collecting.found = before
+
+
+class NotCopiedError(OnlyLentError):
+    """A distributed tensor is about to be pickled: its values are elsewhere. An actor that lives with them can borrow them."""
+
+    def lend(self, content: Any, procs: Sequence[ProcAddress], actor: int) -> tuple[bytes, Sequence[memoryview]]:
+        with collecting() as found:
+            payload = pickling.dumps(content)
+        return lend(found.tensors, payload, procs, actor)
+
+
+def lend(
+    tensors: Sequence[Tensor],
+    payload: tuple[bytes, Sequence[memoryview]],
+    procs: Sequence[ProcAddress],
+    actor: int,
+    engine: Engine | None = None,
+    outputs: tuple[tuple[int, ...], tuple[Any, ...]] | None = None,
+) -> tuple[bytes, Sequence[memoryview]]:
+    """Lend the tensors in a message to an actor on some procs: there, instructions that are issued later wait until the actor
+    has handled it.
+
+    Args:
+        payload: The message, pickled while `collecting`.
+        engine: That of the tensors, where there are none.
+        outputs: Ids for the leaves of what the actor returns, and what each is expected to be; None if that is not kept.
+
+    Returns:
+        What to send.
+
+    Raises:
+        ValueError: A tensor is not there.
+    """
+    engine = tensors[0].mesh.engine if engine is None else engine
+    here = dict(zip(engine.everyone.procs, engine.everyone.ranks, strict=True))
+    ranks = [here.get(proc, -1) for proc in procs]
+    for tensor in tensors:
+        mixing.check("an endpoint", tensor)
+        if tensor.mesh.engine is not engine or not tensor.mesh.group.members.issuperset(ranks):
+            raise ValueError(f"{tensor!r} must be located on the same processes as the actors that it is sent to")
+        tensor._value.storage.known = None  # who borrows it may write to it
+    ticket = next(engine.ids)
+    inputs = tuple(tensor._value.id for tensor in tensors)
+    engine.submit(
+        engine.group(ranks), (MOVE, sites.here(), "lend", (ticket, actor, inputs, *(outputs or (None, ())))), now=True
+    )
+    data, buffers = payload
+    return pickling.dumps(local.Lent(engine.uid, engine.target, ticket, data, list(map(pickle.PickleBuffer, buffers))))
+
+
+def reduce_tensor(tensor: Tensor) -> Any:
+    found = _collecting.found
+    if found is None:
+        raise NotCopiedError(
+            f"{tensor!r} can't be pickled: its values are on the ranks of its mesh. Fetch them first: "
+            "monarch.inspect(tensor), or fetch_shard(tensor).get()"
+        )
+    found.tensors.append(tensor)
+    return local.value, (tensor.mesh.engine.uid, tensor._value.id)
+
+
+def check_collecting(what: object) -> None:
+    """Raise unless arguments of a remote function are being pickled."""
+    if _collecting.found is None:
+        raise TypeError(f"{what!r} can't be pickled: it is an argument of remote functions, and of nothing else")
+
+
+def reduce_mesh(mesh: DeviceMesh) -> Any:
+    check_collecting(mesh)
+    return local.mesh_here, (mesh.engine.uid, mesh._labels, tuple(mesh._ndslice.sizes), mesh.group.ranks)

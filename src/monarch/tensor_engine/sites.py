@@ -1,0 +1,89 @@
+"""Where operations were issued: whole stacks, each known by a small number.
+
+An operation may fail long after the program has gone on. So each carries the number of the stack that issued it, and the
+text is made only if something fails. A program has few distinct stacks, however many operations it issues.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import threading
+from types import CodeType
+from typing import NamedTuple
+
+_DEPTH = 40  # frames, from the innermost
+_MOST = 100_000  # stacks; a program that has more must make up code as it runs
+_OURS = os.path.dirname(__file__) + os.sep
+
+_numbers: dict[tuple[int, ...], int] = {}
+_stacks: list[tuple[tuple[CodeType, int], ...]] = []
+_lock = threading.Lock()
+
+
+class Line(NamedTuple):
+    """One line of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        source = linecache.getline(self.file, self.line).strip()
+        return f'  File "{self.file}", line {self.line}, in {self.function}\n    {source}'
+
+
+def here() -> int:
+    """The number of the present stack."""
+    frame = sys._getframe(1)
+    key = []
+    for _ in range(_DEPTH):
+        key.append(id(frame.f_code))
+        key.append(frame.f_lasti)
+        frame = frame.f_back  # type: ignore[assignment]  # checked in the next line
+        if frame is None:
+            break
+    number = _numbers.get(tuple(key))
+    return number if number is not None else _add(tuple(key))
+
+
+def _add(key: tuple[int, ...]) -> int:
+    frame = sys._getframe(2)
+    stack = []
+    for _ in range(len(key) // 2):
+        stack.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back  # type: ignore[assignment]  # as many as there were
+    with _lock:
+        if len(_stacks) >= _MOST:
+            return -1
+        _stacks.append(tuple(stack))  # keeps the code, so that no other gets its id
+        return _numbers.setdefault(key, len(_stacks) - 1)
+
+
+def lines(site: int) -> list[Line]:
+    """A stack, outermost first, without the frames of this package; empty if it is not known."""
+    if not 0 <= site < len(_stacks):
+        return []
+    return [
+        Line(code.co_filename, _line(code, instruction), code.co_name)
+        for code, instruction in reversed(_stacks[site])
+        if not code.co_filename.startswith(_OURS)
+    ]
+
+
+def _line(code: CodeType, instruction: int) -> int:
+    found = code.co_firstlineno
+    for start, _, line in code.co_lines():
+        if start > instruction:
+            break
+        found = line or found
+    return found
+
+
+def user_line(site: int) -> Line | None:
+    """The innermost line of a stack that is not of torch."""
+    for line in reversed(lines(site)):
+        if f"{os.sep}torch{os.sep}" not in line.file:
+            return line
+    return None

@@ -1,0 +1,362 @@
+"""Distributed tensors, and how an operation on them is issued.
+
+A `Tensor` is a handle: it knows its mesh and its metadata, and a number under which each rank of the mesh keeps an ordinary
+tensor. torch's own dispatcher does what lies above operators (autograd, autocast, composite operations), here on the
+controller; what comes out at the bottom is `dispatch`\\ ed: checked, given handles for its results, and sent.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import fakes, mixing, references, sites
+from .fakes import Meta
+from .instructions import CONSTANT
+from .plans import Operator, Output, Plan, Same, make_plan, operator, template_arguments
+
+if TYPE_CHECKING:
+    from .device_mesh import DeviceMesh
+
+_get_default_dtype = torch.get_default_dtype
+_AS_STRIDED = torch.ops.aten.as_strided.default
+_LOCAL_SCALAR = torch.ops.aten._local_scalar_dense.default
+_LIFTS = ("aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift")
+_PASSED_ON = ("aten::_local_scalar_dense", "aten::set_")
+_SMALL = 64 * 1024  # bytes; less is copied rather than sent at once
+
+
+class Storage:
+    """What views of one another have in common.
+
+    Attributes:
+        known: The value, as a local tensor of one element, where the controller knows it: what it put in itself, and
+            what follows from that.
+        dropped: The stack of the `Tensor.drop` that ended it.
+    """
+
+    __slots__ = ("dropped", "known")
+
+    def __init__(self, known: torch.Tensor | None = None) -> None:
+        self.known = known
+        self.dropped: str | None = None
+
+
+class Value:
+    """What the ranks of a mesh keep under one number; freed there when nobody refers to this any more."""
+
+    __slots__ = ("freed", "id", "mesh", "meta", "storage")
+
+    def __init__(self, id: int, mesh: DeviceMesh, meta: Meta, storage: Storage) -> None:  # noqa: A002
+        self.id = id
+        self.mesh = mesh
+        self.meta = meta
+        self.storage = storage
+        self.freed = mesh.group.freed
+
+    def __del__(self) -> None:
+        self.freed.append(self.id)
+
+
+class Tensor(torch.Tensor):
+    """A tensor on every rank of a mesh. Made by torch's own functions while a mesh is active, and by operations on others.
+
+    Attributes:
+        mesh: Where it lives.
+    """
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    _value: Value
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return dispatch(func, args, kwargs or {}, None)
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        return self._value.mesh
+
+    @property
+    def dropped(self) -> bool:
+        """Whether `drop` was called on it, or on what it shares memory with."""
+        return self._value.storage.dropped is not None
+
+    # filled by `movement`, which is built on this
+    drop: Callable[[Tensor], None]
+    reduce: Callable[..., Tensor]
+    reduce_: Callable[..., Tensor]
+    slice_mesh: Callable[..., Any]
+    to_mesh: Callable[..., Tensor]
+
+    @property
+    def data(self) -> Any:
+        return self.detach()
+
+    @data.setter
+    def data(self, new: Tensor) -> None:
+        if not isinstance(new, Tensor):
+            raise mixing.local_error("data =", new)
+        torch.Tensor.data.__set__(self, new)
+        self._value = new._value
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        meta, grad = self._value.meta, ", requires_grad=True" if self.requires_grad else ""
+        shape, mesh = tuple(self.shape), self.mesh.extent
+        return f"monarch.Tensor({shape}, dtype={meta.dtype}, device={str(meta.device)!r}, mesh={mesh}{grad})"
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def tolist(self) -> Any:
+        raise fakes.ValueNotHereError(_LOCAL_SCALAR)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise fakes.ValueNotHereError(_LOCAL_SCALAR)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """Copied on the ranks, as torch copies a leaf: with its gradient, and requiring one if it did."""
+        if id(self) in memo:
+            return memo[id(self)]
+        if not self.is_leaf:
+            raise RuntimeError("only leaves of the graph can be deep-copied, as everywhere in torch; detach() it first")
+        copied: Any = self.detach().clone().requires_grad_(self.requires_grad)
+        memo[id(self)] = copied
+        copied.__dict__.update({key: value for key, value in self.__dict__.items() if key != "_value"})
+        if self.grad is not None:
+            copied.grad = self.grad.__deepcopy__(memo)
+        return copied
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return references.reduce_tensor(self)
+
+
+_wrap = torch.Tensor._make_wrapper_subclass
+
+
+def handle(value: Value) -> Tensor:
+    """A new handle of a value."""
+    meta = value.meta
+    made: Tensor = _wrap(Tensor, meta.shape, meta.stride, meta.offset, dtype=meta.dtype, device=meta.device)
+    made._value = value
+    return made
+
+
+def new_tensor(mesh: DeviceMesh, meta: Meta, storage: Storage | None = None) -> Tensor:
+    """A handle of a value that an instruction is about to make."""
+    return handle(Value(next(mesh.engine.ids), mesh, meta, storage or Storage()))
+
+
+def dispatch(func: Any, args: Any, kwargs: Any, active: DeviceMesh | None) -> Any:
+    """Issue one operation; the place where all of torch's end.
+
+    Args:
+        active: The active mesh, to which it belongs if no argument says otherwise.
+
+    Raises:
+        TensorError: Its tensors do not belong together; `OperatorError` where it is an operator.
+        Exception: What torch raises for these shapes.
+    """
+    op = operator(func)
+    key: list[Any] = [op, _get_default_dtype()]
+    values: list[Value] = []
+    numbers: list[Any] = []
+    strangers = 0
+    free = op.free
+    for index, arg in enumerate(args):
+        kind = type(arg)
+        if kind is Tensor:
+            value = arg._value
+            key.append(value.meta)
+            values.append(value)
+        elif index in free and (kind is float or kind is int):
+            key.append(kind)
+            numbers.append(arg)
+        else:
+            strangers += _scan(arg, key, values)
+    if kwargs:
+        for name in sorted(kwargs):
+            arg = kwargs[name]
+            key.append(name)
+            if name in free and (type(arg) is float or type(arg) is int):
+                key.append(type(arg))
+                numbers.append(arg)
+            else:
+                strangers += _scan(arg, key, values)
+    if not values:
+        if op.name.startswith("profiler::"):
+            return func(*args, **kwargs)
+        if strangers:
+            return _local(op, func, args, kwargs, active)
+        if active is None:
+            raise mixing.local_error(op.path, None)
+        mesh = active
+        if numbers and not op.without_tensors:
+            key.extend(numbers)
+            numbers = []
+    else:
+        mesh = values[0].mesh
+        for value in values:
+            if value.mesh is not mesh or value.storage.dropped is not None:
+                strangers = 1
+        if strangers:
+            raise mixing.error(op.path, args, kwargs, active)
+    if op.keeps:
+        return handle(values[0])
+    if func is _LOCAL_SCALAR and values[0].storage.known is not None:
+        return values[0].storage.known.item()
+    engine = mesh.engine
+    known_key = tuple(key)
+    plan = engine.plans.get(known_key)
+    if plan is None:
+        plan = _new_plan(engine, op, args, kwargs, values)
+        engine.plans[known_key] = plan
+    if plan.constant:
+        return plan.result
+    if op.moves:
+        values[0] = _rebase(args[0])
+    known = _compute_known(op, plan, args, kwargs, values) if plan.known or plan.writes else None
+    ids = engine.ids
+    if plan.only is not None:
+        output = plan.only
+        storage = Storage(known) if output.shares is None else values[output.shares].storage
+        number = next(ids)
+        instruction = (plan.template, sites.here(), tuple([v.id for v in values]), number, tuple(numbers))
+        made: Tensor = _wrap(Tensor, *output.geometry, dtype=output.meta.dtype, device=output.meta.device)
+        made._value = Value(number, mesh, output.meta, storage)
+        engine.submit(mesh.group, instruction)
+        return made
+    results = [
+        new_tensor(mesh, output.meta, None if output.shares is None else values[output.shares].storage)
+        for output in plan.outputs
+    ]
+    outputs = plan.ids([each._value.id for each in results])
+    engine.submit(mesh.group, (plan.template, sites.here(), tuple([v.id for v in values]), outputs, tuple(numbers)))
+    if op.moves:
+        _move(args[0], func, args, kwargs)
+    return build(plan.result, iter(results), _tensors((args, kwargs)))
+
+
+def build(result: Any, made: Any, given: Sequence[Any]) -> Any:
+    """The result of an operation as the plan describes it."""
+    if isinstance(result, Output):
+        return next(made)
+    if isinstance(result, Same):
+        return given[result.index]
+    if type(result) in (list, tuple):
+        return type(result)([build(each, made, given) for each in result])
+    return result
+
+
+def _scan(arg: Any, key: list[Any], values: list[Value]) -> int:
+    """Note an argument in the key and its tensors in `values`; returns how many tensors are not distributed."""
+    kind = type(arg)
+    if kind is Tensor:
+        key.append(arg._value.meta)
+        values.append(arg._value)
+        return 0
+    if kind is list or kind is tuple or kind is torch.Size:
+        key.append(len(arg))
+        return sum([_scan(each, key, values) for each in arg])
+    if isinstance(arg, torch.Tensor):
+        return 1
+    key.append(kind)
+    key.append(arg)
+    return 0
+
+
+def _tensors(arg: Any) -> list[Tensor]:
+    """The tensors among arguments, in the order of `_scan`."""
+    if isinstance(arg, Tensor):
+        return [arg]
+    if isinstance(arg, (list, tuple)):
+        return [tensor for each in arg for tensor in _tensors(each)]
+    if isinstance(arg, dict):
+        return [tensor for name in sorted(arg) for tensor in _tensors(arg[name])]
+    return []
+
+
+def _place(arg: Any, of: Any) -> Any:
+    """Arguments with something else for each tensor."""
+    count = itertools.count()
+
+    def place(arg: Any) -> Any:
+        if isinstance(arg, Tensor):
+            return of(next(count))
+        if type(arg) is dict:
+            return {name: place(arg[name]) for name in sorted(arg)}
+        if isinstance(arg, list):
+            return [place(each) for each in arg]
+        if type(arg) in (tuple, torch.Size):
+            return tuple([place(each) for each in arg])
+        return arg
+
+    return place(arg)
+
+
+def _new_plan(engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Value]) -> Plan:
+    plan = make_plan(op, args, kwargs, [value.meta for value in values], _place)
+    if not plan.constant:
+        template = template_arguments(op, args, kwargs, _place, bool(values))
+        engine.define(plan, op.path, *template)
+    return plan
+
+
+# tensors that are not distributed
+
+
+def _local(op: Operator, func: Any, args: Any, kwargs: Any, active: DeviceMesh | None) -> Any:
+    """An operation on local tensors alone, which is a mistake, but for a few."""
+    if active is not None and op.name in _LIFTS:
+        return _constant(active, args[0])
+    if op.name in _PASSED_ON:
+        return func(*args, **kwargs)
+    raise mixing.error(op.path, args, kwargs, active)
+
+
+def _constant(mesh: DeviceMesh, data: torch.Tensor) -> Tensor:
+    """Data that the program had at hand, the same for every rank: ``torch.tensor([1, 2])``."""
+    small = data.numel() * data.element_size() < _SMALL
+    if small:
+        data = data.clone()
+    storage = Storage(data.clone() if data.numel() == 1 else None)
+    with fakes.faking():
+        meta = fakes.meta_of(torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device=data.device))
+    made = new_tensor(mesh, meta, storage)
+    mesh.engine.submit(mesh.group, (CONSTANT, sites.here(), made._value.id, data), now=not small)
+    return made
+
+
+# values that the controller knows
+
+
+def _compute_known(op: Operator, plan: Plan, args: Any, kwargs: Any, values: list[Value]) -> torch.Tensor | None:
+    """What an operation makes of values that the controller knows: the result if it is new."""
+    knowns = [value.storage.known for value in values]
+    if plan.known and all(known is not None for known in knowns):
+        local_args, local_kwargs = _place((args, kwargs), knowns.__getitem__)
+        result: torch.Tensor = op.func(*local_args, **local_kwargs)
+        return result if plan.only is not None and plan.only.shares is None else None
+    for index in plan.writes:
+        values[index].storage.known = None
+    return None
+
+
+# operations that change the geometry of a tensor in place: `t_`, `squeeze_`
+
+
+def _rebase(tensor: Tensor) -> Value:
+    """Let a tensor be a view of what it was, so that other handles of its value stay as they are."""
+    meta = tensor._value.meta
+    view: Tensor = dispatch(_AS_STRIDED, (tensor, meta.shape, meta.stride, meta.offset), {}, None)
+    tensor._value = view._value
+    return view._value
+
+
+def _move(tensor: Tensor, func: Any, args: Any, kwargs: Any) -> None:
+    fakes.change_geometry(func, args, kwargs)
+    tensor._value.meta = fakes.meta_of(tensor)

@@ -1,0 +1,587 @@
+"""Distributed tensors: meshes, activation, operations, errors, fetching."""
+
+# What torch returns here is more than its annotations say.
+# mypy: disable-error-code="attr-defined, union-attr, no-untyped-call, arg-type"
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers.waiting import wait_until
+
+pytest.importorskip("torch", reason="distributed tensors need torch")
+
+import torch  # only where it is installed
+from torch import nn
+
+import monarch
+from monarch import fetch_shard, get_active_mesh, inspect, no_mesh
+from monarch.actor import Actor, ProcMesh, endpoint, this_host
+from monarch.tensor_engine import OperatorError, RemoteException, TensorError, spawn_tensor_engine
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+
+pytestmark = pytest.mark.may_keep("descriptors")  # torch's
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch_has_its_threads() -> None:
+    """torch starts its pool on first use, which is no leak of the test that happens to do it."""
+    torch.ones(1 << 20).sum()
+
+
+@pytest.fixture(scope="module")
+def pair(_booted: None) -> Iterator[ProcMesh]:
+    """Two ranks that most tests share."""
+    procs = this_host().spawn_procs(per_host={"gpus": 2})
+    with procs.activate():
+        inspect(torch.ones(1))
+    yield procs
+    procs.stop().get(timeout=30)
+
+
+@pytest.fixture
+def mesh(pair: ProcMesh, _process_test: None) -> Iterator[Any]:
+    """Two ranks, active."""
+    with pair.activate() as mesh:
+        yield mesh
+
+
+def fails(size: int = 4) -> Any:
+    """A tensor whose value could not be computed on rank 1: it picks an element that only rank 0 has."""
+    rank = get_active_mesh().rank("gpus")
+    return torch.zeros(2).index_select(0, rank.reshape(1) * 5)
+
+
+# meshes and activation
+
+
+def test_an_operation_runs_on_every_rank(mesh: Any) -> None:
+    total = torch.ones(2, 3) + torch.ones(2, 3)
+    assert type(total) is monarch.Tensor
+    for rank in range(2):
+        assert inspect(total, gpus=rank).tolist() == [[2.0] * 3] * 2
+
+
+def test_ranks_differ_by_their_rank(spawn: Spawn) -> None:
+    procs = spawn({"hosts": 2, "gpus": 2})
+    with procs.activate() as mesh:
+        hosts, gpus = procs.rank_tensor("hosts"), procs.rank_tensors()["gpus"]
+        both = mesh.rank(("gpus", "hosts"))
+        value = hosts * 10 + gpus
+        for host in range(2):
+            for gpu in range(2):
+                assert inspect((value, both), hosts=host, gpus=gpu)[0].item() == 10 * host + gpu
+                assert inspect(both, {"hosts": host, "gpus": gpu}).item() == 2 * gpu + host
+        assert inspect(mesh.process_idx(), hosts=1, gpus=0).item() == 2
+        assert mesh.to_tensor().tolist() == [[0, 1], [2, 3]]
+        with pytest.raises(KeyError):
+            mesh.rank("tp")
+
+
+def test_activations_nest_and_end_with_their_block(pair: ProcMesh) -> None:
+    procs = pair
+    with pytest.raises(ValueError, match="no device mesh is active"):
+        get_active_mesh()
+    waiting = procs.activate()
+    assert type(torch.ones(1)) is torch.Tensor
+    with waiting as mesh:
+        assert get_active_mesh() is mesh
+        with procs.slice(gpus=0).activate() as inner:
+            assert get_active_mesh() is inner
+            assert torch.ones(1).mesh is inner
+            with no_mesh.activate():
+                assert type(torch.ones(1)) is torch.Tensor
+        assert torch.ones(1).mesh is mesh
+    assert type(torch.ones(1)) is torch.Tensor
+
+
+def test_an_exception_ends_an_activation(pair: ProcMesh) -> None:
+    with pytest.raises(KeyError), pair.activate():
+        raise KeyError
+    assert type(torch.ones(1)) is torch.Tensor
+
+
+def test_operations_follow_their_arguments_whatever_is_active(mesh: Any) -> None:
+    x = torch.ones(2)
+    with no_mesh.activate():
+        y = x * 3
+        assert y.mesh is mesh
+    with mesh.slice(gpus=0).activate():
+        assert inspect(y + x, gpus=1).tolist() == [4.0, 4.0]
+
+
+def test_a_mesh_made_twice_is_the_same_mesh(spawn: Spawn) -> None:
+    procs = spawn({"hosts": 2, "gpus": 2})
+    view = procs.rename(gpus="tp")
+    with procs.activate() as mesh:
+        assert mesh.slice(hosts=0) is mesh.slice(hosts=0)
+        assert view._device_mesh is mesh.rename(gpus="tp")
+        with mesh.slice(hosts=1).activate():
+            x = torch.ones(1)
+        with procs.slice(hosts=1).activate():
+            assert inspect(x + torch.ones(1), gpus=1).item() == 2
+        split = mesh.flatten("all").split(all=("a", "b"), a=4)
+        assert split.sizes == {"a": 4, "b": 1}
+
+
+def test_an_engine_starts_on_a_slice(spawn: Spawn) -> None:
+    procs = spawn(3)
+    with procs.slice(gpus=slice(1, 3)).activate() as part:
+        x = part.process_idx()
+        assert inspect(x).item() == 1
+    with procs.activate() as mesh:
+        assert mesh.slice(gpus=slice(1, 3)) is part
+        assert inspect(mesh.process_idx(), gpus=2).item() == 2
+    assert inspect(x, gpus=1).item() == 2
+
+
+def test_a_thread_has_its_own_active_mesh(mesh: Any) -> None:
+    seen: list[Any] = []
+
+    def other() -> None:
+        seen.append(type(torch.ones(1)))
+        with mesh.slice(gpus=1).activate() as mine:
+            seen.append(torch.ones(1).mesh is mine)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert seen == [torch.Tensor, True]
+    assert torch.ones(1).mesh is mesh
+
+
+def test_a_task_has_its_own_active_mesh(pair: ProcMesh) -> None:
+    procs = pair
+
+    async def work(part: Any, turns: Any) -> bool:
+        with part.activate() as mesh:
+            before = torch.ones(1).mesh is mesh
+            await turns()
+            return before and torch.ones(1).mesh is mesh
+
+    async def local(turns: Any) -> bool:
+        await turns()
+        return type(torch.ones(1)) is torch.Tensor
+
+    async def main() -> list[bool]:
+        arrived = 0
+        everybody = asyncio.Event()
+
+        async def turns() -> None:
+            nonlocal arrived
+            arrived += 1
+            if arrived == 3:
+                everybody.set()
+            await everybody.wait()
+
+        return list(
+            await asyncio.gather(work(procs.slice(gpus=0), turns), work(procs.slice(gpus=1), turns), local(turns))
+        )
+
+    assert asyncio.run(main()) == [True, True, True]
+    assert type(torch.ones(1)) is torch.Tensor
+
+
+class Controller(Actor):
+    @endpoint
+    def compute(self, procs: ProcMesh) -> float:
+        with procs.activate():
+            return float(inspect(torch.ones(3).sum() * 2))
+
+    @endpoint
+    def on_own_procs(self) -> float:
+        procs = this_host().spawn_procs(per_host={"gpus": 2})
+        with procs.activate():
+            result = float(inspect(procs.rank_tensor("gpus") + 1, gpus=1))
+        procs.stop().get()
+        return result
+
+
+def test_an_actor_can_be_the_controller(spawn: Spawn) -> None:
+    controller = spawn(1).spawn("controller", Controller)
+    assert controller.compute.call_one(spawn(2)).get() == 6.0
+    assert controller.on_own_procs.call_one().get() == 2.0
+
+
+def test_an_engine_ends_and_a_new_one_starts(spawn: Spawn) -> None:
+    procs = spawn(2)
+    with procs.activate() as mesh:
+        x = torch.ones(1)
+        mesh.exit()
+        mesh.exit()
+        with pytest.raises(RuntimeError, match="has exited"):
+            x + 1
+    with procs.activate() as again:
+        assert again is not mesh
+        assert inspect(torch.ones(1) + 1).item() == 2
+
+
+def test_two_engines_on_the_same_procs_are_strangers(spawn: Spawn) -> None:
+    procs = spawn(1)
+    with procs.activate():
+        x = torch.ones(1)
+    with spawn_tensor_engine(procs).activate():
+        y = torch.ones(1)
+        assert inspect(y).item() == 1
+    with pytest.raises(TensorError, match="WRONG_MESH"):
+        x.add(y)
+
+
+# tensors
+
+
+def test_metadata_is_known_at_once(mesh: Any) -> None:
+    x = torch.zeros(2, 3, dtype=torch.float64)
+    y = x.t()[1:]
+    assert (y.shape, y.stride(), y.dtype, y.storage_offset()) == ((2, 2), (1, 3), torch.float64, 1)
+    assert (len(y), y.numel(), y.is_contiguous(), y.requires_grad) == (2, 4, False, False)
+    assert y.device == torch.device("cpu")
+    assert "(2, 2)" in repr(y)
+    assert "gpus" in f"{y}"
+
+
+OPERATIONS: list[Callable[[], Any]] = [
+    lambda: nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4)).relu(),
+    lambda: torch.ones(2, 3) @ torch.ones(3, 2),
+    lambda: torch.cat([torch.ones(2), torch.zeros(3)]),
+    lambda: torch.stack(list(torch.arange(6).reshape(2, 3)))[:, [0, 2]],
+    lambda: nn.functional.scaled_dot_product_attention(*[torch.ones(1, 2, 4, 8)] * 3),
+    lambda: torch.arange(4).split(2)[1] + torch.arange(0.0, 2.0, 1.0),
+    lambda: torch.topk(torch.tensor([3.0, 1.0, 2.0]), 2),
+    lambda: torch.func.grad(lambda x: (x * x).sum())(torch.ones(3)),
+    lambda: torch.func.vmap(lambda x: x * 2)(torch.ones(3)),
+    lambda: torch.full((2,), 7) // 2,
+    lambda: torch.ones(2, dtype=torch.int32) / 2,
+    lambda: nn.functional.cross_entropy(torch.ones(2, 3), torch.tensor([0, 2])),
+    lambda: torch.linalg.svd(torch.eye(3))[1],
+    lambda: torch.from_numpy(pytest.importorskip("numpy").ones(3)) + 1,
+    lambda: torch.ones(3).index_fill(0, torch.tensor([1]), 5.0),
+    lambda: nn.functional.layer_norm(torch.arange(6.0).reshape(2, 3), (3,)),
+    lambda: nn.functional.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 3, 3)),
+    lambda: torch.einsum("ij,kj->ik", torch.ones(2, 3), torch.ones(4, 3)),
+]
+
+
+def test_operations_give_what_they_give_locally(mesh: Any) -> None:
+    for operation in OPERATIONS:
+        result = inspect(operation(), gpus=1)
+        with no_mesh.activate():
+            torch.testing.assert_close(result, operation())
+
+
+def test_in_place_operations_and_assignments(mesh: Any) -> None:
+    x = torch.zeros(3, 2)
+    row = x[1]
+    row += 2
+    x[0, 1] = 5
+    x[2].copy_(torch.tensor([7.0, 8.0]))
+    y = x.add_(1)
+    assert y is x
+    assert inspect(x).tolist() == [[1.0, 6.0], [3.0, 3.0], [8.0, 9.0]]
+    assert inspect(row, gpus=1).tolist() == [3.0, 3.0]
+
+
+def test_operations_that_change_the_geometry_in_place(mesh: Any) -> None:
+    x = torch.arange(6).reshape(2, 3)
+    same = x.detach()
+    x.t_()
+    x.unsqueeze_(0)
+    assert x.shape == (1, 3, 2)
+    assert inspect(x).tolist() == [[[0, 3], [1, 4], [2, 5]]]
+    assert (same.shape, inspect(same).tolist()) == ((2, 3), [[0, 1, 2], [3, 4, 5]])
+    assert inspect(x + 1).tolist() == [[[1, 4], [2, 5], [3, 6]]]
+
+
+def test_numbers_and_shapes_do_not_get_mixed_up(mesh: Any) -> None:
+    x = torch.ones(2, dtype=torch.int64)
+    for number, dtype in [
+        (2, torch.int64),
+        (2.0, torch.float32),
+        (3, torch.int64),
+        (3.5, torch.float32),
+        (True, torch.int64),
+    ]:
+        y = x * number
+        assert (y.dtype, inspect(y).tolist()) == (dtype, [number] * 2)
+    for end in (1.0, 3.0, 2.0):
+        assert inspect(torch.arange(0.0, end)).tolist() == list(range(int(end)))
+
+
+def test_a_shape_error_is_raised_at_once_and_harms_nothing(mesh: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    x = torch.ones(2, 3)
+    with pytest.raises(RuntimeError, match="dim"):
+        x @ x
+    with pytest.raises(RuntimeError):
+        x + torch.ones(4)
+    assert inspect(x + 1).tolist() == [[2.0] * 3] * 2
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x.sum().item(), lambda x: float(x.sum()), lambda x: bool(x.any()), lambda x: torch.equal(x, x),
+        lambda x: x.nonzero(), lambda x: x[x > 0], lambda x: x.unique(), lambda x: x.tolist(), lambda x: x.numpy(),
+    ],
+)  # fmt: skip
+def test_what_needs_values_says_what_to_do_instead(mesh: Any, use: Any) -> None:
+    x = torch.rand(3)
+    with pytest.raises(Exception, match="inspect|fetch_shard"):
+        use(x)
+
+
+def test_a_number_that_the_program_put_in_can_be_read_back(mesh: Any) -> None:
+    step = torch.tensor(0.0)
+    step += 1
+    assert step.item() == 1.0
+    step.mul_(4).add_(1)
+    assert (step / 2).item() == 2.5
+    assert inspect(step, gpus=1).item() == 5.0
+    step += mesh.rank("gpus")
+    with pytest.raises(Exception, match="inspect"):
+        step.item()
+    assert inspect(step, gpus=1).item() == 6.0
+
+
+def test_pickling_a_distributed_tensor_is_an_error(mesh: Any) -> None:
+    with pytest.raises(TypeError, match="inspect"):
+        pickle.dumps(torch.ones(1))
+
+
+def test_deepcopy_copies_on_the_ranks(mesh: Any) -> None:
+    layer = nn.Linear(2, 2)
+    other = copy.deepcopy(layer)
+    with torch.no_grad():
+        other.weight.add_(1)
+    weight, copied = inspect((layer.weight, other.weight))
+    with no_mesh.activate():
+        torch.testing.assert_close(copied, weight + 1)
+    assert other.weight.requires_grad
+
+
+# mistakes
+
+
+def test_each_mistake_shows_the_operation_the_argument_and_the_way_out(pair: ProcMesh) -> None:
+    local = torch.ones(2)
+    with pair.activate() as mesh:
+        x = torch.ones(2)
+        with mesh.slice(gpus=0).activate():
+            elsewhere = torch.ones(2)
+        gone = torch.ones(2)
+        gone.drop()
+        for other, label, way_out in [
+            (local, "LOCAL_TENSOR", "no_mesh"),
+            (elsewhere, "WRONG_MESH", "to_mesh"),
+            (gone, "DROPPED", "gone.drop()"),
+        ]:
+            with pytest.raises(TensorError) as called:
+                x.add(other)
+            with pytest.raises(OperatorError) as operator:
+                x + other
+            with pytest.raises(OperatorError):
+                other + x
+            for error in (called, operator):
+                text = str(error.value)
+                assert "aten::add.Tensor(., ERROR_0)" in text
+                assert f"ERROR_0: {label}" in text
+                assert way_out in text
+        with pytest.raises(TypeError, match="LOCAL_TENSOR"):
+            local.add(1)
+        with pytest.raises(OperatorError, match="LOCAL_TENSOR"):
+            local == local  # noqa: B015  # what it raises is the point
+        with pytest.raises(TensorError, match=r"ERROR_0.*(?s:.)*ERROR_1"):
+            torch.cat([local, x, gone])
+        assert inspect(x).tolist() == [1.0, 1.0]
+
+
+def test_fetched_values_are_local_tensors(mesh: Any) -> None:
+    value = inspect(torch.ones(3))
+    assert type(value) is torch.Tensor
+    with no_mesh.activate():
+        assert (value + 1).tolist() == [2.0] * 3
+
+
+# fetching
+
+
+def test_fetching_keeps_the_structure_of_what_is_asked_for(mesh: Any) -> None:
+    x = torch.ones(1, requires_grad=True)
+    got = fetch_shard({"a": [x, 3], "b": (x * 2, None)}).get()
+    assert got["a"][1] == 3
+    assert got["b"][1] is None
+    assert (got["a"][0].item(), got["b"][0].item()) == (1.0, 2.0)
+    assert not got["a"][0].requires_grad
+    assert fetch_shard(None).get() is None
+
+
+def test_coordinates_are_checked(mesh: Any) -> None:
+    x = torch.ones(1)
+    with pytest.raises(KeyError, match="tp"):
+        fetch_shard(x, tp=0)
+    with pytest.raises(IndexError):
+        fetch_shard(x, gpus=99)
+    with mesh.split(gpus=("a", "b"), a=1).activate() as other:
+        y = torch.ones(1)
+        with pytest.raises(ValueError, match="b"):
+            fetch_shard(y, a=0)
+        with pytest.raises(TypeError, match="WRONG_MESH"):
+            fetch_shard([x, y])
+        assert other.sizes == {"a": 1, "b": 2}
+    with pytest.raises(TypeError, match="LOCAL_TENSOR"):
+        fetch_shard(inspect(x))
+
+
+def test_many_fetches_may_be_under_way(mesh: Any) -> None:
+    x = torch.zeros(())
+    futures = []
+    for _ in range(50):
+        x = x + 1
+        futures.append(fetch_shard(x))
+    assert [future.get().item() for future in futures] == list(range(1, 51))
+
+
+def test_a_view_is_fetched_without_the_rest(mesh: Any) -> None:
+    row = torch.arange(1_000_000).reshape(1000, 1000)[3]
+    value = inspect(row)
+    assert value.untyped_storage().nbytes() == 8000
+
+
+# failures
+
+
+def test_what_failed_is_told_with_both_sides_of_it(mesh: Any) -> None:
+    bad = fails()
+    later = bad + 1
+    with pytest.raises(RemoteException) as caught:
+        inspect(later, gpus=1)
+    error = caught.value
+    assert error.rank == 1
+    assert "index_select" in str(error)
+    assert "failed asynchronously on rank 1" in str(error)
+    assert "in fails" in str(error)
+    assert "out of range" in error.worker_error_string
+    assert f"issued at {__file__}:{fails.__code__.co_firstlineno + 3}" in str(error)
+
+
+def test_what_depends_on_a_failure_fails_whatever_rank_is_asked(mesh: Any) -> None:
+    bad = fails()
+    good = torch.ones(2)
+    later = fetch_shard(bad + good)
+    for _ in range(2):
+        with pytest.raises(RemoteException):
+            later.get()
+    with pytest.raises(RemoteException):
+        inspect(bad, gpus=0)
+    assert inspect(good * 2, gpus=1).tolist() == [2.0, 2.0]
+    mesh.exit()  # what failed was told
+
+
+def test_a_failed_write_spoils_all_views_of_the_tensor(mesh: Any) -> None:
+    x = torch.zeros(2, 2)
+    row, other = x[0], torch.zeros(1)
+    row += fails()
+    for spoilt in (x, row, x[1]):
+        with pytest.raises(RemoteException):
+            inspect(spoilt)
+    assert inspect(other).tolist() == [0.0]
+
+
+def test_leaving_an_engine_tells_of_a_failure_that_nobody_has_seen(mesh: Any) -> None:
+    fails()
+    with pytest.raises(RemoteException):
+        mesh.exit()
+    assert inspect(torch.ones(1)).item() == 1
+    mesh.exit()
+
+
+def test_a_worker_that_dies_ends_every_wait(spawn: Spawn, faults: Any) -> None:
+    procs = spawn(2)
+    with procs.activate():
+        x = torch.ones(1)
+        inspect(x)
+        procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
+        with pytest.raises(monarch.actor.SupervisionError):
+            fetch_until_it_fails(x)
+    faults.wait_for(1)
+
+
+def fetch_until_it_fails(x: Any) -> None:
+    for _ in range(100_000):
+        inspect(x + 1)
+
+
+class Killer(Actor):
+    @endpoint
+    def die(self) -> None:
+        import os
+
+        os._exit(1)
+
+
+# memory
+
+
+class Slots(Actor):
+    @endpoint
+    def count(self) -> int:
+        from monarch.tensor_engine import local
+
+        return sum(len(worker.slots) for worker in local.workers.values())
+
+
+def test_values_are_freed_with_their_handles(spawn: Spawn) -> None:
+    procs = spawn(1)
+    slots = procs.spawn("slots", Slots)
+    with procs.activate():
+        kept = torch.ones(2)
+        inspect(kept)
+        before = slots.count.call_one().get()
+        x = kept
+        for _ in range(300):
+            x = x + kept
+        del x
+        inspect(kept)
+        assert slots.count.call_one().get() == before
+
+
+def test_dropping_frees_all_views(pair: ProcMesh) -> None:
+    with pair.activate():
+        x = torch.ones(4)
+        half = x[:2]
+        alive = weakref.ref(x)
+        half.drop()
+        half.drop()
+        assert x.dropped
+        with pytest.raises(TensorError, match="DROPPED"):
+            x.sum()
+        assert alive() is x
+        assert inspect(torch.ones(1)).item() == 1
+
+
+def test_a_long_loop_keeps_up(pair: ProcMesh) -> None:
+    with pair.slice(gpus=0).activate() as mesh:
+        x = torch.zeros(2)
+        for _ in range(100_000):
+            x.add_(1)
+        assert inspect(x).tolist() == [100_000] * 2
+        assert len(mesh.engine._settling) <= 5
+
+
+def test_a_late_instruction_is_sent_without_being_asked_for(spawn: Spawn) -> None:
+    procs = spawn(1)
+    slots = procs.spawn("slots", Slots)
+    with procs.activate():
+        inspect(torch.ones(1))
+        kept = [torch.ones(1) for _ in range(7)]
+        wait_until(lambda: slots.count.call_one().get() >= len(kept), what="the last instruction to arrive")

@@ -1,0 +1,236 @@
+"""Training: gradients, hooks, optimizers, and gradients one at a time; each as in one process."""
+
+# What torch returns here is more than its annotations say.
+# mypy: disable-error-code="attr-defined, union-attr, no-untyped-call, arg-type"
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="distributed tensors need torch")
+
+import torch
+from torch import nn
+
+from monarch import inspect, no_mesh, slice_mesh
+from monarch.actor import ProcMesh, this_host
+from monarch.tensor_engine import grad_function, grad_generator, gradient_execution_order
+
+pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+
+
+@pytest.fixture(scope="module")
+def pair(_booted: None) -> Iterator[ProcMesh]:
+    """Two ranks that the tests share."""
+    procs = this_host().spawn_procs(per_host={"gpus": 2})
+    with procs.activate():
+        inspect(torch.ones(1))
+    yield procs
+    procs.stop().get(timeout=30)
+
+
+@pytest.fixture
+def mesh(pair: ProcMesh, _process_test: None) -> Iterator[Any]:
+    with pair.activate() as mesh:
+        yield mesh
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2))
+
+
+def train(make: Callable[[Any], torch.optim.Optimizer], steps: int = 3) -> Any:
+    """Parameters after some steps."""
+    net = network()
+    optimizer = make(net.parameters())
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    x = torch.arange(12.0).reshape(3, 4) / 10
+    target = torch.tensor([0, 1, 1])
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x), target)
+        loss.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        scheduler.step()
+    return list(net.parameters())
+
+
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": torch.optim.Adam,
+    "AdamW": torch.optim.AdamW,
+    "Adagrad": torch.optim.Adagrad,
+    "RMSprop": torch.optim.RMSprop,
+    "Adadelta": torch.optim.Adadelta,
+    "Adamax": torch.optim.Adamax,
+    "NAdam": torch.optim.NAdam,
+    "RAdam": torch.optim.RAdam,
+    "ASGD": torch.optim.ASGD,
+    "Rprop": torch.optim.Rprop,
+}
+
+
+def test_training_is_that_of_one_process_with_every_optimizer(mesh: Any) -> None:
+    for name, make in OPTIMIZERS.items():
+        ours = inspect(train(make), gpus=1)
+        with no_mesh.activate():
+            for mine, theirs in zip(ours, train(make), strict=True):
+                torch.testing.assert_close(mine, theirs.detach(), msg=f"{name} goes another way")
+
+
+def test_gradients_of_gradients_and_hooks(mesh: Any) -> None:
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    seen: list[Any] = []
+    y = x * x
+    y.register_hook(seen.append)
+    (first,) = torch.autograd.grad((y * x).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    assert inspect((first, second))[0].tolist() == [3.0, 12.0]
+    assert inspect(second).tolist() == [6.0, 12.0]
+    assert inspect(seen[0]).tolist() == [1.0, 2.0]
+    with torch.no_grad():
+        assert not (x * 2).requires_grad
+
+
+def test_backward_needs_no_active_mesh(mesh: Any) -> None:
+    net = network()
+    x = torch.ones(2, 4)
+    loss = net(x)[:, 0].sum()
+    with no_mesh.activate():
+        loss.backward()
+    assert all(parameter.grad is not None and parameter.grad.mesh is mesh for parameter in net.parameters())
+
+
+def test_a_state_dict_comes_home_and_goes_out(mesh: Any) -> None:
+    net = network()
+    state = inspect(net.state_dict())
+    with no_mesh.activate():
+        local = network()
+        local.load_state_dict(state)
+    other = network()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    other.load_state_dict(net.state_dict())
+    first, same = next(other.parameters()), next(local.parameters())
+    assert inspect(first, gpus=1).tolist() == same.tolist()
+
+
+def gradients_one_by_one(x: Any) -> tuple[list[Any], list[Any]]:
+    net = network()
+    parameters = list(net.parameters())
+    loss = net(x).pow(2).mean()
+    expected = torch.autograd.grad(loss, parameters, retain_graph=True)
+    order = gradient_execution_order(loss, parameters)
+    found: list[Any] = [None] * len(parameters)
+    generator = grad_generator(loss, [parameters[index] for index in order])
+    for index, gradient in zip(order, generator, strict=True):
+        found[index] = gradient
+    return found, list(expected)
+
+
+def test_gradients_one_by_one_are_those_of_backward(mesh: Any) -> None:
+    found, expected = gradients_one_by_one(torch.ones(3, 4))
+    local = inspect((found, expected))
+    with no_mesh.activate():
+        for one, other in zip(*local, strict=True):
+            torch.testing.assert_close(one, other)
+        for one, other in zip(*gradients_one_by_one(torch.ones(3, 4)), strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_gradients_come_when_they_are_asked_for() -> None:
+    ran: list[str] = []
+
+    def noting(name: str) -> Any:
+        def multiply(x: Any) -> tuple[Any, Any]:
+            def backward(grad: Any) -> Any:
+                ran.append(name)
+                return grad * 2
+
+            return x * 2, backward
+
+        return grad_function(multiply)
+
+    a = torch.ones(2, requires_grad=True)
+    b = torch.ones(2, requires_grad=True)
+    unused = torch.ones(2, requires_grad=True)
+    out = noting("last")(noting("first")(a) + b).sum()
+    generator = grad_generator(out, [b, unused, a])
+    assert next(generator).tolist() == [2.0, 2.0]
+    assert ran == ["last"]
+    assert next(generator) is None
+    assert next(generator).tolist() == [4.0, 4.0]
+    assert ran == ["last", "first"]
+    with pytest.raises(StopIteration):
+        next(generator)
+
+
+def test_roots_need_a_gradient_unless_they_are_scalars() -> None:
+    x = torch.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="one element"):
+        grad_generator([x * 2], [x])
+    (gradient,) = grad_generator([x * 2], [x], [torch.tensor([1.0, 3.0])])
+    assert gradient is not None
+    assert gradient.tolist() == [2.0, 6.0]
+
+
+def test_a_graph_over_two_meshes_is_derived_piece_by_piece(mesh: Any) -> None:
+    first, second = mesh.slice(gpus=0), mesh.slice(gpus=1)
+
+    @grad_function
+    def move(x: Any) -> tuple[Any, Any]:
+        return x.to_mesh(second), lambda grad: grad.to_mesh(first)
+
+    with first.activate():
+        lower = nn.Linear(3, 3)
+        hidden = lower(torch.ones(2, 3))
+    with second.activate():
+        upper = nn.Linear(3, 1)
+        loss = upper(move(hidden)).sum()
+    parameters = [upper.weight, lower.weight]
+    with no_mesh.activate():
+        upper_grad, lower_grad = grad_generator(loss, parameters)
+    assert upper_grad is not None
+    assert lower_grad is not None
+    assert (upper_grad.mesh, lower_grad.mesh) == (second, first)
+    weight, value = inspect(upper.weight), inspect(lower_grad)
+    with no_mesh.activate():
+        torch.testing.assert_close(value, (2 * weight).T.expand(3, 3))
+
+
+def test_data_parallel_training_is_that_of_the_whole_batch(mesh: Any) -> None:
+    data = [[float(row * 4 + column) / 32 for column in range(4)] for row in range(8)]
+    net = network()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
+    for _ in range(3):
+        mine = torch.tensor(data).reshape(2, 4, 4).index_select(0, mesh.rank("gpus").reshape(1))[0]
+        optimizer.zero_grad()
+        net(mine).pow(2).mean().backward()
+        for parameter in net.parameters():
+            parameter.grad.reduce_("gpus", "avg")
+        optimizer.step()
+    with no_mesh.activate():
+        local = network()
+        optimizer = torch.optim.AdamW(local.parameters(), lr=0.05)
+        for _ in range(3):
+            optimizer.zero_grad()
+            local(torch.tensor(data)).pow(2).mean().backward()
+            optimizer.step()
+    for rank in range(2):
+        ours = inspect(list(net.parameters()), gpus=rank)
+        with no_mesh.activate():
+            for mine, theirs in zip(ours, local.parameters(), strict=True):
+                torch.testing.assert_close(mine, theirs.detach())
+
+
+def test_slices_of_tensors_keep_to_their_ranks(mesh: Any) -> None:
+    x = torch.ones(2) * mesh.rank("gpus")
+    part = slice_mesh({"x": x}, gpus=1)["x"].to_mesh(mesh.slice(gpus=0))
+    assert inspect(part + 1).tolist() == [2.0, 2.0]
