@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CALLS = 50
 MEGABYTE = 1 << 20
-ROUND_TRIP = {"send": 1.1, "receive": 1.3, "wait": 1.8, "watch": 2.4, "switches": 1.6, "io": 12}
+ROUND_TRIP = {"send": 1.1, "receive": 1.3, "wait": 1.8, "watch": 2.4, "switches": 1.6, "io": 40}
 
 
 class Cost(NamedTuple):

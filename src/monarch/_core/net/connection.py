@@ -318,11 +318,21 @@ class Connection:
     def _ready(self, events: int) -> None:
         if events & WRITE:
             self._flush_queue()
-        if events & ~WRITE and not self._closed and self._reading.acquire(blocking=False):
-            try:
-                self.receive()
-            finally:
-                self._reading.release()
+        if not events & ~WRITE or self._closed:
+            return
+        if not self._reading.acquire(blocking=False):
+            self._look_away()
+            return
+        try:
+            self.receive()
+        finally:
+            self._reading.release()
+
+    def _look_away(self) -> None:
+        """Who has just borrowed it may not have got to say so to the kernel, nor get to it while this thread is told again."""
+        with self._events:
+            if self._reading.locked() and not self._closed:  # whoever gives it back has yet to take the other lock
+                self._poller.modify(self.fd, WRITE if self._queue else 0)
 
     def receive(self) -> None:
         """Read once and hand on what came; for the poller's thread, or the one that has borrowed the connection."""
