@@ -21,7 +21,7 @@ Layout (little endian)::
     CREDIT    -                                   how many bytes the receiver has taken in, so far, in `request`
     ========  ==================================  ==========================================================
 
-Cost of a small message: one allocation and one join to encode, one slice (copy) and one unpack to decode. A frame
+Cost of a small message: one allocation and one join to encode, two slices (copies) and one unpack to decode. A frame
 larger than the read buffer is received straight into its own memory, so it is copied once, by the kernel.
 """
 
@@ -58,6 +58,7 @@ PROTOCOL_VERSION = 1
 _HEADER = Struct("<QBBxxIQQQII")
 _LENGTH = Struct("<Q")
 HEADER_SIZE = _HEADER.size
+_SMALL = 4096  # bytes up to which a copy is quicker than a view
 FLAGS_AT = 9  # where the flags are in a frame
 READ_SIZE = 256 * 1024
 
@@ -105,7 +106,7 @@ class FrameError(Exception):
     """The peer sent something that is not a frame: its fault, the connection is closed."""
 
 
-def decode(data: memoryview, segment: memoryview | None = None) -> Frame:
+def decode(data: bytes | memoryview, segment: memoryview | None = None) -> Frame:
     """The frame in `data`, which holds exactly one.
 
     Args:
@@ -120,6 +121,9 @@ def decode(data: memoryview, segment: memoryview | None = None) -> Frame:
     if start + 8 * count > len(data):
         raise FrameError(f"a header that counts {meta_size} bytes and {count} buffers, in a frame of {len(data)} bytes")
     meta = bytes(data[HEADER_SIZE:start])
+    if not count and len(data) <= _SMALL:
+        return new_frame((kind, flags, rank, target, sender, request, meta, data[start:], ()))
+    data = memoryview(data)
     if not count:
         return new_frame((kind, flags, rank, target, sender, request, meta, data[start:], ()))
     sizes = [_LENGTH.unpack_from(data, start + 8 * i)[0] for i in range(count)]
@@ -139,7 +143,7 @@ def decode(data: memoryview, segment: memoryview | None = None) -> Frame:
     return Frame(kind, flags, rank, target, sender, request, meta, payload, buffers)
 
 
-def has_segment(data: memoryview) -> bool:
+def has_segment(data: bytes | memoryview) -> bool:
     """Whether the buffers of the frame in `data` travel in a shared-memory segment."""
     return bool(data[FLAGS_AT] & SEGMENT)
 
@@ -194,7 +198,7 @@ class Decoder:
         done, self._large = self._large, None
         return [done]
 
-    def feed(self, chunk: memoryview) -> list[memoryview]:
+    def feed(self, chunk: memoryview) -> list[bytes]:
         """The frames that `chunk` completes, each in memory of its own; the caller may reuse `chunk`.
 
         Raises:
@@ -204,7 +208,7 @@ class Decoder:
             chunk = memoryview(self._rest + chunk)
             self._rest = b""
         start, end = 0, len(chunk)
-        frames: list[memoryview] = []
+        frames: list[bytes] = []
         while end - start >= 8:
             size = _LENGTH.unpack_from(chunk, start)[0] + 8
             if not HEADER_SIZE <= size <= self._limit + 8:
@@ -216,7 +220,7 @@ class Decoder:
                     self._large[: self._filled] = chunk[start:end]
                     return frames
                 break
-            frames.append(memoryview(bytes(chunk[start : start + size])))
+            frames.append(bytes(chunk[start : start + size]))
             start += size
         if start < end:
             self._rest = bytes(chunk[start:end])
