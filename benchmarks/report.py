@@ -64,19 +64,19 @@ def markdown(report: Report, image: str | None = None) -> str:
     return "\n".join([*lines, *(["", *failures] if failures else [])])
 
 
-def update_block(text: str, block: str) -> str:
+def update_block(text: str, block: str, begin: str = BEGIN, end: str = END) -> str:
     """`text` with what is between the two markers replaced by `block`.
 
     Raises:
         ValueError: a marker is missing, is there twice, or the end comes first.
     """
-    if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise ValueError(f"wanted {BEGIN} and {END} once each, got {text.count(BEGIN)} and {text.count(END)}")
-    before, _, rest = text.partition(BEGIN)
-    _, found, after = rest.partition(END)
+    if text.count(begin) != 1 or text.count(end) != 1:
+        raise ValueError(f"wanted {begin} and {end} once each, got {text.count(begin)} and {text.count(end)}")
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
     if not found:
-        raise ValueError(f"{END} comes before {BEGIN}")
-    return f"{before}{BEGIN}\n{block.strip()}\n{END}{after}"
+        raise ValueError(f"{end} comes before {begin}")
+    return f"{before}{begin}\n{block.strip()}\n{end}{after}"
 
 
 def machine_line(report: Report) -> str:

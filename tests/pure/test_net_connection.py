@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from helpers.borrowing import borrowed
 from helpers.leaks import take_snapshot, wait_settled
 from monarch._core.net import segment as lane
 from monarch._core.net.connection import Connection
@@ -502,18 +503,17 @@ def test_pausing_and_resuming_a_closed_connection_is_harmless(bench: Bench) -> N
 
 
 def test_resuming_while_another_thread_sends_does_not_lose_what_that_has_queued() -> None:
-    class Slow(Poller):
+    poller = Poller()
+    between: list[Callable[[], None]] = []
+    modify = poller.modify
+
+    def slow(fd: Any, eventmask: int) -> None:
         """Lets a send of another thread happen while a resume changes what is waited for."""
+        if between:
+            between.pop()()
+        modify(fd, eventmask)
 
-        between: Callable[[], None] | None = None
-
-        def modify(self, fd: int, events: int) -> None:
-            between, self.between = self.between, None
-            if between is not None:
-                between()
-            super().modify(fd, events)
-
-    poller = Slow()
+    poller.modify = slow
     loop = threading.Thread(target=poller.run)
     one, peer = socket.socketpair()
     one.setblocking(False)
@@ -531,7 +531,7 @@ def test_resuming_while_another_thread_sends_does_not_lose_what_that_has_queued(
     loop.start()
     try:
         connection.pause()
-        poller.between = send_meanwhile
+        between.append(send_meanwhile)
         connection.resume()
         sender.join(PATIENCE)
         peer.settimeout(3)
@@ -550,7 +550,7 @@ def test_resuming_while_another_thread_sends_does_not_lose_what_that_has_queued(
 
 
 def borrowable(connection: Connection) -> bool:
-    with connection.borrowed() as mine:
+    with borrowed(connection) as mine:
         return mine
 
 
@@ -558,7 +558,7 @@ def test_a_borrowed_connection_is_read_by_the_borrower_alone(bench: Bench) -> No
     here, there, _, got = bench.pair()
     readers: list[int] = []
     got.on_frame = lambda connection, frame: readers.append(threading.get_ident())
-    with there.borrowed() as mine:
+    with borrowed(there) as mine:
         assert mine
         here.send(call(1))
         bench.settle()
@@ -572,7 +572,7 @@ def test_a_borrowed_connection_is_read_by_the_borrower_alone(bench: Bench) -> No
 
 def test_what_a_borrower_leaves_unread_is_read_by_the_loop(bench: Bench) -> None:
     here, there, _, got = bench.pair()
-    with there.borrowed() as mine:
+    with borrowed(there) as mine:
         assert mine
         for i in range(3):
             here.send(call(i))
@@ -586,7 +586,7 @@ def test_a_frame_may_be_begun_by_the_loop_and_ended_by_a_borrower(bench: Bench) 
     bench.settle()
     peer.setblocking(True)
     writer = threading.Thread(target=peer.sendall, args=(stream[1000:],))
-    with connection.borrowed() as mine:
+    with borrowed(connection) as mine:
         assert mine
         writer.start()
         while not got.frames:
@@ -599,7 +599,7 @@ def test_a_frame_may_be_begun_by_the_loop_and_ended_by_a_borrower(bench: Bench) 
 def test_a_connection_that_is_borrowed_paused_or_closed_cannot_be_borrowed(bench: Bench) -> None:
     here, there, _, _ = bench.pair()
     assert borrowable(here)
-    with here.borrowed():
+    with borrowed(here):
         assert not borrowable(here)
     here.pause()
     assert not borrowable(here)
@@ -611,7 +611,7 @@ def test_a_connection_that_is_borrowed_paused_or_closed_cannot_be_borrowed(bench
 
 def test_who_was_refused_a_connection_does_not_give_back_what_another_has_borrowed(bench: Bench) -> None:
     here, there, _, got = bench.pair()
-    with there.borrowed():
+    with borrowed(there):
         assert not borrowable(there)
         here.send(call(1))
         bench.settle()
@@ -632,7 +632,7 @@ def test_a_read_that_was_cut_short_closes_the_connection_on_the_loop(bench: Benc
     there._on_close = note
 
     def cut_short() -> None:
-        with there.borrowed() as mine:
+        with borrowed(there) as mine:
             assert mine
             raise error
 
@@ -646,7 +646,7 @@ def test_a_read_that_was_cut_short_closes_the_connection_on_the_loop(bench: Benc
 
 def test_an_error_of_a_borrower_gives_the_connection_back(bench: Bench) -> None:
     here, there, _, got = bench.pair()
-    with pytest.raises(ValueError, match="a bug"), there.borrowed():
+    with pytest.raises(ValueError, match="a bug"), borrowed(there):
         raise ValueError("a bug")
     assert borrowable(there)
     here.send(call(1))
@@ -656,7 +656,7 @@ def test_an_error_of_a_borrower_gives_the_connection_back(bench: Bench) -> None:
 
 def test_a_borrowed_connection_still_writes_what_is_queued(bench: Bench) -> None:
     _, there, here_got, _ = bench.pair(buffer=4096)
-    with there.borrowed() as mine:
+    with borrowed(there) as mine:
         assert mine
         there.send(call(1, b"x" * 300_000))
         assert len(here_got.wait_frames(1)[0].payload) == 300_000
@@ -664,7 +664,7 @@ def test_a_borrowed_connection_still_writes_what_is_queued(bench: Bench) -> None
 
 def test_a_borrower_that_reads_the_peers_end_tells_it_once(bench: Bench) -> None:
     connection, peer, got = bench.half()
-    with connection.borrowed() as mine:
+    with borrowed(connection) as mine:
         assert mine
         peer.close()
         connection.receive()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from helpers.borrowing import borrowed
 from helpers.leaks import take_snapshot, wait_settled
 from monarch._core.net.connection import Connection
 from monarch._core.net.poller import Poller
@@ -141,7 +142,7 @@ def test_a_connection_that_another_thread_reads_is_left_to_it(
     key = selector.register(here, selectors.EVENT_READ)
     selector.connection = wire.connection
     wire.answer(0)
-    with wire.connection.borrowed() as mine:
+    with borrowed(wire.connection) as mine:
         assert mine
         there.send(b"x")
         assert selector.select(PATIENCE) == [(key, selectors.EVENT_READ)]
@@ -175,7 +176,7 @@ def test_it_gives_the_connection_back_after_each_wait(selector: ReadingSelector,
         if timeout == PATIENCE:
             wire.answer(0)
         selector.select(timeout)
-        with wire.connection.borrowed() as mine:
+        with borrowed(wire.connection) as mine:
             assert mine
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from helpers.borrowing import borrowed
 from helpers.leaks import take_snapshot, wait_settled
 from monarch._core.net.connection import Connection
 from monarch._core.net.poller import Poller
@@ -709,7 +710,7 @@ def test_a_thread_that_reads_gives_up_in_time_and_gives_the_connection_back(wire
     with pytest.raises(TimeoutError, match=r"waited 0\.01s"):
         wire.futures[0].get(timeout=0.01)
     assert wire.futures[0]._callbacks == []
-    with wire.connection.borrowed() as mine:
+    with borrowed(wire.connection) as mine:
         assert mine
 
 

@@ -77,9 +77,9 @@ def pieces(data: bytes, sizes: Iterator[int]) -> Iterator[bytes]:
         start += size
 
 
-def push(decoder: Decoder, data: bytes) -> list[memoryview]:
+def push(decoder: Decoder, data: bytes) -> list[bytes | memoryview]:
     """Hand bytes to a decoder as a connection does: in place while it offers space, else from a reused buffer."""
-    done: list[memoryview] = []
+    done: list[bytes | memoryview] = []
     while data:
         space = decoder.space()
         if space is None:
@@ -143,7 +143,7 @@ def test_a_decoder_finds_the_frames_whatever_the_chunks(sent: list[Frame], data:
     stream = b"".join(map(on_the_stream, sent))
     sizes = data.draw(st.lists(st.integers(1, 400), min_size=1, max_size=20))
     decoder = Decoder(LIMIT)
-    got: list[memoryview] = []
+    got: list[bytes | memoryview] = []
     for chunk in pieces(stream, (sizes[i % len(sizes)] for i in range(len(stream)))):
         got += push(decoder, chunk)
     assert [plain(decode(one)) for one in got] == [plain(one) for one in sent]
@@ -154,7 +154,7 @@ def test_a_decoder_finds_the_frames_whatever_the_chunks(sent: list[Frame], data:
 @given(st.lists(frames(largest=40), min_size=1, max_size=4))
 def test_a_decoder_takes_one_byte_at_a_time(sent: list[Frame]) -> None:
     decoder = Decoder(LIMIT)
-    got: list[memoryview] = []
+    got: list[bytes | memoryview] = []
     for byte in b"".join(map(on_the_stream, sent)):
         got += push(decoder, bytes([byte]))
     assert [plain(decode(one)) for one in got] == [plain(one) for one in sent]
@@ -173,7 +173,7 @@ def test_a_decoder_mixes_small_frames_and_frames_larger_than_one_read(
     stream = b"".join(map(on_the_stream, sent))
     sizes.append(READ_SIZE)  # else a list of ones takes long
     decoder = Decoder(LIMIT)
-    got: list[memoryview] = []
+    got: list[bytes | memoryview] = []
     for chunk in pieces(stream, (sizes[i % len(sizes)] for i in range(len(stream)))):
         got += push(decoder, chunk)
     assert [plain(decode(one)) for one in got] == [plain(one) for one in sent]

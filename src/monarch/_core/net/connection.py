@@ -23,14 +23,13 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice
 
 from ...errors import BackpressureError
-from ..wire.frame import SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode, has_segment
+from ..wire.frame import FLAGS_AT, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode
 from .poller import READ, WRITE, Poller
-from .scratch import scratch_memory
+from .scratch import scratch
 from .segment import Segment, make_segment, map_segment
 
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
@@ -48,7 +47,7 @@ class Connection:
     Args:
         poller: Who waits for it.
         sock: Connected, non-blocking; owned by this object from now on.
-        on_frame: Called for each frame, on the poller's thread.
+        on_frame: Called for each frame, on the poller's thread; an attribute, which may be set anew.
         on_close: Called once, on the poller's thread, with the reason; not after `close`.
         limit: Largest frame, in bytes, either way.
         send_limit: Bytes that may be queued before senders wait.
@@ -56,8 +55,8 @@ class Connection:
     """
 
     __slots__ = (
-        "_closed", "_decoder", "_drained", "_events", "_fds", "_lent", "_lock", "_on_close", "_on_frame", "_paused",
-        "_poller", "_queue", "_queued", "_reading", "_send_limit", "_send_timeout", "_sock", "fd", "peer",
+        "_closed", "_decoder", "_drained", "_events", "_fds", "_lent", "_lock", "_on_close", "_paused",
+        "_poller", "_queue", "_queued", "_reading", "_send_limit", "_send_timeout", "_sock", "fd", "on_frame", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +74,7 @@ class Connection:
         self._sock = sock
         self.fd = sock.fileno()
         self.peer: object = None
-        self._on_frame = on_frame
+        self.on_frame = on_frame
         self._on_close = on_close
         self._decoder = Decoder(limit)
         self._fds: deque[int] = deque()
@@ -123,8 +122,10 @@ class Connection:
                 return False
             if self._queue:
                 self._enqueue([data, *buffers], segment)
+            elif buffers or segment is not None:
+                self._write_now([data, *buffers], segment)
             else:
-                self._write_now(data, buffers, segment)
+                self._write_small(data)
         if self._queued > self._send_limit:
             self._wait_until_drained()
         return True
@@ -137,7 +138,7 @@ class Connection:
             if self._queue:
                 self._enqueue([frames], None)
             else:
-                self._write_now(frames, (), None)
+                self._write_small(frames)
         return True
 
     def pause(self) -> None:
@@ -149,30 +150,33 @@ class Connection:
         self._paused = False
         self._update_events()
 
-    @contextmanager
-    def borrowed(self) -> Iterator[bool]:
-        """Let the calling thread do the reading; gives whether it may. What was cut short by an exception that is no
-        `Exception` (a signal handler's, in the main thread) may have lost a message: the connection is then closed.
-        """
+    def borrow(self) -> bool:
+        """Let the calling thread do the reading, until it calls `give_back`; False where it may not."""
         if self._closed or self._paused or not self._reading.acquire(blocking=False):
-            yield False
-            return
+            return False
         try:
-            self._lend(True)
-            yield True
-            self._lend(False)
+            self._lent = True
+            self._update_events()
         except BaseException as error:
-            self._lent = False
-            if not isinstance(error, Exception):
-                reason = f"reading it was cut short by {type(error).__name__}"
-                self._poller.call_soon(lambda: self._lost(reason))
+            self.give_back(error)
             raise
-        finally:
-            self._reading.release()
+        return True
 
-    def _lend(self, lent: bool) -> None:
-        self._lent = lent
-        self._update_events()
+    def give_back(self, error: BaseException | None = None) -> None:
+        """Let the poller's thread read again.
+
+        Args:
+            error: What cut the reading short. If that is no `Exception` (a signal handler raised it, in the main thread), a
+                message may have been lost: the connection is then closed.
+        """
+        self._lent = False
+        # first: the poller's thread would find it taken, again and again, and keep the interpreter lock from this thread
+        self._reading.release()
+        if error is None or isinstance(error, Exception):
+            self._update_events()
+        else:
+            reason = f"reading it was cut short by {type(error).__name__}"
+            self._poller.call_soon(lambda: self._lost(reason))
 
     @property
     def readable_by_borrower(self) -> bool:
@@ -211,17 +215,24 @@ class Connection:
 
     # sending
 
-    def _write_now(self, data: bytes, buffers: object, segment: Segment | None) -> None:
-        chunks: list[Bytes] = [data, *buffers] if buffers else [data]  # type: ignore[misc]  # a sequence of buffers
+    def _write_small(self, data: bytes) -> None:
+        try:
+            sent = self._sock.send(data)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return  # as below
+        if sent < len(data):
+            self._enqueue([data], None, skip=sent)
+
+    def _write_now(self, chunks: list[Bytes], segment: Segment | None) -> None:
         try:
             if segment is not None:
                 ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]
                 sent = self._sock.sendmsg(chunks, ancillary)
                 segment = None
-            elif buffers:
-                sent = self._sock.sendmsg(chunks)
             else:
-                sent = self._sock.send(data)
+                sent = self._sock.sendmsg(chunks)
         except BlockingIOError:
             sent = 0
         except ConnectionError:
@@ -307,23 +318,29 @@ class Connection:
     def _ready(self, events: int) -> None:
         if events & WRITE:
             self._flush_queue()
-        if events & ~WRITE and not self._closed and self._reading.acquire(blocking=False):
-            try:
-                self.receive()
-            finally:
-                self._reading.release()
+        if not events & ~WRITE or self._closed:
+            return
+        if not self._reading.acquire(blocking=False):
+            self._look_away()
+            return
+        try:
+            self.receive()
+        finally:
+            self._reading.release()
+
+    def _look_away(self) -> None:
+        """Who has just borrowed it may not have got to say so to the kernel, nor get to it while this thread is told again."""
+        with self._events:
+            if self._reading.locked() and not self._closed:  # whoever gives it back has yet to take the other lock
+                self._poller.modify(self.fd, WRITE if self._queue else 0)
 
     def receive(self) -> None:
         """Read once and hand on what came; for the poller's thread, or the one that has borrowed the connection."""
         decoder = self._decoder
-        space = decoder.space()
-        scratch = None
+        large = decoder.space()
+        memory = scratch.memory if large is None else large
         try:
-            if space is None:
-                space = scratch = scratch_memory()
-                count, ancillary, _, _ = self._sock.recvmsg_into([scratch], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
-            else:
-                count, ancillary, _, _ = self._sock.recvmsg_into([space], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
+            count, ancillary, _, _ = self._sock.recvmsg_into([memory], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -335,32 +352,26 @@ class Connection:
         broken = None
         frames: list[Frame] = []
         try:
-            for data in decoder.filled(count) if scratch is None else decoder.feed(scratch[:count]):
-                frames.append(self._decode(data))  # noqa: PERF401  # those before a bad one are kept
+            for data in decoder.filled(count) if large is not None else decoder.feed(memory[:count]):
+                frames.append(decode(data, self._segment() if data[FLAGS_AT] & SEGMENT else None))  # noqa: PERF401  # those before a bad one are kept
         except FrameError as error:
             broken = f"it sent something unreadable: {error}"
         for frame in frames:
             if self._closed:  # by what the frame before it did
                 return None
-            self._hand_on(frame)
+            try:
+                self.on_frame(self, frame)
+            except Exception:  # a bug in handling one message must not lose those behind it
+                logger.exception("internal error in handling a message; please report it")
         return self._lost(broken) if broken is not None else None
 
-    def _decode(self, data: memoryview) -> Frame:
-        if not has_segment(data):
-            return decode(data)
+    def _segment(self) -> memoryview:
         if not self._fds:
             raise FrameError("a message whose shared memory did not come with it")
         try:
-            segment = map_segment(self._fds.popleft())
+            return map_segment(self._fds.popleft())
         except (OSError, ValueError) as error:  # no descriptor or address space left, or no memory file
             raise FrameError(f"its shared memory could not be mapped: {error}") from error
-        return decode(data, segment)
-
-    def _hand_on(self, frame: Frame) -> None:
-        try:
-            self._on_frame(self, frame)
-        except Exception:  # a bug in handling one message must not lose those behind it
-            logger.exception("internal error in handling a message; please report it")
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:

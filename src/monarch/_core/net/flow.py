@@ -30,7 +30,7 @@ from typing import Protocol
 
 from ..wire.frame import Bytes
 from .poller import READ, WRITE, Poller
-from .scratch import scratch_memory
+from .scratch import scratch
 
 _RECORD = 16 * 1024  # most that TLS puts into one record
 _TLS_WRITE = 16 * _RECORD  # per call into OpenSSL, which has no scatter; interrupted, it must be repeated with the same
@@ -298,7 +298,7 @@ class Stream:
         if self._paused or self._sock is None:
             return
         space = None if self.space is None else self.space()
-        memory = scratch_memory() if space is None else space[:_TURN]
+        memory = scratch.memory if space is None else space[:_TURN]
         size, end = self._receive(memory)
         if size:
             self._hand_on(memory[:size])

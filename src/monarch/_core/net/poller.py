@@ -41,6 +41,7 @@ class Poller:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
+        self.modify = self._epoll.modify  # (fd, events): a method of its own would cost a call, twice per message
         self._handlers: dict[int, Handler] = {}
         self._soon: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
@@ -56,9 +57,6 @@ class Poller:
         """Call `handler(events)` whenever `fd` is ready (level-triggered)."""
         self._handlers[fd] = handler
         self._epoll.register(fd, events)
-
-    def modify(self, fd: int, events: int) -> None:
-        self._epoll.modify(fd, events)
 
     def remove(self, fd: int) -> None:
         """Forget `fd`; call before it is closed. Harmless when it is not there."""

@@ -6,12 +6,11 @@ import threading
 
 from ..wire.frame import READ_SIZE
 
-_threads = threading.local()
+
+class _Scratch(threading.local):
+    def __init__(self) -> None:  # once in each thread
+        self.memory = memoryview(bytearray(READ_SIZE))
 
 
-def scratch_memory() -> memoryview:
-    """That of the current thread, `READ_SIZE` bytes."""
-    memory: memoryview | None = getattr(_threads, "memory", None)
-    if memory is None:
-        memory = _threads.memory = memoryview(bytearray(READ_SIZE))
-    return memory
+scratch = _Scratch()
+"""`scratch.memory` is that of the current thread, `READ_SIZE` bytes."""

@@ -33,11 +33,14 @@ class ReadingSelector(selectors.EpollSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         connection = self.connection
-        if connection is not None and (timeout is None or timeout > 0):
-            with connection.borrowed() as mine:
-                if mine:
-                    self._wait(connection, timeout)
-                    timeout = 0
+        if connection is not None and (timeout is None or timeout > 0) and connection.borrow():
+            try:
+                self._wait(connection, timeout)
+            except BaseException as error:
+                connection.give_back(error)
+                raise
+            connection.give_back()
+            timeout = 0
         return super().select(timeout)
 
     def _wait(self, connection: Connection, timeout: float | None) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 from ..shape import ValueMesh
 from ..wire import pickling
 from ..wire.frame import EXPLICIT
+from .context import context
 from .endpoint import ArgumentCheck, EndpointDefinition
 from .future import Future
 from .message import encode_meta
@@ -51,13 +52,17 @@ class Endpoint(Generic[P, R]):
         options: How to call it.
     """
 
-    __slots__ = ("_check", "_definition", "_flags", "_meta", "_name", "_options", "_target")
+    __slots__ = ("_check", "_definition", "_flags", "_meta", "_name", "_options", "_target", "name")
+
+    name: str
+    """The call as messages show it, for example ``trainers.train()``."""
 
     def __init__(
         self, target: Target, name: str, definition: EndpointDefinition[P, R], options: CallOptions = _DEFAULT
     ) -> None:
         self._target = target
         self._name = name
+        self.name = f"{target.name}.{name}()"
         self._definition = definition
         self._options = options
         self._check: ArgumentCheck = definition.arguments
@@ -94,8 +99,9 @@ class Endpoint(Generic[P, R]):
                 "with slice(...), or use call or choose"
             )
         self._check(args, kwargs)
-        request = One(self.name, target.uid, procs[0])
-        target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
+        cell = context()._cell
+        request = One(self.name, target.uid, procs[0], cell.node)
+        cell.node.cast(procs, target.uid, self._meta, self._pickle(args, kwargs), request, cell.uid, self._flags)
         return request.future
 
     def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -167,11 +173,6 @@ class Endpoint(Generic[P, R]):
             f"{self.name} has no adverb {adverb!r}; they are call, call_one, choose, broadcast, stream and rref"
         )
 
-    @property
-    def name(self) -> str:
-        """The call as messages show it, for example ``trainers.train()``."""
-        return f"{self._target.name}.{self._name}()"
-
     def send(self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Port[Any] | None, selection: str) -> None:
         self._check(args, kwargs)
         ranks = range(len(self._target.procs)) if selection == "all" else [self._pick()]
@@ -194,7 +195,8 @@ class Endpoint(Generic[P, R]):
             raise
 
     def _call_rank(self, rank: int, content: Any) -> Future[R]:
-        request = OneOf(self.name, self._target.uid, self._target.procs[rank], rank, self._target.extent)
+        target = self._target
+        request = OneOf(self.name, target.uid, target.procs[rank], context()._cell.node, rank, target.extent)
         self._target.cast(self._meta, content, request, [rank], flags=self._flags)
         return request.future
 

@@ -26,7 +26,7 @@ from ..shape import Extent, Point
 from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
-from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame
+from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame, new_frame
 from .base_cell import BaseCell
 from .context import Context
 from .deadlock import Noted
@@ -297,9 +297,11 @@ class Cell(BaseCell):
             explain(error, f"the result of {self.record.name}.{name}() cannot be sent")
             self._answer_error(origin, frame, name, error)
             return
-        reply = Frame(REPLY, VALUE, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers)
-        with suppress(BackpressureError):  # the caller does not read; the reply is queued for when it does
+        reply = new_frame((REPLY, VALUE, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers))
+        try:
             origin.send(reply)
+        except BackpressureError:  # the caller does not read; the reply is queued for when it does
+            pass
 
     def _answer_error(self, origin: Origin, frame: Frame, name: str, error: BaseException) -> None:
         message = f"Actor call {self.record.name}.{name} failed."

@@ -91,14 +91,14 @@ def set_fallback(make: Callable[[], Context], override: bool = False) -> None:
 
 def context() -> Context:
     """The current context; never fails. On the client, outside of actors, that of the root client."""
-    try:
-        return current.get()
-    except LookupError:
-        inherited: Context | None = getattr(threading.current_thread(), "_monarch_context", None)
-        if inherited is not None:
-            return inherited
-        assert _fallback is not None, "monarch.actor was not imported"
-        return _fallback()
+    found = current.get(None)
+    if found is not None:
+        return found
+    inherited: Context | None = getattr(threading.current_thread(), "_monarch_context", None)
+    if inherited is not None:
+        return inherited
+    assert _fallback is not None, "monarch.actor was not imported"
+    return _fallback()
 
 
 def current_node() -> Node:

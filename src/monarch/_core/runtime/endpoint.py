@@ -66,9 +66,9 @@ class EndpointDefinition(Generic[P, R_co]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Endpoint[P, R_co]:
-        # On an actor object it is itself. The type is what users see on a mesh, which the type checker takes for one.
-        return self  # type: ignore[return-value]
+    if TYPE_CHECKING:  # on an actor object it is itself; on a mesh, which the type checker takes for one, an `Endpoint`
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Endpoint[P, R_co]: ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(

@@ -196,6 +196,8 @@ class Future(Generic[R]):
             self._decode.noticed()
 
     def _unsubscribe(self, callback: Callable[[], None]) -> None:
+        if self._done:  # they have been called
+            return
         with self._lock:
             if callback in self._callbacks:
                 self._callbacks.remove(callback)
@@ -203,21 +205,20 @@ class Future(Generic[R]):
     # waiting
 
     def _wait(self, timeout: float | None) -> None:
-        self._before_blocking()
+        connection = self._before_blocking()
         waits = note_wait(self) if timeout is None else None
         try:
-            self._block(timeout)
+            asked = timeout
+            if connection is not None:
+                timeout = self._read_until_done(connection, timeout)
+            if not self._done:
+                self._block(timeout, asked)
         finally:
             if waits is not None:
                 waits.pop(None, None)
 
-    def _block(self, timeout: float | None) -> None:
-        asked = timeout
-        connection = self._source.connection() if self._source is not None else None
-        if connection is not None:
-            timeout = self._read_until_done(connection, timeout)
-            if self._done:
-                return
+    def _block(self, timeout: float | None, asked: float | None) -> None:
+        """Wait until another thread completes it, for `timeout` seconds, the rest of what was `asked` for."""
         waiter = threading.Lock()
         waiter.acquire()
         wake = waiter.release
@@ -245,8 +246,10 @@ class Future(Generic[R]):
         except OSError:  # out of descriptors: the poller's thread reads, as it always can
             return timeout
         end = None if timeout is None else time.monotonic() + timeout
-        with HeldInterrupts(waiter.interrupt) as interrupt, connection.borrowed() as mine:
-            if mine:
+        with HeldInterrupts(waiter.interrupt) as interrupt:
+            if not connection.borrow():
+                return timeout
+            try:
                 self._subscribe(waiter.wake)
                 while not self._done and not interrupt.came and connection.readable_by_borrower:
                     left = None if end is None else end - time.monotonic()
@@ -255,12 +258,18 @@ class Future(Generic[R]):
                     if waiter.wait(connection.fd, left):
                         connection.receive()
                 self._unsubscribe(waiter.wake)
+            except BaseException as error:
+                connection.give_back(error)
+                raise
+            connection.give_back()
         return None if end is None else max(0.0, end - time.monotonic())
 
-    def _before_blocking(self) -> None:
-        if self._source is not None:
-            self._source.observed(self, None)
-            reason = self._source.deadlock()
+    def _before_blocking(self) -> Connection | None:
+        """Refuse what could not end, warn of what is unwise; the connection that the answer comes over, if one is known."""
+        source = self._source
+        if source is not None:
+            source.observed(self, None)
+            reason = source.deadlock()
             if reason is not None:
                 raise DeadlockError(reason)
         if running_loop() is not None:
@@ -270,6 +279,7 @@ class Future(Generic[R]):
                 UserWarning,
                 stacklevel=4,
             )
+        return None if source is None else source.connection()
 
     async def _wait_in_loop(self) -> None:
         asyncio = _asyncio()

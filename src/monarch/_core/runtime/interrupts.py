@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+_getsignal = _signal.getsignal
 # `signal` wraps the same functions in enums, which costs 5 µs here
 _HELD = tuple(int(getattr(_signal, name)) for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2"))
 
@@ -31,10 +32,10 @@ class HeldInterrupts:
         self.came: list[int] = []
 
     def __enter__(self) -> HeldInterrupts:
-        if threading.current_thread() is threading.main_thread():
+        if threading.get_ident() == threading.main_thread().ident:
             for number in _HELD:
-                handler = _signal.getsignal(number)
-                if callable(handler):  # neither ignored, nor the system's own
+                handler = _getsignal(number)
+                if handler.__class__ is not int and handler is not None:  # neither ignored, nor the system's own
                     self._handlers.append((number, handler))
                     _signal.signal(number, self._note)
         return self
@@ -42,9 +43,10 @@ class HeldInterrupts:
     def __exit__(self, *exc: object) -> None:
         for number, handler in self._handlers:
             _signal.signal(number, handler)
-        for number, handler in self._handlers:
-            if number in self.came:
-                handler(number, None)
+        if self.came:
+            for number, handler in self._handlers:
+                if number in self.came:
+                    handler(number, None)
 
     def _note(self, number: int, frame: object) -> None:
         self.came.append(number)

@@ -3,8 +3,8 @@
 One `Node` per process. Its poller runs on one thread (the main thread of a proc or an agent, a daemon thread of the
 client); calls are written by the threads that make them.
 
-Path of a call: `Node.cast` (caller's thread) → socket → `_on_frame` (receiver's poller) → the actor's mailbox.
-Path of a reply: the actor's thread writes to the connection that the call came on → `_on_frame` (caller's poller) →
+Path of a call: `Node.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the actor's mailbox.
+Path of a reply: the actor's thread writes to the connection that the call came on → `dispatch` (caller's poller) →
 `Request.reply`, which wakes the waiting thread. Two thread switches per direction at most, one syscall to send.
 """
 
@@ -40,6 +40,7 @@ from ..wire.frame import (
     URGENT,
     Bytes,
     Frame,
+    new_frame,
 )
 from .deadlock import DeadlockDetector
 from .other_hosts import OtherHosts
@@ -184,7 +185,7 @@ class Node:
                 far = True
                 continue
             rank = index if ranks is None else ranks[index]
-            frame = Frame(CALL, flags, rank, target, sender, request_id, meta, payload, buffers)
+            frame = new_frame((CALL, flags, rank, target, sender, request_id, meta, payload, buffers))
             if address == self.address:
                 self._deliver_here(frame)
                 continue
@@ -296,7 +297,8 @@ class Node:
     def adopt(
         self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
     ) -> Connection:
-        connection = Connection(self.poller, sock, self._on_frame, on_close, **self._limits)
+        on_frame = self._greeted if address is None else self.dispatch
+        connection = Connection(self.poller, sock, on_frame, on_close, **self._limits)
         connection.peer = address
         return connection
 
@@ -438,16 +440,6 @@ class Node:
         for hook in self.inbound_lost_hooks:
             hook(address)
 
-    def _on_frame(self, connection: Connection, frame: Frame) -> None:
-        if connection.peer is None:
-            self._greeted(connection, frame)
-        elif not frame.flags & ROUTED:
-            self.dispatch(connection, frame)
-        elif self.gateway is not None:
-            self.gateway(connection, frame)
-        else:
-            self.others.arrived(frame, asks=connection in self._inbound)
-
     def _greeted(self, connection: Connection, frame: Frame) -> None:
         """The first frame of a connection says who connects; nothing is unpickled before."""
         if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION:
@@ -457,10 +449,14 @@ class Node:
             return
         host, _, proc = frame.meta.decode().partition("\0")
         connection.peer = self._inbound[connection] = ProcAddress(host, proc)
+        connection.on_frame = self.dispatch
 
-    def dispatch(self, origin: Origin, frame: Frame) -> None:
+    def dispatch(self, origin: Any, frame: Frame) -> None:
+        """Hand on a message of `origin`, an `Origin`; what has a route came over a `Connection`."""
         kind = frame.kind
-        if kind == CALL:
+        if frame.flags & ROUTED:
+            self._routed(origin, frame)
+        elif kind == CALL:
             receiver = self.actors.get(frame.target)
             if receiver is not None:
                 receiver.receive(origin, frame)
@@ -472,6 +468,12 @@ class Node:
             sink = self.ports.get(frame.target)
             if sink is not None:
                 sink.arrived(frame)
+
+    def _routed(self, connection: Connection, frame: Frame) -> None:
+        if self.gateway is not None:
+            self.gateway(connection, frame)
+        else:
+            self.others.arrived(frame, asks=connection in self._inbound)
 
     def replied(self, origin: Origin, frame: Frame) -> None:
         if frame.flags == DEAD:

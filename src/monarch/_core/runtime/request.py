@@ -7,10 +7,11 @@ futures. Nothing here waits. A request leaves the node's table with its last rep
 from __future__ import annotations
 
 import functools
+import pickle
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import name_some
 from ..net.connection import Connection
@@ -25,6 +26,9 @@ from .failed_call import FailedCall, Reply
 from .future import Future, Source
 from .remote_error import load_error, supervision_error, to_exception
 
+if TYPE_CHECKING:
+    from .node import Node
+
 R = TypeVar("R")
 
 
@@ -38,7 +42,7 @@ def read_reply(reply: Reply, endpoint: str) -> Any:
 
 
 def _read_value(frame: Frame) -> Any:
-    return pickling.loads(frame.payload, frame.buffers)
+    return pickle.loads(frame.payload, buffers=frame.buffers)
 
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
@@ -61,17 +65,18 @@ def connection_to(proc: ProcAddress) -> Connection | None:
 class One(Source):
     """One call to one actor."""
 
-    __slots__ = ("_endpoint", "_proc", "_uid", "future")
+    __slots__ = ("_endpoint", "_node", "_proc", "_uid", "future")
 
-    def __init__(self, endpoint: str, uid: int, proc: ProcAddress) -> None:
+    def __init__(self, endpoint: str, uid: int, proc: ProcAddress, node: Node) -> None:
         self._endpoint = endpoint
         self._uid = uid
         self._proc = proc
+        self._node = node
         self.future: Future[Any] = Future._new(self)
 
     def reply(self, frame: Frame) -> bool:
         if frame.flags == VALUE:
-            self.future._resolve(frame, _read_value)
+            self.future._complete(frame, None, _read_value)
         else:
             self._fail(frame)
         return True
@@ -94,7 +99,8 @@ class One(Source):
         return self._endpoint
 
     def connection(self) -> Connection | None:
-        return connection_to(self._proc)
+        peer = self._node.peers.get(self._proc)
+        return None if peer is None else peer.connection
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, (self._proc,), self._endpoint)
@@ -108,8 +114,8 @@ class OneOf(One):
 
     __slots__ = ("_extent", "_rank")
 
-    def __init__(self, endpoint: str, uid: int, proc: ProcAddress, rank: int, extent: Extent) -> None:
-        super().__init__(endpoint, uid, proc)
+    def __init__(self, endpoint: str, uid: int, proc: ProcAddress, node: Node, rank: int, extent: Extent) -> None:
+        super().__init__(endpoint, uid, proc, node)
         self._rank = rank
         self._extent = extent
 

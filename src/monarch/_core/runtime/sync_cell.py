@@ -57,9 +57,8 @@ class SyncCell(Cell):
     def _put(self, item: tuple[Origin, Frame] | None) -> None:
         self._inbox.append(item)
         self._arrivals.put(None)
-        waiter = self._waiter
-        if waiter is not None:
-            waiter.wake()
+        if self._waiter is not None:
+            self._waiter.wake()
 
     def _drain(self) -> list[tuple[Origin, Frame]]:
         items = [self._inbox.popleft() for _ in drain_queue(self._arrivals)]
@@ -97,7 +96,7 @@ class SyncCell(Cell):
 
     def _next(self, last: Origin | None) -> tuple[Origin, Frame] | None:
         """The next message, or None for a wake-up."""
-        if isinstance(last, Connection) and not self._inbox:
+        if not self._inbox and isinstance(last, Connection):
             self._read_until_message(last)
         self._arrivals.get()
         return self._inbox.popleft()
@@ -107,15 +106,19 @@ class SyncCell(Cell):
             waiter = thread_waiter()
         except OSError:  # out of descriptors: the poller's thread reads, as it always can
             return
-        with connection.borrowed() as mine:
-            if mine:
-                self._waiter = waiter
-                try:
-                    while not self._inbox and connection.readable_by_borrower:
-                        if waiter.wait(connection.fd, None):
-                            connection.receive()
-                finally:
-                    self._waiter = None
+        if not connection.borrow():
+            return
+        self._waiter = waiter
+        try:
+            while not self._inbox and connection.readable_by_borrower:
+                if waiter.wait(connection.fd, None):
+                    connection.receive()
+        except BaseException as error:
+            connection.give_back(error)
+            raise
+        finally:
+            self._waiter = None
+        connection.give_back()
 
     def _handle(self, origin: Origin, frame: Frame) -> None:
         name, extent = decode_meta(frame.meta)

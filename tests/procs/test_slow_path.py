@@ -1,0 +1,77 @@
+"""What one message costs, in counts that are the same on every machine: a lost optimisation fails here.
+
+Each limit is what the fast path takes, with room for a wake-up here and there that depends on who runs when. `signal` is
+two for each signal that the program handles: Ctrl-C, and the alarm of a test's time limit. `python`
+counts Python functions, which is what most of the time goes to; it leaves room for other versions of the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from helpers.counting import Block, Count, Counted
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+
+CALLS = 50
+MEGABYTE = 1 << 20
+ROUND_TRIP = {"send": 1.1, "receive": 1.3, "wait": 1.8, "watch": 2.4, "switches": 1.6, "io": 40}
+
+
+class Cost(NamedTuple):
+    """Per operation, in the caller and in one of those called."""
+
+    caller: dict[str, float]
+    called: dict[str, float]
+
+
+def measure(actors: Any, operation: Callable[[], object]) -> Cost:
+    operation()
+    actors.start_counting.call().get(timeout=20)
+    count = Count()
+    for _ in range(CALLS):
+        operation()
+    caller = count.stop()
+    called = actors.stop_counting.call().get(timeout=20).values()[0]
+    return Cost(*({kind: number / CALLS for kind, number in side.items()} for side in (caller, called)))
+
+
+def over(cost: dict[str, float], limits: dict[str, float]) -> list[str]:
+    """What is over its limit; what has no limit must not happen, but for one-time costs."""
+    return [
+        f"{kind}: {number:g}, at most {limits.get(kind, 0.1):g}"
+        for kind, number in sorted(cost.items())
+        if number > limits.get(kind, 0.1)
+    ]
+
+
+def test_one_call_and_its_reply_take_one_send_and_one_receive_on_either_side(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("counted", Counted)
+    cost = measure(actor, lambda: actor.echo.call_one(1).get())
+    assert not over(cost.caller, {**ROUND_TRIP, "signal": 4, "python": 62})
+    assert not over(cost.called, {**ROUND_TRIP, "python": 36})
+
+
+def test_a_call_to_eight_procs_is_pickled_once_and_sent_once_to_each(spawn: Spawn) -> None:
+    actors = spawn(8).spawn("counted", Counted)
+    cost = measure(actors, lambda: actors.echo.call(1).get())
+    assert not over(cost.caller, {"send": 8.2, "receive": 8.5, "wait": 9, "switches": 9, "python": 110, "io": 160})
+    assert not over(cost.called, {**ROUND_TRIP, "python": 36})
+
+
+def test_a_broadcast_costs_the_sender_one_send_for_each_rank_and_the_receivers_no_reply(spawn: Spawn) -> None:
+    actors = spawn(8).spawn("counted", Counted)
+    cost = measure(actors, lambda: actors.echo.broadcast(1))
+    assert not over(cost.caller, {"send": 8.2, "python": 92, "io": 2})
+    assert not over(cost.called, {**ROUND_TRIP, "send": 0.1, "python": 30})
+
+
+def test_a_large_buffer_is_written_once_and_never_crosses_the_socket(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("counted", Counted)
+    payload = Block(bytearray(MEGABYTE))
+    cost = measure(actor, lambda: actor.echo.call_one(payload).get())
+    memory = {"memory": 3.1, "written": MEGABYTE * 1.05}
+    assert not over(cost.caller, {**ROUND_TRIP, **memory, "signal": 4, "python": 110})
+    assert not over(cost.called, {**ROUND_TRIP, **memory, "python": 90})
