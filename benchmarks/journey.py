@@ -190,17 +190,17 @@ def measure(calls: int) -> tuple[list[list[str]], str]:
     away = statistics.median(row[wait] - row[wait - 3] for row in caller) / 1e3  # since the frame was written
     until_written = sum(list(there.values())[:-1])
     split = [step.until for step in CALLER if step.what].index("feed >")
-    rows = [["caller", what, us] for what, us in list(here.items())[:split]]
-    rows += [["called", what, us] for what, us in there.items()]
-    rows += [["caller", what, us] for what, us in list(here.items())[split:]]
+    rows: list[tuple[str, str, float]] = [("caller", what, us) for what, us in list(here.items())[:split]]
+    rows += [("called", what, us) for what, us in there.items()]
+    rows += [("caller", what, us) for what, us in list(here.items())[split:]]
     rows.append(
-        [
+        (
             "kernel",
             "both wake-ups: what lies between writing and going on, at the other side",
             max(0.0, away - until_written),
-        ]
+        )
     )
-    table = [["where", "step", "µs"], *([where, what, f"{us:.1f}"] for where, what, us in rows)]  # type: ignore[str-bytes-safe]
+    table = [["where", "step", "µs"], *([where, what, f"{us:.1f}"] for where, what, us in rows)]
     total = statistics.median(bare) / 1e3
     line = f"{calls} calls; a call without notes took {total:.1f} µs (median). In the steps of the called side that the caller "
     line += f"waits for: {until_written:.1f} µs. In its own: {sum(here.values()):.1f} µs."

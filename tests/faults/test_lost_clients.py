@@ -76,7 +76,8 @@ def client(hosts: Workers, how: str, folder: Path, via: str = "") -> Iterator[su
     finally:
         process.kill()
         process.wait()
-        process.stdout.close()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def let_go(process: subprocess.Popen[str], how: str) -> list[int]:

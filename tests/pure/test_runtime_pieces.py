@@ -204,15 +204,13 @@ def test_variables_that_are_read_later_do_not(name: str) -> None:
 
 
 def test_requests_to_spawn_pickle() -> None:
-    start = Start(
-        "p0", 0, Command("/usr/bin/python3", None, ("-m", "x")), {"A": "1"}, cpus="0-3", nodes=(("membind", "0"),)
-    )
+    start = Start(0, Command("/usr/bin/python3", None, ("-m", "x")), {"A": "1"}, cpus="0-3", nodes=(("membind", "0"),))
     address = ProcAddress("host", "client")
     request = SpawnRequest(
-        "tcp://h:1",
         "uid",
         "procs",
         8,
+        4,
         (start,),
         ActorAddress(address, 5),
         address,

@@ -199,7 +199,7 @@ class Engine:
         if len(self._settling) > _AHEAD:
             future = self._settling.popleft()
             if not future.done():
-                future._block(None)  # not `get`: whether the caller runs an event loop does not matter here
+                future._block(None, None)  # not `get`: whether the caller runs an event loop does not matter here
             future.get()
 
     # questions
