@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from .._core.runtime.future import Future, Source
+from .._core.runtime.future import Future, Source, completed
 from .._core.wire.address import ProcAddress
 from .errors import BufferAccessError, NoPathError, OwnerLostError, RDMAError
 from .leases import Lease
@@ -45,6 +45,8 @@ class Operation(NamedTuple):
 
 def submit(plane: Plane, operations: Sequence[Operation], timeout: float) -> Future[None]:
     """Start; the future is done when every byte has arrived, or everything that can be done is done and the rest failed."""
+    if not operations:
+        return completed()
     transfer = _Transfer(plane, operations, timeout)
     if timeout == 0:
         transfer.fail([transfer.deadline.error()])
