@@ -14,6 +14,7 @@ from helpers.rdma_actors import Owner, Trackable, User
 from helpers.waiting import wait_until
 from monarch.config import configured
 from monarch.rdma import BufferDroppedError, RDMABuffer
+from monarch.rdma.leases import Outbox
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -127,6 +128,24 @@ def test_the_future_of_a_transfer_does_not_keep_its_memory(actors: Actors) -> No
     del memory
     wait_until(lambda: gone() is None, what="the end of the target's memory")
     assert future.done()
+
+
+def test_a_lease_that_ends_can_not_be_had_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that unpacks a handle just then would go on with a lease whose end the owner has been told of."""
+    put = Outbox.put
+    leases: list[weakref.ref[Any]] = []
+    at_the_end: list[Any] = []
+
+    def look_and_put(self: Outbox, owner: Any, claim: Any, ended: Any = None) -> None:
+        if ended is not None:
+            at_the_end.extend(lease() for lease in leases)
+        put(self, owner, claim, ended)
+
+    monkeypatch.setattr(Outbox, "put", look_and_put)
+    buffer = RDMABuffer(bytearray(10))
+    leases.append(weakref.ref(buffer._lease))
+    del buffer
+    assert at_the_end == [None]
 
 
 def test_a_client_lets_go_of_what_it_forgets() -> None:

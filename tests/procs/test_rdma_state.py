@@ -185,6 +185,11 @@ def test_what_does_not_fit_is_refused_by_name(spawn: Spawn) -> None:
         pull(half, {"w": np.zeros(4)})
 
 
+def test_a_push_of_nothing_in_common_does_nothing() -> None:
+    half = share_state({"w": np.zeros(2)}, shards={"w": Shard((0,), (4,))})
+    push({"w": np.ones(2)}, half, shards={"w": Shard((2,), (4,))}).get()
+
+
 def test_a_dropped_state_is_gone() -> None:
     shared = share_state(state())
     shared.drop()

@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     from .paths.path import Link
 
 
+class Pickled:
+    """When a handle was last pickled; what a lease leaves behind."""
+
+    __slots__ = ("at",)
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+
+    def since(self, now: float) -> float:
+        """Seconds, -1 if none ever was."""
+        return -1.0 if self.at is None else now - self.at
+
+
 class Lease:
     """What this process has of one buffer.
 
@@ -34,8 +47,7 @@ class Lease:
     __slots__ = (
         "__weakref__",
         "_lock",
-        "_outbox",
-        "_pickled_at",
+        "_pickled",
         "_recalled",
         "_used",
         "_waiting",
@@ -50,12 +62,13 @@ class Lease:
         self.claim = Claim(info.id, info.key, serial)
         self.grant: Grant | None = None
         self.link: Link | None = None
-        self._outbox = outbox
         self._lock = threading.Lock()
         self._used = 0
         self._recalled: str | None = None
         self._waiting: list[Callable[[], None]] = []
-        self._pickled_at: float | None = None
+        self._pickled = Pickled()
+        # not `__del__`: while that runs, another thread may still get hold of the lease, by its weak reference
+        weakref.finalize(self, outbox.put, info.owner, self.claim, self._pickled).atexit = False
 
     def begin(self) -> None:
         """A transfer is going to use it: until `end`, its memory stays where it is, if there is a grant.
@@ -87,10 +100,7 @@ class Lease:
 
     def note_pickled(self) -> None:
         """A handle is about to travel."""
-        self._pickled_at = time.monotonic()
-
-    def __del__(self) -> None:
-        self._outbox.put(self.info.owner, self.claim, self._pickled_at or 0.0)
+        self._pickled.at = time.monotonic()
 
 
 class Leases:
@@ -117,7 +127,7 @@ class Leases:
             if lease is None:
                 lease = self._leases[key] = Lease(info, serial or self.next_serial(), self.outbox)
                 if serial is None:
-                    self.outbox.put(info.owner, lease.claim, None)
+                    self.outbox.put(info.owner, lease.claim)
             return lease
 
     def recall(self, owner: ProcAddress, recall: Recall, answer: Callable[[], None]) -> None:
@@ -133,19 +143,18 @@ class Outbox:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._events: deque[tuple[ProcAddress, Claim, float | None]] = deque()
+        self._events: deque[tuple[ProcAddress, Claim, Pickled | None]] = deque()
 
-    def put(self, owner: ProcAddress, claim: Claim, pickled_at: float | None) -> None:
-        """Note a beginning (None) or an end (when it was last pickled, 0 for never)."""
-        self._events.append((owner, claim, pickled_at))
+    def put(self, owner: ProcAddress, claim: Claim, ended: Pickled | None = None) -> None:
+        """Note that a lease has begun, or has ended."""
+        self._events.append((owner, claim, ended))
         self._node.poller.call_soon(self._flush)
 
     def _flush(self) -> None:
         now = time.monotonic()
         by_owner: dict[ProcAddress, list[tuple[Claim, float | None]]] = {}
         while self._events:
-            owner, claim, pickled_at = self._events.popleft()
-            since = None if pickled_at is None else now - pickled_at if pickled_at else -1.0
-            by_owner.setdefault(owner, []).append((claim, since))
+            owner, claim, ended = self._events.popleft()
+            by_owner.setdefault(owner, []).append((claim, None if ended is None else ended.since(now)))
         for owner, events in by_owner.items():
             self._node.call_system(owner, "rdma_news", LeaseNews(tuple(events)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._core.runtime.future import Future, Source
+from .._core.runtime.future import Described, Future
 from .._core.runtime.node import Node
 from .._core.runtime.remote_error import load_error
 from .._core.supervision.failure import Failure, MeshFailure
@@ -14,18 +14,15 @@ from .._core.wire.frame import DEAD, ERROR, Frame
 from .errors import OwnerLostError
 
 
-class Question(Source):
+class Question:
     """One system call; its future raises `OwnerLostError` where the process is gone."""
 
-    __slots__ = ("_address", "_what", "future")
+    __slots__ = ("_address", "future")
 
     def __init__(self, address: ProcAddress, what: str) -> None:
         self._address = address
-        self._what = what
-        self.future: Future[Any] = Future._new(self)
-
-    def describe(self) -> str:
-        return f"{self._what} from {self._address}"
+        # the source is not this: what arrives would stay for the collector of cycles
+        self.future: Future[Any] = Future._new(Described(f"{what} from {address}"))
 
     def reply(self, frame: Frame) -> bool:
         self.future._resolve(frame, self._read)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from .._core.runtime.future import Future, Source
+from .._core.runtime.future import Future, Source, completed
 from .._core.wire.address import ProcAddress
 from .errors import BufferAccessError, NoPathError, OwnerLostError, RDMAError
 from .leases import Lease
@@ -45,6 +45,8 @@ class Operation(NamedTuple):
 
 def submit(plane: Plane, operations: Sequence[Operation], timeout: float) -> Future[None]:
     """Start; the future is done when every byte has arrived, or everything that can be done is done and the rest failed."""
+    if not operations:
+        return completed()
     transfer = _Transfer(plane, operations, timeout)
     if timeout == 0:
         transfer.fail([transfer.deadline.error()])
@@ -83,7 +85,22 @@ def obtain_grants(plane: Plane, leases: Iterable[Lease], deadline: Deadline) -> 
     return found
 
 
-class _Transfer(Source):
+class _Described(Source):
+    """What the future of a transfer waits for; not the transfer, of which it is a part."""
+
+    __slots__ = ("_count", "_info", "_write")
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._count = len(operations)
+        self._info = operations[0].lease.info
+        self._write = operations[0].write
+
+    def describe(self) -> str:
+        one = f"a {'write to' if self._write else 'read of'} {self._info}"
+        return one if self._count == 1 else f"{self._count} transfers"
+
+
+class _Transfer:
     __slots__ = ("_errors", "_moved", "_operations", "_plane", "deadline", "future")
 
     def __init__(self, plane: Plane, operations: Sequence[Operation], timeout: float) -> None:
@@ -92,13 +109,7 @@ class _Transfer(Source):
         self._moved: list[int] = []  # bytes; appended to by several threads
         self._errors: list[Exception] = []
         self.deadline = Deadline(timeout)
-        self.future: Future[None] = Future._new(self)
-
-    def describe(self) -> str:
-        if len(self._operations) == 1:
-            operation = self._operations[0]
-            return f"a {'write to' if operation.write else 'read of'} {operation.lease.info}"
-        return f"{len(self._operations)} transfers" if self._operations else "a transfer"
+        self.future: Future[None] = Future._new(_Described(operations))
 
     def is_quick(self) -> bool:
         """Whether it is done before another thread could begin."""
@@ -129,7 +140,6 @@ class _Transfer(Source):
             self.fail(self._errors)
         else:
             self.future._resolve(None)
-        self._operations, self._errors = (), []  # whoever keeps the future does not keep the memory
 
     def fail(self, errors: Sequence[Exception]) -> None:
         for error in errors:
