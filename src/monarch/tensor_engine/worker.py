@@ -27,6 +27,7 @@ from .instructions import (
     CALL,
     CONSTANT,
     DEFINE,
+    FORGET,
     FREE,
     MOVE,
     UNPACK,
@@ -54,9 +55,9 @@ class Worker(Actor):
         self.uid = uid
         self.slots: dict[int, Any] = {}
         self.communication = movers.Communication(self.rank)
-        self._templates: list[Template] = []
-        self._names: list[str] = []
-        self._writes: list[tuple[int, ...]] = []
+        self._templates: dict[int, Template] = {}
+        self._names: dict[int, str] = {}
+        self._writes: dict[int, tuple[int, ...]] = {}
         self.poisoned = False  # whether there was ever a poison: until then nobody looks for one
         self._unreported: Poison | None = None
         _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
@@ -157,10 +158,12 @@ class Worker(Actor):
             movers.MOVERS[name](self, site, *args)
         elif what == DEFINE:
             _, template, path, args, kwargs, writes = instruction
-            assert template == len(self._templates)
-            self._templates.append(compile_template(find(path), args, kwargs))
-            self._names.append(path)
-            self._writes.append(writes)
+            self._templates[template] = compile_template(find(path), args, kwargs)
+            self._names[template] = path
+            self._writes[template] = writes
+        elif what == FORGET:
+            for number in [number for number in self._templates if number < instruction[1]]:
+                del self._templates[number], self._names[number], self._writes[number]
 
     def _run_call(self, site: int, call: Call) -> None:
         result, poison = self._try_call(site, call)
