@@ -122,22 +122,21 @@ class Worker(Actor):
                 self._control(instruction)
                 continue
             _, site, inputs, outputs, numbers = instruction
-            values = [slots[ref] for ref in inputs]
-            if self.poisoned and (poison := first_poison(values)) is not None:
-                self.give_up(inputs, outputs, self._writes[what], poison)
-                continue
             try:
+                values = [slots[ref] for ref in inputs]
+                if self.poisoned and (poison := first_poison(values)) is not None:
+                    self.give_up(inputs, outputs, self._writes[what], poison)
+                    continue
                 result = templates[what](values, numbers)
+                if type(outputs) is int:
+                    slots[outputs] = result
+                elif outputs:
+                    for ref, leaf in zip(outputs, _leaves(result), strict=True):
+                        if ref:
+                            slots[ref] = leaf
             except Exception as error:
                 poison = self.failed(site, self._names[what], error)
                 self.give_up(inputs, outputs, self._writes[what], poison)
-                continue
-            if type(outputs) is int:
-                slots[outputs] = result
-            elif outputs:
-                for ref, leaf in zip(outputs, _leaves(result), strict=True):
-                    if ref:
-                        slots[ref] = leaf
 
     def _control(self, instruction: Instruction) -> None:
         what = instruction[0]
@@ -227,7 +226,7 @@ class Worker(Actor):
 
     def poison_aliases(self, ids: Iterable[int], poison: Poison) -> None:
         """What was to be changed is lost, and with it all that shares its memory."""
-        values = [self.slots[ref] for ref in ids]
+        values = [self.slots.get(ref) for ref in ids]
         storages = {_storage(value) for value in values if isinstance(value, torch.Tensor)}
         if storages:
             for ref, value in self.slots.items():
