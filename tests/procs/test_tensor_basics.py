@@ -21,6 +21,7 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch  # only where it is installed
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import monarch
 from monarch import fetch_shard, get_active_mesh, inspect, no_mesh
@@ -250,6 +251,31 @@ def test_metadata_is_known_at_once(mesh: Any) -> None:
     assert "gpus" in f"{y}"
 
 
+def batch_norm_statistics() -> Any:
+    norm = nn.BatchNorm1d(3)
+    norm(torch.arange(12.0).reshape(4, 3))
+    return norm.running_mean
+
+
+def transformer_gradient() -> Any:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0)
+    layer(torch.ones(2, 3, 8)).sum().backward()
+    return layer.linear1.weight.grad
+
+
+def checkpointed_gradient() -> Any:
+    weight = torch.ones(3, 3, requires_grad=True)
+    x = torch.ones(2, 3, requires_grad=True)
+    checkpoint(lambda x: (x @ weight).relu(), x, use_reentrant=False).sum().backward()
+    return weight.grad
+
+
+def in_bfloat16() -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return torch.ones(4, 4) @ torch.ones(4, 4)
+
+
 OPERATIONS: list[Callable[[], Any]] = [
     lambda: nn.functional.linear(torch.ones(2, 3), torch.ones(4, 3), torch.ones(4)).relu(),
     lambda: torch.ones(2, 3) @ torch.ones(3, 2),
@@ -268,6 +294,14 @@ OPERATIONS: list[Callable[[], Any]] = [
     lambda: torch.ones(3).index_fill(0, torch.tensor([1]), 5.0),
     lambda: nn.functional.layer_norm(torch.arange(6.0).reshape(2, 3), (3,)),
     lambda: nn.functional.conv2d(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 3, 3)),
+    lambda: batch_norm_statistics(),
+    lambda: transformer_gradient(),
+    lambda: checkpointed_gradient(),
+    lambda: in_bfloat16(),
+    lambda: torch.compile(lambda x: x * 2 + 1, backend="eager")(torch.ones(3)),
+    lambda: torch._foreach_add([torch.ones(2), torch.ones(3)], 1)[1],
+    lambda: torch.arange(4.0).resize_(2),
+    lambda: torch.where(torch.arange(4.0) > 1, torch.arange(4.0), 0.0),
     lambda: torch.einsum("ij,kj->ik", torch.ones(2, 3), torch.ones(4, 3)),
 ]
 
@@ -315,6 +349,14 @@ def test_numbers_and_shapes_do_not_get_mixed_up(mesh: Any) -> None:
         assert (y.dtype, inspect(y).tolist()) == (dtype, [number] * 2)
     for end in (1.0, 3.0, 2.0):
         assert inspect(torch.arange(0.0, end)).tolist() == list(range(int(end)))
+
+
+def test_old_templates_are_forgotten(mesh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monarch.tensor_engine.engine._PLANS", 8)
+    x = torch.zeros(30)
+    total = sum(x[index] + index for index in range(30)) + sum(x[index] for index in range(30))
+    assert inspect(total).item() == sum(range(30))
+    assert len(mesh.engine.plans) <= 9
 
 
 def test_a_shape_error_is_raised_at_once_and_harms_nothing(mesh: Any, capfd: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ from .._core.shape import Extent, Shape, Slice
 from .._core.wire import pickling
 from .._core.wire.address import ProcAddress, random_uid
 from .errors import RemoteException
-from .instructions import DEFINE, FREE, Instruction
+from .instructions import DEFINE, FORGET, FREE, Instruction
 from .plans import Plan
 from .worker import Worker
 
@@ -77,6 +77,7 @@ class Engine:
         self.end_meeting: Callable[[], object] | None = None
         self._groups: dict[tuple[int, ...], Ranks] = {}
         self._templates = itertools.count()
+        self._oldest_template = 0
         self._lock = threading.Lock()
         self._segments: list[tuple[Ranks, list[Instruction]]] = []
         self._open: list[Instruction] = []
@@ -130,17 +131,20 @@ class Engine:
             self._keep_up()
 
     def define(self, plan: Plan, path: str, args: Any, kwargs: Any) -> None:
-        """Give a plan its number on all workers."""
+        """Give a plan its number on all workers.
+
+        Raises:
+            Exception: What pickling the arguments raises: here, where it harms no other instruction.
+        """
+        pickling.dumps((args, kwargs))
         with self._lock:
             plan.template = next(self._templates)
             self._append(self.everyone, (DEFINE, plan.template, path, args, kwargs, plan.writes))
-        if len(self.plans) >= _PLANS:
-            self.plans.clear()
-
-    def flush(self) -> None:
-        """Send what waits."""
-        with self._lock:
-            self._flush()
+            if len(self.plans) >= _PLANS:
+                self.plans.clear()
+                # a thread may just now use a plan of those; none can still use one of the time before
+                self._append(self.everyone, (FORGET, self._oldest_template))
+                self._oldest_template = plan.template
 
     def _append(self, ranks: Ranks, instruction: Instruction) -> None:
         if self._open_for is not ranks:
@@ -195,7 +199,9 @@ class Engine:
 
     def _keep_up(self) -> None:
         self._since_settled = 0
-        self._settling.append(self.call(self.everyone, "settle", ()))
+        settling = self.call(self.everyone, "settle", ())
+        settling._subscribe(settling._noticed)  # what it may tell of a worker, others tell, too
+        self._settling.append(settling)
         if len(self._settling) > _AHEAD:
             future = self._settling.popleft()
             if not future.done():

@@ -10,6 +10,7 @@ first        the rest                                  means
 >= 0         site, inputs, outputs, numbers            run that template
 FREE         ids                                       forget these values
 DEFINE       template, function, args, kwargs, writes  define a template
+FORGET       template                                  forget all templates with smaller numbers
 CONSTANT     site, output, value                       a value that the controller had
 CALL         site, `Call`                              run a function of the user
 UNPACK       value, outputs                            the results of a call, kept together so far, each under its id
@@ -30,6 +31,7 @@ CONSTANT = -3
 CALL = -4
 MOVE = -5
 UNPACK = -6
+FORGET = -7
 
 Instruction = tuple[Any, ...]
 

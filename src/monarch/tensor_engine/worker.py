@@ -27,6 +27,7 @@ from .instructions import (
     CALL,
     CONSTANT,
     DEFINE,
+    FORGET,
     FREE,
     MOVE,
     UNPACK,
@@ -54,9 +55,9 @@ class Worker(Actor):
         self.uid = uid
         self.slots: dict[int, Any] = {}
         self.communication = movers.Communication(self.rank)
-        self._templates: list[Template] = []
-        self._names: list[str] = []
-        self._writes: list[tuple[int, ...]] = []
+        self._templates: dict[int, Template] = {}
+        self._names: dict[int, str] = {}
+        self._writes: dict[int, tuple[int, ...]] = {}
         self.poisoned = False  # whether there was ever a poison: until then nobody looks for one
         self._unreported: Poison | None = None
         _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
@@ -121,22 +122,21 @@ class Worker(Actor):
                 self._control(instruction)
                 continue
             _, site, inputs, outputs, numbers = instruction
-            values = [slots[ref] for ref in inputs]
-            if self.poisoned and (poison := first_poison(values)) is not None:
-                self.give_up(inputs, outputs, self._writes[what], poison)
-                continue
             try:
+                values = [slots[ref] for ref in inputs]
+                if self.poisoned and (poison := first_poison(values)) is not None:
+                    self.give_up(inputs, outputs, self._writes[what], poison)
+                    continue
                 result = templates[what](values, numbers)
+                if type(outputs) is int:
+                    slots[outputs] = result
+                elif outputs:
+                    for ref, leaf in zip(outputs, _leaves(result), strict=True):
+                        if ref:
+                            slots[ref] = leaf
             except Exception as error:
                 poison = self.failed(site, self._names[what], error)
                 self.give_up(inputs, outputs, self._writes[what], poison)
-                continue
-            if type(outputs) is int:
-                slots[outputs] = result
-            elif outputs:
-                for ref, leaf in zip(outputs, _leaves(result), strict=True):
-                    if ref:
-                        slots[ref] = leaf
 
     def _control(self, instruction: Instruction) -> None:
         what = instruction[0]
@@ -157,10 +157,12 @@ class Worker(Actor):
             movers.MOVERS[name](self, site, *args)
         elif what == DEFINE:
             _, template, path, args, kwargs, writes = instruction
-            assert template == len(self._templates)
-            self._templates.append(compile_template(find(path), args, kwargs))
-            self._names.append(path)
-            self._writes.append(writes)
+            self._templates[template] = compile_template(find(path), args, kwargs)
+            self._names[template] = path
+            self._writes[template] = writes
+        elif what == FORGET:
+            for number in [number for number in self._templates if number < instruction[1]]:
+                del self._templates[number], self._names[number], self._writes[number]
 
     def _run_call(self, site: int, call: Call) -> None:
         result, poison = self._try_call(site, call)
@@ -224,7 +226,7 @@ class Worker(Actor):
 
     def poison_aliases(self, ids: Iterable[int], poison: Poison) -> None:
         """What was to be changed is lost, and with it all that shares its memory."""
-        values = [self.slots[ref] for ref in ids]
+        values = [self.slots.get(ref) for ref in ids]
         storages = {_storage(value) for value in values if isinstance(value, torch.Tensor)}
         if storages:
             for ref, value in self.slots.items():
