@@ -54,7 +54,7 @@ def interleave(mesh: Any, rng: random.Random, count: int, log: dict[int, list[in
     return futures
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", SEEDS, ids=[f"seed{index}" for index in range(len(SEEDS))])  # who fails shows the seed
 @pytest.mark.parametrize("recorder", [Recorder, AsyncRecorder])
 def test_interleaved_adverbs_and_slices_from_the_client_are_handled_in_the_order_of_sending(
     spawn: Spawn, recorder: type[Any], seed: int

@@ -192,7 +192,7 @@ def test_shared_parts_stay_shared() -> None:
         io.BytesIO,
         Importable.method,
     ],
-    ids=repr,
+    ids=lambda thing: getattr(thing, "__qualname__", repr(thing)),
 )
 def test_what_can_be_imported_travels_by_name(thing: object) -> None:
     assert through(thing) is thing
