@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
+import signal
 import socket
 import threading
 import time
@@ -12,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import psutil
 import pytest
 
+import monarch
 from helpers.actors import Counter, Echo
 from helpers.certificates import authority
 from helpers.scripts import run_script
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, Workers, free_ports, workers
+from monarch._core.wire.link_records import VERSION
 from monarch.actor import (
     Actor,
     ActorError,
@@ -588,3 +593,80 @@ def test_two_threads_attach_the_same_hosts_at_once(two_workers: Workers) -> None
     for hosts in found:
         hosts.stop().get(timeout=PATIENCE)
     assert os.getpid()
+
+
+def test_a_worker_that_speaks_another_version_of_the_protocol_is_told_from_one_that_is_not_there(
+    tmp_path: Path,
+) -> None:
+    package = Path(monarch.__file__).parent
+    shutil.copytree(package, tmp_path / "src" / "monarch", ignore=shutil.ignore_patterns("__pycache__"))
+    records = tmp_path / "src" / "monarch" / "_core" / "wire" / "link_records.py"
+    records.write_text(records.read_text().replace(f"\nVERSION = {VERSION}\n", f"\nVERSION = {VERSION + 1}\n"))
+    with workers(1, env={"PYTHONPATH": str(tmp_path / "src")}) as found:
+        found.wait_until_they_listen()
+        begin = time.monotonic()
+        text = why_not(attach_to_workers(workers=found.addresses))
+        assert time.monotonic() - begin < PROMPT
+        assert f"version {VERSION}" in text
+        assert f"version {VERSION + 1}" in text
+        assert found.addresses[0] in text
+
+
+def test_ctrl_c_ends_the_wait_for_hosts_at_once() -> None:
+    script = """
+    import os
+    from monarch.actor import attach_to_workers
+    hosts = attach_to_workers(workers=["ipc:///no/such/socket"])
+    hosts.spawn_procs()
+    print("waiting", flush=True)
+    hosts.initialized.get()
+    """
+    result = run_script(script, signal_after=("waiting", signal.SIGINT))
+    assert result.after_signal is not None and result.after_signal < PROMPT, str(result)
+    assert "KeyboardInterrupt" in result.stderr
+    assert not result.left_behind
+
+
+def test_a_client_that_lets_go_of_hosts_it_has_not_reached_waits_for_nothing() -> None:
+    hosts = attach_to_workers(workers=["ipc:///no/such/socket"])
+    procs = hosts.spawn_procs()
+    begin = time.monotonic()
+    hosts.stop().get(timeout=PATIENCE)
+    assert time.monotonic() - begin < PROMPT
+    for future in (hosts.initialized, procs.initialized):
+        with pytest.raises((RuntimeError, SupervisionError)):
+            future.get(timeout=PATIENCE)
+
+
+def test_hosts_whose_addresses_are_not_known_yet_are_let_go_at_once(two_workers: Workers) -> None:
+    port, receiver = Channel[str].open()
+    hosts = attach_to_workers(workers=[two_workers.addresses[0], receiver.recv()])
+    hosts.stop().get(timeout=PATIENCE)
+    port.send(two_workers.addresses[1])
+    with pytest.raises(RuntimeError, match="stopped before"):
+        hosts.initialized.get(timeout=PATIENCE)
+    with pytest.raises(RuntimeError, match="already been stopped"):
+        hosts.spawn_procs()
+
+
+def test_what_was_asked_of_a_worker_that_comes_up_after_it_was_let_go_is_not_left_there() -> None:
+    (port,) = free_ports(1)
+    address = f"tcp://127.0.0.1:{port}"
+    hosts = attach_to_workers(workers=[address])
+    hosts.spawn_procs().spawn("echo", Echo)
+    hosts.stop().get(timeout=PATIENCE)
+    late = start_worker_loop_forever(address=address)
+    again = attach_to_workers(workers=[address])
+    (pid,) = again.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=PATIENCE).values()
+    spawner = psutil.Process(pid).parent()
+    assert spawner is not None
+    wait_until(lambda: [child.pid for child in spawner.children()] == [pid], what="what nobody wants any more to end")
+    again.shutdown().get(timeout=PATIENCE)
+    late.get(timeout=PATIENCE)
+
+
+def test_many_clients_that_come_and_go_in_one_program_leave_no_threads_and_no_descriptors(two_workers: Workers) -> None:
+    for _ in range(10):
+        hosts = attach_to_workers(workers=two_workers.addresses)
+        assert hosts.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1, 1]
+        hosts.stop().get(timeout=PATIENCE)

@@ -27,6 +27,7 @@ from monarch.actor import (
     this_host,
     this_proc,
 )
+from monarch.errors import DeadlockError
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -605,3 +606,29 @@ def test_a_message_knows_its_rank_in_the_mesh_it_was_sent_to_from_elsewhere(spaw
     points = asks.slice(hosts=2, gpus=0).points.call_one(ranks.slice(gpus=1)).get(timeout=20)
     assert [dict(point) for point in points] == [{"hosts": host} for host in range(3)]
     assert [point.rank for point in asks.my_coordinates_at.call(ranks).get(timeout=20).values()] == [0] * 6
+
+
+class Waits(Actor):
+    """Waits for the next in the circle, without a limit."""
+
+    def __init__(self) -> None:
+        self.next: Any = None
+
+    @endpoint
+    def set_next(self, other: Any) -> None:
+        self.next = other
+
+    @endpoint
+    def ask(self, steps: int) -> str:
+        return "end" if steps == 0 else self.next.ask.call_one(steps - 1).get()
+
+
+def test_actors_of_several_hosts_that_wait_for_each_other_in_a_circle_are_told(spawn_far: Spawn) -> None:
+    waits = spawn_far(1).spawn("w", Waits)
+    ring = [waits.slice(hosts=host, gpus=0) for host in range(3)]
+    for host in range(3):
+        ring[host].set_next.call_one(ring[(host + 1) % 3]).get(timeout=20)
+    assert ring[0].ask.call_one(2).get(timeout=20) == "end"
+    with pytest.raises(DeadlockError, match="w.ask"):
+        ring[0].ask.call_one(3).get(timeout=20)
+    assert ring[1].ask.call_one(2).get(timeout=20) == "end"

@@ -22,6 +22,7 @@ from helpers.waiting import PATIENCE, is_alive, wait_gone, wait_until
 from helpers.workers import SECRET, Workers, children_of, free_ports, workers
 from monarch.actor import (
     HostMesh,
+    SupervisionError,
     attach_to_workers,
     run_worker_loop_forever,
     run_worker_loop_until_shutdown,
@@ -410,6 +411,20 @@ def test_hosts_that_were_stopped_are_attached_again(two_workers: Workers) -> Non
         hosts.stop().get(timeout=PATIENCE)
         assert not any(is_alive(pid) for pid in pids)
     assert [two_workers.agent(index) for index in range(2)] == agents
+
+
+def test_hosts_that_ended_and_are_attached_again_are_let_go_without_waiting_for_them(two_workers: Workers) -> None:
+    attached(two_workers).shutdown().get(timeout=PATIENCE)
+    for process in two_workers.processes:
+        process.wait(PATIENCE)
+    again = attach_to_workers(workers=two_workers.addresses)
+    procs = again.spawn_procs()
+    begin = time.monotonic()
+    again.stop().get(timeout=PATIENCE)
+    for future in (again.initialized, procs.initialized):
+        with pytest.raises((RuntimeError, SupervisionError)):
+            future.get(timeout=PATIENCE)
+    assert time.monotonic() - begin < 5
 
 
 def test_stopping_one_of_two_attachments_leaves_what_the_other_has_spawned(two_workers: Workers) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..runtime import client
 from ..runtime.context import current_node
-from ..runtime.future import Described, Future
+from ..runtime.future import Described, Future, completed
 from ..runtime.request import StopCall
 from ..shape import Extent, Shape
 from ..wire.channel import parse_channel
@@ -63,6 +63,8 @@ class Attachment:
         given = [worker.get() if isinstance(worker, Future) else worker for worker in self._workers]
         with self._lock:
             if self._hosts is None:
+                if self.ended is not None:
+                    raise RuntimeError(f"HostMesh has already been {self.ended}: attach the hosts again")
                 hosts = _check_workers(given, self._trust)
                 self._hosts = hosts
                 attached = client.client().attach(hosts, self._trust)
@@ -82,7 +84,14 @@ class Attachment:
 
     def let_go(self, how: str) -> Future[None]:
         """Stop what was spawned on them, then the hosts themselves if they are to be shut down."""
-        self.ended = how
+        with self._lock:
+            self.ended = how
+        if self._hosts is None:  # not even their addresses are known yet
+            self.initialized._reject(
+                RuntimeError(f"attach failed: the hosts were {how} before their addresses were known")
+            )
+            return completed(None)
+        client.client().hosts.give_up(self._hosts, f"it was {how} before it was reached")
         stopping = [owned.stop(f"its hosts were {how}") for owned in self._spawned]
         done: Future[None] = Future._new(Described(f"{len(self.hosts())} hosts to be {how}"))
         left = len(stopping) + 1

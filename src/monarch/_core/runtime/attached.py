@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import config
-from ..supervision.failure import NOT_ATTACHED, Failure
+from ..supervision.failure import NOT_ATTACHED, UNSTARTED, Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ROOT, SYSTEM, ProcAddress
 from ..wire.frame import ERROR, STANDING, VALUE, Frame
@@ -34,6 +34,7 @@ class AttachedHosts:
         self._show = show
         self._hosts: dict[str, int] = {}  # how often each is attached
         self._left: set[str] = set()  # hosts that were attached
+        self._given_up: set[str] = set()  # hosts that were let go before they were attached
         self._attaching: set[Future[bool]] = set()
 
     @property
@@ -56,8 +57,9 @@ class AttachedHosts:
         for host in hosts:
             self._hosts[host] = self._hosts.get(host, 0) + 1
         self._left.difference_update(hosts)
+        self._given_up.difference_update(hosts)
         self._node.call_system(self._node.address.agent, "join", tuple(hosts), trust, config.exported())
-        request = _Attaching(self._node, self.agents(hosts), known, self._show)
+        request = _Attaching(self._node, self.agents(hosts), known, self._given_up, self._show)
         request.send(range(len(hosts)))
         self._attaching.add(request.future)
         request.future._subscribe(lambda: self._attaching.discard(request.future))
@@ -69,6 +71,14 @@ class AttachedHosts:
         for future in list(self._attaching):
             with suppress(RuntimeError, TimeoutError):
                 future.get(timeout=max(0.0, end - time.monotonic()))
+
+    def give_up(self, hosts: Sequence[str], why: str) -> None:
+        """Wait no longer for those that have not answered yet, unless they are attached a second time."""
+        for host in hosts:
+            if host in self._node.unreached and self._hosts[host] == 1:
+                self._given_up.add(host)
+                failure = Failure(UNSTARTED, f"{NOT_ATTACHED}: {why}", proc=host)
+                self._node.others.gone(ProcAddress(host, AGENT), failure, asks=False)
 
     def detach(self, hosts: Sequence[str]) -> None:
         """Let go of hosts: unless they are attached a second time, what this client has there ends."""
@@ -99,13 +109,22 @@ class _Attaching:
     Args:
         known: Hosts to which there may be a link that is about to be lost, as another worker runs there now. They are
             given a second chance.
+        given_up: Hosts that nobody waits for any more.
     """
 
-    def __init__(self, node: Node, agents: Sequence[ProcAddress], known: set[str], show: Callable[[Any], None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        agents: Sequence[ProcAddress],
+        known: set[str],
+        given_up: Set[str],
+        show: Callable[[Any], None],
+    ) -> None:
         self._node = node
         self._agents = list(agents)
         self._missing = set(range(len(agents)))
         self._known = known
+        self._given_up = given_up
         self._show = show
         self.future: Future[bool] = Future._new(Described(f"{len(agents)} hosts to be attached"))
 
@@ -139,7 +158,7 @@ class _Attaching:
 
     def _could_not_reach(self, rank: int, failure: Failure) -> None:
         host = self._agents[rank].host
-        if host in self._known:
+        if host in self._known - self._given_up:
             self._known.discard(host)
             self._node.poller.call_soon(lambda: self.send([rank]))
         else:

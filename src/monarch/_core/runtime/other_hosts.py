@@ -124,7 +124,7 @@ class OtherHosts:
         elif frame.kind == REPLY:
             self._replied(route, frame)
         elif frame.kind == GONE:
-            self._gone(route.source, pickling.loads(frame.payload), asks)
+            self.gone(route.source, pickling.loads(frame.payload), asks)
         elif frame.kind == CREDIT:
             peer = self._node.peers.get(route.source)
             if isinstance(peer, RemotePeer):
@@ -142,7 +142,7 @@ class OtherHosts:
             return
         self._node.replied(RemoteOrigin(self, route, None), frame)
 
-    def _gone(self, who: ProcAddress, failure: Failure, asks: bool) -> None:
+    def gone(self, who: ProcAddress, failure: Failure, asks: bool) -> None:
         """A process, or with an agent a whole host, has ended."""
         whole_host = who.proc == AGENT
         if whole_host and who.host in self._node.unreached:
