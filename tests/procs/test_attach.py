@@ -468,6 +468,25 @@ def test_a_client_that_reaches_one_worker_only_uses_all_hosts_through_it(tcp: bo
             wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]  # bound now
 
 
+def test_workers_that_come_up_late_are_waited_for_also_through_a_worker() -> None:
+    script = (
+        VIA
+        + """
+    from monarch.actor import start_worker_loop_forever
+    hosts = attach_to_workers(workers=addresses)
+    late = [start_worker_loop_forever(address=address) for address in addresses]
+    assert len(hosts.spawn_procs().spawn("far", Pid).pid.call().get(timeout=20).values()) == 2
+    hosts.shutdown().get(timeout=20)
+    for worker in late:
+        worker.get(timeout=20)
+    print("fine")
+    """
+    )
+    addresses = [f"tcp://127.0.0.1:{port}" for port in free_ports(2)]
+    result = run_script(script, env={"ADDRESSES": " ".join(addresses)})
+    assert result.stdout == "fine\n", str(result)
+
+
 def test_a_client_that_goes_through_a_worker_dials_no_other() -> None:
     script = (
         VIA

@@ -91,7 +91,8 @@ class Attachment:
                 RuntimeError(f"attach failed: the hosts were {how} before their addresses were known")
             )
             return completed(None)
-        client.client().hosts.give_up(self._hosts, f"it was {how} before it was reached")
+        if how == "stopped":  # a worker that is to be shut down is waited for
+            client.client().hosts.give_up(self._hosts, "it was stopped before it was reached")
         stopping = [owned.stop(f"its hosts were {how}") for owned in self._spawned]
         done: Future[None] = Future._new(Described(f"{len(self.hosts())} hosts to be {how}"))
         left = len(stopping) + 1

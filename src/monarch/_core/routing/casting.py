@@ -75,7 +75,9 @@ class Casting:
         direct = [entry for entry in entries if not self._is_dialed(entry.host) or _is_unwatched(header.source, call)]
         if direct:  # one by one
             for entry in direct:
-                self._call_each(header.source, entry, call._replace(flags=call.flags & ~STANDING))
+                self._call_each(
+                    header.source, entry, call
+                )  # STANDING says on the way that a host may have yet to start
             entries = tuple(entry for entry in entries if entry not in direct)
             header = header._replace(table=casts.pack_table(entries))
         if not entries:
