@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from .._core.routing.cast import split_header
 from .._core.routing.gateway import Gateway
 from .._core.routing.route import Route, split_route, with_route
 from .._core.supervision.failure import Failure
 from .._core.wire.address import ProcAddress
-from .._core.wire.frame import CALL, REPLY, Frame
+from .._core.wire.frame import CALL, CAST, REPLY, Frame
 from .._core.wire.link import Limits
 from .._core.wire.link_table import Called, Cut, Deliver, Dial, LinkTable, Lost, Write
 from .clock import Clock
@@ -27,12 +28,16 @@ class Costs(NamedTuple):
         departure: For each frame that goes out over a link.
         proc: For each call that is handed to a process.
         reply: For each answer of a process that is taken in.
+        entry: For each host in the list of a cast that is handed on.
+        answer: For each answer that the client reads.
     """
 
     arrival: float = 0.0
     departure: float = 0.0
     proc: float = 0.0
     reply: float = 0.0
+    entry: float = 0.0
+    answer: float = 0.0
 
 
 class Setting(NamedTuple):
@@ -47,7 +52,7 @@ class Setting(NamedTuple):
     costs: Costs
     compute: tuple[float, float]
     answer: bytes
-    arrived: Callable[[int, int], None]  # a message, by its number, has come to so many processes
+    arrived: Callable[[int, int, float], None]  # a message, by its number, has come to so many processes at that time
 
 
 class Worker:
@@ -190,7 +195,10 @@ class Worker:
     # what its gateway acts on
 
     def to_host(self, host: str, frame: Frame) -> None:
-        self.spent += self._setting.costs.departure
+        costs = self._setting.costs
+        self.spent += costs.departure
+        if costs.entry and frame.kind == CAST:
+            self.spent += costs.entry * len(split_header(frame)[0].orders)
         self._table.send(host, self._table.pack(frame), self._clock.now)
         self.carry_out()
 
@@ -201,7 +209,7 @@ class Worker:
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> Sequence[tuple[ProcAddress, Failure]]:
         self.spent += self._setting.costs.proc * len(frames)
         answers = []
-        self._setting.arrived(frames[0][1].target, len(frames))
+        self._setting.arrived(frames[0][1].target, len(frames), self._clock.now + self.spent)
         for address, routed in frames:
             route, frame = split_route(routed)
             if frame.kind == CALL:
