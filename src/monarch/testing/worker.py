@@ -154,7 +154,17 @@ class Worker:
             self.carry_out()
 
     def carry_out(self) -> None:
-        """Do what the links say, and what follows from that."""
+        """Do what the links say, and what follows from that; ends an event."""
+        self._act()
+        self._free_at = max(self._free_at, self._clock.now + self.spent)
+        self.busy += self.spent
+        self.spent = 0.0
+        due = self._table.due
+        if due is not None and due < self._timer_at:
+            self._timer_at = due
+            self._clock.at(due, self._tick)
+
+    def _act(self) -> None:
         if self._carrying_out:
             return
         self._carrying_out = True
@@ -178,13 +188,6 @@ class Worker:
             elif isinstance(instruction, Called):
                 self.gateway.names.add(instruction.name)
         self._carrying_out = False
-        self._free_at = self._clock.now + self.spent
-        self.busy += self.spent
-        self.spent = 0.0
-        due = self._table.due
-        if due is not None and due < self._timer_at:
-            self._timer_at = due
-            self._clock.at(due, self._tick)
 
     def _dial(self, number: int, host: str) -> None:
         if host in self._network.hosts and "://" in host:
@@ -200,11 +203,11 @@ class Worker:
         if costs.entry and frame.kind == CAST:
             self.spent += costs.entry * len(split_header(frame)[0].orders)
         self._table.send(host, self._table.pack(frame), self._clock.now)
-        self.carry_out()
+        self._act()
 
     def give_up(self, host: str, reason: str) -> None:
         self._table.give_up(host, reason, self._clock.now)
-        self.carry_out()
+        self._act()
 
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> Sequence[tuple[ProcAddress, Failure]]:
         self.spent += self._setting.costs.proc * len(frames)
