@@ -34,7 +34,6 @@ LATENCY = (50e-6, 150e-6)  # seconds from host to host: a data centre
 PROCS = 8  # on each host
 SIZES = (1_000, 10_000, 100_000)  # processes
 FANOUTS = (2, 4, 8, 16, 32, 64)
-LINGER = 0.001
 CLIENT = ProcAddress("client", "client")
 
 
@@ -251,8 +250,8 @@ def predict(costs: Costs, procs: int, fanout: int) -> Prediction:
         down += costs.entry * below
         level += 1
     broadcast = down + PROCS * costs.proc
-    # each level waits at most once for others, then takes in what its children say, and says it once
-    up = PROCS * costs.reply + level * (latency + costs.departure + min(fanout, hosts) * costs.arrival) + LINGER
+    # each level takes in what its children say, and says it once; the last answers of a level do not linger
+    up = PROCS * costs.reply + level * (latency + costs.departure + min(fanout, hosts) * costs.arrival)
     return Prediction(broadcast + up + procs * costs.answer, broadcast)
 
 
