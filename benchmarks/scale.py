@@ -325,6 +325,7 @@ def draw(results: dict[int, dict[int, Prediction]], path: Path) -> None:
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
@@ -336,7 +337,9 @@ def draw(results: dict[int, dict[int, Prediction]], path: Path) -> None:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(FANOUTS, [str(fanout) for fanout in FANOUTS])
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("fan-out of the tree")
         axes.set_title(f"{what}, milliseconds", fontsize=11)
         axes.grid(color="#dddddd", linewidth=0.6)
