@@ -346,7 +346,7 @@ def draw(results: dict[int, dict[int, Prediction]], path: Path) -> None:
         axes.set_axisbelow(True)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
-    axes.legend(frameon=False, fontsize=9)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
