@@ -30,7 +30,7 @@ def test_ten_thousand_hosts_answer_though_a_hundred_die() -> None:
         simulation.run(until=simulation.now + 0.02)
     simulation.run()
     assert all(len(cast.answered) + len(cast.lost) == 8 * HOSTS for cast in casts[::2])
-    simulation.run(until=simulation.now + 5)
+    simulation.run(until=simulation.now + 8)  # those that have changed their parent wait for 6 s for the former one
     report = simulation.report()
     print(report)
     assert (report.missing, report.twice, report.disorder) == (0, 0, 0)

@@ -248,15 +248,14 @@ _MESSAGES = (
         16,
         "HYPERACTOR_MESH_MAX_CAST_DIMENSION_SIZE",
         "Broadcast tree: largest dimension that is not split.",
-        _NO_LINKS_YET,
+        _accepted("a tree is split by max_cast_fanout alone, whatever the dimensions of the mesh"),
     ),
     Knob(
         "max_cast_fanout",
         count(1),
         16,
         "HYPERACTOR_MESH_MAX_CAST_FANOUT",
-        "Broadcast tree: children per node.",
-        _NO_LINKS_YET,
+        "Calls to many hosts: to how many each host agent passes one on at most.",
     ),
     Knob(
         "enable_dest_actor_reordering_buffer",

@@ -147,11 +147,12 @@ class Client(Worker):
     # what comes back
 
     def answer(self, proc: str, frame: Frame) -> None:
+        self.spent += self._setting.costs.answer
         route, frame = split_route(frame)
         if frame.kind == REPLY:
             cast = self._open.get(frame.request)
             if cast is not None:
-                cast._answer(frame.rank, self._clock.now, route.order == RESENT)
+                cast._answer(frame.rank, self._clock.now + self.spent, route.order == RESENT)
                 if cast.done:
                     del self._open[frame.request]
 

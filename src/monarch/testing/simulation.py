@@ -106,10 +106,10 @@ class Simulation:
         """Simulated seconds since the start."""
         return self._clock.now
 
-    def _arrived(self, number: int, procs: int) -> None:
+    def _arrived(self, number: int, procs: int, at: float) -> None:
         cast = self._client.sent[number]
         cast.arrived += procs
-        cast.arrived_at = self.now
+        cast.arrived_at = max(cast.arrived_at, at)
 
     # what the client does
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from .._core.routing.cast import split_header
 from .._core.routing.gateway import Gateway
 from .._core.routing.route import Route, split_route, with_route
 from .._core.supervision.failure import Failure
 from .._core.wire.address import ProcAddress
-from .._core.wire.frame import CALL, REPLY, Frame
+from .._core.wire.frame import CALL, CAST, REPLY, Frame
 from .._core.wire.link import Limits
 from .._core.wire.link_table import Called, Cut, Deliver, Dial, LinkTable, Lost, Write
 from .clock import Clock
@@ -27,12 +28,16 @@ class Costs(NamedTuple):
         departure: For each frame that goes out over a link.
         proc: For each call that is handed to a process.
         reply: For each answer of a process that is taken in.
+        entry: For each host in the list of a cast that is handed on.
+        answer: For each answer that the client reads.
     """
 
     arrival: float = 0.0
     departure: float = 0.0
     proc: float = 0.0
     reply: float = 0.0
+    entry: float = 0.0
+    answer: float = 0.0
 
 
 class Setting(NamedTuple):
@@ -47,7 +52,7 @@ class Setting(NamedTuple):
     costs: Costs
     compute: tuple[float, float]
     answer: bytes
-    arrived: Callable[[int, int], None]  # a message, by its number, has come to so many processes
+    arrived: Callable[[int, int, float], None]  # a message, by its number, has come to so many processes at that time
 
 
 class Worker:
@@ -149,7 +154,17 @@ class Worker:
             self.carry_out()
 
     def carry_out(self) -> None:
-        """Do what the links say, and what follows from that."""
+        """Do what the links say, and what follows from that; ends an event."""
+        self._act()
+        self._free_at = max(self._free_at, self._clock.now + self.spent)
+        self.busy += self.spent
+        self.spent = 0.0
+        due = self._table.due
+        if due is not None and due < self._timer_at:
+            self._timer_at = due
+            self._clock.at(due, self._tick)
+
+    def _act(self) -> None:
         if self._carrying_out:
             return
         self._carrying_out = True
@@ -173,13 +188,6 @@ class Worker:
             elif isinstance(instruction, Called):
                 self.gateway.names.add(instruction.name)
         self._carrying_out = False
-        self._free_at = self._clock.now + self.spent
-        self.busy += self.spent
-        self.spent = 0.0
-        due = self._table.due
-        if due is not None and due < self._timer_at:
-            self._timer_at = due
-            self._clock.at(due, self._tick)
 
     def _dial(self, number: int, host: str) -> None:
         if host in self._network.hosts and "://" in host:
@@ -190,18 +198,21 @@ class Worker:
     # what its gateway acts on
 
     def to_host(self, host: str, frame: Frame) -> None:
-        self.spent += self._setting.costs.departure
+        costs = self._setting.costs
+        self.spent += costs.departure
+        if costs.entry and frame.kind == CAST:
+            self.spent += costs.entry * len(split_header(frame)[0].orders)
         self._table.send(host, self._table.pack(frame), self._clock.now)
-        self.carry_out()
+        self._act()
 
     def give_up(self, host: str, reason: str) -> None:
         self._table.give_up(host, reason, self._clock.now)
-        self.carry_out()
+        self._act()
 
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> Sequence[tuple[ProcAddress, Failure]]:
         self.spent += self._setting.costs.proc * len(frames)
         answers = []
-        self._setting.arrived(frames[0][1].target, len(frames))
+        self._setting.arrived(frames[0][1].target, len(frames), self._clock.now + self.spent)
         for address, routed in frames:
             route, frame = split_route(routed)
             if frame.kind == CALL:
