@@ -59,8 +59,15 @@ STREAMS = """
 """
 
 
-@INTERRUPTIONS
-@pytest.mark.parametrize("whose", ["client", "host"])
+@pytest.mark.parametrize(
+    ("interrupt", "whose"),
+    [
+        ("unplug", "host"),
+        ("silence", "client"),
+        pytest.param("unplug", "client", marks=pytest.mark.slow),
+        pytest.param("silence", "host", marks=pytest.mark.slow),
+    ],
+)
 def test_an_interruption_shorter_than_the_timeout_loses_and_reorders_nothing(interrupt: str, whose: str) -> None:
     run(
         STREAMS
