@@ -83,6 +83,8 @@ def client(hosts: Workers, how: str, folder: Path, via: str = "") -> Iterator[su
         assert process.stdout.readline() == "up\n", (folder / "stderr").read_text()
         yield process
     finally:
+        for agent in children_of(process.pid) if process.poll() is None else []:
+            os.kill(agent, signal.SIGCONT)  # a test that failed may have left it frozen
         process.kill()
         process.wait()
         if process.stdout is not None:
