@@ -36,7 +36,7 @@ Each is listed with the tests that hold it; those of this module are what no oth
         test_a_constructor_that_never_returns_does_not_block_the_stop_of_its_procs
     faults/test_ending.py
         test_what_a_stuck_actor_owned_ends_with_it
- 5. After the death of a host everything that one does with it ends soon, and says so. So far for the local host alone.
+ 5. After the death of a host everything that one does with it ends soon, and says so.
     faults/test_known_pains.py
         test_what_one_does_with_a_host_that_is_dead_ends_soon_and_says_so
     faults/test_detection.py
@@ -45,7 +45,21 @@ Each is listed with the tests that hold it; those of this module are what no oth
         test_a_host_whose_own_processes_stay_stopped_is_lost_as_a_whole
     faults/test_exit_shutdown.py
         test_it_is_bounded_with
- 6. No process outlives its client. So far for local procs alone, as other hosts cannot be attached yet.
+    faults/test_lost_hosts.py
+        test_everybody_who_waits_is_told_and_the_rest_is_of_use
+    faults/test_lost_hosts_midway.py
+        test_spawning_on_it_fails_and_the_other_hosts_have_their_procs
+        test_spawning_actors_on_it_fails_there_alone
+        test_stopping_ends_within_the_bound_and_is_no_failure
+    faults/test_lost_hosts_between.py
+        test_actors_of_other_hosts_that_wait_or_own_something_there_are_told
+    faults/test_machines.py
+        test_a_longer_one_is_the_loss_of_the_host_to_everybody_who_waits
+ 6. No process outlives its client, neither here nor on hosts that it attached.
+    faults/test_lost_clients.py
+        test_what_a_client_had_ends_with_it_and_another_client_does_not_notice
+        test_what_a_client_had_on_hosts_that_it_reaches_through_another_ends_with_it
+        test_clients_that_came_and_went_leave_nothing_on_a_worker
     procs/test_new_user.py
         test_a_client_that_is_killed_leaves_no_process
     faults/test_frozen.py

@@ -93,8 +93,7 @@ def test_controllers_outlive_the_hosts_that_asked_for_them(how: str) -> None:
     )
 
 
-@BOTH
-@pytest.mark.parametrize("strategy", ["OneForOne", "AllForOne"])
+@pytest.mark.parametrize(("how", "strategy"), [("kill", "OneForOne"), ("freeze", "AllForOne")])
 def test_a_restart_strategy_cannot_bring_back_a_host_and_says_so(how: str, strategy: str) -> None:
     run(
         f"""
@@ -118,8 +117,7 @@ def test_a_restart_strategy_cannot_bring_back_a_host_and_says_so(how: str, strat
     )
 
 
-@BOTH
-@pytest.mark.parametrize("fanout", [1, 2])
+@pytest.mark.parametrize(("how", "fanout"), [("kill", 1), ("freeze", 2)])
 def test_those_below_a_lost_host_of_a_tree_are_called_and_answer(how: str, fanout: int) -> None:
     run(
         f"""

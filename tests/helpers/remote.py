@@ -15,17 +15,18 @@ import os
 import signal
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import monarch.actor
 from helpers.faults import Faults
+from helpers.netns import Network
 from helpers.processes import wait_stopped
 from helpers.scripts import ScriptResult, run_script
 from helpers.waiting import wait_gone, wait_until
-from helpers.workers import SECRET, Workers, children_of, wait_for_procs, workers
+from helpers.workers import SECRET, Workers, children_of, wait_for_procs, workers, workers_on
 from monarch.actor import (
     Actor,
     Channel,
@@ -65,7 +66,7 @@ class Member(Actor):
 
     @endpoint
     def rank(self) -> int:
-        return current_rank().rank
+        return context().actor_instance.rank.rank
 
     @endpoint
     def wait(self) -> None:
@@ -100,6 +101,23 @@ class Member(Actor):
             port.send(number)
 
     @endpoint
+    def send_now_and_then(self, port: Port[Any], seconds: float) -> int:
+        """A numbered stream, that lasts for some seconds."""
+        end, number = time.monotonic() + seconds, 0
+        while time.monotonic() < end:
+            port.send((current_rank()["hosts"], number))
+            number += 1
+            time.sleep(0.001)
+        return number
+
+    @endpoint
+    def ask_neighbours(self, members: Any) -> list[int]:
+        """Of the next host: each by itself."""
+        sizes = members.sizes
+        beside = members.slice(hosts=(current_rank()["hosts"] + 1) % sizes["hosts"])
+        return [beside.slice(g=g).rank.call_one().get() for g in range(sizes["g"])]
+
+    @endpoint
     def hire(self, hosts: HostMesh) -> list[int]:
         self.procs = hosts.spawn_procs(name="hired")
         self.hired = self.procs.spawn("hired", Member)
@@ -129,28 +147,47 @@ def cluster(count: int, per_host: int = 2, **knobs: Any) -> Iterator[tuple[Worke
     Args:
         count: How many hosts.
         per_host: Procs on each; with 0 there are neither procs nor actors.
-        knobs: For this client, and `max_cast_fanout` for all.
+        knobs: For this client; `channel_reconnect_timeout` and `max_cast_fanout` for all.
     """
+    with workers(count, env=_settle(knobs)) as started, _client(started, per_host) as attached:
+        yield started, *attached
+
+
+@contextmanager
+def machines(count: int, per_host: int = 2, **knobs: Any) -> Iterator[tuple[Network, Workers, HostMesh, Any, Any]]:
+    """As `cluster`, on machines of their own; the client is on the first of the network."""
+    with Network(count + 1) as network, workers_on(network.hosts[1:], _settle(knobs)) as started:
+        with network.hosts[0].entered(), _client(started, per_host) as attached:
+            yield network, started, *attached
+
+
+def _settle(knobs: Mapping[str, Any]) -> dict[str, str]:
+    """Knobs of this client; the environment of the workers."""
     faults.failures.clear()
     monarch.actor.unhandled_fault_hook = faults
     os.environ["MONARCH_SECRET"] = SECRET
-    configure(channel_reconnect_timeout=f"{RECONNECT}s", **knobs)
-    env = {"HYPERACTOR_CHANNEL_RECONNECT_TIMEOUT": f"{RECONNECT}s"}
+    knobs = {"channel_reconnect_timeout": f"{RECONNECT}s", **knobs}
+    configure(**knobs)
+    env = {"HYPERACTOR_CHANNEL_RECONNECT_TIMEOUT": knobs["channel_reconnect_timeout"]}
     if "max_cast_fanout" in knobs:
         env["HYPERACTOR_MESH_MAX_CAST_FANOUT"] = str(knobs["max_cast_fanout"])
-    with workers(count, env=env) as started:
-        try:
-            hosts = attach_to_workers(workers=started.addresses)
-            assert hosts.initialized.get(timeout=20)
-            procs = actors = None
-            if per_host:
-                procs = hosts.spawn_procs(per_host={"g": per_host}, name="procs")
-                actors = procs.spawn("members", Member)
-                actors.pid.call().get(timeout=20)
-            yield started, hosts, procs, actors
-        finally:
-            thaw(started)
-            shutdown_context(host_timeout=0.3).get(timeout=30)
+    return env
+
+
+@contextmanager
+def _client(started: Workers, per_host: int) -> Iterator[tuple[HostMesh, Any, Any]]:
+    try:
+        hosts = attach_to_workers(workers=started.addresses)
+        assert hosts.initialized.get(timeout=20)
+        procs = actors = None
+        if per_host:
+            procs = hosts.spawn_procs(per_host={"g": per_host}, name="procs")
+            actors = procs.spawn("members", Member)
+            actors.pid.call().get(timeout=30)
+        yield hosts, procs, actors
+    finally:
+        thaw(started)
+        shutdown_context(host_timeout=0.3).get(timeout=30)
 
 
 def hurt(started: Workers, index: int, how: str) -> int:
@@ -210,7 +247,8 @@ def run(source: str, *, timeout: float = 50.0) -> ScriptResult:
 
 __all__ = [
     "BOUND", "RECONNECT", "SLACK", "TESTS", "WAYS", "Channel", "Member", "SupervisionError", "attach_to_workers",
-    "children_of", "cluster", "configure", "context", "endpoint", "faults", "get_or_spawn_controller", "heard_of", "hurt", "os", "run",
+    "children_of", "cluster", "configure", "context", "endpoint", "faults", "get_or_spawn_controller", "heard_of", "hurt", "machines", "os",
+    "run",
     "shutdown_context", "signal", "thaw", "this_host", "time", "told", "wait_for_procs", "wait_gone", "wait_stopped", "wait_until",
     "within_bound", "workers",
 ]  # fmt: skip

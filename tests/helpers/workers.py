@@ -8,13 +8,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from helpers.actors import Echo
+from helpers.netns import NetHost
 from helpers.waiting import PATIENCE, wait_until
 from monarch.actor import Actor, HostMesh, attach_to_workers, endpoint
 
@@ -28,15 +30,21 @@ class Workers:
     processes: Those that wait for the agents, which are their children.
     """
 
-    def __init__(self, addresses: list[str], folder: str, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        addresses: list[str],
+        folder: str,
+        env: Mapping[str, str],
+        starters: Iterable[Callable[..., subprocess.Popen[bytes]]] = repeat(subprocess.Popen),
+    ) -> None:
         self.addresses = addresses
         environment = {**os.environ, "MONARCH_SECRET": SECRET, **env}
         self._logs = [Path(folder, f"worker{index}.log") for index in range(len(addresses))]
         self.processes = []
-        for address, path in zip(addresses, self._logs, strict=True):
+        for address, path, start in zip(addresses, self._logs, starters, strict=False):
             with path.open("wb") as log:
                 self.processes.append(
-                    subprocess.Popen(
+                    start(
                         [sys.executable, "-c", _WORKER, address],
                         env=environment,
                         stdin=subprocess.DEVNULL,
@@ -91,6 +99,18 @@ def workers(count: int, *, tcp: bool = False, env: Mapping[str, str] | None = No
         else:
             addresses = [f"ipc://{folder}/w{index}" for index in range(count)]
         started = Workers(addresses, folder, env or {})
+        try:
+            yield started
+        finally:
+            started.end()
+
+
+@contextmanager
+def workers_on(machines: Sequence[NetHost], env: Mapping[str, str]) -> Iterator[Workers]:
+    """A worker on each of several machines, reached over TCP."""
+    with tempfile.TemporaryDirectory(prefix="mw") as folder:
+        addresses = [f"tcp://{machine.address}:26600" for machine in machines]
+        started = Workers(addresses, folder, env, [machine.popen for machine in machines])
         try:
             yield started
         finally:
