@@ -18,7 +18,6 @@ import pytest
 
 from helpers.borrowing import borrowed
 from helpers.leaks import take_snapshot, wait_settled
-from monarch._core.net import segment as lane
 from monarch._core.net.connection import Connection
 from monarch._core.net.poller import Poller
 from monarch._core.net.segment import SEGMENT_SIZE, Segment
@@ -997,10 +996,10 @@ def test_a_handler_that_raises_does_not_give_its_segment_to_the_next_frame(bench
 
 
 def test_without_shared_memory_the_socket_carries_large_buffers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(buffers: object) -> Segment:
+    def refuse(*args: object) -> int:
         raise OSError(errno.EMFILE, "no descriptors left")
 
-    monkeypatch.setattr(lane, "Segment", refuse)
+    monkeypatch.setattr(os, "memfd_create", refuse)
     here, _, _, got = bench.pair(buffer=4096)
     frame = call(1, b"p", [os.urandom(MIB), os.urandom(17)])
     here.send(frame)
@@ -1009,3 +1008,29 @@ def test_without_shared_memory_the_socket_carries_large_buffers(bench: Bench, mo
     for buffer in received.buffers:
         assert isinstance(buffer, memoryview)
         assert not buffer.readonly
+
+
+class OneDescriptorOnItsWay(socket.socket):
+    """As the kernel is to a user who has as many descriptors in flight as it may have files."""
+
+    def sendmsg(self, buffers: Any, ancdata: Any = (), *args: Any) -> int:
+        if ancdata:
+            raise OSError(errno.ETOOMANYREFS, "Too many references")
+        return super().sendmsg(buffers, *args)
+
+
+@pytest.mark.parametrize("queued", [False, True], ids=["at once", "queued"])
+def test_where_no_more_descriptors_may_be_on_their_way_large_buffers_take_the_socket(
+    bench: Bench, queued: bool
+) -> None:
+    here, there, _, got = bench.pair(buffer=4096)
+    inner = here._sock
+    here._sock = OneDescriptorOnItsWay(fileno=inner.detach())
+    frames = [call(number, b"p", [os.urandom(MIB), os.urandom(17)]) for number in range(3)]
+    if queued:
+        there.pause()
+        frames.insert(0, call(9, b"x" * 500_000))
+    for frame in frames:
+        here.send(frame)
+    there.resume()
+    assert [content(frame) for frame in got.wait_frames(len(frames))] == [content(frame) for frame in frames]

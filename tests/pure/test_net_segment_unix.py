@@ -159,13 +159,18 @@ def test_a_segment_has_no_name_and_is_not_inherited_by_programs() -> None:
         "pwrite",
     ],
 )
-def test_without_room_for_a_segment_the_socket_carries_the_buffers(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_a_segment_the_socket_carries_the_buffers_and_it_is_said_once(
+    call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def refuse(*args: object) -> Any:
         raise OSError(errno.ENOSPC, "no room")
 
     with monkeypatch.context() as patch:
+        patch.setattr(lane, "_warned", set())
         patch.setattr(lane.os, call, refuse)  # type: ignore[attr-defined]  # the module it imported
         assert make_segment([b"x" * SEGMENT_SIZE]) is None
+        assert make_segment([b"x" * SEGMENT_SIZE]) is None
+    assert len([record for record in caplog.records if "no shared memory" in record.message]) == 1
     assert (mappings_of_segments(), descriptors_of_segments()) == (0, 0)
 
 

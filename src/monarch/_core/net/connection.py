@@ -31,6 +31,7 @@ from ..wire.frame import FLAGS_AT, SEGMENT, Bytes, Decoder, Frame, FrameError, d
 from .poller import READ, WRITE, Poller
 from .scratch import scratch
 from .segment import Segment, make_segment, map_segment
+from .segment_pool import SegmentPool
 
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
@@ -52,10 +53,11 @@ class Connection:
         limit: Largest frame, in bytes, either way.
         send_limit: Bytes that may be queued before senders wait.
         send_timeout: Seconds a sender waits for the queue to drain.
+        segments: Where memory for large buffers comes from; None for fresh memory each time.
     """
 
     __slots__ = (
-        "_closed", "_decoder", "_drained", "_events", "_fds", "_lent", "_lock", "_on_close", "_paused",
+        "_closed", "_decoder", "_drained", "_events", "_fds", "_lent", "_lock", "_make_segment", "_on_close", "_paused",
         "_poller", "_queue", "_queued", "_reading", "_send_limit", "_send_timeout", "_sock", "fd", "on_frame", "peer",
     )  # fmt: skip
 
@@ -69,6 +71,7 @@ class Connection:
         limit: int,
         send_limit: int,
         send_timeout: float,
+        segments: SegmentPool | None = None,
     ) -> None:
         self._poller = poller
         self._sock = sock
@@ -79,6 +82,7 @@ class Connection:
         self._decoder = Decoder(limit)
         self._fds: deque[int] = deque()
         self._lock = threading.Lock()
+        self._make_segment = make_segment if segments is None else segments.make
         self._drained: threading.Condition | None = None
         self._queue: deque[tuple[memoryview, Segment | None]] = deque()
         self._queued = 0
@@ -112,7 +116,7 @@ class Connection:
         """
         buffers = frame.buffers
         if buffers and segment is None:
-            segment = make_segment(buffers)
+            segment = self._make_segment(buffers)
         if segment is not None:
             frame = frame._replace(flags=frame.flags | SEGMENT)
             buffers = ()
@@ -238,6 +242,9 @@ class Connection:
         except ConnectionError:
             return  # the read side reports the end, with everything that arrived before it
         except OSError as error:
+            if error.errno == errno.ETOOMANYREFS and segment is not None:
+                self._enqueue(_in_line(chunks[0], segment), None)
+                return
             if error.errno != errno.EMSGSIZE:
                 return
             sent = 0  # more parts than one system call takes: queued, they are written in several
@@ -283,7 +290,17 @@ class Connection:
         """Write the head of the queue, up to the next descriptor to pass."""
         head, segment = self._queue[0]
         if segment is not None:
-            sent = self._sock.sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))])
+            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]
+            try:
+                sent = self._sock.sendmsg([head], ancillary)
+            except OSError as error:
+                if error.errno != errno.ETOOMANYREFS:
+                    raise
+                parts = [memoryview(part) for part in _in_line(head, segment)]
+                self._queue.popleft()
+                self._queue.extendleft((part, None) for part in reversed(parts))
+                self._queued += sum(map(len, parts)) - len(head)
+                return 0
             self._queue[0] = (head, None)
             return sent
         chunks = []
@@ -390,3 +407,10 @@ class Connection:
             if not self._closed:
                 read = 0 if self._paused or self._lent else READ
                 self._poller.modify(self.fd, read | (WRITE if self._queue else 0))
+
+
+def _in_line(head: Bytes, segment: Segment) -> list[Bytes]:
+    """A frame whose segment cannot be passed, as more descriptors are on their way than a user may have files, with its
+    buffers on the stream: that takes longer, and gets through."""
+    frame = decode(bytes(head), map_segment(os.dup(segment.fd)))
+    return [encode(frame)[0], *frame.buffers]

@@ -8,6 +8,7 @@ the kernel frees the memory with the last descriptor or mapping, whoever dies fi
 from __future__ import annotations
 
 import functools
+import logging
 import mmap
 import os
 import sys
@@ -16,6 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..wire.frame import Bytes, segment_offsets
+
+logger = logging.getLogger("monarch.net")
 
 SEGMENT_SIZE = 256 * 1024
 """Messages whose buffers add up to at least this many bytes take the lane; below, copying through the socket is as fast."""
@@ -29,19 +32,40 @@ class Segment:
     def __init__(self, buffers: Sequence[Bytes]) -> None:
         offsets, size = segment_offsets([len(buffer) for buffer in buffers])
         self.fd = -1  # for `__del__`, should there be no descriptor left
-        self.fd = os.memfd_create("monarch", os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(self.fd, size)
-            for offset, buffer in zip(offsets, buffers, strict=True):
-                _write(self.fd, memoryview(buffer), offset)
-        except BaseException:
-            os.close(self.fd)
-            self.fd = -1
-            raise
+        self.fd = new_file(size)
+        write_file(self.fd, buffers, offsets)
 
     def __del__(self) -> None:
         if self.fd >= 0:
             os.close(self.fd)
+
+
+def new_file(size: int) -> int:
+    """An anonymous memory file.
+
+    Raises:
+        OSError: There is no room for it, or no descriptor is left.
+    """
+    fd = os.memfd_create("monarch", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(fd, size)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def write_file(fd: int, buffers: Sequence[Bytes], offsets: Sequence[int]) -> None:
+    """Write each buffer at its offset.
+
+    Raises:
+        OSError: There is no room.
+    """
+    for offset, buffer in zip(offsets, buffers, strict=True):
+        data = memoryview(buffer)
+        while data:
+            written = os.pwrite(fd, data, offset)
+            data, offset = data[written:], offset + written
 
 
 def make_segment(buffers: Sequence[Bytes]) -> Segment | None:
@@ -50,8 +74,19 @@ def make_segment(buffers: Sequence[Bytes]) -> Segment | None:
         return None
     try:
         return Segment(buffers)
-    except OSError:
+    except OSError as error:
+        warn_of_shortage(error)
         return None
+
+
+_warned: set[int] = set()
+
+
+def warn_of_shortage(error: OSError) -> None:
+    """Once per kind: messages get through, but large ones take longer."""
+    if error.errno not in _warned:
+        _warned.add(error.errno or 0)
+        logger.warning("no shared memory for large messages, which take longer through the socket: %s", str(error))
 
 
 def map_segment(fd: int) -> memoryview:
@@ -101,9 +136,3 @@ def _system_calls() -> tuple[Callable[..., Any], Callable[..., Any]]:
     libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
     libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     return libc.mmap, libc.munmap
-
-
-def _write(fd: int, data: memoryview, offset: int) -> None:
-    while data:
-        written = os.pwrite(fd, data, offset)
-        data, offset = data[written:], offset + written

@@ -146,7 +146,9 @@ class _Attaching:
             elif not self._missing:
                 self.future._resolve(True)
         elif frame.flags == VALUE:
-            self._show(pickling.loads(frame.payload, frame.buffers))
+            event = pickling.loads(frame.payload, frame.buffers)
+            if not isinstance(event, Failure):  # why its agent ends, which is told in other ways as well
+                self._show(event)
         return False
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from ... import config
 from ..net.connection import Connection
 from ..net.links import Links
-from ..net.segment import Segment, make_segment
+from ..net.segment import Segment
 from ..net.trust import Trust
 from ..routing.gateway import Gateway
 from ..supervision.failure import Failure
@@ -109,7 +109,7 @@ class HostGateway:
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> list[tuple[ProcAddress, Failure]]:
         segment: Segment | None = None
         if len(frames) > 1 and frames[0][1].buffers:
-            segment = make_segment(frames[0][1].buffers)
+            segment = self._node.segments.make(frames[0][1].buffers)
         ended = []
         for address, frame in frames:
             if address.proc == AGENT:

@@ -22,7 +22,7 @@ from ... import config
 from ..net import unix
 from ..net.connection import Connection
 from ..net.poller import Poller
-from ..net.segment import make_segment
+from ..net.segment_pool import SegmentPool
 from ..supervision.failure import MISSING, Failure
 from ..supervision.fates import Fates
 from ..wire import pickling
@@ -104,6 +104,7 @@ class Node:
         self._local_host = local_host or address.host
         self.root = root
         self.poller = Poller()
+        self.segments = SegmentPool(self.poller.call_later)
         self.actors: dict[int, Receiver] = {}
         self.ports: dict[int, PortSink] = {}
         self.requests: dict[int, Request] = {}
@@ -178,7 +179,7 @@ class Node:
         if request is not None:
             request_id = next(self._request_ids)
             self.requests[request_id] = request
-        segment = make_segment(buffers) if buffers and len(procs) > 1 else None
+        segment = self.segments.make(buffers) if buffers and len(procs) > 1 else None
         hosts, far = self.hosts, False
         for index, address in enumerate(procs):
             if address.host not in hosts and (len(procs) > 1 or flags & STANDING):
@@ -298,7 +299,7 @@ class Node:
         self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
     ) -> Connection:
         on_frame = self._greeted if address is None else self.dispatch
-        connection = Connection(self.poller, sock, on_frame, on_close, **self._limits)
+        connection = Connection(self.poller, sock, on_frame, on_close, segments=self.segments, **self._limits)
         connection.peer = address
         return connection
 
@@ -387,6 +388,7 @@ class Node:
             for address in [self.address, *self.peers]:
                 request.peer_failed(address, failure)
             self.requests.pop(request_id, None)
+        self.segments.forget()
         self.poller.remove(self._listener.fileno())
         self._listener.close()
 
@@ -395,6 +397,7 @@ class Node:
         for connection in [*self._inbound, *(peer.connection for peer in self._all_peers())]:
             if connection is not None:
                 connection.abandon()
+        self.segments.forget()
         self._listener.close()
         self.poller.close()
 

@@ -32,7 +32,12 @@ from .frame import Bytes
 OUT_OF_BAND_SIZE = 64 * 1024
 """Buffers of at least this many bytes stay out of the pickle."""
 
+RAW_SIZE = 2 * 1024 * 1024
+"""So do an argument, or a result, that is itself `bytes` or a `bytearray` of this size. Smaller ones are quick enough on the
+socket, where they reach a process that has no descriptor left as well."""
+
 _SCALARS = frozenset({int, float, str, bool, type(None), complex})
+_RAW = frozenset({bytes, bytearray})
 _EMPTY_CALL = pickle.dumps(((), {}), protocol=5)
 _UNNAMED = frozenset({type(None), type(...), type(NotImplemented)})  # pickle knows them, `builtins` does not name them
 _ONLY_CLOUDPICKLE = frozenset({types.FunctionType, *cloudpickle.Pickler.dispatch_table.maps[0]})
@@ -129,14 +134,44 @@ def dumps_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, Se
                 break
         else:
             return pickle.dumps((args, kwargs), 5), ()
+    for arg in args:
+        if type(arg) in _RAW and len(arg) >= RAW_SIZE:
+            return dumps((_with_raw(args, kwargs), kwargs))
     return dumps((args, kwargs))
 
 
 def dumps_value(value: Any) -> tuple[bytes, Sequence[memoryview]]:
     """Pickle a result; builtin scalars are one C call."""
-    if type(value) in _SCALARS:
+    kind = type(value)
+    if kind in _SCALARS:
         return pickle.dumps(value, 5), ()
+    if kind in _RAW and len(value) >= RAW_SIZE:
+        value = _Raw(value)
     return dumps(value)
+
+
+class _Raw:
+    """Stands for large bytes, which pickle would keep in band: copied four times on the way instead of once at its end."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes | bytearray) -> None:
+        self._data = data
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return type(self._data), (pickle.PickleBuffer(self._data),)
+
+
+def _with_raw(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Arguments in which `_Raw` stands for large bytes. A bytearray that may also be part of something else stays, as the
+    receiver's must be one object, too."""
+    plain = not kwargs and all(type(arg) in _SCALARS or type(arg) in _RAW for arg in args)
+    raw = {
+        id(arg): _Raw(arg)
+        for arg in args
+        if (type(arg) is bytes or (plain and type(arg) is bytearray)) and len(arg) >= RAW_SIZE
+    }
+    return tuple(raw.get(id(arg), arg) for arg in args)
 
 
 def loads(payload: Bytes, buffers: Sequence[Bytes] = ()) -> Any:

@@ -1,0 +1,168 @@
+"""Memory files that are written again once nobody uses what they held.
+
+Fresh memory is dear: the kernel takes some 50 ms to find, clear and fill 128 MB, and 20 ms to fill what is there. So the
+file of a large segment is kept for a while, and for the next.
+
+Whether anybody still has it, nobody needs to tell: each message gets an opening of the file of its own, and the kernel gives
+a write lease only on a file that nobody else has open. An opening lives in the message on its way, in the mapping of each
+receiver, and nowhere else; it goes with whoever dies. Where there are no leases, nothing is kept.
+
+What is kept is let go once it has not been used for `_KEEP` seconds, so that only who sends large messages all the time holds
+memory for them: `_LIMIT` bytes at most.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from ..wire.frame import Bytes, segment_offsets
+from .segment import Segment, make_segment, new_file, warn_of_shortage, write_file
+
+POOLED_SIZE = 1024 * 1024
+"""Bytes from which on a file is kept."""
+
+_LIMIT = 512 * 1024 * 1024
+_KEEP = 0.5  # seconds
+_CHUNK = 1024 * 1024  # bytes written at a time, so that other threads get the interpreter lock in between
+
+CallLater = Callable[[float, Callable[[], None]], object]
+
+
+class NoLeases(Exception):
+    """This system does not tell whether a file is in use."""
+
+
+class PooledSegment(Segment):
+    """An opening of a pooled file, closed with the last reference to this object."""
+
+    __slots__ = ()
+
+    def __init__(self, file: _File) -> None:
+        self.fd = -1
+        self.fd = _open_again(file.fd)
+
+
+class _File:
+    """One memory file, through an opening that is not passed to anybody."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.fd = -1
+        self.used = 0.0  # when it was last written
+        self._memory: mmap.mmap | None = None
+        first = new_file(size)
+        try:
+            self.fd = _open_again(first)  # leases count the openings by name, which the first is not
+        finally:
+            os.close(first)
+
+    def is_free(self) -> bool:
+        """Whether no message and no receiver has it.
+
+        Raises:
+            NoLeases: There is no way to know.
+        """
+        try:
+            fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            fcntl.fcntl(self.fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except OSError as error:
+            if error.errno == errno.EAGAIN:
+                return False
+            raise NoLeases from error
+        return True
+
+    def write(self, buffers: Sequence[Bytes], offsets: Sequence[int]) -> None:
+        """Fresh memory is filled quickest by `pwrite`, which need not clear it first; later a mapping saves the calls."""
+        again, self.used = bool(self.used), time.monotonic()
+        if not again:
+            write_file(self.fd, buffers, offsets)
+            return
+        if self._memory is None:
+            self._memory = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | _POPULATE)
+        memory = memoryview(self._memory)
+        for offset, buffer in zip(offsets, buffers, strict=True):
+            data = memoryview(buffer)
+            for start in range(0, len(data), _CHUNK):
+                part = data[start : start + _CHUNK]
+                memory[offset + start : offset + start + len(part)] = part
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+
+
+_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)  # has a name since Python 3.10.1
+
+
+class SegmentPool:
+    """The files that this process keeps; for any thread.
+
+    Args:
+        call_later: Calls a function after so many seconds, to let go of what was not used again.
+    """
+
+    def __init__(self, call_later: CallLater) -> None:
+        self._call_later = call_later
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep nothing of what is kept now; at the end, and in a forked child, as the files are its parent's."""
+        self._lock = threading.Lock()
+        self._files: list[_File] = []
+        self._trimming = False
+        self._useless = False
+
+    def make(self, buffers: Sequence[Bytes]) -> Segment | None:
+        """As `make_segment`, from memory that is there already, if there is any that fits."""
+        offsets, size = segment_offsets([len(buffer) for buffer in buffers])
+        if size < POOLED_SIZE or self._useless:
+            return make_segment(buffers)
+        try:
+            file = self._take(size)
+            if file is None:
+                return make_segment(buffers)
+            file.write(buffers, offsets)
+            segment = PooledSegment(file)
+        except OSError as error:
+            warn_of_shortage(error)
+            return None
+        with self._lock:
+            self._files.append(file)
+            begin, self._trimming = not self._trimming, True
+        if begin:
+            self._call_later(_KEEP, self._trim)
+        return segment
+
+    def _take(self, size: int) -> _File | None:
+        """A file that nobody has: one that was kept, if it is not much too large, or a new one; None if no more shall be."""
+        with self._lock:
+            try:
+                for file in self._files:
+                    if size <= file.size <= 2 * size and file.is_free():
+                        self._files.remove(file)
+                        return file
+            except NoLeases:
+                self._useless = True
+                return None
+            kept = sum(file.size for file in self._files)
+        return _File(size) if kept + size <= _LIMIT else None
+
+    def _trim(self) -> None:
+        past = time.monotonic() - _KEEP
+        with self._lock:
+            gone = [file for file in self._files if file.used <= past]
+            self._files = [file for file in self._files if file.used > past]
+            self._trimming = bool(self._files)
+        gone.clear()
+        if self._trimming:
+            self._call_later(_KEEP, self._trim)
+
+
+def _open_again(fd: int) -> int:
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
