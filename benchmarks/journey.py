@@ -193,13 +193,7 @@ def measure(calls: int) -> tuple[list[list[str]], str]:
     rows: list[tuple[str, str, float]] = [("caller", what, us) for what, us in list(here.items())[:split]]
     rows += [("called", what, us) for what, us in there.items()]
     rows += [("caller", what, us) for what, us in list(here.items())[split:]]
-    rows.append(
-        (
-            "kernel",
-            "both wake-ups: what lies between writing and going on, at the other side",
-            max(0.0, away - until_written),
-        )
-    )
+    rows.append(("kernel", "both wake-ups: between writing here and going on there", max(0.0, away - until_written)))
     table = [["where", "step", "µs"], *([where, what, f"{us:.1f}"] for where, what, us in rows)]
     total = statistics.median(bare) / 1e3
     line = f"{calls} calls; a call without notes took {total:.1f} µs (median). In the steps of the called side that the caller "

@@ -1,0 +1,47 @@
+"""Procs that have nothing to do."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.actors import AsyncRecorder, Echo
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+COUNT = 64
+WATCHED = 3.0  # seconds
+TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def activity(pids: list[int]) -> tuple[int, float]:
+    """How often threads of these processes have gone to sleep, and the processor time that they have used, in seconds."""
+    sleeps, ticks = 0, 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            status = (task / "status").read_text()
+            sleeps += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+    return sleeps, ticks * TICK
+
+
+@pytest.mark.parametrize("kind", [Echo, AsyncRecorder], ids=["sync", "async"])
+def test_idle_procs_use_no_processor(spawn: Spawn, kind: type) -> None:
+    procs = spawn({"gpus": COUNT})
+    echo = procs.spawn("echo", Echo)
+    procs.spawn("other", kind).initialized.get(timeout=60)
+    pids = echo.pid.call().get(timeout=60).values()
+    time.sleep(1)  # what a proc does once, soon after its start
+    before = activity(pids)
+    time.sleep(WATCHED)
+    after = activity(pids)
+    assert after[0] - before[0] <= COUNT // 8  # a thread that wakes up once a second would do so 200 times
+    assert after[1] - before[1] <= COUNT * TICK / 8
