@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,9 +50,13 @@ def measure(most: int, calls: int, progress: Progress) -> list[Size]:
         for size in sizes:
             progress.status(f"round {number + 1}, {size} procs")
             some: Any = actors.slice(procs=slice(0, size))
-            seconds[size] += time_each(lambda: some.echo.call(1).get(), max(10, calls // size))
+            seconds[size] += time_each(partial(_call, some.echo), max(10, calls // size))
     procs.stop().get()
     return [Size(size, statistics.median(times) * 1e6) for size, times in seconds.items()]
+
+
+def _call(echo: Any) -> None:
+    echo.call(1).get()
 
 
 def slope(sizes: Sequence[Size]) -> float:

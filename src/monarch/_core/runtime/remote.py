@@ -7,6 +7,7 @@ receiver takes some in, it ends, or `message_delivery_timeout` passes. Answers a
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _CREDIT_EVERY = 256 * 1024  # bytes taken in until the sender is told; no window is smaller than four times that
 _OVERHEAD = 256  # bytes that a message counts beyond its content
+
+_known_prefix = functools.lru_cache(maxsize=1024)(route_prefix)
 
 
 def counted(frame: Frame) -> int:
@@ -223,7 +226,9 @@ class RemoteOrigin:
         return self._route.source
 
     def send(self, frame: Frame) -> bool:
-        return self._others.send(with_prefix(frame, route_prefix(self._route))) is None
+        route = self._route
+        prefix = route_prefix(route) if route.cast else _known_prefix(route)  # each cast has a route of its own
+        return self._others.send(with_prefix(frame, prefix)) is None
 
     def pause(self) -> None:
         if self._inflow is not None:
