@@ -20,7 +20,7 @@ from helpers.link_ends import OPEN, End, numbered
 from helpers.proxy import Proxy
 from helpers.waiting import wait_until
 from monarch._core.net.trust import make_secret, trust_for
-from monarch._core.wire.frame import Frame
+from monarch._core.wire.frame import AROUND, Frame
 from monarch.config import configured
 
 LOCAL = "tcp://127.0.0.1:0"
@@ -243,7 +243,7 @@ def test_a_farewell_is_heard_at_once_with_its_reason_behind_all_that_was_sent() 
 def test_a_frame_over_the_limit_is_refused_where_it_is_sent() -> None:
     with configured(codec_max_frame_length=1000), End(LOCAL) as worker, End() as client:
         with pytest.raises(ValueError, match="codec_max_frame_length"):
-            client.links.send(worker.name, numbered(0, bytes(1000)))
+            client.links.send(worker.name, numbered(0, bytes(1000 + AROUND)))
         client.links.send(worker.name, numbered(1))
         worker.wait_frames(1)
 
@@ -254,9 +254,9 @@ def test_a_peer_with_a_smaller_limit_gives_the_link_up_and_says_why() -> None:
     with worker, End() as client:
         client.links.send(worker.name, numbered(0))
         worker.wait_frames(1)
-        client.links.send(worker.name, numbered(1, bytes(2000)))
+        client.links.send(worker.name, numbered(1, bytes(2000 + AROUND)))
         client.wait(lambda: client.lost)
-        assert "where 1000 are the most (codec_max_frame_length)" in client.lost[0][1]
+        assert f"where {1000 + AROUND} are the most (codec_max_frame_length)" in client.lost[0][1]
         worker.wait(lambda: worker.lost)
 
 
