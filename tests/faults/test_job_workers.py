@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,9 +39,16 @@ def worker_pids(job: ProcessJob) -> list[int]:
     return [worker.pid for worker in job._all_workers()]
 
 
-def folders() -> set[Path]:
-    import tempfile
+@pytest.fixture(autouse=True)
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder for temporary files that no other test uses at the same time; its path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="mj") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield
+        monkeypatch.undo()
 
+
+def folders() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("monarch_job_*"))
 
 
@@ -55,6 +64,17 @@ def test_a_worker_that_dies_at_its_start_is_an_error_at_once_with_its_output(tmp
     assert not (tmp_path / "job.pkl").exists()
     assert not job.active
     assert folders() == before
+
+
+def test_a_job_whose_folder_has_gone_is_ended_all_the_same() -> None:
+    job = ProcessJob({"workers": 2})
+    job.state(None)
+    pids = worker_pids(job)
+    for folder in folders():  # as workers do that lose the program they belong to
+        shutil.rmtree(folder)
+    job.kill()
+    for pid in pids:
+        wait_gone(pid)
 
 
 def test_a_worker_that_is_killed_at_its_start_is_named_with_the_signal(tmp_path: Path) -> None:

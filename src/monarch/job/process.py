@@ -7,6 +7,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from .. import config
@@ -119,12 +120,12 @@ class ProcessJob(JobTrait):
             self._watch.stop()
             self._watch = None
         _unsaved.discard(self)
+        for worker in self._all_workers():
+            with suppress(FileNotFoundError):  # a worker that ended by itself has taken the folder with it
+                worker.goodbye.touch()  # for other programs that watch it
         for leash in self._leashes:
             leash.close()
         self._leashes = ()
-        for worker in self._all_workers():
-            if worker.goodbye.parent.exists():
-                worker.goodbye.touch()  # for other programs that watch it
         if self._apply_id is not None:
             processes.end(self._apply_id)
         for worker in self._all_workers():
