@@ -84,8 +84,8 @@ def list_workloads(_: argparse.Namespace) -> int:
     rows = [["workload", "group", "unit", "must", "should", "what"]]
     rows.append([FLOOR_WORKLOAD.name, "always", FLOOR_WORKLOAD.unit, "-", "-", FLOOR_WORKLOAD.title])
     for workload in WORKLOADS:
-        target = TARGETS[workload.name]
-        promises = [f"{target.must:g}x", describe_should(target, workload.unit)]
+        target = TARGETS.get(workload.name)
+        promises = ["-", "-"] if target is None else [f"{target.must:g}x", describe_should(target, workload.unit)]
         rows.append([workload.name, workload.group, workload.unit, *promises, workload.title])
     print(report.align(rows, right={3}))
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import sys
@@ -9,7 +10,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
-from benchmarks.catalog import Workload
+from benchmarks.__main__ import list_workloads
+from benchmarks.catalog import WORKLOADS, Workload
 from benchmarks.environments import Environment, common_payload
 from benchmarks.progress import Progress
 from benchmarks.runner import Outcome, Settings, execute, interpret, run_suite
@@ -161,3 +163,9 @@ def test_progress_shows_what_is_running_on_a_terminal_only() -> None:
     assert file.getvalue() == "done\n"
     assert "running" in terminal.getvalue()
     assert terminal.getvalue().endswith("done\n")
+
+
+def test_the_list_has_every_workload_also_those_that_promise_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    list_workloads(argparse.Namespace())
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {workload.name for workload in WORKLOADS} < set(listed)
