@@ -35,7 +35,6 @@ def _accepted(reason: str) -> str:
     return f"accepted: {reason}"
 
 
-_NO_LINKS_YET = _accepted("links between hosts are not written yet")
 _NO_LOG_PLANE_YET = _accepted("procs share the client's output; log streams and files are not written yet")
 _NIXL_CHOOSES = _accepted("nixl and UCX choose; UCX has variables of its own (`UCX_NET_DEVICES`, ...)")
 _TOLD = _accepted("a death is told by the kernel or a closed link, so nothing waits for silence")
@@ -282,7 +281,7 @@ _NETWORK = (
         "Unix",
         "HYPERACTOR_MESH_DEFAULT_TRANSPORT",
         "How this process listens, as `enable_transport`.",
-        _NO_LINKS_YET,
+        _accepted("links are made by the client, and used in both directions"),
     ),
     Knob(
         "mesh_attach_config_timeout",

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _attached_via: str | None = None
 _transport: ChannelTransport | str | None = None
-_SHUTDOWN_GRACE = 10.0  # seconds that procs get to clean up
 
 
 class Attachment:
@@ -116,7 +115,7 @@ class Attachment:
         request = StopCall("the hosts to shut down", agents)
         for index, agent in enumerate(agents):
             running.node.call_system(
-                agent, "shutdown", "shut down by a client", _SHUTDOWN_GRACE, request=request, rank=index
+                agent, "shutdown", "shut down by a client", client.SHUTDOWN_GRACE, request=request, rank=index
             )
         request.future._subscribe(lambda: self._detach(done))
 

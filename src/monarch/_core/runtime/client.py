@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 
     from ..net.trust import Trust
 
-_SHUTDOWN_GRACE = 10.0
+SHUTDOWN_GRACE = 10.0
+"""Seconds that procs get to clean up when they are shut down, unless something else is asked for."""
+
 _EXIT_GRACE = 1.0  # seconds that procs get to clean up when the program ends
 _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
 _ATTACH_BOUND = 2.0  # seconds more, if they are for hosts that are about to be attached
@@ -324,7 +326,7 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         ValueError: `host_timeout` is negative or not finite.
     """
     global _client, _last_shutdown
-    grace = _SHUTDOWN_GRACE if host_timeout is None else host_timeout
+    grace = SHUTDOWN_GRACE if host_timeout is None else host_timeout
     if not isinstance(grace, (int, float)) or not 0 <= grace < 2**64:
         raise ValueError(f"invalid host_timeout {host_timeout}: expected a non-negative, finite number of seconds")
     with _boot_lock:
