@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from helpers.actors import AsyncRecorder, Echo, Gate, Recorder, open_channel
-from monarch.actor import Actor, Port, endpoint
+from helpers.floods import Consumer, Producer
+from monarch.actor import Actor, endpoint
 from monarch.config import configured
 
 if TYPE_CHECKING:
@@ -78,43 +79,6 @@ def test_pauses_that_come_just_as_the_actor_has_caught_up_are_resumed(spawn: Spa
         for _ in range(400):
             for call in [recorder.record.call_one(0) for _ in range(6)]:
                 call.get(timeout=20)
-
-
-def memory(field: str) -> int:
-    """A line of /proc/self/status, in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError(field)
-
-
-class Consumer(Actor):
-    def __init__(self) -> None:
-        self.count = 0
-        self.before = 0
-
-    @endpoint
-    def start(self) -> None:
-        self.before = memory("VmRSS")
-
-    @endpoint
-    def take(self, data: bytes) -> None:
-        time.sleep(0.001)
-        self.count += 1
-
-    @endpoint
-    def took(self) -> tuple[int, int]:
-        return self.count, memory("VmHWM") - self.before
-
-
-class Producer(Actor):
-    @endpoint
-    def produce(self, consumer: Any, count: int, size: int, done: Port[int]) -> None:
-        before = memory("VmRSS")
-        data = b"x" * size
-        for _ in range(count):
-            consumer.take.broadcast(data)
-        done.send(memory("VmHWM") - before)
 
 
 def test_a_producer_that_is_faster_than_its_consumer_makes_neither_of_them_grow_without_bound(spawn: Spawn) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.actors import AsyncRecorder, Counter, Echo, Gate, Recorder, open_channel
+from helpers.floods import Consumer, Producer, memory, produce
 from helpers.interleaved import Interleaver, check, interleave
 from helpers.scripts import run_script
 from helpers.waiting import PATIENCE, wait_until
@@ -304,49 +305,6 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
 
 
 # more than can be taken
-
-
-def memory(field: str, pid: int | str = "self") -> int:
-    """A line of /proc/.../status, in bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError(field)
-
-
-class Consumer(Actor):
-    def __init__(self) -> None:
-        self.count = 0
-        self.before = 0
-
-    @endpoint
-    def start(self) -> None:
-        self.before = memory("VmRSS")
-
-    @endpoint
-    def take(self, number: int, data: bytes) -> None:
-        time.sleep(0.001)
-        assert number == self.count
-        self.count += 1
-
-    @endpoint
-    def took(self) -> tuple[int, int]:
-        return self.count, memory("VmHWM") - self.before
-
-
-class Producer(Actor):
-    @endpoint
-    def produce(self, consumers: Any, count: int, size: int, done: Port[int]) -> None:
-        done.send(produce(consumers, count, size))
-
-
-def produce(consumers: Any, count: int, size: int) -> int:
-    """Bytes that this process grows by."""
-    before = memory("VmRSS")
-    data = b"x" * size
-    for number in range(count):
-        consumers.take.broadcast(number, data)
-    return memory("VmHWM") - before
 
 
 def reset_high_water_mark(pid: int) -> int:

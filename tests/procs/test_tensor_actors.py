@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from monarch import inspect, no_mesh, remote
-from monarch.actor import Actor, ActorError, ProcMesh, as_endpoint, concurrent_endpoint, endpoint, this_host
+from monarch.actor import Actor, ActorError, ProcMesh, as_endpoint, concurrent_endpoint, endpoint
 from monarch.tensor_engine import RemoteException
 
 if TYPE_CHECKING:
@@ -97,22 +97,6 @@ class AsyncKeeper(Actor):
     @concurrent_endpoint
     async def release(self) -> None:
         self.go.set()
-
-
-@pytest.fixture(scope="module")
-def pair(_booted: None) -> Iterator[ProcMesh]:
-    """Two ranks that the tests share."""
-    procs = this_host().spawn_procs(per_host={"gpus": 2})
-    with procs.activate():
-        inspect(torch.ones(1))
-    yield procs
-    procs.stop().get(timeout=30)
-
-
-@pytest.fixture
-def mesh(pair: ProcMesh, _process_test: None) -> Iterator[Any]:
-    with pair.activate() as mesh:
-        yield mesh
 
 
 @pytest.fixture

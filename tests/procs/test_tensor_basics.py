@@ -10,7 +10,7 @@ import copy
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,23 +38,6 @@ pytestmark = pytest.mark.may_keep("descriptors")  # torch's
 def _torch_has_its_threads() -> None:
     """torch starts its pool on first use, which is no leak of the test that happens to do it."""
     torch.ones(1 << 20).sum()
-
-
-@pytest.fixture(scope="module")
-def pair(_booted: None) -> Iterator[ProcMesh]:
-    """Two ranks that most tests share."""
-    procs = this_host().spawn_procs(per_host={"gpus": 2})
-    with procs.activate():
-        inspect(torch.ones(1))
-    yield procs
-    procs.stop().get(timeout=30)
-
-
-@pytest.fixture
-def mesh(pair: ProcMesh, _process_test: None) -> Iterator[Any]:
-    """Two ranks, active."""
-    with pair.activate() as mesh:
-        yield mesh
 
 
 def fails(size: int = 4) -> Any:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,29 +15,12 @@ import torch
 
 import monarch
 from monarch import call_on_shard_and_fetch, fetch_shard, inspect, remote
-from monarch.actor import ProcMesh, this_host
 from monarch.tensor_engine import RemoteException, function_resolvers
 
 if TYPE_CHECKING:
     from conftest import Spawn
 
 pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
-
-
-@pytest.fixture(scope="module")
-def pair(_booted: None) -> Iterator[ProcMesh]:
-    """Two ranks that the tests share."""
-    procs = this_host().spawn_procs(per_host={"gpus": 2})
-    with procs.activate():
-        inspect(torch.ones(1))
-    yield procs
-    procs.stop().get(timeout=30)
-
-
-@pytest.fixture
-def mesh(pair: ProcMesh, _process_test: None) -> Iterator[Any]:
-    with pair.activate() as mesh:
-        yield mesh
 
 
 def same(x: Any, *args: Any, **kwargs: Any) -> Any:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,26 +16,9 @@ import torch
 from torch import nn
 
 from monarch import inspect, no_mesh, slice_mesh
-from monarch.actor import ProcMesh, this_host
 from monarch.tensor_engine import grad_function, grad_generator, gradient_execution_order
 
 pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
-
-
-@pytest.fixture(scope="module")
-def pair(_booted: None) -> Iterator[ProcMesh]:
-    """Two ranks that the tests share."""
-    procs = this_host().spawn_procs(per_host={"gpus": 2})
-    with procs.activate():
-        inspect(torch.ones(1))
-    yield procs
-    procs.stop().get(timeout=30)
-
-
-@pytest.fixture
-def mesh(pair: ProcMesh, _process_test: None) -> Iterator[Any]:
-    with pair.activate() as mesh:
-        yield mesh
 
 
 def network() -> nn.Sequential:
