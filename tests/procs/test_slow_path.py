@@ -3,6 +3,9 @@
 Each limit is what the fast path takes, with room for a wake-up here and there that depends on who runs when. `signal` is
 two for each signal that the program handles: Ctrl-C, and the alarm of a test's time limit. `python`
 counts Python functions, which is what most of the time goes to; it leaves room for other versions of the interpreter.
+
+A busy machine only ever adds (a wait that was cut in two, memory that was not given back in time), so what is held against the
+limits is the least of three rounds; what a lost optimisation adds is in each of them.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from conftest import Spawn
 
 CALLS = 50
+ROUNDS = 3
 MEGABYTE = 1 << 20
 ROUND_TRIP = {"send": 1.1, "receive": 1.3, "wait": 1.8, "watch": 2.4, "switches": 1.6, "io": 40}
 
@@ -28,6 +32,15 @@ class Cost(NamedTuple):
 
 
 def measure(actors: Any, operation: Callable[[], object]) -> Cost:
+    rounds = [measure_once(actors, operation) for _ in range(ROUNDS)]
+    return Cost(least([one.caller for one in rounds]), least([one.called for one in rounds]))
+
+
+def least(rounds: list[dict[str, float]]) -> dict[str, float]:
+    return {kind: min(one.get(kind, 0.0) for one in rounds) for kind in set().union(*rounds)}
+
+
+def measure_once(actors: Any, operation: Callable[[], object]) -> Cost:
     operation()
     actors.start_counting.call().get(timeout=20)
     count = Count()
