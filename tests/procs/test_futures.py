@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Echo, Failing, Gate, open_channel
+from helpers.waiting import wait_until
 from monarch.actor import Actor, ActorError, Future, endpoint, returns_future
 
 if TYPE_CHECKING:
@@ -355,3 +358,23 @@ def test_reading_a_future_outside_a_loop_gives_no_warning(spawn: Spawn) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert echo.say.call_one(3).get() == 3
+
+
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("adverb", ["call", "call_one", "choose", "stream"])
+def test_a_result_is_freed_with_the_last_reference_to_its_future(spawn: Spawn, adverb: str, read: bool) -> None:
+    echo = spawn(1).spawn("echo", Echo)
+    gc.collect()
+    gc.disable()  # nothing may be left for it to find
+    try:
+        made = getattr(echo.say, adverb)(b"x")
+        future = next(made) if adverb == "stream" else made
+        if read:
+            future.get(timeout=20)
+        else:
+            wait_until(future.done, what="the answer")
+        freed = weakref.ref(future)
+        del future, made
+        wait_until(lambda: freed() is None, what="the end of the future")
+    finally:
+        gc.enable()

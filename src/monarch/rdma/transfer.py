@@ -89,6 +89,7 @@ class _Described(Source):
     """What the future of a transfer waits for; not the transfer, of which it is a part."""
 
     __slots__ = ("_count", "_info", "_write")
+    name = "a transfer"
 
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._count = len(operations)

@@ -191,8 +191,8 @@ def _as_cell(actor: Receiver | None) -> Cell | None:
 
 def _awaited(noted: Noted) -> Awaited | None:
     """The call that keeps a wait from ending; None if it is for something else, or over."""
-    future, _ = noted
-    return None if future._done or future._source is None else future._source.awaited()
+    source = noted[0]._source  # none once it is done
+    return None if source is None else source.awaited()
 
 
 def _is_limited(activity: object, limited: Collection[object] | None) -> bool:
@@ -201,7 +201,8 @@ def _is_limited(activity: object, limited: Collection[object] | None) -> bool:
 
 def _described(wait_id: WaitId, blocked: BlockedWait) -> Wait:
     cell, activity, (future, _), awaited = blocked
-    what = future._source.describe() if future._source is not None else "a call"
+    source = future._source
+    what = source.describe() if source is not None else "a call"
     silent = tuple((process, awaited.uid) for process in awaited.silent)
     return Wait(wait_id, silent, f"{cell.record}, {_doing(cell, activity)}, waits for {what}")
 

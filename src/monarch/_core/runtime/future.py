@@ -38,7 +38,7 @@ class Future(Generic[R]):
     as you like. The operation was started by whoever made the future and does not depend on anyone reading it.
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "_decode", "_done", "_error", "_lock", "_source", "_value")
+    __slots__ = ("__weakref__", "_callbacks", "_decode", "_done", "_error", "_lock", "_name", "_source", "_value")
 
     def __init__(self) -> None:
         raise TypeError("Future cannot be constructed; calls, recv(), stop() and returns_future functions return one")
@@ -49,7 +49,8 @@ class Future(Generic[R]):
     _error: BaseException | None
     _decode: Callable[[Any], Any] | None
     _callbacks: list[Callable[[], None]]
-    _source: Source | None
+    _source: Source | None  # until it is done: the source holds this future, and would keep its result from being freed
+    _name: str  # of the source, once it is done
 
     # reading
 
@@ -135,8 +136,9 @@ class Future(Generic[R]):
 
     def __repr__(self) -> str:
         state = "pending" if not self._done else "failed" if self._error is not None else "done"
-        what = f" {self._source.describe()}" if self._source is not None else ""
-        return f"<Future {state}{what}>"
+        source = self._source
+        what = source.describe() if source is not None else self._name
+        return f"<Future {state} {what}>" if what else f"<Future {state}>"
 
     def __reduce__(self) -> Any:
         raise TypeError("a Future cannot be sent to another process; send a Port, or the value once it is there")
@@ -151,6 +153,7 @@ class Future(Generic[R]):
         self._value = self._error = self._decode = None
         self._callbacks = []
         self._source = source
+        self._name = ""
         return self
 
     def _resolve(self, value: Any, decode: Callable[[Any], Any] | None = None) -> None:
@@ -161,8 +164,6 @@ class Future(Generic[R]):
         """Complete it with an error of a call, which `make` makes in the thread of the first reader."""
         if self._done:
             return
-        # what it waited for holds it, and would keep an unread error from being noticed when its readers let go
-        self._source = Described(call.endpoint)
         unread = Unread(call, make)
         if self._complete(None, None, unread):
             unread.expect_reader()
@@ -177,6 +178,9 @@ class Future(Generic[R]):
                 return False
             self._value, self._error, self._decode = value, error, decode
             self._done = True
+            source, self._source = self._source, None
+            if source is not None:
+                self._name = source.name
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
@@ -231,9 +235,10 @@ class Future(Generic[R]):
             raise
         self._unsubscribe(wake)
         if not self._done:
-            if self._source is not None:
-                self._source.abandoned(self)
-            what = f" for {self._source.describe()}" if self._source is not None else ""
+            source = self._source
+            if source is not None:
+                source.abandoned(self)
+            what = f" for {source.describe()}" if source is not None else ""
             raise TimeoutError(f"waited {asked:g}s{what}")
 
     def _read_until_done(self, connection: Connection, timeout: float | None) -> float | None:
@@ -284,13 +289,14 @@ class Future(Generic[R]):
     async def _wait_in_loop(self) -> None:
         asyncio = _asyncio()
         loop = asyncio.get_running_loop()
-        if self._source is not None:
-            self._source.observed(self, loop)
+        source = self._source
+        if source is not None:
+            source.observed(self, loop)
         waiter = loop.create_future()
         here = threading.get_ident()
         expect = getattr(loop, "expect", None)  # an actor's loop can read the connection itself
-        if expect is not None and self._source is not None:
-            expect(self._source.connection())
+        if expect is not None and source is not None:
+            expect(source.connection())
 
         def wake() -> None:
             try:
@@ -308,8 +314,8 @@ class Future(Generic[R]):
             await waiter
         except BaseException:
             self._unsubscribe(wake)
-            if not self._done and self._source is not None:
-                self._source.abandoned(self)
+            if not self._done and source is not None:
+                source.abandoned(self)
             raise
         finally:
             if waits is not None:
@@ -340,9 +346,11 @@ class Source:
     """What a future waits for: tells it in words, and hears of being read."""
 
     __slots__ = ()
+    name: str = "an operation"
+    """What it is, in few words; `describe` says more while it lasts."""
 
     def describe(self) -> str:
-        return "an operation"
+        return self.name
 
     def deadlock(self) -> str | None:
         """Why the current thread must not block on this, if it must not."""
@@ -370,23 +378,21 @@ class Source:
 class Described(Source):
     """A source that is only a text."""
 
-    __slots__ = ("text",)
+    __slots__ = ("name",)
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def describe(self) -> str:
-        return self.text
+    def __init__(self, name: str) -> None:
+        self.name = name
 
 
 class _Original(Source):
     """What a mapped future waits for. The source of the original future knows, and completes, only that one."""
 
-    __slots__ = ("_future", "_source")
+    __slots__ = ("_future", "_source", "name")
 
     def __init__(self, future: Future[Any], source: Source) -> None:
         self._future = future
         self._source = source
+        self.name = source.name
 
     def describe(self) -> str:
         return self._source.describe()

@@ -271,6 +271,7 @@ class _Claim(Source):
     """A place in a port's queue."""
 
     __slots__ = ("_queue", "_ranked")
+    name = "a value on a port"
 
     def __init__(self, queue: _Queue, ranked: bool) -> None:
         self._queue = queue

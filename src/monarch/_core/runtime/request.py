@@ -45,6 +45,11 @@ def _read_value(frame: Frame) -> Any:
     return pickle.loads(frame.payload, buffers=frame.buffers)
 
 
+def _read_mesh(extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
+    shape = Shape(extent.labels, Slice.new_row_major(extent.sizes))
+    return ValueMesh(shape, [_read_value(frame) for frame in frames])
+
+
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
     """Why the current thread must not block on a call to these actors: one of them is the actor that it runs."""
     running = running_actor()
@@ -65,10 +70,10 @@ def connection_to(proc: ProcAddress) -> Connection | None:
 class One(Source):
     """One call to one actor."""
 
-    __slots__ = ("_endpoint", "_node", "_proc", "_uid", "future")
+    __slots__ = ("_node", "_proc", "_uid", "future", "name")
 
     def __init__(self, endpoint: str, uid: int, proc: ProcAddress, node: Node) -> None:
-        self._endpoint = endpoint
+        self.name = endpoint
         self._uid = uid
         self._proc = proc
         self._node = node
@@ -91,19 +96,16 @@ class One(Source):
         self._fail_as(reply, 0, None)
 
     def _fail_as(self, reply: Reply, rank: int, extent: Extent | None) -> None:
-        call = FailedCall(self._endpoint, extent)
+        call = FailedCall(self.name, extent)
         call.add(rank, reply)
         self.future._fail(call, lambda: call.error(rank))
-
-    def describe(self) -> str:
-        return self._endpoint
 
     def connection(self) -> Connection | None:
         peer = self._node.peers.get(self._proc)
         return None if peer is None else peer.connection
 
     def deadlock(self) -> str | None:
-        return blocked_by(self._uid, (self._proc,), self._endpoint)
+        return blocked_by(self._uid, (self._proc,), self.name)
 
     def awaited(self) -> Awaited | None:
         return Awaited(self, self._uid, (self._proc,))
@@ -126,10 +128,10 @@ class OneOf(One):
 class _MeshCall(Source):
     """One call to every actor of a mesh."""
 
-    __slots__ = ("_endpoint", "_extent", "_failed", "_procs", "_uid")
+    __slots__ = ("_extent", "_failed", "_procs", "_uid", "name")
 
     def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
-        self._endpoint = endpoint
+        self.name = endpoint
         self._uid = uid
         self._procs = procs
         self._extent = extent
@@ -139,12 +141,12 @@ class _MeshCall(Source):
         return connection_to(self._procs[0]) if len(self._procs) == 1 else None
 
     def deadlock(self) -> str | None:
-        return blocked_by(self._uid, self._procs, self._endpoint)
+        return blocked_by(self._uid, self._procs, self.name)
 
     def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
         with _noting:
             if self._failed is None:
-                self._failed = FailedCall(self._endpoint, self._extent)
+                self._failed = FailedCall(self.name, self._extent)
             self._failed.add(rank, reply)
             return self._failed
 
@@ -207,13 +209,9 @@ class Gather(_PerRank, _MeshCall):
     def _all_answered(self) -> None:
         call = self._failed
         if call is None:
-            self.future._resolve(self._replies, self._read)
+            self.future._resolve(self._replies, functools.partial(_read_mesh, self._extent))
         elif self._wait_for_all:
             self.future._fail(call, call.root_cause)
-
-    def _read(self, replies: list[Any]) -> Any:
-        shape = Shape(self._extent.labels, Slice.new_row_major(self._extent.sizes))
-        return ValueMesh(shape, [_read_value(reply) for reply in replies])
 
     def awaited(self) -> Awaited | None:
         silent = [proc for proc, reply in zip(self._procs, self._replies, strict=True) if reply is None]
@@ -223,9 +221,9 @@ class Gather(_PerRank, _MeshCall):
         size = len(self._procs)
         silent = [rank for rank, reply in enumerate(self._replies) if reply is None]
         if not silent:
-            return f"{self._endpoint} on {size} ranks"
+            return f"{self.name} on {size} ranks"
         named = name_some([Point(rank, self._extent) for rank in silent])
-        return f"{self._endpoint} on {size} ranks; no answer yet from {named}"
+        return f"{self.name} on {size} ranks; no answer yet from {named}"
 
 
 class StreamFuture(Future[R]):
@@ -278,7 +276,7 @@ class Stream(_MeshCall):
         return not self.futures
 
     def describe(self) -> str:
-        return f"the next answer of {self._endpoint}; {len(self._answered)} of {len(self._procs)} came"
+        return f"the next answer of {self.name}; {len(self._answered)} of {len(self._procs)} came"
 
 
 class SystemCall(_PerRank):
@@ -290,10 +288,10 @@ class SystemCall(_PerRank):
         result: What the future gives.
     """
 
-    __slots__ = ("_answered", "_left", "_procs", "_result", "_what", "future")
+    __slots__ = ("_answered", "_left", "_procs", "_result", "future", "name")
 
     def __init__(self, what: str, procs: Sequence[ProcAddress] | Mapping[int, ProcAddress], result: Any = None) -> None:
-        self._what = what
+        self.name = what
         self._procs = procs if isinstance(procs, Mapping) else dict(enumerate(procs))
         self._left = len(procs)
         self._answered: set[int] = set()
@@ -320,10 +318,10 @@ class SystemCall(_PerRank):
     def _read(self, reply: Reply) -> Any:
         if isinstance(reply, Frame) and reply.flags == ERROR:
             raise load_error(reply.payload).exception
-        return read_reply(reply, self._what)
+        return read_reply(reply, self.name)
 
     def describe(self) -> str:
-        return f"{self._what} ({len(self._procs) - self._left} of {len(self._procs)} done)"
+        return f"{self.name} ({len(self._procs) - self._left} of {len(self._procs)} done)"
 
 
 class StopCall(SystemCall):
@@ -342,4 +340,4 @@ class SpawnCall(SystemCall):
     __slots__ = ()
 
     def _read(self, reply: Reply) -> Any:
-        return read_reply(reply, self._what)
+        return read_reply(reply, self.name)

@@ -21,10 +21,10 @@ R = TypeVar("R")
 class _Body(Source):
     """An async function whose first reader starts it: on the reader's loop, or on a thread with a loop of its own."""
 
-    __slots__ = ("_context", "_lock", "_make", "_name", "_started", "_task", "_thread")
+    __slots__ = ("_context", "_lock", "_make", "_started", "_task", "_thread", "name")
 
     def __init__(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        self._name = name
+        self.name = f"{name}()"
         self._make = make
         self._context = copy_context()
         self._lock = threading.Lock()
@@ -32,12 +32,9 @@ class _Body(Source):
         self._thread: int | None = None  # where the body runs
         self._task: asyncio.Task[None] | None = None  # kept: a loop holds its tasks only weakly
 
-    def describe(self) -> str:
-        return f"{self._name}()"
-
     def deadlock(self) -> str | None:
         if self._thread == threading.get_ident():
-            return f"get() would stop the event loop that runs {self._name}(); write `await` instead"
+            return f"get() would stop the event loop that runs {self.name}; write `await` instead"
         return None
 
     def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
@@ -47,7 +44,7 @@ class _Body(Source):
             self._started = True
         if loop is None:
             run = functools.partial(self._context.run, self._run_here, future)
-            threading.Thread(target=run, name=f"monarch-{self._name}", daemon=True).start()
+            threading.Thread(target=run, name=f"monarch-{self.name}", daemon=True).start()
             return
         import asyncio  # inside, because programs that never use it should not pay for it
 
