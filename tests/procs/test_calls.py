@@ -551,6 +551,7 @@ def test_an_endpoint_handle_has_all_adverbs(spawn: Spawn) -> None:
         assert callable(getattr(say, name))
 
 
+@pytest.mark.may_keep("threads")  # of torch, which this is the first to import where the test runs alone
 def test_rref_of_an_endpoint_that_does_not_say_its_results_is_refused(spawn: Spawn) -> None:
     pytest.importorskip("torch", reason="distributed tensors need torch")
     say: Any = spawn(1).spawn("e", Echo).say
