@@ -188,6 +188,30 @@ def test_a_worker_with_another_secret_refuses_at_once_and_both_sides_say_why(mon
         assert "127.0.0.1" in found.output(0)
 
 
+def test_a_host_that_is_attached_is_not_attached_by_another_secret_that_nobody_would_look_at() -> None:
+    another = "quite another secret, as long as it takes"
+    with workers(1, tcp=True) as found:
+        first = attach_to_workers(workers=found.addresses)
+        first.initialized.get(timeout=PATIENCE)
+        with pytest.raises(ValueError, match=rf"{found.addresses[0]} is attached already \(shared secret\)"):
+            attach_to_workers(workers=found.addresses, secret=another)
+        second = attach_to_workers(workers=found.addresses)
+        assert second.initialized.get(timeout=PATIENCE)
+        for hosts in (first, second):
+            hosts.stop().get(timeout=PATIENCE)
+
+
+def test_a_secret_that_was_wrong_can_be_put_right() -> None:
+    with workers(1, tcp=True) as found:
+        wrong = attach_to_workers(workers=found.addresses, secret="quite another secret, as long as it takes")
+        with pytest.raises(RuntimeError, match="wrong secret"):
+            wrong.initialized.get(timeout=PATIENCE)
+        right = attach_to_workers(workers=found.addresses)
+        assert right.initialized.get(timeout=PATIENCE)
+        for hosts in (wrong, right):
+            hosts.stop().get(timeout=PATIENCE)
+
+
 def test_certificates_of_another_authority_are_refused_at_once_on_either_side(tmp_path: Path) -> None:
     ours, theirs = authority("ours"), authority("theirs")
     (port,) = free_ports(1)

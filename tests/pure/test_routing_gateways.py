@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from helpers.gateways import World, unanswered
+from helpers.gateways import PATIENCE, World, unanswered
 from monarch._core.wire.address import AGENT, ProcAddress
 from monarch._core.wire.frame import EXPLICIT, STANDING
 
@@ -158,3 +158,28 @@ def test_processes_may_end_at_any_moment(seed: int) -> None:
         traffic.world.after(traffic.random.random() * 12, partial(host.end, target.proc))
     traffic.world.run(300)
     traffic.check()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_hosts_that_lose_each_other_for_long_hold_up_only_the_first_call(seed: int) -> None:
+    world = World(seed, fanout=1)  # a chain: each host hands casts to the next
+    workers = [f"tcp://w{i}" for i in range(6)]
+    for name in workers:
+        world.host(name).procs.append(AGENT)
+    client = world.host("client")
+    client.call("p0", [ProcAddress(worker, AGENT) for worker in workers], 1, request=1, flags=STANDING)
+    world.run(10)
+    cut = world.random.randrange(len(workers) - 1)
+    world.cut.add(frozenset(workers[cut : cut + 2]))
+    world.lose_link(*workers[cut : cut + 2])
+    targets = [ProcAddress(worker, "p0") for worker in workers]
+    client.call("p0", targets, 2, request=2)
+    world.run(10 + 2 * PATIENCE)
+    assert sorted(client.answers[2]) == list(range(len(workers)))
+    for number in range(3, 13):
+        client.call("p0", targets, number, request=number)
+        world.run(world.now + 1.5)
+        assert client.answers[number] == {rank: ["reply"] for rank in range(len(workers))}
+    assert client.told == []
+    for worker in workers:
+        assert world.hosts[worker].got["p0", ProcAddress("client", "p0")] == list(range(2, 13))

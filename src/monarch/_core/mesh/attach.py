@@ -65,8 +65,8 @@ class Attachment:
                 if self.ended is not None:
                     raise RuntimeError(f"HostMesh has already been {self.ended}: attach the hosts again")
                 hosts = _check_workers(given, self._trust)
-                self._hosts = hosts
                 attached = client.client().attach(hosts, self._trust)
+                self._hosts = hosts
                 attached._subscribe(lambda: self._attached(attached))
             return self._hosts
 
@@ -148,7 +148,8 @@ def attach_to_workers(
         A mesh of the one dimension ``hosts``, in the order of `workers`.
 
     Raises:
-        ValueError: `workers` is empty, or has an address twice; the certificates or the secret are no good.
+        ValueError: `workers` is empty, or has an address twice; the certificates or the secret are no good, or other ones
+            than those by which one of the hosts is attached already.
         AddressError: One of them is no address that can be dialed.
     """
     if isinstance(workers, str) or not isinstance(workers, Sequence):

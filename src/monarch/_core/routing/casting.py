@@ -3,7 +3,8 @@
 Casts survive those who pass them on. Whoever loses a host below says so upwards, and the root hands the call to each host
 that stood below the lost one itself, and to that one, if only another has lost it; a host that has the call already only
 changes its parent, and answers again. Who is asked again says at once that it is there; who does not within `_AT_ONCE`
-is lost. What it costs when all is well: the root keeps the call until all have answered, each host its own answers until
+is lost. For `_AVOIDED` seconds such a host gets the calls of that root from the root itself, as whoever cannot reach it
+would hold each of them up. What it costs when all is well: the root keeps the call until all have answered, each host its own answers until
 the root has all.
 
 A call is over when the root has all answers: it says so down the tree, and only then is it forgotten. Only the parent
@@ -34,6 +35,7 @@ COMBINED = 64 * 1024  # bytes of an answer that may wait for others; a larger on
 LINGER = 0.001  # seconds that an answer waits for others, in each gateway on its way
 _CLOSING = 0.05  # seconds in which casts that are over are gathered
 _AT_ONCE = 0.8  # seconds in which a host that is asked again says that it is there
+_AVOIDED = 60.0  # seconds in which a host that another has lost is handed calls by the root itself
 _EACH = 0.004  # more seconds for each host that is asked at the same time: the root may have to dial it
 
 
@@ -52,6 +54,7 @@ class Casting:
         self._ids = itertools.count(first or int.from_bytes(os.urandom(4), "big") << 24 | 1)
         self._closing: dict[str, list[tuple[str, int]]] = {}
         self._doubted: dict[str, object] = {}  # hosts that were asked again, and have not said anything since
+        self._avoided: dict[str, object] = {}  # hosts that another has lost, but not this one
 
     def __len__(self) -> int:
         return len(self._casts)
@@ -79,16 +82,21 @@ class Casting:
                     header.source, entry, call
                 )  # STANDING says on the way that a host may have yet to start
             entries = tuple(entry for entry in entries if entry not in direct)
-            header = header._replace(table=casts.pack_table(entries))
         if not entries:
             return
+        alone = [entry for entry in entries if entry.host in self._avoided]
+        if alone:
+            entries = (*alone, *(entry for entry in entries if entry.host not in self._avoided))
+        if alone or direct:
+            header = header._replace(table=casts.pack_table(entries))
         orders = array("Q", [self._gateway.number(header.source, entry.host) for entry in entries])
         header = header._replace(id=next(self._ids), orders=orders, fanout=self._fanout)
         cast = Cast(header, call, None, None, bool(frame.flags & STANDING))
         self._casts[cast.key] = cast
         for entry in entries:
             self._gateway.asks(header.source, entry.host)
-        for branch in casts.split(entries, 0, len(entries), self._fanout):
+        singles = [Branch(entry.host, index, index + 1) for index, entry in enumerate(alone)]
+        for branch in (*singles, *casts.split(entries, len(alone), len(entries), self._fanout)):
             self._hand_down(cast, header, branch)
 
     def _is_dialed(self, host: str) -> bool:
@@ -310,6 +318,7 @@ class Casting:
     def link_lost(self, host: str, failure: Failure) -> None:
         """Nothing that is sent to a neighbour will arrive, and nothing that it has sent any more."""
         self._doubted.pop(host, None)
+        self._avoided.pop(host, None)
         self._closing.pop(host, None)
         for cast in list(self._casts.values()):
             if cast.parent is None:
@@ -339,11 +348,21 @@ class Casting:
 
     def _report_lost(self, cast: Cast, host: str) -> None:
         if cast.parent is None:
+            self._avoid(host)
             self._ask_again(cast, cast.below(host))
         elif not cast.orphaned:
             lost = Frame(REPLIES, LOST, 0, 0, 0, cast.id, _names(cast), host.encode())
             self._outside.to_host(cast.parent, lost)
             self._flush(cast, prompt=True)
+
+    def _avoid(self, host: str) -> None:
+        time = self._avoided[host] = object()
+
+        def forget() -> None:
+            if self._avoided.get(host) is time:
+                del self._avoided[host]
+
+        self._outside.call_later(_AVOIDED, forget)
 
     def _ask_again(self, cast: Cast, singles: Sequence[Branch]) -> None:
         """At the root: hand the call to each of these itself, but for those that have it from the root, or are lost."""

@@ -11,6 +11,7 @@ from ... import config
 from ..supervision.failure import NOT_ATTACHED, UNSTARTED, Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ROOT, SYSTEM, ProcAddress
+from ..wire.channel import parse_channel
 from ..wire.frame import ERROR, STANDING, VALUE, Frame
 from .future import Described, Future, completed
 from .node import Node
@@ -33,6 +34,7 @@ class AttachedHosts:
         self._node = node
         self._show = show
         self._hosts: dict[str, int] = {}  # how often each is attached
+        self._trust: dict[str, Trust] = {}  # how each of them was attached
         self._left: set[str] = set()  # hosts that were attached
         self._given_up: set[str] = set()  # hosts that were let go before they were attached
         self._attaching: set[Future[bool]] = set()
@@ -51,7 +53,13 @@ class AttachedHosts:
 
         The future is done when all have answered. It raises RuntimeError as soon as one can't be reached: within
         `mesh_attach_config_timeout` if nobody listens there, at once if it is clear that waiting does not help.
+
+        Raises:
+            ValueError: One of them is attached already by another secret, or other certificates. Nothing was done.
         """
+        for host in hosts:
+            self._check_trust(host, trust)
+        self._trust.update(dict.fromkeys(hosts, trust))
         known = {host for host in hosts if host in self._hosts or host in self._left}
         self._node.unreached.update(host for host in hosts if host not in self._hosts)
         for host in hosts:
@@ -64,6 +72,16 @@ class AttachedHosts:
         self._attaching.add(request.future)
         request.future._subscribe(lambda: self._attaching.discard(request.future))
         return request.future
+
+    def _check_trust(self, host: str, trust: Trust) -> None:
+        """Both sides have proved who they are when the link was made; nobody would look at another proof."""
+        attached = self._trust.get(host)
+        if attached is None or attached == trust or host in self._node.unreached or not parse_channel(host).is_tcp:
+            return
+        raise ValueError(
+            f"{host} is attached already ({attached.mode}); what is given now ({trust.mode}) is something else, at which "
+            "nobody would look: pass the same, or stop the first mesh of hosts"
+        )
 
     def settle(self, timeout: float) -> None:
         """Wait until the hosts that are about to be attached are, or can't be; for `timeout` seconds at most."""
@@ -85,7 +103,7 @@ class AttachedHosts:
         for host in hosts:
             self._hosts[host] -= 1
             if not self._hosts[host]:
-                del self._hosts[host]
+                del self._hosts[host], self._trust[host]
                 self._left.add(host)
         # all of them: hosts that were attached together are watched together, and each may have been left at another time
         self._node.call_system(self._node.address.agent, "detach", tuple(self._left))
