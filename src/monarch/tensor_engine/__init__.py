@@ -6,7 +6,7 @@ One operation, from top to bottom:
 `activation`       which mesh is active; hands every operation of torch that comes by to
 `tensor`           the handles, and `dispatch`, which checks an operation and issues it
 `plans`, `fakes`   what it does, found once by running it on fake tensors
-`engine`           batches of instructions on their way to the workers
+`engine`           batches of instructions on their way to an `executor`: to `workers`, or to a model of them
 `worker`           the actor that runs them, one on each process; `movers` and `functions` are its hands
 `fetching`         values on their way back
 =================  ====================================================================================================

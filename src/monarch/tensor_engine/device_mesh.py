@@ -51,7 +51,7 @@ class DeviceMesh(ShapedMesh):
     @property
     def procs(self) -> ProcMesh:
         """The processes."""
-        return proc_mesh.ProcMesh(self.engine.procs._procs, self._shape)
+        return proc_mesh.ProcMesh(self.engine.executor.procs._procs, self._shape)
 
     def activate(self) -> Activation:
         """A context manager in which torch's operations belong to this mesh; in this thread or task only."""
@@ -122,7 +122,7 @@ class DeviceMesh(ShapedMesh):
         self.engine.close(_EXIT_TIMEOUT)
 
     def __repr__(self) -> str:
-        return f"<DeviceMesh {self.extent} of {self.engine.procs.name!r}>"
+        return f"<DeviceMesh {self.extent} of {self.engine.executor.name!r}>"
 
     def __reduce__(self) -> Any:
         return references.reduce_mesh(self)

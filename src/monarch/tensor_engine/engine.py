@@ -1,9 +1,10 @@
-"""The controller's end of an engine: gathers instructions into batches and sends them to the workers, one way.
+"""The controller's end of an engine: gathers instructions into batches and has them executed, one way.
 
-Instructions go out together: at once after a pause, else when `_BATCH` of them are there, when something is asked for, or
-after `_DELAY` seconds, whatever comes first. Ranks that get the same instructions get the same message. The controller
-does not wait for workers, with two exceptions: for what it asks (`call`), and, every `_STRETCH` instructions, for them to
-be at most `_AHEAD` stretches behind, so that a long loop needs bounded memory. The end of a worker's process ends both.
+By whom, an `Executor` says: workers (`workers`), or a model of them. Instructions go out together: at once after a pause,
+else when `_BATCH` of them are there, when something is asked for, or after `_DELAY` seconds, whatever comes first. The
+controller does not wait for workers, with two exceptions: for what it asks (`call`), and, every `_STRETCH` instructions, for
+them to be at most `_AHEAD` stretches behind, so that a long loop needs bounded memory. The end of a worker's process ends
+both.
 """
 
 from __future__ import annotations
@@ -20,16 +21,13 @@ from .._core.mesh.proc_mesh import ProcMesh
 from .._core.runtime.base_cell import BaseCell
 from .._core.runtime.context import context
 from .._core.runtime.future import Future
-from .._core.runtime.message import encode_meta
-from .._core.runtime.remote_error import supervision_error
-from .._core.runtime.request import Gather, Stream
-from .._core.shape import Extent, Shape, Slice
+from .._core.shape import Shape, Slice
 from .._core.wire import pickling
-from .._core.wire.address import ProcAddress, random_uid
 from .errors import RemoteException
+from .executor import Executor, Ranks
 from .instructions import DEFINE, FORGET, FREE, Instruction
 from .plans import Plan
-from .worker import Worker
+from .workers import Workers
 
 _BATCH = 128  # instructions
 _DELAY = 0.001  # seconds
@@ -37,38 +35,13 @@ _STRETCH = 16_384  # instructions
 _AHEAD = 4  # stretches
 _PLANS = 20_000  # templates on each worker; a program that has more makes them as it runs
 
-_RUN = encode_meta("run", Extent([], []))
-
-
-class Ranks:
-    """Some ranks of an engine: where instructions go, and what waits to be freed there.
-
-    Attributes:
-        ranks: In row-major order.
-        procs: Their processes.
-        freed: Ids of values that nobody uses any more. Finalizers put them in, on any thread and inside of any lock.
-    """
-
-    __slots__ = ("freed", "members", "procs", "ranks")
-
-    def __init__(self, ranks: Sequence[int], procs: Sequence[ProcAddress]) -> None:
-        self.ranks = tuple(ranks)
-        self.members = frozenset(ranks)
-        self.procs = tuple(procs)
-        self.freed: deque[int] = deque()
-
 
 class Engine:
-    """One controller and its workers, one on each proc of a mesh. May be used from any thread.
+    """One controller and what executes its instructions. May be used from any thread."""
 
-    Args:
-        procs: The whole mesh.
-    """
-
-    def __init__(self, procs: ProcMesh) -> None:
-        self._cell: BaseCell = context()._cell
-        self.procs = procs
-        self.uid = f"{random_uid():x}"
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.uid = executor.uid
         self.ids = itertools.count(1)
         self.plans: dict[Any, Plan] = {}
         self.meshes: dict[Any, Any] = {}
@@ -89,18 +62,14 @@ class Engine:
         self._since_settled = 0
         self._settling: deque[Future[Any]] = deque()
         self._closed: str | None = None
-        self.size = len(procs)
-        self._workers: Any = procs.spawn(
-            "tensor_engine", Worker, self.uid, self.size, min(procs._procs.per_host, self.size)
-        )
-        self.target: int = self._workers._uid
+        self.size = executor.size
         self.everyone = self.group(range(self.size))
 
     def group(self, ranks: Sequence[int]) -> Ranks:
         """These ranks; the same object for the same ranks."""
         key = tuple(ranks)
         if key not in self._groups:
-            address = self.procs._procs.address
+            address = self.executor.address
             self._groups[key] = Ranks(key, [address(rank) for rank in key])
         return self._groups[key]
 
@@ -166,25 +135,17 @@ class Engine:
         segments, self._segments = self._segments, []
         self._since_settled += self._waiting
         self._open_for, self._waiting = None, 0
-        node, uid = self._cell.node, self._cell.uid
-        for ranks, batch in _merged(segments, self.everyone, self.group):
-            content = pickling.dumps(((batch,), {}))
-            self._cell.note_unsettled(self.target, ranks.procs)
-            node.cast(ranks.procs, self.target, _RUN, content, None, uid, 0, ranks.ranks)
-        for address in self.everyone.procs:
-            failure = node.fate(address, self.target)
-            if failure is not None:
-                raise supervision_error(failure, "the tensor engine")
+        self.executor.run(segments)
 
     def _set_timer(self) -> None:
         self._timer_set = True
         flushes = self._flushes
-        self._cell.node.poller.call_later(_DELAY, lambda: self._late(flushes))
+        self.executor.call_later(_DELAY, lambda: self._late(flushes))
 
     def _late(self, flushes: int) -> None:
         """On the poller's thread, which must not wait: whoever holds the lock will flush."""
         if not self._lock.acquire(blocking=False):
-            self._cell.node.poller.call_later(_DELAY, lambda: self._late(flushes))
+            self.executor.call_later(_DELAY, lambda: self._late(flushes))
             return
         try:
             self._timer_set = False
@@ -216,33 +177,24 @@ class Engine:
         Args:
             what: What is asked, for messages.
         """
-        extent = Extent(["rank"], [len(ranks.ranks)])
-        request = Gather(what or f"{method} of the tensor engine", self.target, ranks.procs, extent)
-        self._ask(ranks, method, args, request, extent)
-        return request.future
+        return self._ask(self.executor.call, ranks, method, args, what or f"{method} of the tensor engine")
 
     def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Future[Any]]:
         """As `call`; a future for each answer, in the order in which they will arrive."""
-        extent = Extent(["rank"], [len(ranks.ranks)])
-        request = Stream(what, self.target, ranks.procs, extent)
-        futures: list[Future[Any]] = list(request.futures)
-        self._ask(ranks, method, args, request, extent)
-        return futures
+        return self._ask(self.executor.stream, ranks, method, args, what)
 
-    def _ask(self, ranks: Ranks, method: str, args: tuple[Any, ...], request: Any, extent: Extent) -> None:
+    def _ask(self, ask: Callable[..., Any], ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Any:
         if self._closed is not None:
             raise RuntimeError(self._closed)
-        content = pickling.dumps((args, {}))
         with self._lock:
             for freeing in list(self._groups.values()):
                 if freeing.freed:
                     self._free(freeing)
             self._flush()
-            cell = self._cell
-            cell.node.cast(ranks.procs, self.target, encode_meta(method, extent), content, request, cell.uid)
+            return ask(ranks, method, args, what)
 
     def close(self, timeout: float) -> None:
-        """Wait until all is done, then stop the workers. See `DeviceMesh.exit`."""
+        """Wait until all is done, then stop what executes. See `DeviceMesh.exit`."""
         if self._closed is not None:
             return
         poisons = self.call(self.everyone, "finish", (), "exit of the tensor engine").get(timeout=timeout)
@@ -251,31 +203,15 @@ class Engine:
             raise RemoteException(unreported[0])
         self._closed = "this tensor engine has exited; activate the proc mesh again for a new one"
         self._settling.clear()
-        self._workers.stop("the tensor engine exited").get(timeout=timeout)
+        self.executor.stop(timeout)
         self.plans.clear()
         if self.end_meeting is not None:
             self.end_meeting()
 
     @property
     def is_usable(self) -> bool:
-        """Whether it has not exited, and none of its workers is known to be gone."""
-        node = self._cell.node
-        return self._closed is None and not any(node.fate(address, self.target) for address in self.everyone.procs)
-
-
-def _merged(segments: list[tuple[Ranks, list[Instruction]]], everyone: Ranks, group: Any) -> list[tuple[Ranks, Any]]:
-    """One batch for each set of ranks that get the same instructions."""
-    if all(ranks is segments[0][0] for ranks, _ in segments):
-        return [(segments[0][0], list(itertools.chain.from_iterable(batch for _, batch in segments)))]
-    by_parts: dict[tuple[int, ...], list[int]] = {}
-    for rank in everyone.ranks:
-        parts = tuple(index for index, (ranks, _) in enumerate(segments) if rank in ranks.members)
-        by_parts.setdefault(parts, []).append(rank)
-    return [
-        (group(ranks), list(itertools.chain.from_iterable(segments[part][1] for part in parts)))
-        for parts, ranks in by_parts.items()
-        if parts
-    ]
+        """Whether it has not exited, and nothing of what executes is known to be gone."""
+        return self._closed is None and self.executor.is_usable
 
 
 _engines: weakref.WeakKeyDictionary[BaseCell, dict[str, Engine]] = weakref.WeakKeyDictionary()
@@ -300,4 +236,4 @@ def new_engine(procs: ProcMesh) -> Engine:
     """Another engine over the same processes."""
     whole = procs._procs
     ranks = Slice.new_row_major([len(whole.hosts) * whole.per_host])
-    return Engine(ProcMesh(whole, Shape(["rank"], ranks)))
+    return Engine(Workers(ProcMesh(whole, Shape(["rank"], ranks))))

@@ -399,7 +399,7 @@ def _coordinates(mesh: DeviceMesh, index: int) -> dict[str, int]:
 def _meeting(engine: Engine) -> Meeting:
     """Where the members of groups meet; lives as long as the engine."""
     if engine.meeting is None:
-        if len(set(engine.procs._procs.hosts)) == 1:
+        if len(set(engine.executor.procs._procs.hosts)) == 1:
             folder = tempfile.mkdtemp(prefix="monarch-groups-")
             engine.meeting = Meeting(f"{folder}/store")
             engine.end_meeting = weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)

@@ -94,7 +94,9 @@ def lend(
         engine.group(ranks), (MOVE, sites.here(), "lend", (ticket, actor, inputs, *(outputs or (None, ())))), now=True
     )
     data, buffers = payload
-    return pickling.dumps(local.Lent(engine.uid, engine.target, ticket, data, list(map(pickle.PickleBuffer, buffers))))
+    return pickling.dumps(
+        local.Lent(engine.uid, engine.executor.target, ticket, data, list(map(pickle.PickleBuffer, buffers)))
+    )
 
 
 def reduce_tensor(tensor: Tensor) -> Any:

@@ -1,0 +1,92 @@
+"""What an engine gives its instructions to: the seam between what a program says and what is done about it.
+
+There are two executors: `workers.Workers` has them run on processes, `monarch.simulator` tells how long that would take.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from .._core.mesh.proc_mesh import ProcMesh
+from .._core.runtime.future import Future
+from .._core.wire.address import ProcAddress
+from .instructions import Instruction
+
+
+class Ranks:
+    """Some ranks of an engine: where instructions go, and what waits to be freed there.
+
+    Attributes:
+        ranks: In row-major order.
+        procs: Their processes.
+        freed: Ids of values that nobody uses any more. Finalizers put them in, on any thread and inside of any lock.
+    """
+
+    __slots__ = ("freed", "members", "procs", "ranks")
+
+    def __init__(self, ranks: Sequence[int], procs: Sequence[ProcAddress]) -> None:
+        self.ranks = tuple(ranks)
+        self.members = frozenset(ranks)
+        self.procs = tuple(procs)
+        self.freed: deque[int] = deque()
+
+
+Segment = tuple[Ranks, list[Instruction]]
+
+
+class Executor(Protocol):
+    """What executes instructions. An engine calls it under its lock, so from one thread at a time.
+
+    Attributes:
+        uid: The engine's id.
+        size: How many ranks it has.
+        name: Of the mesh, for messages.
+        target: The id of the actors that are its workers; 0 for none.
+    """
+
+    uid: str
+    size: int
+    name: str
+    target: int
+
+    @property
+    def procs(self) -> ProcMesh:
+        """The processes of all ranks.
+
+        Raises:
+            RuntimeError: It has none.
+        """
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether nothing of it is known to be gone."""
+
+    def address(self, rank: int) -> ProcAddress:
+        """Where a rank lives."""
+
+    def run(self, segments: list[Segment]) -> None:
+        """Have instructions executed by the ranks that each segment is for, in order; returns before they are.
+
+        Raises:
+            SupervisionError: A rank is known to be gone.
+        """
+
+    def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Future[Any]:
+        """Ask ranks something, after all that they were to run before; a future of a `ValueMesh`, in their order.
+
+        Args:
+            method: An endpoint of `worker.Worker`.
+            args: Its arguments.
+            what: What is asked, for messages.
+        """
+
+    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Future[Any]]:
+        """As `call`; a future for each answer, in the order in which they will arrive."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Call back some time later on a thread that must not be held up; how an engine sends what waits for more."""
+
+    def stop(self, timeout: float) -> None:
+        """End it. Waits for its end, at most for `timeout` seconds."""

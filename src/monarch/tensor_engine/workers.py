@@ -1,0 +1,114 @@
+"""The executor of real programs: one `Worker` actor on each process of a mesh, to which batches of instructions are sent.
+
+Ranks that get the same instructions get the same message. Nothing here waits but `stop`; see `worker` for the other end.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from .._core.mesh.proc_mesh import ProcMesh
+from .._core.runtime.base_cell import BaseCell
+from .._core.runtime.context import context
+from .._core.runtime.future import Future
+from .._core.runtime.message import encode_meta
+from .._core.runtime.remote_error import supervision_error
+from .._core.runtime.request import Gather, Stream
+from .._core.shape import Extent
+from .._core.wire import pickling
+from .._core.wire.address import ProcAddress, random_uid
+from .executor import Ranks, Segment
+from .instructions import Instruction
+from .worker import Worker
+
+_RUN = encode_meta("run", Extent([], []))
+
+
+class Workers:
+    """See `Executor`.
+
+    Args:
+        procs: The whole mesh.
+
+    Attributes:
+        target: The id of the actors.
+    """
+
+    def __init__(self, procs: ProcMesh) -> None:
+        self._cell: BaseCell = context()._cell
+        self.procs = procs
+        self.uid = f"{random_uid():x}"
+        self.size = len(procs)
+        self.name = procs.name
+        self._workers: Any = procs.spawn(
+            "tensor_engine", Worker, self.uid, self.size, min(procs._procs.per_host, self.size)
+        )
+        self.target: int = self._workers._uid
+        self._addresses = [self.address(rank) for rank in range(self.size)]
+
+    def address(self, rank: int) -> ProcAddress:
+        return self.procs._procs.address(rank)
+
+    @property
+    def is_usable(self) -> bool:
+        node = self._cell.node
+        return not any(node.fate(address, self.target) for address in self._addresses)
+
+    def run(self, segments: list[Segment]) -> None:
+        node, uid = self._cell.node, self._cell.uid
+        for ranks, procs, batch in self._merged(segments):
+            content = pickling.dumps(((batch,), {}))
+            self._cell.note_unsettled(self.target, procs)
+            node.cast(procs, self.target, _RUN, content, None, uid, 0, ranks)
+        for address in self._addresses:
+            failure = node.fate(address, self.target)
+            if failure is not None:
+                raise supervision_error(failure, "the tensor engine")
+
+    def _merged(self, segments: list[Segment]) -> list[tuple[Sequence[int], Sequence[ProcAddress], list[Instruction]]]:
+        """One batch for each set of ranks that get the same instructions."""
+        first = segments[0][0]
+        if all(ranks is first for ranks, _ in segments):
+            return [(first.ranks, first.procs, _joined(batch for _, batch in segments))]
+        by_parts: dict[tuple[int, ...], list[int]] = {}
+        for rank in range(self.size):
+            parts = tuple(index for index, (ranks, _) in enumerate(segments) if rank in ranks.members)
+            by_parts.setdefault(parts, []).append(rank)
+        return [
+            (ranks, [self._addresses[rank] for rank in ranks], _joined(segments[part][1] for part in parts))
+            for parts, ranks in by_parts.items()
+            if parts
+        ]
+
+    def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Future[Any]:
+        extent = _extent(ranks)
+        request = Gather(what, self.target, ranks.procs, extent)
+        self._ask(ranks, method, args, request, extent)
+        return request.future
+
+    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Future[Any]]:
+        extent = _extent(ranks)
+        request = Stream(what, self.target, ranks.procs, extent)
+        futures: list[Future[Any]] = list(request.futures)
+        self._ask(ranks, method, args, request, extent)
+        return futures
+
+    def _ask(self, ranks: Ranks, method: str, args: tuple[Any, ...], request: Any, extent: Extent) -> None:
+        cell, content = self._cell, pickling.dumps((args, {}))
+        cell.node.cast(ranks.procs, self.target, encode_meta(method, extent), content, request, cell.uid)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._cell.node.poller.call_later(seconds, callback)
+
+    def stop(self, timeout: float) -> None:
+        self._workers.stop("the tensor engine exited").get(timeout=timeout)
+
+
+def _extent(ranks: Ranks) -> Extent:
+    return Extent(["rank"], [len(ranks.ranks)])
+
+
+def _joined(batches: Iterable[list[Instruction]]) -> list[Instruction]:
+    return list(itertools.chain.from_iterable(batches))
