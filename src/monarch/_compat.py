@@ -40,6 +40,7 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._src.job.process": [_JOB],
     "monarch._src.rdma": [_RDMA],
     "monarch._src.rdma.rdma": [_RDMA],
+    "monarch.cached_remote_function": [_TENSORS],
     "monarch.common.device_mesh": [_TENSORS],
     "monarch.common.remote": [_TENSORS],
     "monarch.common.tensor": [_TENSORS],
@@ -47,7 +48,10 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch.gradient": [_TENSORS],
     "monarch.gradient_generator": [_TENSORS],
     "monarch.mesh_controller": [_TENSORS],
+    "monarch.opaque_module": [_TENSORS],
+    "monarch.opaque_object": [_TENSORS],
     "monarch.opaque_ref": [_TENSORS],
+    "monarch.remote_class": [_TENSORS],
 }
 """Alias to the modules whose names it has, searched in order."""
 

@@ -1,7 +1,12 @@
-"""Random numbers of the ranks of a mesh: seeding them, alike or apart, and keeping their state."""
+"""Random numbers of the ranks of a mesh: seeding them, alike or apart, and keeping their state.
+
+What it is about is named like torch's own functions, each with ``_remote``. States are distributed tensors, of the size that
+they have.
+"""
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import torch
@@ -22,6 +27,18 @@ def set_manual_seed_remote(seed: int, process_idx: Any = 0) -> None:
     torch.manual_seed(seed ^ int(process_idx))
 
 
+@remote(propagate="inspect")
+def seed_remote() -> None:
+    """Seed every rank with a number of its own that nobody knows."""
+    torch.seed()
+
+
+@remote(propagate="inspect")
+def random_seed_remote(seed: int) -> None:
+    """Seed Python's `random` on every rank."""
+    random.seed(seed)
+
+
 @remote(propagate=lambda: torch.empty(_STATE_BYTES, dtype=torch.uint8))
 def get_rng_state_remote() -> torch.Tensor:
     """The state of the CPU's generator of each rank, as a distributed tensor."""
@@ -34,4 +51,41 @@ def set_rng_state_remote(state: torch.Tensor) -> None:
     torch.set_rng_state(state)
 
 
-__all__ = ["get_rng_state_remote", "set_manual_seed_remote", "set_rng_state_remote"]
+@remote(propagate="inspect")
+def manual_seed_cuda_remote(seed: int) -> None:
+    """Seed the current GPU of every rank; where there is none, nothing happens, as in torch."""
+    torch.cuda.manual_seed(seed)
+
+
+@remote(propagate="inspect")
+def manual_seed_all_cuda_remote(seed: int) -> None:
+    """Seed all GPUs of every rank; where there is none, nothing happens, as in torch."""
+    torch.cuda.manual_seed_all(seed)
+
+
+@remote
+def get_rng_state_all_cuda_remote() -> list[torch.Tensor]:
+    """The states of the generators of a rank's GPUs: a list of distributed tensors, empty where there is none.
+
+    How many there are, and how large, the ranks tell at the first call.
+    """
+    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+
+@remote(propagate="inspect")
+def set_rng_state_all_cuda_remote(states: list[torch.Tensor]) -> None:
+    """Go on from the states of all GPUs."""
+    torch.cuda.set_rng_state_all(states)
+
+
+__all__ = [
+    "get_rng_state_all_cuda_remote",
+    "get_rng_state_remote",
+    "manual_seed_all_cuda_remote",
+    "manual_seed_cuda_remote",
+    "random_seed_remote",
+    "seed_remote",
+    "set_manual_seed_remote",
+    "set_rng_state_all_cuda_remote",
+    "set_rng_state_remote",
+]

@@ -42,7 +42,14 @@ if TYPE_CHECKING:
     from .movement import slice_mesh as slice_mesh
     from .movement import to_mesh as to_mesh
     from .opaque import OpaqueRef as OpaqueRef
+    from .opaque_module import OpaqueModule as OpaqueModule
+    from .opaque_object import OpaqueObject as OpaqueObject
+    from .opaque_object import opaque_method as opaque_method
     from .process_group import RemoteProcessGroup as RemoteProcessGroup
+    from .remote_autograd import remote_autograd_function as remote_autograd_function
+    from .remote_class import ControllerRemoteClass as ControllerRemoteClass
+    from .remote_class import WorkerRemoteClass as WorkerRemoteClass
+    from .remote_class import remote_method as remote_method
     from .remote_functions import Remote as Remote
     from .remote_functions import call_on_shard_and_fetch as call_on_shard_and_fetch
     from .remote_functions import function_resolvers as function_resolvers
@@ -57,7 +64,11 @@ _PLACES = {
     "gradients": ("grad_function", "grad_generator", "gradient_execution_order"),
     "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
     "opaque": ("OpaqueRef",),
+    "opaque_module": ("OpaqueModule",),
+    "opaque_object": ("OpaqueObject", "opaque_method"),
     "process_group": ("RemoteProcessGroup",),
+    "remote_autograd": ("remote_autograd_function",),
+    "remote_class": ("ControllerRemoteClass", "WorkerRemoteClass", "remote_method"),
     "remote_functions": ("Remote", "call_on_shard_and_fetch", "function_resolvers", "remote"),
     "tensor": ("Tensor",),
 }

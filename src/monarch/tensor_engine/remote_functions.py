@@ -19,11 +19,12 @@ from torch.utils import _pytree as pytree
 from .._core.runtime.future import Future
 from .._core.shape import Shape, Slice, ValueMesh
 from .._core.wire import pickling
-from . import fakes, mixing, sites
+from . import fakes, local, mixing, sites
 from .activation import active_mesh, get_active_mesh, no_mesh
 from .device_mesh import DeviceMesh
 from .errors import RemoteException
 from .fetching import raise_poison, rank_at, read_here
+from .functions import find
 from .instructions import CALL, UNPACK, Call, Expected, Poison
 from .plans import Output, Plan, Same, plan_of
 from .references import collecting
@@ -93,6 +94,9 @@ class Remote(Generic[P, R]):
         self.__name__ = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """`rref`; on a rank, where one remote function calls another, the function itself."""
+        if local.workers and active_mesh() is None and not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
+            return find(self._wired())(*args, **kwargs)
         return self.rref(*args, **kwargs)
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -196,8 +200,11 @@ class Remote(Generic[P, R]):
     def _key(self, mesh: DeviceMesh, arguments: Arguments) -> Any:
         """What results depend on; None where that can't be told, as an argument can't be hashed."""
         parts: list[Any] = [mesh.engine.uid, arguments.tree]
-        for leaf in arguments.leaves:
-            parts += [type(leaf), leaf._value.meta if isinstance(leaf, Tensor) else leaf]
+        parts += [type(leaf) if isinstance(leaf, Tensor) else (type(leaf), leaf) for leaf in arguments.leaves]
+        values = [tensor._value for tensor in arguments.tensors]
+        storages = [value.storage for value in values]
+        # which of them are the same tensor, or share memory, is a part of it: so may the results
+        parts += [(value.meta, values.index(value), storages.index(value.storage)) for value in values]
         try:
             hash(tuple(parts))
         except TypeError:

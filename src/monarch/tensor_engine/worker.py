@@ -103,7 +103,7 @@ class Worker(Actor):
         if poison is not None:
             return self._report(poison)
         leaves, tree = pytree.tree_flatten(result)
-        self.slots[bundle] = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.slots[bundle] = [_without_history(leaf) for leaf in leaves]
         written = tuple(index for index, value in enumerate(inputs) if value._version != versions[index])
         skeleton = pytree.tree_unflatten([None] * len(leaves), tree)  # trees themselves do not travel well
         return skeleton, [_looks(leaf, inputs) for leaf in leaves], written
@@ -287,7 +287,11 @@ def _as_expected(leaf: Any, expected: Expected | None) -> Any:
             f"its propagate rule gives a {expected.dtype} tensor of shape {expected.shape}, the function gave {leaf.dtype} "
             f"of shape {tuple(leaf.shape)}"
         )
-    return leaf.detach() if leaf.requires_grad else leaf
+    return _without_history(leaf)
+
+
+def _without_history(leaf: Any) -> Any:
+    return leaf.detach() if isinstance(leaf, torch.Tensor) and leaf.requires_grad else leaf
 
 
 def _storage(tensor: torch.Tensor) -> int:

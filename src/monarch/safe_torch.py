@@ -1,0 +1,27 @@
+"""torch, imported on a thread of its own that ends at once, for programs whose main thread must not be the first to load it.
+
+``from monarch.safe_torch import torch``. Where torch is loaded already, nothing happens.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+
+
+def _load() -> None:
+    try:
+        importlib.import_module("torch")
+    except Exception:  # it is raised below, on the thread that wants it
+        pass
+
+
+if "torch" not in sys.modules:
+    _thread = threading.Thread(target=_load, name="import-torch")
+    _thread.start()
+    _thread.join()  # ends with the import
+
+import torch  # noqa: E402  # loaded above
+
+__all__ = ["torch"]

@@ -1,0 +1,150 @@
+"""Named stopwatches of one process: the clock of the GPU's work where there is a GPU, else the wall clock."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+
+_DEFAULT = "default"
+
+
+class _WallClock:
+    """From start to stop, as the CPU sees it."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self._ms = 0.0
+
+    def stop(self) -> None:
+        self._ms = (time.perf_counter() - self._started) * 1e3
+
+    def read(self) -> float:
+        return self._ms
+
+
+class _GpuClock:
+    """From where the current CUDA stream was at start to where it was at stop; reading it waits for that."""
+
+    def __init__(self) -> None:
+        self._start: Any = torch.cuda.Event(enable_timing=True)
+        self._end: Any = torch.cuda.Event(enable_timing=True)
+        self._start.record()
+
+    def stop(self) -> None:
+        self._end.record()
+
+    def read(self) -> float:
+        self._end.synchronize()
+        return float(self._start.elapsed_time(self._end))
+
+
+class ExecutionTimer:
+    """The stopwatches of this process, by name. Each measures any number of times; one measurement at a time."""
+
+    _running: ClassVar[dict[str, _WallClock | _GpuClock]] = {}
+    _measured: ClassVar[dict[str, list[_WallClock | _GpuClock]]] = {}
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+
+    @classmethod
+    @contextmanager
+    def time(cls, name: str = _DEFAULT, use_cpu: bool = False) -> Iterator[None]:
+        """Measure a block.
+
+        Args:
+            name: Of the stopwatch.
+            use_cpu: The wall clock, even where there is a GPU.
+
+        Raises:
+            RuntimeError: It is running.
+        """
+        cls.start(name, use_cpu)
+        try:
+            yield
+        finally:
+            cls.stop(name)
+
+    @classmethod
+    def start(cls, name: str = _DEFAULT, use_cpu: bool = False) -> None:
+        """Begin to measure. See `time`."""
+        clock = _WallClock() if use_cpu or not torch.cuda.is_available() else _GpuClock()
+        with cls._lock:
+            if name in cls._running:
+                raise RuntimeError(f"the timer {name!r} is running; stop it first")
+            cls._running[name] = clock
+
+    @classmethod
+    def stop(cls, name: str = _DEFAULT) -> None:
+        """End the measurement.
+
+        Raises:
+            RuntimeError: It is not running.
+        """
+        with cls._lock:
+            clock = cls._running.pop(name, None)
+            if clock is None:
+                raise RuntimeError(f"the timer {name!r} is not running; start it first")
+            clock.stop()
+            cls._measured.setdefault(name, []).append(clock)
+
+    @classmethod
+    def reset(cls, name: str | None = None) -> None:
+        """Forget what one stopwatch has measured; all of them without a name."""
+        with cls._lock:
+            for kept in (cls._running, cls._measured):
+                if name is None:
+                    kept.clear()
+                else:
+                    kept.pop(name, None)
+
+    @classmethod
+    def get_latest_measurement(cls, name: str = _DEFAULT) -> float:
+        """The last measurement, in milliseconds.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return cls._of(name)[-1].read()
+
+    @classmethod
+    def summary(cls) -> dict[str, dict[str, float]]:
+        """By name: ``count``, ``mean_ms``, ``total_ms``, ``min_ms``, ``max_ms``."""
+        return {name: _summary([clock.read() for clock in cls._of(name)]) for name in list(cls._measured)}
+
+    @classmethod
+    def _of(cls, name: str) -> list[_WallClock | _GpuClock]:
+        measured = cls._measured.get(name)
+        if not measured:
+            raise KeyError(f"the timer {name!r} has measured nothing; there are {sorted(cls._measured)}")
+        return measured
+
+
+def _summary(values: list[float]) -> dict[str, float]:
+    total = sum(values)
+    return {
+        "count": len(values), "mean_ms": total / len(values), "total_ms": total, "min_ms": min(values), "max_ms": max(values),
+    }  # fmt: skip
+
+
+def execution_timer_start(name: str = _DEFAULT, use_cpu: bool = False) -> None:
+    """`ExecutionTimer.start`, as a function."""
+    ExecutionTimer.start(name, use_cpu)
+
+
+def execution_timer_stop(name: str = _DEFAULT) -> None:
+    """`ExecutionTimer.stop`, as a function."""
+    ExecutionTimer.stop(name)
+
+
+def get_latest_timer_measurement(name: str = _DEFAULT) -> torch.Tensor:
+    """`ExecutionTimer.get_latest_measurement`, as a scalar float64 tensor."""
+    return torch.tensor(ExecutionTimer.get_latest_measurement(name), dtype=torch.float64)
+
+
+def get_execution_timer_average_ms(name: str = _DEFAULT) -> torch.Tensor:
+    """The mean of what a stopwatch has measured, in milliseconds, as a scalar float64 tensor."""
+    return torch.tensor(_summary([clock.read() for clock in ExecutionTimer._of(name)])["mean_ms"], dtype=torch.float64)
