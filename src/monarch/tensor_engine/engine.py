@@ -26,8 +26,9 @@ from .._core.runtime.request import Gather, Stream
 from .._core.shape import Extent, Shape, Slice
 from .._core.wire import pickling
 from .._core.wire.address import ProcAddress, random_uid
+from .._core.wire.frame import EXPLICIT
 from .errors import RemoteException
-from .instructions import DEFINE, FORGET, FREE, Instruction
+from .instructions import ALL, DEFINE, FORGET, FREE, MAIN, SPREAD, Instruction
 from .plans import Plan
 from .worker import Worker
 
@@ -41,21 +42,24 @@ _RUN = encode_meta("run", Extent([], []))
 
 
 class Ranks:
-    """Some ranks of an engine: where instructions go, and what waits to be freed there.
+    """A stream of some ranks of an engine: where instructions go, and what waits to be freed there.
 
     Attributes:
         ranks: In row-major order.
         procs: Their processes.
-        freed: Ids of values that nobody uses any more. Finalizers put them in, on any thread and inside of any lock.
+        stream: The number of the stream, or `ALL`.
+        freed: Ids of values that nobody uses any more, and instructions that may go at the next opportunity, each with
+            where it goes. Finalizers put them in, on any thread and inside of any lock.
     """
 
-    __slots__ = ("freed", "members", "procs", "ranks")
+    __slots__ = ("freed", "members", "procs", "ranks", "stream")
 
-    def __init__(self, ranks: Sequence[int], procs: Sequence[ProcAddress]) -> None:
-        self.ranks = tuple(ranks)
+    def __init__(self, ranks: tuple[int, ...], procs: tuple[ProcAddress, ...], stream: int) -> None:
+        self.ranks = ranks
         self.members = frozenset(ranks)
-        self.procs = tuple(procs)
-        self.freed: deque[int] = deque()
+        self.procs = procs
+        self.stream = stream
+        self.freed: deque[int | tuple[Ranks, Instruction]] = deque()
 
 
 class Engine:
@@ -75,7 +79,8 @@ class Engine:
         self.defined: dict[Any, int] = {}  # groups and routes that the workers know
         self.meeting: Any = None  # where members of groups find each other
         self.end_meeting: Callable[[], object] | None = None
-        self._groups: dict[tuple[int, ...], Ranks] = {}
+        self._groups: dict[tuple[tuple[int, ...], int], Ranks] = {}
+        self._spread = False
         self._templates = itertools.count()
         self._oldest_template = 0
         self._lock = threading.Lock()
@@ -95,14 +100,27 @@ class Engine:
         )
         self.target: int = self._workers._uid
         self.everyone = self.group(range(self.size))
+        self.every_stream = self.group(range(self.size), ALL)
+        _engines_here.add(self)
+        if _spreading:
+            self.spread()
 
-    def group(self, ranks: Sequence[int]) -> Ranks:
-        """These ranks; the same object for the same ranks."""
-        key = tuple(ranks)
-        if key not in self._groups:
+    def group(self, ranks: Sequence[int], stream: int = MAIN) -> Ranks:
+        """A stream of these ranks; the same object for the same ranks and stream."""
+        key = tuple(ranks), stream
+        found = self._groups.get(key)
+        if found is None:
             address = self.procs._procs.address
-            self._groups[key] = Ranks(key, [address(rank) for rank in key])
-        return self._groups[key]
+            found = self._groups.setdefault(key, Ranks(key[0], tuple(map(address, key[0])), stream))
+        return found
+
+    def spread(self) -> None:
+        """Give each stream a thread of its own on the workers. Until then all that they do is done where messages are read."""
+        with self._lock:
+            if not self._spread:
+                self._append(self.every_stream, (SPREAD,))
+                self._flush()
+                self._spread = True
 
     # instructions
 
@@ -139,11 +157,11 @@ class Engine:
         pickling.dumps((args, kwargs))
         with self._lock:
             plan.template = next(self._templates)
-            self._append(self.everyone, (DEFINE, plan.template, path, args, kwargs, plan.writes))
+            self._append(self.every_stream, (DEFINE, plan.template, path, args, kwargs, plan.writes))
             if len(self.plans) >= _PLANS:
                 self.plans.clear()
                 # a thread may just now use a plan of those; none can still use one of the time before
-                self._append(self.everyone, (FORGET, self._oldest_template))
+                self._append(self.every_stream, (FORGET, self._oldest_template))
                 self._oldest_template = plan.template
 
     def _append(self, ranks: Ranks, instruction: Instruction) -> None:
@@ -155,8 +173,12 @@ class Engine:
 
     def _free(self, ranks: Ranks) -> None:
         freed = ranks.freed
-        ids = [freed.popleft() for _ in range(len(freed))]
-        self._append(ranks, (FREE, ids))
+        found = [freed.popleft() for _ in range(len(freed))]
+        if ids := [each for each in found if type(each) is int]:
+            self._append(ranks, (FREE, ids))
+        for each in found:
+            if type(each) is tuple:
+                self._append(*each)
 
     def _flush(self) -> None:
         self._flushed = time.monotonic()
@@ -199,7 +221,7 @@ class Engine:
 
     def _keep_up(self) -> None:
         self._since_settled = 0
-        settling = self.call(self.everyone, "settle", ())
+        settling = self.call(self.every_stream, "settle", ())
         settling._subscribe(settling._noticed)  # what it may tell of a worker, others tell, too
         self._settling.append(settling)
         if len(self._settling) > _AHEAD:
@@ -232,20 +254,23 @@ class Engine:
     def _ask(self, ranks: Ranks, method: str, args: tuple[Any, ...], request: Any, extent: Extent) -> None:
         if self._closed is not None:
             raise RuntimeError(self._closed)
-        content = pickling.dumps((args, {}))
         with self._lock:
             for freeing in list(self._groups.values()):
                 if freeing.freed:
                     self._free(freeing)
             self._flush()
             cell = self._cell
-            cell.node.cast(ranks.procs, self.target, encode_meta(method, extent), content, request, cell.uid)
+            meta, flags = (
+                (encode_meta("ask_stream", extent), EXPLICIT) if self._spread else (encode_meta("ask", extent), 0)
+            )
+            content = pickling.dumps(((ranks.stream, method, args), {}))
+            cell.node.cast(ranks.procs, self.target, meta, content, request, cell.uid, flags)
 
     def close(self, timeout: float) -> None:
         """Wait until all is done, then stop the workers. See `DeviceMesh.exit`."""
         if self._closed is not None:
             return
-        poisons = self.call(self.everyone, "finish", (), "exit of the tensor engine").get(timeout=timeout)
+        poisons = self.call(self.every_stream, "finish", (), "exit of the tensor engine").get(timeout=timeout)
         unreported = [poison for poison in poisons.values() if poison is not None]
         if unreported:
             raise RemoteException(unreported[0])
@@ -264,22 +289,41 @@ class Engine:
 
 
 def _merged(segments: list[tuple[Ranks, list[Instruction]]], everyone: Ranks, group: Any) -> list[tuple[Ranks, Any]]:
-    """One batch for each set of ranks that get the same instructions."""
-    if all(ranks is segments[0][0] for ranks, _ in segments):
-        return [(segments[0][0], list(itertools.chain.from_iterable(batch for _, batch in segments)))]
+    """One message for each set of ranks that get the same instructions: ``(stream, batch)`` pairs."""
+    first = segments[0][0].ranks
+    if all(ranks.ranks == first for ranks, _ in segments):
+        return [(segments[0][0], _by_stream(segments))]
     by_parts: dict[tuple[int, ...], list[int]] = {}
     for rank in everyone.ranks:
         parts = tuple(index for index, (ranks, _) in enumerate(segments) if rank in ranks.members)
         by_parts.setdefault(parts, []).append(rank)
     return [
-        (group(ranks), list(itertools.chain.from_iterable(segments[part][1] for part in parts)))
-        for parts, ranks in by_parts.items()
-        if parts
+        (group(ranks), _by_stream([segments[part] for part in parts])) for parts, ranks in by_parts.items() if parts
+    ]
+
+
+def _by_stream(segments: list[tuple[Ranks, list[Instruction]]]) -> list[tuple[int, list[Instruction]]]:
+    return [
+        (stream, list(itertools.chain.from_iterable(batch for _, batch in parts)))
+        for stream, parts in itertools.groupby(segments, key=lambda segment: segment[0].stream)
     ]
 
 
 _engines: weakref.WeakKeyDictionary[BaseCell, dict[str, Engine]] = weakref.WeakKeyDictionary()
 _engines_lock = threading.Lock()
+_engines_here: weakref.WeakSet[Engine] = weakref.WeakSet()
+_spreading = False
+
+
+def spread_engines() -> None:
+    """This program has more than one stream: let engines, those to come as well, keep them apart."""
+    global _spreading
+    with _engines_lock:
+        _spreading = True
+        engines = list(_engines_here)
+    for engine in engines:
+        if engine.is_usable:
+            engine.spread()
 
 
 def engine_of(procs: ProcMesh) -> Engine:
