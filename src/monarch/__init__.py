@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from .tensor_engine import DeviceMesh as DeviceMesh
     from .tensor_engine import OpaqueRef as OpaqueRef
     from .tensor_engine import RemoteProcessGroup as RemoteProcessGroup
+    from .tensor_engine import Stream as Stream
     from .tensor_engine import Tensor as Tensor
     from .tensor_engine import call_on_shard_and_fetch as call_on_shard_and_fetch
     from .tensor_engine import fetch_shard as fetch_shard
     from .tensor_engine import function_resolvers as function_resolvers
     from .tensor_engine import get_active_mesh as get_active_mesh
+    from .tensor_engine import get_active_stream as get_active_stream
     from .tensor_engine import grad_function as grad_function
     from .tensor_engine import grad_generator as grad_generator
     from .tensor_engine import inspect as inspect
@@ -55,7 +57,7 @@ _LAZY = {
 }
 _TENSOR_ENGINE = frozenset(
     {"DeviceMesh", "Tensor", "fetch_shard", "get_active_mesh", "inspect", "no_mesh", "show"}
-    | {"reduce", "reduce_", "slice_mesh", "to_mesh"}
+    | {"reduce", "reduce_", "slice_mesh", "to_mesh", "Stream", "get_active_stream"}
     | {
         "call_on_shard_and_fetch",
         "function_resolvers",
@@ -67,7 +69,7 @@ _TENSOR_ENGINE = frozenset(
     }
 )
 """What is found in `monarch.tensor_engine`, which needs torch."""
-_TO_COME = frozenset({"Stream", "Future", "Module", "get_active_stream"} | {"world_mesh", "set_meta"})
+_TO_COME = frozenset({"Future", "Module"} | {"world_mesh", "set_meta"})
 
 _compat.install()
 

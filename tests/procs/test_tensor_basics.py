@@ -562,7 +562,7 @@ class Slots(Actor):
     def count(self) -> int:
         from monarch.tensor_engine import local
 
-        return sum(len(worker.slots) for worker in local.workers.values())
+        return sum(worker.count for worker in local.workers.values())
 
 
 def test_values_are_freed_with_their_handles(spawn: Spawn) -> None:

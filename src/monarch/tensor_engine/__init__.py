@@ -7,12 +7,14 @@ One operation, from top to bottom:
 `tensor`           the handles, and `dispatch`, which checks an operation and issues it
 `plans`, `fakes`   what it does, found once by running it on fake tensors
 `engine`           batches of instructions on their way to an `executor`: to `workers`, or to a model of them
-`worker`           the actor that runs them, one on each process; `movers` and `functions` are its hands
+`worker`           the actor that gets them, one on each process
+`runner`           what runs them, one for each stream; `movers`, `handoffs` and `functions` are its hands
 `fetching`         values on their way back
 =================  ====================================================================================================
 
-`device_mesh` is what programs hold; `movement` moves data between ranks, over `groups` of them; `references` lets tensors be
-arguments, of `remote_functions` and of actors. `pickling` is something else: how ordinary tensors travel in the messages of any actor.
+`device_mesh` is what programs hold; `streams` run side by side, and `borrows` are how one uses a tensor of another.
+`movement` moves data between ranks, over `groups` of them; `references` lets tensors be arguments, of `remote_functions` and of
+actors. `pickling` is something else: how ordinary tensors travel in the messages of any actor.
 
 Importing this package does not import torch: its names are looked up when they are first used. What may not live here:
 anything that actors without torch need. Read `instructions`, then `tensor`.
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from .remote_functions import call_on_shard_and_fetch as call_on_shard_and_fetch
     from .remote_functions import function_resolvers as function_resolvers
     from .remote_functions import remote as remote
+    from .streams import Stream as Stream
+    from .streams import get_active_stream as get_active_stream
     from .tensor import Tensor as Tensor
 
 _PLACES = {
@@ -70,6 +74,7 @@ _PLACES = {
     "remote_autograd": ("remote_autograd_function",),
     "remote_class": ("ControllerRemoteClass", "WorkerRemoteClass", "remote_method"),
     "remote_functions": ("Remote", "call_on_shard_and_fetch", "function_resolvers", "remote"),
+    "streams": ("Stream", "get_active_stream"),
     "tensor": ("Tensor",),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}

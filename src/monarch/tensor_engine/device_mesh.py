@@ -11,14 +11,17 @@ from .._core.mesh import proc_mesh
 from .._core.mesh.shaped import ShapedMesh
 from .._core.shape import Shape
 from .._core.shape.table import as_text
-from . import movement, references, seeding  # noqa: F401  # the latter for its effect
+from . import borrows, movement, references, seeding  # noqa: F401  # the first and the last for their effect
 from .activation import Activation, no_mesh
 from .engine import Engine, engine_of, new_engine
+from .instructions import MAIN
 from .process_group import RemoteProcessGroup
+from .streams import active
 from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .._core.mesh.proc_mesh import ProcMesh
+    from .engine import Ranks
 
 _EXIT_TIMEOUT = 60.0  # seconds
 
@@ -39,6 +42,12 @@ class DeviceMesh(ShapedMesh):
 
     def _new_with_shape(self, shape: Shape) -> DeviceMesh:
         return mesh_of(self.engine, shape)
+
+    @property
+    def lane(self) -> Ranks:
+        """Where instructions go: its ranks, and the active stream."""
+        stream = active.get().number
+        return self.group if stream == MAIN else self.engine.group(self.group.ranks, stream)
 
     @property
     def ndslice(self) -> Any:

@@ -25,7 +25,7 @@ from .._core.shape import Shape, Slice
 from .._core.wire import pickling
 from .errors import RemoteException
 from .executor import Executor, Ranks
-from .instructions import DEFINE, FORGET, FREE, Instruction
+from .instructions import ALL, DEFINE, FORGET, FREE, MAIN, SPREAD, Instruction
 from .plans import Plan
 from .workers import Workers
 
@@ -48,7 +48,7 @@ class Engine:
         self.defined: dict[Any, int] = {}  # groups and routes that the workers know
         self.meeting: Any = None  # where members of groups find each other
         self.end_meeting: Callable[[], object] | None = None
-        self._groups: dict[tuple[int, ...], Ranks] = {}
+        self._groups: dict[tuple[tuple[int, ...], int], Ranks] = {}
         self._templates = itertools.count()
         self._oldest_template = 0
         self._lock = threading.Lock()
@@ -64,14 +64,27 @@ class Engine:
         self._closed: str | None = None
         self.size = executor.size
         self.everyone = self.group(range(self.size))
+        self.every_stream = self.group(range(self.size), ALL)
+        _engines_here.add(self)
+        if _spreading:
+            self.spread()
 
-    def group(self, ranks: Sequence[int]) -> Ranks:
-        """These ranks; the same object for the same ranks."""
-        key = tuple(ranks)
-        if key not in self._groups:
+    def group(self, ranks: Sequence[int], stream: int = MAIN) -> Ranks:
+        """A stream of these ranks; the same object for the same ranks and stream."""
+        key = tuple(ranks), stream
+        found = self._groups.get(key)
+        if found is None:
             address = self.executor.address
-            self._groups[key] = Ranks(key, [address(rank) for rank in key])
-        return self._groups[key]
+            found = self._groups.setdefault(key, Ranks(key[0], tuple(map(address, key[0])), stream))
+        return found
+
+    def spread(self) -> None:
+        """Give each stream a thread of its own on the workers. Until then all that they do is done where messages are read."""
+        with self._lock:
+            if not self.executor.spread:
+                self._append(self.every_stream, (SPREAD,))
+                self._flush()
+                self.executor.spread = True
 
     # instructions
 
@@ -108,11 +121,11 @@ class Engine:
         pickling.dumps((args, kwargs))
         with self._lock:
             plan.template = next(self._templates)
-            self._append(self.everyone, (DEFINE, plan.template, path, args, kwargs, plan.writes))
+            self._append(self.every_stream, (DEFINE, plan.template, path, args, kwargs, plan.writes))
             if len(self.plans) >= _PLANS:
                 self.plans.clear()
                 # a thread may just now use a plan of those; none can still use one of the time before
-                self._append(self.everyone, (FORGET, self._oldest_template))
+                self._append(self.every_stream, (FORGET, self._oldest_template))
                 self._oldest_template = plan.template
 
     def _append(self, ranks: Ranks, instruction: Instruction) -> None:
@@ -124,8 +137,12 @@ class Engine:
 
     def _free(self, ranks: Ranks) -> None:
         freed = ranks.freed
-        ids = [freed.popleft() for _ in range(len(freed))]
-        self._append(ranks, (FREE, ids))
+        found = [freed.popleft() for _ in range(len(freed))]
+        if ids := [each for each in found if type(each) is int]:
+            self._append(ranks, (FREE, ids))
+        for each in found:
+            if type(each) is tuple:
+                self._append(*each)
 
     def _flush(self) -> None:
         self._flushed = time.monotonic()
@@ -160,7 +177,7 @@ class Engine:
 
     def _keep_up(self) -> None:
         self._since_settled = 0
-        settling = self.call(self.everyone, "settle", ())
+        settling = self.call(self.every_stream, "settle", ())
         settling._subscribe(settling._noticed)  # what it may tell of a worker, others tell, too
         self._settling.append(settling)
         if len(self._settling) > _AHEAD:
@@ -197,7 +214,7 @@ class Engine:
         """Wait until all is done, then stop what executes. See `DeviceMesh.exit`."""
         if self._closed is not None:
             return
-        poisons = self.call(self.everyone, "finish", (), "exit of the tensor engine").get(timeout=timeout)
+        poisons = self.call(self.every_stream, "finish", (), "exit of the tensor engine").get(timeout=timeout)
         unreported = [poison for poison in poisons.values() if poison is not None]
         if unreported:
             raise RemoteException(unreported[0])
@@ -216,6 +233,19 @@ class Engine:
 
 _engines: weakref.WeakKeyDictionary[BaseCell, dict[str, Engine]] = weakref.WeakKeyDictionary()
 _engines_lock = threading.Lock()
+_engines_here: weakref.WeakSet[Engine] = weakref.WeakSet()
+_spreading = False
+
+
+def spread_engines() -> None:
+    """This program has more than one stream: let engines, those to come as well, keep them apart."""
+    global _spreading
+    with _engines_lock:
+        _spreading = True
+        engines = list(_engines_here)
+    for engine in engines:
+        if engine.is_usable:
+            engine.spread()
 
 
 def engine_of(procs: ProcMesh) -> Engine:

@@ -6,7 +6,7 @@ There are two executors: `workers.Workers` has them run on processes, `monarch.s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from .._core.mesh.proc_mesh import ProcMesh
@@ -16,21 +16,24 @@ from .instructions import Instruction
 
 
 class Ranks:
-    """Some ranks of an engine: where instructions go, and what waits to be freed there.
+    """A stream of some ranks of an engine: where instructions go, and what waits to be freed there.
 
     Attributes:
         ranks: In row-major order.
         procs: Their processes.
-        freed: Ids of values that nobody uses any more. Finalizers put them in, on any thread and inside of any lock.
+        stream: The number of the stream, or `ALL`.
+        freed: Ids of values that nobody uses any more, and instructions that may go at the next opportunity, each with
+            where it goes. Finalizers put them in, on any thread and inside of any lock.
     """
 
-    __slots__ = ("freed", "members", "procs", "ranks")
+    __slots__ = ("freed", "members", "procs", "ranks", "stream")
 
-    def __init__(self, ranks: Sequence[int], procs: Sequence[ProcAddress]) -> None:
-        self.ranks = tuple(ranks)
+    def __init__(self, ranks: tuple[int, ...], procs: tuple[ProcAddress, ...], stream: int) -> None:
+        self.ranks = ranks
         self.members = frozenset(ranks)
-        self.procs = tuple(procs)
-        self.freed: deque[int] = deque()
+        self.procs = procs
+        self.stream = stream
+        self.freed: deque[int | tuple[Ranks, Instruction]] = deque()
 
 
 Segment = tuple[Ranks, list[Instruction]]
@@ -44,12 +47,14 @@ class Executor(Protocol):
         size: How many ranks it has.
         name: Of the mesh, for messages.
         target: The id of the actors that are its workers; 0 for none.
+        spread: Whether each stream has a thread of its own; the engine sets it, see `Engine.spread`.
     """
 
     uid: str
     size: int
     name: str
     target: int
+    spread: bool
 
     @property
     def procs(self) -> ProcMesh:
@@ -77,7 +82,7 @@ class Executor(Protocol):
         """Ask ranks something, after all that they were to run before; a future of a `ValueMesh`, in their order.
 
         Args:
-            method: An endpoint of `worker.Worker`.
+            method: A method of `runner.Runner`.
             args: Its arguments.
             what: What is asked, for messages.
         """

@@ -10,10 +10,10 @@ from torch.utils import _pytree as pytree
 
 from .._core.runtime.future import Future, _Original
 from . import mixing
-from .activation import active_mesh, get_active_mesh, no_mesh
+from .activation import get_active_mesh, no_mesh
 from .device_mesh import DeviceMesh
 from .errors import RemoteException
-from .instructions import Poison
+from .instructions import ALL, Poison
 from .tensor import Tensor
 
 
@@ -23,7 +23,8 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
     The future is done when all ranks of the mesh have run what was issued before; nothing waits for what comes later.
 
     Args:
-        obj: Anything, with distributed tensors in lists, tuples, dicts; all of one mesh. None fetches nothing: a barrier.
+        obj: Anything, with distributed tensors in lists, tuples, dicts; all of one mesh and one stream, which need not be the
+            active one. None fetches nothing: a barrier over all streams.
         shard: Coordinates of the rank, by label: all of them, or none for the first rank.
         **coords: The same.
 
@@ -35,19 +36,20 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
         ValueError: A coordinate is missing, or there is no mesh: no tensor in `obj`, and none active.
         KeyError: There is no such dimension.
         IndexError: There is no such coordinate.
-        TypeError: The tensors are of several meshes, or one is a local tensor.
+        TypeError: The tensors are of several meshes or streams, or one is a local tensor.
     """
     leaves, tree = pytree.tree_flatten(obj)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
-            mixing.check("fetch_shard", leaf)
+            mixing.check("fetch_shard", leaf, any_stream=True)
     mesh = tensors[0].mesh if tensors else get_active_mesh()
-    if any(tensor.mesh is not mesh for tensor in tensors):
-        raise mixing.error("fetch_shard", tensors, {}, active_mesh())
+    lane = tensors[0]._value.lane if tensors else mesh.engine.group(mesh.group.ranks, ALL)
+    if any(tensor.mesh is not mesh or tensor._value.lane is not lane for tensor in tensors):
+        raise mixing.error("fetch_shard", tensors, {}, stream=lane.stream)
     wanted = rank_at(mesh, {**(shard or {}), **coords})
     ids = tuple(tensor._value.id for tensor in tensors)
-    answers = mesh.engine.call(mesh.group, "fetch", (ids, wanted), "fetch_shard()")
+    answers = mesh.engine.call(lane, "fetch", (ids, wanted), "fetch_shard()")
     position = mesh.group.ranks.index(wanted)
 
     def read(answer: Any) -> Any:

@@ -2,13 +2,13 @@
 
 ``loss.backward()`` runs a graph to its end. `grad_generator` walks the same graph itself, node by node, and stops after each
 gradient asked for: a program can reduce it over the mesh, or step its optimizer, before it asks for the next. Nodes are run
-with the mesh of their gradient active, so that one graph may go over several meshes.
+with the mesh and the stream of their gradient active, so that one graph may go over several of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -165,7 +165,7 @@ class _Graph:
         if not arrived:
             return
         inputs = [arrived.get(number) for number in range(len(node._input_metadata))]
-        with _mesh_of(inputs):
+        with _place_of(inputs):
             call = node.apply if isinstance(node, torch.autograd.function.BackwardCFunction) else node
             outputs = call(*inputs)
             outputs = outputs if isinstance(outputs, tuple) else (outputs,)
@@ -202,11 +202,15 @@ def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
     return gradient if gradient.dtype == metadata.dtype else gradient.to(metadata.dtype)
 
 
-def _mesh_of(gradients: Iterable[torch.Tensor | None]) -> AbstractContextManager[Any]:
-    for gradient in gradients:
-        if isinstance(gradient, Tensor):
-            return gradient.mesh.activate()
-    return nullcontext()
+@contextmanager
+def _place_of(gradients: Iterable[torch.Tensor | None]) -> Iterator[None]:
+    """The mesh and the stream of what flows back, active."""
+    found = next((gradient for gradient in gradients if isinstance(gradient, Tensor)), None)
+    if found is None:
+        yield
+        return
+    with found.mesh.activate(), found.stream.activate():
+        yield
 
 
 def _edges(roots: Any) -> list[GradientEdge]:

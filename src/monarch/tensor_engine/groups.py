@@ -51,14 +51,15 @@ class Group:
         meeting: Where they meet.
         members: Their ranks in the engine, in the order of their coordinates.
         rank: This one.
+        name: Tells groups of the same members apart, as those of two streams.
     """
 
-    def __init__(self, meeting: Meeting, members: Sequence[int], rank: int) -> None:
+    def __init__(self, meeting: Meeting, members: Sequence[int], rank: int, name: str = "") -> None:
         self.members = tuple(members)
         self.index = self.members.index(rank)
         self.size = len(self.members)
-        name = "-".join(map(str, self.members))
-        self._store = dist.PrefixStore(f"group/{name}", meeting.store())
+        numbers = "-".join(map(str, self.members))
+        self._store = dist.PrefixStore(f"group/{name}/{numbers}", meeting.store())
         self._one_host = bool(meeting.path)
         self.cpu = self._gloo("cpu")
         self._public: Any = None

@@ -11,11 +11,15 @@ first        the rest                                  means
 FREE         ids                                       forget these values
 DEFINE       template, function, args, kwargs, writes  define a template
 FORGET       template                                  forget all templates with smaller numbers
+SPREAD                                                 from now on each stream has a thread of its own
 CONSTANT     site, output, value                       a value that the controller had
 CALL         site, `Call`                              run a function of the user
 UNPACK       value, outputs                            the results of a call, kept together so far, each under its id
 MOVE         site, name, args                          run a function of `movers`: what moves data, and the like
 ===========  ========================================  ==============================================================
+
+Instructions belong to a *stream*; a message has ``(stream, batch)`` pairs. Those of one stream run in order. `ALL` is no stream:
+what is defined there is defined before whatever comes later, on any stream.
 
 A *site* is the controller's number for the stack that issued the instruction; it comes back with an error.
 """
@@ -32,6 +36,12 @@ CALL = -4
 MOVE = -5
 UNPACK = -6
 FORGET = -7
+SPREAD = -8
+
+MAIN = 0
+"""The stream of programs that use no other."""
+ALL = -1
+"""In place of a stream: what is for all of them."""
 
 Instruction = tuple[Any, ...]
 

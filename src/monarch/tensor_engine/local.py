@@ -20,7 +20,7 @@ workers: dict[str, Worker] = {}
 
 def value(uid: str, id: int) -> Any:  # noqa: A002  # as it is called everywhere
     """Stands in pickled arguments for a tensor of an engine; gives this rank's."""
-    return workers[uid].slots[id]
+    return workers[uid].value(id)
 
 
 class Loan:
@@ -125,7 +125,7 @@ def _receive(uid: str, worker: int, ticket: int, payload: Any, buffers: list[Any
 
 def process_group(uid: str, number: int) -> Any:
     """Stands in pickled arguments for a process group; gives that of this rank's row."""
-    return workers[uid].communication.numbered(number).public()
+    return workers[uid].runner.communication.numbered(number).public()
 
 
 class Dim(NamedTuple):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dis
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from . import activation
 from . import tensor as tensors
 from .errors import OperatorError, TensorError
+from .streams import active, stream_of
 
 _OPERATORS = ("BINARY_OP", "BINARY_ADD", "BINARY_SUBTRACT", "BINARY_M", "BINARY_T", "BINARY_F", "BINARY_P", "BINARY_A",
               "BINARY_O", "BINARY_X", "BINARY_L", "BINARY_R", "INPLACE_", "COMPARE_OP")  # fmt: skip
@@ -21,30 +24,57 @@ LABELS = {
     "LOCAL_TENSOR": "a tensor of this process. Make it distributed by making it while the mesh is active, or pass plain "
     "Python data, or compute with it under `with no_mesh.activate():`",
     "WRONG_MESH": "a tensor of another mesh. Move it with to_mesh",
+    "WRONG_STREAM": "a tensor of another stream. Activate that stream, or borrow the tensor: stream.borrow(tensor)",
     "DROPPED": "a tensor that was dropped",
+    "BORROWED": "lent to another stream, which may write to it. Drop the borrow first",
+    "MUTATING_BORROW": "lent to be read, and would be mutated. Drop the borrow first, or borrow it with mutable=True",
     "REQUIRES_GRAD": "a tensor that requires a gradient, which this operation does not pass on. Use detach(), or torch.no_grad()",
 }
 
+_EVENTS = {
+    "DROPPED": "It was dropped here",
+    "BORROWED": "It was borrowed here",
+    "MUTATING_BORROW": "It was borrowed here",
+}
 
-def error(function: str, args: Any, kwargs: Any, active: Any) -> Exception:
-    """The error for an operation; finds out by itself what is wrong with its arguments."""
+
+def error(
+    function: str, args: Any, kwargs: Any, written: Sequence[tensors.Storage] = (), stream: int | None = None
+) -> Exception:
+    """The error for an operation; finds out by itself what is wrong with its arguments.
+
+    Args:
+        written: What it writes to.
+        stream: Of the operation; by default the active one.
+    """
     found = [arg for arg in _leaves((args, kwargs)) if isinstance(arg, torch.Tensor)]
     mesh = next((arg.mesh for arg in found if isinstance(arg, tensors.Tensor)), None)
     problems: list[tuple[str, torch.Tensor]] = []
     numbers: dict[int, int] = {}
     for arg in found:
-        label = _problem(arg, mesh)
+        label = _problem(arg, mesh, active.get().number if stream is None else stream, written)
         if label is not None and id(arg) not in numbers:
             numbers[id(arg)] = len(problems)
             problems.append((label, arg))
     shown = [_show(arg, numbers) for arg in args] + [f"{name}={_show(arg, numbers)}" for name, arg in kwargs.items()]
-    return _make(f"{function}({', '.join(shown)})", problems, mesh, active)
+    return _make(f"{function}({', '.join(shown)})", problems, mesh)
+
+
+def admit(function: str, args: Any, kwargs: Any) -> None:
+    """Begin what the arguments of an operation need, and raise if they can't be used even then."""
+    found = [arg for arg in _leaves((args, kwargs)) if isinstance(arg, torch.Tensor)]
+    for arg in found:
+        if isinstance(arg, tensors.Tensor):
+            _begin(arg)
+    mesh, stream = next(arg.mesh for arg in found if isinstance(arg, tensors.Tensor)), active.get().number
+    if any(_problem(arg, mesh, stream, ()) is not None for arg in found):
+        raise error(function, args, kwargs)
 
 
 def local_error(function: str, arg: Any) -> Exception:
     """The error for one argument that should be distributed; None where a mesh should be active."""
     if isinstance(arg, torch.Tensor):
-        return _make(f"{function}(ERROR_0)", [("LOCAL_TENSOR", arg)], None, None)
+        return _make(f"{function}(ERROR_0)", [("LOCAL_TENSOR", arg)], None)
     if arg is not None:
         return TypeError(f"{function} takes a distributed tensor, got {arg!r}")
     return ValueError(
@@ -54,32 +84,61 @@ def local_error(function: str, arg: Any) -> Exception:
 
 def grad_error(function: str, arg: Any) -> Exception:
     """The error for a tensor that requires a gradient where none can be passed on."""
-    return _make(f"{function}(ERROR_0)", [("REQUIRES_GRAD", arg)], arg.mesh, None)
+    return _make(f"{function}(ERROR_0)", [("REQUIRES_GRAD", arg)], arg.mesh)
 
 
-def check(function: str, arg: Any) -> None:
-    """Raise unless this is a distributed tensor that can be used."""
+def check(function: str, arg: Any, any_stream: bool = False) -> None:
+    """Raise unless this is a distributed tensor that can be used, on the active stream or on any.
+
+    A borrowed tensor counts as used from here on.
+    """
     if not isinstance(arg, tensors.Tensor):
         raise local_error(function, arg)
-    if arg.dropped:
-        raise error(function, (arg,), {}, None)
+    _begin(arg)
+    value = arg._value
+    if value.storage.barred is not None or not (any_stream or value.lane.stream == active.get().number):
+        raise error(function, (arg,), {}, stream=value.lane.stream if any_stream else None)
 
 
-def _problem(arg: torch.Tensor, mesh: Any) -> str | None:
+def check_write(function: str, arg: tensors.Tensor) -> None:
+    """Raise if a tensor that can be used can't be written to."""
+    if arg._value.storage.frozen is not None:
+        raise error(function, (arg,), {}, [arg._value.storage])
+
+
+def _begin(arg: tensors.Tensor) -> None:
+    barred = arg._value.storage.barred
+    if barred is not None and type(barred) is not tensors.Bar:
+        barred.begin()
+
+
+def _problem(arg: torch.Tensor, mesh: Any, stream: int, written: Sequence[tensors.Storage]) -> str | None:
     if not isinstance(arg, tensors.Tensor):
         return "LOCAL_TENSOR"
-    if arg.mesh is not mesh:
+    value = arg._value
+    if value.mesh is not mesh:
         return "WRONG_MESH"
-    return "DROPPED" if arg.dropped else None
+    if type(value.storage.barred) is tensors.Bar:
+        return value.storage.barred.label
+    if value.lane.stream != stream:
+        return "WRONG_STREAM"
+    return "MUTATING_BORROW" if value.storage.frozen is not None and value.storage in written else None
 
 
-def _make(call: str, problems: list[tuple[str, torch.Tensor]], mesh: Any, active: Any) -> Exception:
+def _make(call: str, problems: list[tuple[str, torch.Tensor]], mesh: Any) -> Exception:
     lines = [f"{call}: these tensors can't be used together" if len(problems) > 1 else f"{call}: it can't be used here"]
     for number, (label, arg) in enumerate(problems):
         lines.append(f"  ERROR_{number}: {label}: {_describe(arg)} is {LABELS[label]}.")
-        if label == "DROPPED":
-            lines.append(f"    It was dropped here:\n{arg._value.storage.dropped}")
-    lines.append(f"  mesh of the operation: {mesh!r}; active mesh: {active!r}")
+        if label == "WRONG_STREAM":
+            lines.append(f"    Its stream is {stream_of(arg._value.lane.stream)!r}.")
+        elif label in _EVENTS:
+            storage = arg._value.storage
+            lines.append(
+                f"    {_EVENTS[label]}:\n{(storage.frozen if label == 'MUTATING_BORROW' else storage.barred).stack}"
+            )
+    lines.append(
+        f"  mesh of the operation: {mesh!r}; active mesh: {activation.active_mesh()!r}; active stream: {active.get()!r}"
+    )
     kind = OperatorError if _from_operator() else TensorError
     return kind("\n".join(lines))
 

@@ -24,7 +24,8 @@ from .fakes import Meta, contiguous
 from .groups import Meeting
 from .instructions import MOVE
 from .movers import Look, Reduction
-from .tensor import Tensor, new_tensor
+from .streams import Stream
+from .tensor import Bar, Tensor, new_tensor
 
 if TYPE_CHECKING:
     from .device_mesh import DeviceMesh
@@ -87,7 +88,7 @@ def reduce_(
     return pytree.tree_map(lambda each: _reduce(each, dims, reduction, scatter, mesh, None, True), tensors)
 
 
-def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh) -> Any:
+def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh, stream: Stream | None = None) -> Any:
     """Copy tensors to another mesh of the same engine, rank to rank.
 
     A rank of the destination gets what the rank with the same coordinates has; dimensions that only the destination has do
@@ -96,11 +97,12 @@ def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh) -> Any:
     Args:
         tensors: A tensor, or tensors in lists, tuples, dicts; or what `slice_mesh` gave.
         mesh: The destination.
+        stream: That of the result, on which it is received; by default the active one, from which it is sent.
 
     Raises:
         ValueError: The destination lacks a dimension, has it in another size, or belongs to another engine.
     """
-    return pytree.tree_map(lambda each: _to_mesh(each, mesh), tensors)
+    return pytree.tree_map(lambda each: _to_mesh(each, mesh, stream), tensors)
 
 
 def slice_mesh(tensors: Any, **selection: int | slice) -> Any:
@@ -124,9 +126,9 @@ class MeshSliceTensor:
         self.tensor = tensor
         self.mesh = mesh
 
-    def to_mesh(self, mesh: DeviceMesh | ProcMesh) -> Tensor:
+    def to_mesh(self, mesh: DeviceMesh | ProcMesh, stream: Stream | None = None) -> Tensor:
         """See `monarch.to_mesh`."""
-        return _to_mesh(self, mesh)
+        return _to_mesh(self, mesh, stream)
 
     def __repr__(self) -> str:
         return f"<what {self.mesh.extent} has of {self.tensor!r}>"
@@ -142,8 +144,11 @@ def per_rank(mesh: DeviceMesh, numbers: list[int]) -> Tensor:
 def drop(tensor: Tensor) -> None:
     """Free the memory of a tensor on the ranks now, and that of all that shares it; none of them can be used any more."""
     if not tensor.dropped:
-        _submit(tensor.mesh, "drop", tensor._value.id)
-        tensor._value.storage.dropped = "".join(traceback.format_stack()[:-1])
+        mixing.check("drop", tensor, any_stream=True)
+        mixing.check_write("drop", tensor)
+        value = tensor._value
+        tensor.mesh.engine.submit(value.lane, (MOVE, sites.here(), "drop", (value.id,)))
+        value.storage.barred = Bar("DROPPED", "".join(traceback.format_stack()[:-1]))
 
 
 def seed(mesh: DeviceMesh, number: int) -> None:
@@ -152,7 +157,7 @@ def seed(mesh: DeviceMesh, number: int) -> None:
 
 
 def _submit(mesh: DeviceMesh, name: str, *args: Any) -> None:
-    mesh.engine.submit(mesh.group, (MOVE, sites.here(), name, args))
+    mesh.engine.submit(mesh.lane, (MOVE, sites.here(), name, args))
 
 
 Tensor.drop = drop
@@ -177,6 +182,8 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
     shape = _shape(tensor, names, kind, scatter)
     if in_place and shape != tuple(tensor.shape):
         raise ValueError(f"reduce_ can't change the shape {tuple(tensor.shape)} in place to {shape}; use reduce")
+    if in_place:
+        mixing.check_write(name, tensor)
     if out is not None:
         _check_out(tensor, out, shape, in_place)
     keep = None if mesh is None else _destination(mesh)
@@ -242,7 +249,8 @@ def _check_out(tensor: Tensor, out: Any, shape: tuple[int, ...], in_place: bool)
             f"Reduce expects the shape to be {shape} and the type {tensor.dtype}; `out` is {tuple(out.shape)}, {out.dtype}"
         )
     if out.mesh is not tensor.mesh:
-        raise mixing.error("reduce", (tensor, out), {}, None)
+        raise mixing.error("reduce", (tensor, out), {})
+    mixing.check_write("reduce(out=...)", out)
 
 
 class _Reduce(torch.autograd.Function):
@@ -269,7 +277,7 @@ class _Reduce(torch.autograd.Function):
 # transfers
 
 
-def _to_mesh(what: Any, mesh: Any) -> Tensor:
+def _to_mesh(what: Any, mesh: Any, stream: Stream | None) -> Tensor:
     whole = isinstance(what, Tensor)
     tensor: Tensor = what.tensor if isinstance(what, MeshSliceTensor) else what
     mixing.check("to_mesh", tensor)
@@ -279,9 +287,9 @@ def _to_mesh(what: Any, mesh: Any) -> Tensor:
     if torch.is_grad_enabled() and tensor.requires_grad:
         if not whole:
             raise mixing.grad_error("to_mesh", tensor)
-        moved: Tensor = _ToMesh.apply(tensor, destination)
+        moved: Tensor = _ToMesh.apply(tensor, destination, stream)
         return moved
-    return _issue_transfer(tensor, source, destination)
+    return _issue_transfer(tensor, source, destination, stream)
 
 
 def _destination(mesh: Any) -> DeviceMesh:
@@ -307,40 +315,43 @@ def _check_destination(source: DeviceMesh, destination: DeviceMesh) -> None:
             )
 
 
-def _issue_transfer(tensor: Tensor, source: DeviceMesh, destination: DeviceMesh) -> Tensor:
+def _issue_transfer(tensor: Tensor, source: DeviceMesh, destination: DeviceMesh, stream: Stream | None) -> Tensor:
     meta, engine = tensor._value.meta, source.engine
-    result = new_tensor(destination, contiguous(meta.shape, meta.dtype, meta.device))
-    everyone = engine.group(sorted(source.group.members | destination.group.members))
-    engine.submit(
-        everyone,
-        (
-            MOVE,
-            sites.here(),
-            "transfer",
-            (tensor._value.id, result._value.id, _look(meta), _routes(source, destination)),
-        ),
-    )
+    before = tensor._value.lane.stream
+    after = before if stream is None else stream.number
+    lane = engine.group(destination.group.ranks, after)
+    result = new_tensor(destination, contiguous(meta.shape, meta.dtype, meta.device), lane=lane)
+    look, routes = _look(meta), _routes(source, destination)
+    if before == after:
+        everyone = engine.group(sorted(source.group.members | destination.group.members), before)
+        args = (tensor._value.id, result._value.id, look, routes)
+        engine.submit(everyone, (MOVE, sites.here(), "transfer", args))
+        return result
+    ticket, link = next(engine.ids), f"stream{before}to{after}"
+    senders = engine.group(source.group.ranks, before)
+    engine.submit(senders, (MOVE, sites.here(), "send", (tensor._value.id, look, routes, ticket, link)))
+    engine.submit(lane, (MOVE, sites.here(), "receive", (result._value.id, look, routes, ticket, link)))
     return result
 
 
 class _ToMesh(torch.autograd.Function):
-    """A move that passes gradients back; what went to several ranks comes back as a sum."""
+    """A move that passes gradients back, to the stream where it came from; what went to several ranks comes back as a sum."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: Tensor, destination: DeviceMesh) -> Any:
-        ctx.source, ctx.destination = tensor.mesh, destination
-        return _issue_transfer(tensor, tensor.mesh, destination)
+    def forward(ctx: Any, tensor: Tensor, destination: DeviceMesh, stream: Stream | None) -> Any:
+        ctx.source, ctx.destination, ctx.stream = tensor.mesh, destination, tensor.stream
+        return _issue_transfer(tensor, tensor.mesh, destination, stream)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         source, destination = ctx.source, ctx.destination
         (grad,) = grads
-        added = tuple(label for label in destination._labels if label not in source._labels)
-        if added:
-            grad = grad.reduce(added, "sum")
-            first = destination.slice(**dict.fromkeys(added, 0))
-            return _issue_transfer(grad, first, source), None
-        return _issue_transfer(grad, destination, source), None
+        with grad.stream.activate():
+            added = tuple(label for label in destination._labels if label not in source._labels)
+            if added:
+                grad = grad.reduce(added, "sum")
+                destination = destination.slice(**dict.fromkeys(added, 0))
+            return _issue_transfer(grad, destination, source, ctx.stream), None, None
 
 
 # what workers must know before: who communicates with whom
@@ -384,7 +395,7 @@ def _routes(source: DeviceMesh, destination: DeviceMesh) -> int:
 
 
 def _define(engine: Engine, name: str, number: int, who: Any) -> None:
-    engine.submit(engine.everyone, (MOVE, sites.here(), name, (number, _meeting(engine), who)))
+    engine.submit(engine.every_stream, (MOVE, sites.here(), name, (number, _meeting(engine), who)))
 
 
 def _coordinates(mesh: DeviceMesh, index: int) -> dict[str, int]:

@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 
 from .._core.runtime.context import current_node
-from . import local
+from . import handoffs, local
 from .groups import Group, Meeting
 from .instructions import Expected, Poison, first_poison
 
 if TYPE_CHECKING:
-    from .worker import Worker
+    from .runner import Runner
 
 _OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -75,30 +75,42 @@ class Reduction(NamedTuple):
     keepers: tuple[int, ...] | None
 
 
-class Communication:
-    """The groups of one worker, made as they are needed."""
+class Known:
+    """Who communicates with whom, by the numbers that the controller gave. The same for all streams of a worker.
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-        self._defined: dict[int, tuple[Meeting, tuple[int, ...]]] = {}
-        self._groups: dict[tuple[int, ...], Group] = {}
+    Attributes:
+        groups: This rank's group of those with a number.
+        routes: From each rank to those that it sends to.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[int, tuple[Meeting, tuple[int, ...]]] = {}
         self.routes: dict[int, tuple[Meeting, dict[int, tuple[int, ...]]]] = {}
 
-    def define(self, number: int, meeting: Meeting, groups: list[tuple[int, ...]]) -> None:
-        """Note groups under a number; each rank needs to know only its own."""
-        for members in groups:
-            if self._rank in members:
-                self._defined[number] = (meeting, members)
+
+class Communication:
+    """The groups of one stream of a worker, made as they are needed. No two streams share one: each would have its own order.
+
+    Args:
+        name: Tells them from those of other streams.
+    """
+
+    def __init__(self, rank: int, name: str, known: Known) -> None:
+        self._rank = rank
+        self._name = name
+        self._groups: dict[tuple[tuple[int, ...], str], Group] = {}
+        self.known = known
 
     def numbered(self, number: int) -> Group:
         """This rank's group of those with a number."""
-        return self.of(*self._defined[number])
+        return self.of(*self.known.groups[number])
 
-    def of(self, meeting: Meeting, members: tuple[int, ...]) -> Group:
-        """The group of these ranks."""
-        group = self._groups.get(members)
+    def of(self, meeting: Meeting, members: tuple[int, ...], name: str | None = None) -> Group:
+        """The group of these ranks; each name has its own."""
+        key = members, self._name if name is None else name
+        group = self._groups.get(key)
         if group is None:
-            group = self._groups[members] = Group(meeting, members, self._rank)
+            group = self._groups[key] = Group(meeting, members, self._rank, key[1])
         return group
 
     def close(self) -> None:
@@ -106,32 +118,35 @@ class Communication:
         self._groups.clear()
 
 
-def per_rank(worker: Worker, site: int, output: int, table: dict[int, int]) -> None:
+def per_rank(worker: Runner, site: int, output: int, table: dict[int, int]) -> None:
     """A scalar that differs from rank to rank."""
     worker.slots[output] = torch.tensor(table[worker.rank])
 
 
-def drop(worker: Worker, site: int, value: int) -> None:
+def drop(worker: Runner, site: int, value: int) -> None:
     """Give back the memory of a value, and of all that shares it; nobody will use them any more."""
     tensor = worker.slots[value]
     if isinstance(tensor, torch.Tensor):
         worker.forget_storage(tensor)
 
 
-def seed(worker: Worker, site: int, number: int) -> None:
+def seed(worker: Runner, site: int, number: int) -> None:
     """Start the random numbers of this process anew."""
     torch.manual_seed(number)
 
 
-def define_groups(worker: Worker, site: int, number: int, meeting: Meeting, groups: list[tuple[int, ...]]) -> None:
-    worker.communication.define(number, meeting, groups)
+def define_groups(worker: Runner, site: int, number: int, meeting: Meeting, groups: list[tuple[int, ...]]) -> None:
+    """Note groups under a number; each rank needs to know only its own."""
+    for members in groups:
+        if worker.rank in members:
+            worker.communication.known.groups[number] = (meeting, members)
 
 
-def define_routes(worker: Worker, site: int, number: int, meeting: Meeting, routes: dict[int, tuple[int, ...]]) -> None:
-    worker.communication.routes[number] = (meeting, routes)
+def define_routes(worker: Runner, site: int, number: int, meeting: Meeting, routes: dict[int, tuple[int, ...]]) -> None:
+    worker.communication.known.routes[number] = (meeting, routes)
 
 
-def reduce(worker: Worker, site: int, reduction: Reduction) -> None:
+def reduce(worker: Runner, site: int, reduction: Reduction) -> None:
     """Take part in one reduction."""
     given = worker.slots[reduction.input]
     poison = given if isinstance(given, Poison) else None
@@ -178,9 +193,9 @@ def _divide(total: torch.Tensor, count: int) -> torch.Tensor:
     return total.div_(count, rounding_mode="trunc")
 
 
-def transfer(worker: Worker, site: int, source: int, output: int, look: Look, number: int) -> None:
+def transfer(worker: Runner, site: int, source: int, output: int, look: Look, number: int) -> None:
     """Take part in moving a tensor: send it, receive it, or both, or keep a copy."""
-    meeting, routes = worker.communication.routes[number]
+    meeting, routes = worker.communication.known.routes[number]
     rank = worker.rank
     given = worker.slots[source] if rank in routes else None
     origin = next((sender for sender, receivers in routes.items() if rank in receivers), None)
@@ -202,6 +217,47 @@ def transfer(worker: Worker, site: int, source: int, output: int, look: Look, nu
     if origin is not None:
         worker.slots[output] = result
         worker.poisoned |= isinstance(result, Poison)
+
+
+def send(worker: Runner, site: int, source: int, look: Look, number: int, ticket: int, link: str) -> None:
+    """As the sender's part of `transfer`, where the receiver's is of another stream: `receive`."""
+    meeting, routes = worker.communication.known.routes[number]
+    given, receivers = worker.slots[source], routes[worker.rank]
+    try:
+        works = [
+            work
+            for peer in receivers
+            if peer != worker.rank
+            for work in _send(_directed(worker, meeting, worker.rank, peer, link), given, look)
+        ]
+        if worker.rank in receivers:
+            worker.shared.handoffs.give(ticket, given.clone() if isinstance(given, torch.Tensor) else given)
+        for work, _ in works:
+            work.wait()
+    except Exception as error:
+        worker.failed(site, "to_mesh", error)
+
+
+def receive(worker: Runner, site: int, output: int, look: Look, number: int, ticket: int, link: str) -> None:
+    """The receiver's part: see `send`."""
+    meeting, routes = worker.communication.known.routes[number]
+    origin = next(sender for sender, receivers in routes.items() if worker.rank in receivers)
+    result: Any
+    try:
+        if origin == worker.rank:
+            result = worker.shared.handoffs.take(ticket)
+        else:
+            result = _receive(_directed(worker, meeting, origin, worker.rank, link), look)
+    except Exception as error:
+        result = worker.failed(site, "to_mesh", error)
+    worker.slots[output] = result
+    worker.poisoned |= isinstance(result, Poison)
+
+
+def _directed(worker: Runner, meeting: Meeting, sender: int, receiver: int, link: str) -> Group:
+    """A pair for one direction, as the other is used by another thread."""
+    members = (min(sender, receiver), max(sender, receiver))
+    return worker.communication.of(meeting, members, f"{link}-{sender}")
 
 
 _TAG = 0
@@ -238,7 +294,7 @@ _GLANCE = 0.1  # seconds between looks at whether an actor is still there
 
 
 def lend(
-    worker: Worker,
+    worker: Runner,
     site: int,
     ticket: int,
     actor: int,
@@ -267,5 +323,8 @@ def lend(
 
 MOVERS: dict[str, Callable[..., None]] = {
     function.__name__: function
-    for function in (define_groups, define_routes, drop, lend, per_rank, reduce, seed, transfer)
+    for function in (
+        *(define_groups, define_routes, drop, lend, per_rank, receive, reduce, seed, send, transfer),
+        *handoffs.FUNCTIONS,
+    )
 }

@@ -18,6 +18,7 @@ from .._core.wire.address import ProcAddress
 from .._core.wire.pickling import OnlyLentError
 from . import local, mixing, sites
 from .instructions import MOVE
+from .streams import active
 
 if TYPE_CHECKING:
     from .device_mesh import DeviceMesh
@@ -79,19 +80,25 @@ def lend(
 
     Raises:
         ValueError: A tensor is not there.
+        TensorError: They are of several streams, or one can't be used.
     """
     engine = tensors[0].mesh.engine if engine is None else engine
     here = dict(zip(engine.everyone.procs, engine.everyone.ranks, strict=True))
     ranks = [here.get(proc, -1) for proc in procs]
+    stream = tensors[0]._value.lane.stream if tensors else active.get().number
     for tensor in tensors:
-        mixing.check("an endpoint", tensor)
+        mixing.check("an endpoint", tensor, any_stream=True)
+        if tensor._value.lane.stream != stream:
+            raise mixing.error("an endpoint", tensors, {}, stream=stream)
         if tensor.mesh.engine is not engine or not tensor.mesh.group.members.issuperset(ranks):
             raise ValueError(f"{tensor!r} must be located on the same processes as the actors that it is sent to")
         tensor._value.storage.known = None  # who borrows it may write to it
     ticket = next(engine.ids)
     inputs = tuple(tensor._value.id for tensor in tensors)
     engine.submit(
-        engine.group(ranks), (MOVE, sites.here(), "lend", (ticket, actor, inputs, *(outputs or (None, ())))), now=True
+        engine.group(ranks, stream),
+        (MOVE, sites.here(), "lend", (ticket, actor, inputs, *(outputs or (None, ())))),
+        now=True,
     )
     data, buffers = payload
     return pickling.dumps(

@@ -95,7 +95,11 @@ class Remote(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """`rref`; on a rank, where one remote function calls another, the function itself."""
-        if local.workers and active_mesh() is None and not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
+        if (
+            local.workers
+            and active_mesh() is None
+            and not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves((args, kwargs)))
+        ):
             return find(self._wired())(*args, **kwargs)
         return self.rref(*args, **kwargs)
 
@@ -113,7 +117,7 @@ class Remote(Generic[P, R]):
         mesh = arguments.tensors[0].mesh if arguments.tensors else get_active_mesh()
         for tensor in arguments.tensors:
             if tensor.mesh is not mesh:
-                raise mixing.error(self.__name__, arguments.tensors, {}, active_mesh())
+                raise mixing.error(self.__name__, arguments.tensors, {})
         if self._propagate == "inspect":
             self._submit(mesh, arguments, None, ())
             return None
@@ -138,7 +142,7 @@ class Remote(Generic[P, R]):
         mesh = get_active_mesh()
         shape = Shape(mesh._labels, Slice.new_row_major(mesh._ndslice.sizes))
         call = self._asked(self._pack_for(mesh, args, kwargs))
-        answers = mesh.engine.call(mesh.group, "invoke", (sites.here(), call), f"{self.__name__}()")
+        answers = mesh.engine.call(mesh.lane, "invoke", (sites.here(), call), f"{self.__name__}()")
         return read_here(answers, lambda replies: ValueMesh(shape, _values(replies.values())))
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -161,7 +165,7 @@ class Remote(Generic[P, R]):
         """As `call`; an iterator of one future per rank, in the order in which they answer."""
         mesh = get_active_mesh()
         call = self._asked(self._pack_for(mesh, args, kwargs))
-        answers = mesh.engine.stream(mesh.group, "invoke", (sites.here(), call), f"{self.__name__}()")
+        answers = mesh.engine.stream(mesh.lane, "invoke", (sites.here(), call), f"{self.__name__}()")
         return iter([read_here(answer, lambda reply: _values([reply])[0]) for answer in answers])
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -169,7 +173,7 @@ class Remote(Generic[P, R]):
         mesh = get_active_mesh()
         arguments = self._pack_for(mesh, args, kwargs)
         call = self._asked(arguments)
-        mesh.engine.submit(mesh.group, (CALL, sites.here(), call), now=arguments.changing)
+        mesh.engine.submit(mesh.lane, (CALL, sites.here(), call), now=arguments.changing)
 
     def on_shard(self, mesh: DeviceMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
         """Run it on one rank; a future of what it returned."""
@@ -179,7 +183,7 @@ class Remote(Generic[P, R]):
 
     def _submit(self, mesh: DeviceMesh, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor]) -> None:
         call = self._as_call(arguments, plan, made)
-        mesh.engine.submit(mesh.group, (CALL, sites.here(), call), now=arguments.changing)
+        mesh.engine.submit(mesh.lane, (CALL, sites.here(), call), now=arguments.changing)
 
     def _as_call(self, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor] | None) -> Call:
         ids = arguments.ids
@@ -216,10 +220,10 @@ class Remote(Generic[P, R]):
         engine = mesh.engine
         bundle = next(engine.ids)
         call = self._as_call(arguments, None, None)
-        replies = engine.call(mesh.group, "run_and_tell", (sites.here(), call, bundle), f"{self.__name__}()").get()
+        replies = engine.call(mesh.lane, "run_and_tell", (sites.here(), call, bundle), f"{self.__name__}()").get()
         for reply in replies.values():
             if type(reply) is Poison:
-                mesh.group.freed.append(bundle)
+                mesh.lane.freed.append(bundle)
                 raise RemoteException(reply)
         skeleton, leaves, written = next(iter(replies.values()))
         tree = pytree.tree_structure(skeleton)
@@ -231,7 +235,7 @@ class Remote(Generic[P, R]):
         if key is not None:
             self._patterns[key] = (plan, tree)
         made = results(mesh, plan, arguments.tensors)
-        engine.submit(mesh.group, (UNPACK, bundle, outputs_of(plan, made)[0]))
+        engine.submit(mesh.lane, (UNPACK, bundle, outputs_of(plan, made)[0]))
         return pytree.tree_unflatten(built(plan, made, arguments.tensors), tree)
 
     # asking
@@ -250,7 +254,9 @@ class Remote(Generic[P, R]):
     def _on_one(self, mesh: DeviceMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
         call = self._asked(self._pack_for(mesh, args, kwargs))
         engine = mesh.engine
-        answers = engine.call(engine.group([rank]), "invoke", (sites.here(), call), f"{self.__name__}()")
+        answers = engine.call(
+            engine.group([rank], mesh.lane.stream), "invoke", (sites.here(), call), f"{self.__name__}()"
+        )
         return read_here(answers, lambda replies: _values(replies.values())[0])
 
     def __repr__(self) -> str:
@@ -364,6 +370,8 @@ def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, An
 
 def results(mesh: DeviceMesh, plan: Plan, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Handles of what is about to be made; what shares memory with an argument shares its storage here."""
+    for index in plan.writes:
+        mixing.check_write("a remote function", tensors[index])
     for index in plan.writes:
         torch.autograd.graph.increment_version(tensors[index])
     return [

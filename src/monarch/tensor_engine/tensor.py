@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -17,9 +17,11 @@ from . import fakes, mixing, references, sites
 from .fakes import Meta
 from .instructions import CONSTANT
 from .plans import Operator, Output, Plan, Same, make_plan, operator, template_arguments
+from .streams import Stream, active, stream_of
 
 if TYPE_CHECKING:
     from .device_mesh import DeviceMesh
+    from .engine import Ranks
 
 _get_default_dtype = torch.get_default_dtype
 _AS_STRIDED = torch.ops.aten.as_strided.default
@@ -29,36 +31,54 @@ _PASSED_ON = ("aten::_local_scalar_dense", "aten::set_")
 _SMALL = 64 * 1024  # bytes; less is copied rather than sent at once
 
 
+class Bar(NamedTuple):
+    """Why something can't be used, or not be written to.
+
+    Attributes:
+        label: One of `mixing.LABELS`.
+        stack: Where that was brought about.
+    """
+
+    label: str
+    stack: str
+
+
 class Storage:
     """What views of one another have in common.
 
     Attributes:
         known: The value, as a local tensor of one element, where the controller knows it: what it put in itself, and
             what follows from that.
-        dropped: The stack of the `Tensor.drop` that ended it.
+        barred: Why it can't be used: a `Bar`, or something that must `begin()` first; None if it can.
+        frozen: Why it can't be written to.
     """
 
-    __slots__ = ("dropped", "known")
+    __slots__ = ("__weakref__", "barred", "frozen", "known")
 
     def __init__(self, known: torch.Tensor | None = None) -> None:
         self.known = known
-        self.dropped: str | None = None
+        self.barred: Any = None
+        self.frozen: Bar | None = None
 
 
 class Value:
-    """What the ranks of a mesh keep under one number; freed there when nobody refers to this any more."""
+    """What the ranks of a mesh keep under one number; freed there when nobody refers to this any more.
 
-    __slots__ = ("freed", "id", "mesh", "meta", "storage")
+    Attributes:
+        lane: The ranks, and the stream.
+    """
 
-    def __init__(self, id: int, mesh: DeviceMesh, meta: Meta, storage: Storage) -> None:  # noqa: A002
+    __slots__ = ("id", "lane", "mesh", "meta", "storage")
+
+    def __init__(self, id: int, mesh: DeviceMesh, lane: Ranks, meta: Meta, storage: Storage) -> None:  # noqa: A002
         self.id = id
         self.mesh = mesh
+        self.lane = lane
         self.meta = meta
         self.storage = storage
-        self.freed = mesh.group.freed
 
     def __del__(self) -> None:
-        self.freed.append(self.id)
+        self.lane.freed.append(self.id)
 
 
 class Tensor(torch.Tensor):
@@ -66,6 +86,7 @@ class Tensor(torch.Tensor):
 
     Attributes:
         mesh: Where it lives.
+        stream: Whose operations may use it.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -80,9 +101,14 @@ class Tensor(torch.Tensor):
         return self._value.mesh
 
     @property
+    def stream(self) -> Stream:
+        return stream_of(self._value.lane.stream)
+
+    @property
     def dropped(self) -> bool:
-        """Whether `drop` was called on it, or on what it shares memory with."""
-        return self._value.storage.dropped is not None
+        """Whether `drop` was called on it, or on what it shares memory with; or it was borrowed, and that has ended."""
+        barred = self._value.storage.barred
+        return type(barred) is Bar and barred.label == "DROPPED"
 
     # filled by `movement`, which is built on this
     drop: Callable[[Tensor], None]
@@ -146,16 +172,20 @@ def handle(value: Value) -> Tensor:
     return made
 
 
-def new_tensor(mesh: DeviceMesh, meta: Meta, storage: Storage | None = None) -> Tensor:
-    """A handle of a value that an instruction is about to make."""
-    return handle(Value(next(mesh.engine.ids), mesh, meta, storage or Storage()))
+def new_tensor(mesh: DeviceMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None) -> Tensor:
+    """A handle of a value that an instruction is about to make.
+
+    Args:
+        lane: Where that instruction goes; by default to the active stream.
+    """
+    return handle(Value(next(mesh.engine.ids), mesh, lane or mesh.lane, meta, storage or Storage()))
 
 
-def dispatch(func: Any, args: Any, kwargs: Any, active: DeviceMesh | None) -> Any:
+def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) -> Any:
     """Issue one operation; the place where all of torch's end.
 
     Args:
-        active: The active mesh, to which it belongs if no argument says otherwise.
+        active_mesh: The active mesh, to which it belongs if no argument says otherwise.
 
     Raises:
         TensorError: Its tensors do not belong together; `OperatorError` where it is an operator.
@@ -191,20 +221,22 @@ def dispatch(func: Any, args: Any, kwargs: Any, active: DeviceMesh | None) -> An
         if op.name.startswith("profiler::"):
             return func(*args, **kwargs)
         if strangers:
-            return _local(op, func, args, kwargs, active)
-        if active is None:
+            return _local(op, func, args, kwargs, active_mesh)
+        if active_mesh is None:
             raise mixing.local_error(op.path, None)
-        mesh = active
+        mesh = active_mesh
+        lane = mesh.lane
         if numbers and not op.without_tensors:
             key.extend(numbers)
             numbers = []
     else:
         mesh = values[0].mesh
+        lane = values[0].lane
         for value in values:
-            if value.mesh is not mesh or value.storage.dropped is not None:
+            if value.lane is not lane or value.storage.barred is not None or value.mesh is not mesh:
                 strangers = 1
-        if strangers:
-            raise mixing.error(op.path, args, kwargs, active)
+        if strangers or lane.stream != active.get().number:
+            mixing.admit(op.path, args, kwargs)
     if op.keeps:
         return handle(values[0])
     if func is _LOCAL_SCALAR and values[0].storage.known is not None:
@@ -217,6 +249,9 @@ def dispatch(func: Any, args: Any, kwargs: Any, active: DeviceMesh | None) -> An
         engine.plans[known_key] = plan
     if plan.constant:
         return plan.result
+    for index in plan.writes:
+        if values[index].storage.frozen is not None:
+            raise mixing.error(op.path, args, kwargs, [values[index].storage for index in plan.writes])
     if op.moves:
         values[0] = _rebase(args[0])
     known = _compute_known(op, plan, args, kwargs, values) if plan.known or plan.writes else None
@@ -227,15 +262,15 @@ def dispatch(func: Any, args: Any, kwargs: Any, active: DeviceMesh | None) -> An
         number = next(ids)
         instruction = (plan.template, sites.here(), tuple([v.id for v in values]), number, tuple(numbers))
         made: Tensor = _wrap(Tensor, *output.geometry, dtype=output.meta.dtype, device=output.meta.device)
-        made._value = Value(number, mesh, output.meta, storage)
-        engine.submit(mesh.group, instruction)
+        made._value = Value(number, mesh, lane, output.meta, storage)
+        engine.submit(lane, instruction)
         return made
     results = [
-        new_tensor(mesh, output.meta, None if output.shares is None else values[output.shares].storage)
+        new_tensor(mesh, output.meta, None if output.shares is None else values[output.shares].storage, lane)
         for output in plan.outputs
     ]
     outputs = plan.ids([each._value.id for each in results])
-    engine.submit(mesh.group, (plan.template, sites.here(), tuple([v.id for v in values]), outputs, tuple(numbers)))
+    engine.submit(lane, (plan.template, sites.here(), tuple([v.id for v in values]), outputs, tuple(numbers)))
     if op.moves:
         _move(args[0], func, args, kwargs)
     return build(plan.result, iter(results), _tensors((args, kwargs)))
@@ -309,13 +344,13 @@ def _new_plan(engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Va
 # tensors that are not distributed
 
 
-def _local(op: Operator, func: Any, args: Any, kwargs: Any, active: DeviceMesh | None) -> Any:
+def _local(op: Operator, func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) -> Any:
     """An operation on local tensors alone, which is a mistake, but for a few."""
-    if active is not None and op.name in _LIFTS:
-        return _constant(active, args[0])
+    if active_mesh is not None and op.name in _LIFTS:
+        return _constant(active_mesh, args[0])
     if op.name in _PASSED_ON:
         return func(*args, **kwargs)
-    raise mixing.error(op.path, args, kwargs, active)
+    raise mixing.error(op.path, args, kwargs)
 
 
 def _constant(mesh: DeviceMesh, data: torch.Tensor) -> Tensor:
@@ -327,7 +362,7 @@ def _constant(mesh: DeviceMesh, data: torch.Tensor) -> Tensor:
     with fakes.faking():
         meta = fakes.meta_of(torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device=data.device))
     made = new_tensor(mesh, meta, storage)
-    mesh.engine.submit(mesh.group, (CONSTANT, sites.here(), made._value.id, data), now=not small)
+    mesh.engine.submit(mesh.lane, (CONSTANT, sites.here(), made._value.id, data), now=not small)
     return made
 
 

@@ -6,7 +6,7 @@ Ranks that get the same instructions get the same message. Nothing here waits bu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._core.mesh.proc_mesh import ProcMesh
@@ -19,9 +19,13 @@ from .._core.runtime.request import Gather, Stream
 from .._core.shape import Extent
 from .._core.wire import pickling
 from .._core.wire.address import ProcAddress, random_uid
+from .._core.wire.frame import EXPLICIT
 from .executor import Ranks, Segment
 from .instructions import Instruction
 from .worker import Worker
+
+Batch = tuple[int, list[Instruction]]
+"""What a stream is to run."""
 
 _RUN = encode_meta("run", Extent([], []))
 
@@ -46,6 +50,7 @@ class Workers:
             "tensor_engine", Worker, self.uid, self.size, min(procs._procs.per_host, self.size)
         )
         self.target: int = self._workers._uid
+        self.spread = False
         self._addresses = [self.address(rank) for rank in range(self.size)]
 
     def address(self, rank: int) -> ProcAddress:
@@ -58,8 +63,8 @@ class Workers:
 
     def run(self, segments: list[Segment]) -> None:
         node, uid = self._cell.node, self._cell.uid
-        for ranks, procs, batch in self._merged(segments):
-            content = pickling.dumps(((batch,), {}))
+        for ranks, procs, batches in self._merged(segments):
+            content = pickling.dumps(((batches,), {}))
             self._cell.note_unsettled(self.target, procs)
             node.cast(procs, self.target, _RUN, content, None, uid, 0, ranks)
         for address in self._addresses:
@@ -67,17 +72,17 @@ class Workers:
             if failure is not None:
                 raise supervision_error(failure, "the tensor engine")
 
-    def _merged(self, segments: list[Segment]) -> list[tuple[Sequence[int], Sequence[ProcAddress], list[Instruction]]]:
-        """One batch for each set of ranks that get the same instructions."""
+    def _merged(self, segments: list[Segment]) -> list[tuple[Sequence[int], Sequence[ProcAddress], list[Batch]]]:
+        """One message for each set of ranks that get the same instructions."""
         first = segments[0][0]
-        if all(ranks is first for ranks, _ in segments):
-            return [(first.ranks, first.procs, _joined(batch for _, batch in segments))]
+        if all(ranks.ranks == first.ranks for ranks, _ in segments):
+            return [(first.ranks, first.procs, _by_stream(segments))]
         by_parts: dict[tuple[int, ...], list[int]] = {}
         for rank in range(self.size):
             parts = tuple(index for index, (ranks, _) in enumerate(segments) if rank in ranks.members)
             by_parts.setdefault(parts, []).append(rank)
         return [
-            (ranks, [self._addresses[rank] for rank in ranks], _joined(segments[part][1] for part in parts))
+            (ranks, [self._addresses[rank] for rank in ranks], _by_stream([segments[part] for part in parts]))
             for parts, ranks in by_parts.items()
             if parts
         ]
@@ -96,8 +101,9 @@ class Workers:
         return futures
 
     def _ask(self, ranks: Ranks, method: str, args: tuple[Any, ...], request: Any, extent: Extent) -> None:
-        cell, content = self._cell, pickling.dumps((args, {}))
-        cell.node.cast(ranks.procs, self.target, encode_meta(method, extent), content, request, cell.uid)
+        cell, content = self._cell, pickling.dumps(((ranks.stream, method, args), {}))
+        endpoint, flags = ("ask_stream", EXPLICIT) if self.spread else ("ask", 0)
+        cell.node.cast(ranks.procs, self.target, encode_meta(endpoint, extent), content, request, cell.uid, flags)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._cell.node.poller.call_later(seconds, callback)
@@ -110,5 +116,8 @@ def _extent(ranks: Ranks) -> Extent:
     return Extent(["rank"], [len(ranks.ranks)])
 
 
-def _joined(batches: Iterable[list[Instruction]]) -> list[Instruction]:
-    return list(itertools.chain.from_iterable(batches))
+def _by_stream(segments: list[Segment]) -> list[Batch]:
+    return [
+        (stream, list(itertools.chain.from_iterable(batch for _, batch in parts)))
+        for stream, parts in itertools.groupby(segments, key=lambda segment: segment[0].stream)
+    ]

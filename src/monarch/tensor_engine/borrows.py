@@ -1,0 +1,190 @@
+"""Borrows: how a tensor of one stream is used by another, without a copy and without a race.
+
+On each rank a borrow is up to four instructions, two for each stream, which `handoffs` bring together:
+
+==================  ==========  ==================================================================
+instruction         stream      issued
+==================  ==========  ==================================================================
+``offer``           origin      by `Stream.borrow`: what was issued before is what the borrower sees
+``accept``          borrower    before its first use
+``give_back``       borrower    after its last use: when its last handle is gone, or the borrow ends
+``take_back``       origin      by `Borrow.drop`
+==================  ==========  ==================================================================
+
+What may be done with a tensor meanwhile is checked as operations are issued: see `tensor.Storage`.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+import warnings
+import weakref
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from . import mixing, sites
+from .instructions import MOVE, Instruction
+from .streams import Stream
+from .tensor import Bar, Storage, Tensor, Value, handle
+
+_readers: weakref.WeakKeyDictionary[Storage, int] = weakref.WeakKeyDictionary()
+
+
+class Borrow:
+    """A tensor in the hands of another stream; made by `Stream.borrow`. Ends with `drop`, or with a ``with`` block.
+
+    Attributes:
+        mutable: Whether that stream may write to it.
+    """
+
+    def __init__(self, origin: Value, stream: Stream, mutable: bool) -> None:
+        self.mutable = mutable
+        self.made = _stack()
+        self._origin = origin  # keeps its memory: the borrower uses it
+        self._engine = origin.mesh.engine
+        self._lane = self._engine.group(origin.lane.ranks, stream.number)
+        self._stream = stream
+        self._ticket = next(self._engine.ids)
+        self._root = next(self._engine.ids)
+        self._used = False
+        self._ended = False
+        self._lock = threading.Lock()
+        self._lent: weakref.ref[_Lent] | None = None
+        self._further: weakref.WeakSet[Borrow] = weakref.WeakSet()
+
+    def start(self) -> Tensor:
+        """Take the tensor from its stream; returns what this stream has."""
+        origin = self._origin
+        self._engine.submit(origin.lane, _move("offer", self._ticket, origin.id))
+        owner = origin.storage
+        if self.mutable:
+            owner.barred = Bar("BORROWED", self.made)
+        else:
+            _readers[owner] = _readers.get(owner, 0) + 1
+            owner.frozen = Bar("MUTATING_BORROW", self.made)
+        if isinstance(owner, _Lent):
+            owner.borrow._further.add(self)
+        lent = _Lent(self)
+        self._lent = weakref.ref(lent)
+        return handle(Value(self._root, origin.mesh, self._lane, origin.meta, lent))
+
+    def begin(self) -> None:
+        """This stream is about to use the tensor for the first time."""
+        with self._lock:
+            lent = self._lent() if self._lent is not None else None
+            if self._used or self._ended or lent is None:
+                return
+            self._engine.submit(self._lane, _move("accept", self._ticket, self._root))
+            self._used = True
+            lent.barred = None
+
+    def drop(self) -> None:
+        """End it: the handles of the borrower can't be used any more, its origin can. The second time it does nothing."""
+        for borrow in list(self._further):
+            borrow.drop()
+        with self._lock:
+            if self._ended:
+                return
+            self._end()
+        for lane, instruction in self._last_instructions():
+            self._engine.submit(lane, instruction)
+
+    def _end(self) -> None:
+        self._ended = True
+        lent = self._lent() if self._lent is not None else None
+        if lent is not None:
+            lent.barred = Bar("DROPPED", _stack())
+        owner = self._origin.storage
+        if self.mutable:
+            owner.barred = None
+            return
+        _readers[owner] -= 1
+        if not _readers[owner]:
+            owner.frozen = owner.borrow.bar_of_writes if isinstance(owner, _Lent) else None
+
+    @property
+    def bar_of_writes(self) -> Bar | None:
+        """Why the borrower can't write."""
+        return None if self.mutable else Bar("MUTATING_BORROW", self.made)
+
+    def last_use(self) -> None:
+        """The borrower's last handle is gone: on any thread, inside of any lock."""
+        if self._used and not self._ended:
+            self._lane.freed.append((self._lane, _move("give_back", self._ticket)))
+
+    def _last_instructions(self) -> list[tuple[Any, Instruction]]:
+        back = (self._origin.lane, _move("take_back", self._ticket, self._origin.id, self._used))
+        return [(self._lane, _move("give_back", self._ticket)), back] if self._used else [back]
+
+    def __enter__(self) -> Borrow:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.drop()
+
+    def __del__(self) -> None:
+        """On any thread, inside of any lock: what ends it on the ranks goes out before the origin's next instruction."""
+        if self._ended or self._lent is None or sys.is_finalizing():
+            return
+        self._end()
+        self._origin.lane.freed.extend(self._last_instructions())
+        warnings.warn(f"{self!r} was forgotten without drop(). It was made here:\n{self.made}", stacklevel=2)
+
+    def __repr__(self) -> str:
+        kind, state = "mutable borrow" if self.mutable else "borrow", "ended" if self._ended else "open"
+        return f"<{kind} by {self._stream!r}, {state}>"
+
+
+class _Lent(Storage):
+    """The borrower's side of a tensor. It dies with the borrower's last handle."""
+
+    __slots__ = ("borrow",)
+
+    def __init__(self, borrow: Borrow) -> None:
+        super().__init__()
+        self.borrow = borrow
+        self.barred = borrow
+        self.frozen = borrow.bar_of_writes
+
+    def __del__(self) -> None:
+        self.borrow.last_use()
+
+
+def borrow(stream: Stream, tensor: Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
+    mixing.check("borrow", tensor, any_stream=True)
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        raise mixing.grad_error("borrow", tensor)
+    storage = tensor._value.storage
+    if stream.number in _streams_of(tensor._value):
+        raise ValueError(f"{stream!r} can't borrow {tensor!r}: the tensor lives on this stream")
+    if mutable and storage.frozen is not None:
+        raise RuntimeError(
+            f"{tensor!r} can't be borrowed to write while it is borrowed to read, which happened here:\n{storage.frozen.stack}"
+        )
+    made = Borrow(tensor._value, stream, mutable)
+    return made.start(), made
+
+
+def _streams_of(value: Value) -> list[int]:
+    """The stream of a value, and those that it was borrowed from."""
+    found = [value.lane.stream]
+    while isinstance(value.storage, _Lent):
+        value = value.storage.borrow._origin
+        found.append(value.lane.stream)
+    return found
+
+
+def _move(name: str, *args: Any) -> Instruction:
+    return (MOVE, sites.here(), name, args)
+
+
+def _stack() -> str:
+    return "".join(traceback.format_stack()[:-3])
+
+
+borrow.__doc__ = Stream.borrow.__doc__
+Stream.borrow = borrow  # type: ignore[method-assign, assignment]  # its `self`

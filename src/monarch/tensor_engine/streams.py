@@ -1,0 +1,111 @@
+"""Streams: lines of operations that run side by side on each rank.
+
+Operations of one stream run in the order in which they are issued; those of another do not wait for them. On a rank each
+stream has a thread, on a GPU a stream of the device. A tensor belongs to the stream that was active when it was made;
+`Stream.borrow` (see `borrows`) lets another one use it.
+
+Which stream is active is a context variable, as the active mesh is: it belongs to one thread, or one task of asyncio.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .engine import spread_engines
+from .instructions import MAIN
+
+if TYPE_CHECKING:
+    from .borrows import Borrow
+    from .tensor import Tensor
+
+_numbers = itertools.count(MAIN)
+_streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
+
+
+class Stream:
+    """A line of operations. May be used with any mesh.
+
+    Args:
+        name: For messages; need not be unique.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.number = next(_numbers)
+        _streams[self.number] = self
+        if self.number != MAIN:
+            spread_engines()
+
+    def activate(self) -> Activation:
+        """A context manager in which operations belong to this stream; in this thread or task only."""
+        return Activation(self)
+
+    def borrow(self, tensor: Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
+        """Let this stream use a tensor of another one, without a copy.
+
+        ================  ==========================  =====================================
+        lent              its own stream may          this stream may
+        ================  ==========================  =====================================
+        to read           read; lend it to read       read
+        ``mutable``       do nothing with it          read and write
+        ================  ==========================  =====================================
+
+        This stream waits for what was issued to the other one before, when it first uses the tensor. The other one waits, from
+        `Borrow.drop` on, for what was issued here until the last handle was gone: drop handles early, and the borrow late.
+
+        Args:
+            mutable: To write as well.
+
+        Returns:
+            The tensor as this stream has it, and what ends the borrow: `Borrow.drop`, or ``with borrow:``.
+
+        Raises:
+            RuntimeError: It is lent already, and one of the two borrows is mutable.
+            ValueError: It lives on this stream.
+            TensorError: It is no distributed tensor, was dropped, or requires a gradient, which borrows do not pass on.
+        """
+        raise NotImplementedError  # filled by `borrows`, which is built on this
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} can't be pickled: it belongs to the program that issues operations")
+
+
+class Activation:
+    """``with stream.activate():``. Takes effect at ``with``; may be entered again after it was left. Activations nest."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._tokens: list[Token[Stream]] = []
+
+    def __enter__(self) -> Stream:
+        self._tokens.append(active.set(self._stream))
+        return self._stream
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        active.reset(self._tokens.pop())
+
+
+main = Stream("main")
+active: ContextVar[Stream] = ContextVar("monarch_active_stream", default=main)
+
+
+def get_active_stream() -> Stream:
+    """The stream to which operations belong; ``main`` unless another one was activated."""
+    return active.get()
+
+
+def stream_of(number: int) -> Stream:
+    """The stream with a number."""
+    found = _streams.get(number)
+    if found is None:  # nobody has it any more but a tensor
+        found = Stream.__new__(Stream)
+        found.name, found.number = f"stream {number}", number
+        _streams[number] = found
+    return found
