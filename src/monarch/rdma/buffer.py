@@ -286,8 +286,9 @@ class Explanation(NamedTuple):
 
 def _explain(plane: Plane, buffer: RDMABuffer) -> list[PathReport] | RDMAError:
     lease = buffer._lease
-    grant = obtain_grants(plane, [lease], Deadline(_EXPLAINED_WITHIN))[lease]
-    return grant if isinstance(grant, RDMAError) else report(plane, lease, grant)
+    deadline = Deadline(_EXPLAINED_WITHIN)
+    grant = obtain_grants(plane, [lease], deadline)[lease]
+    return grant if isinstance(grant, RDMAError) else report(plane, lease, grant, deadline)
 
 
 def _on_explain(system: System, origin: Origin, frame: Frame, buffer: RDMABuffer) -> None:

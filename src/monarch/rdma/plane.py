@@ -44,15 +44,18 @@ class Plane:
         self._starting = threading.Lock()
         node.inbound_lost_hooks.append(self._process_lost)  # so the node keeps it, and nothing else has to
 
-    def nixl(self) -> NixlAgent:
+    def nixl(self, peer: ProcAddress) -> NixlAgent:
         """The library's agent, which takes a second to start.
+
+        Args:
+            peer: The other side; that of the first transfer says which network it is for.
 
         Raises:
             UnavailableError: There is none.
         """
         with self._starting:
             if self._nixl is None:
-                self._nixl = NixlAgent(f"{self.node.address} {os.getpid()}")
+                self._nixl = NixlAgent(f"{self.node.address} {os.getpid()}", self.node.address.host, peer.host)
                 self.registry.when_freed.append(self._nixl.withdraw)
             return self._nixl
 
@@ -125,7 +128,7 @@ def _on_nixl(system: System, origin: Origin, frame: Frame, wanted: NixlRequest) 
 
     def offer() -> NixlOffer | Refusal:
         try:
-            return plane.nixl().offer(wanted.claim, plane.registry.admit(origin.peer, wanted.claim))
+            return plane.nixl(origin.peer).offer(wanted.claim, plane.registry.admit(origin.peer, wanted.claim))
         except UnavailableError as error:
             return Refusal(False, str(error))
 

@@ -41,7 +41,7 @@ class VmPath(Path):
             return "the owner runs on another machine, or in another space of process ids"
         return None if grant.device == "cpu" else f"the memory is on {grant.device}, which the kernel can't copy"
 
-    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         link = VmLink(plane, ProcessWatch(grant.pid), grant.pid)
         link.verify(grant)
         return link
