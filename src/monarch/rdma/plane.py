@@ -79,6 +79,13 @@ class Plane:
         except RefusedError as error:
             raise refused(error.refusal) from None
 
+    def atomic(self, wanted: Atomic) -> int | Refusal:
+        """Change a word of a buffer of this process."""
+        try:
+            return self.registry.atomic(wanted)
+        except RefusedError as error:
+            return error.refusal
+
 
 _planes: weakref.WeakValueDictionary[ProcAddress, Plane] = weakref.WeakValueDictionary()
 _making = threading.Lock()
@@ -116,11 +123,7 @@ def _on_drop(system: System, origin: Origin, frame: Frame, claim: Claim) -> None
 
 
 def _on_atomic(system: System, origin: Origin, frame: Frame, wanted: Atomic) -> None:
-    try:
-        answer: Any = plane_of(system.node).registry.atomic(wanted)
-    except RefusedError as error:
-        answer = error.refusal
-    system.answer(origin, frame, answer)
+    system.answer(origin, frame, plane_of(system.node).atomic(wanted))
 
 
 def _on_nixl(system: System, origin: Origin, frame: Frame, wanted: NixlRequest) -> None:
