@@ -184,10 +184,13 @@ class User(Actor):
         return bytes(into)
 
     @endpoint
-    def failure(self, buffer: RDMABuffer, timeout: float = 60) -> RDMAError | None:
+    def failure(self, buffer: RDMABuffer, timeout: float = 60, started: Port[None] | None = None) -> RDMAError | None:
         """What a read raises."""
         try:
-            buffer.read_into(bytearray(buffer.size()), timeout=timeout).get()
+            reading = buffer.read_into(bytearray(buffer.size()), timeout=timeout)
+            if started is not None:
+                started.send(None)
+            reading.get()
         except RDMAError as error:
             return error
         return None
@@ -217,6 +220,12 @@ class User(Actor):
     @endpoint
     def path_to(self, buffer: RDMABuffer) -> str | None:
         return buffer.explain().taken
+
+    @endpoint
+    def bytes_received(self, interface: str) -> int:
+        """By this process's machine so far."""
+        line = next(line for line in Path("/proc/self/net/dev").read_text().splitlines() if f"{interface}:" in line)
+        return int(line.partition(":")[2].split()[0])
 
     @endpoint
     def warnings_of_reading(self, buffer: RDMABuffer, times: int = 2) -> list[tuple[str, str]]:
