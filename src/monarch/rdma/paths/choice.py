@@ -62,7 +62,8 @@ def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link
     """
     refused: list[str] = []  # texts: errors would keep the caller's frames, and with them the memory, for the collector
     broken: list[str] = []
-    for path in allowed():
+    permitted = allowed()
+    for path in permitted:
         try:
             link = _try(plane, path, lease, grant, deadline)
         except UnavailableError as error:
@@ -71,9 +72,16 @@ def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link
                 broken.append(path.name)
         else:
             if broken or (refused and path.name == "messages"):
-                _warn_of_fallback(plane, path, lease, refused, broken)
+                _warn_of_fallback(plane, path, lease, [*refused, *_left_out(permitted)], broken)
             return link
-    raise NoPathError(f"no path leads to the buffer from here: {'; '.join(refused)}")
+    reasons = "; ".join([*refused, *_left_out(permitted)])
+    raise NoPathError(f"no path leads to the buffer from here: {reasons}")
+
+
+def _left_out(permitted: Sequence[Path]) -> list[str]:
+    """What is to be said of paths that the program does not allow, which it may have forgotten."""
+    names = [path.name for path in PATHS if path not in permitted]
+    return [f"{', '.join(names)}: left out by rdma_paths={config.value('rdma_paths')!r}"] if names else []
 
 
 def report(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> list[PathReport]:

@@ -126,7 +126,14 @@ def _why_not() -> str:
     scope = _ptrace_scope()
     if scope >= 2:
         return f"{_YAMA} is {scope}, which reserves that for administrators"
-    return "it is undumpable, runs as another user, or (kernel.yama.ptrace_scope=1) did not admit others"
+    sandbox = "a sandbox (seccomp) forbids it, or " if _is_in_sandbox() else ""
+    return f"{sandbox}it is undumpable, runs as another user, or (kernel.yama.ptrace_scope=1) did not admit others"
+
+
+def _is_in_sandbox() -> bool:
+    """Whether system calls of this process are filtered."""
+    with open("/proc/self/status") as file:
+        return any(line.split() == ["Seccomp:", "2"] for line in file)
 
 
 def _ptrace_scope() -> int:
