@@ -8,9 +8,9 @@ Each trainer owns one half of the network, each generator has a copy of all of i
 
 What to look for:
 
-* ``Shard``           what a trainer has of each weight; ``pull`` and ``push`` cut and join by it
+* ``Split``           what a trainer has of each weight; ``pull`` and ``push`` cut and join by it
 * ``Trainer.learn``   all weights come in, and each half of the gradient goes out to its owner
-* ``Trainer.apply``   and ``Generator.pull_newest``: readers see that somebody wrote while they read, and nobody waits
+* ``Trainer.apply``   and ``Generator.pull_newest``: readers are told that somebody wrote while they read, and nobody waits
 * ``main``            the next episodes are played while the trainers learn from the last ones
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from monarch.actor import Actor, current_rank, endpoint, this_host
-from monarch.rdma import Shard, SharedState, pull, push, share_state
+from monarch.rdma import SharedState, Split, empty_like, pull, push, share_state
 
 TRAINERS = 2
 GENERATORS = 4
@@ -106,7 +106,7 @@ def policy_gradient(weights: State, played: Sequence[Played]) -> State:
 class Handles:
     """What a trainer hands out."""
 
-    weights: SharedState  # its half, with its version
+    weights: SharedState  # its half
     inbox: list[SharedState]  # for its half of the gradient of each trainer
 
 
@@ -115,21 +115,16 @@ class Trainer(Actor):
 
     def __init__(self) -> None:
         rank = current_rank().rank
-        shards = {name: Shard.of(shape, dim=0, rank=rank, count=TRAINERS) for name, shape in SHAPES.items()}
+        half = Split(dim=0, rank=rank, count=TRAINERS)
         whole = new_weights(seed=1)  # the same everywhere
         self.mine = {name: np.split(weight, TRAINERS)[rank].copy() for name, weight in whole.items()}
         self.mean, self.square, *self.gradients = (
             {name: np.zeros_like(weight) for name, weight in self.mine.items()} for _ in range(2 + TRAINERS)
         )
-        self.version = np.zeros(1, dtype=np.int64)
+        self.steps = 0
         self.handles = Handles(
-            # Versions are a tensor too, of which each trainer has one element: who reads it reads those of all trainers.
-            share_state(
-                {**self.mine, "version": self.version},
-                shards={**shards, "version": Shard.of((TRAINERS,), dim=0, rank=rank, count=TRAINERS)},
-                copy=False,
-            ),
-            [share_state(gradient, shards=shards, copy=False) for gradient in self.gradients],
+            share_state(self.mine, shards=half, copy=False),
+            [share_state(gradient, shards=half, copy=False) for gradient in self.gradients],
         )
 
     @endpoint
@@ -140,23 +135,23 @@ class Trainer(Actor):
     def learn(self, trainers: list[Handles], played: list[Played]) -> None:
         """Tell every trainer its part of the gradient over my part of the episodes."""
         rank = current_rank().rank
-        weights = {name: np.empty(shape) for name, shape in SHAPES.items()}
-        pull([trainer.weights for trainer in trainers], weights).get()
+        sources = [trainer.weights for trainer in trainers]
+        weights = empty_like(sources)
+        pull(sources, weights).get()
         gradient = policy_gradient(weights, played[rank::TRAINERS])
         push(gradient, [trainer.inbox[rank] for trainer in trainers]).get()
 
     @endpoint
     def apply(self) -> None:
-        """Improve my half, in place. Whoever reads it meanwhile finds an odd version, or two that differ."""
-        self.version += 1
-        step = (int(self.version[0]) + 1) // 2
-        for name, weight in self.mine.items():
-            gradient = sum(given[name] for given in self.gradients) / TRAINERS
-            self.mean[name] += 0.1 * (gradient - self.mean[name])
-            self.square[name] += 0.01 * (gradient**2 - self.square[name])
-            mean, square = self.mean[name] / (1 - 0.9**step), self.square[name] / (1 - 0.99**step)
-            weight += LEARNING_RATE * mean / (np.sqrt(square) + 1e-8)
-        self.version += 1
+        """Improve my half, in place. Whoever reads it meanwhile is told, and reads again."""
+        self.steps += 1
+        with self.handles.weights.writing():
+            for name, weight in self.mine.items():
+                gradient = sum(given[name] for given in self.gradients) / TRAINERS
+                self.mean[name] += 0.1 * (gradient - self.mean[name])
+                self.square[name] += 0.01 * (gradient**2 - self.square[name])
+                mean, square = self.mean[name] / (1 - 0.9**self.steps), self.square[name] / (1 - 0.99**self.steps)
+                weight += LEARNING_RATE * mean / (np.sqrt(square) + 1e-8)
 
 
 class Generator(Actor):
@@ -169,18 +164,11 @@ class Generator(Actor):
         self.version = 0
 
     def pull_newest(self) -> None:
-        """Get all weights of one version; if the trainers are just changing them, keep those of before."""
-        weights = {name: np.empty(shape) for name, shape in SHAPES.items()}
-        before = self.versions()
-        pull(self.trainers, weights).get()
-        versions = before | self.versions()
-        if len(versions) == 1 and (version := versions.pop()) % 2 == 0:
-            self.weights, self.version = weights, version // 2
-
-    def versions(self) -> set[int]:
-        versions = np.empty(TRAINERS, dtype=np.int64)
-        pull(self.trainers, {"version": versions}).get()
-        return set(versions.tolist())
+        """Get all weights of one version; if one trainer is ahead of the other, keep those of before."""
+        weights = empty_like(self.trainers)
+        versions = pull(self.trainers, weights).get()
+        if len(set(versions)) == 1 and versions[0] is not None:
+            self.weights, self.version = weights, versions[0]
 
     @endpoint
     def play(self) -> Played:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import signal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +20,7 @@ from monarch.actor import SupervisionError
 from monarch.config import configured
 from monarch.rdma import (
     BufferDroppedError,
+    NoPathError,
     OwnerLostError,
     RDMAAction,
     RDMAError,
@@ -159,6 +162,32 @@ def test_who_may_not_look_into_the_owner_gets_the_bytes_in_messages_and_one_warn
     assert user.path_to.call_one(buffer).get() == "messages"
     user.write.call_one(buffer, b"in messages").get()
     assert owner.content.call_one("a").get().startswith(b"in messages")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="filters system calls by their numbers on x86-64")
+@pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS])
+def test_in_a_sandbox_that_forbids_it_the_bytes_go_in_messages_and_the_warning_names_the_sandbox(
+    spawn: Spawn, error: int
+) -> None:
+    owner, user, _ = actors(spawn)
+    buffer = owner.make.call_one("a", SIZE).get()
+    user.enter_sandbox.call_one(error).get()
+    ((category, text),) = user.warnings_of_reading.call_one(buffer, 3).get()
+    assert category == "RDMATcpFallbackWarning"
+    assert "seccomp" in text
+    assert user.read.call_one(buffer).get() == pattern(SIZE)
+    user.write.call_one(buffer, b"in messages").get()
+    assert owner.content.call_one("a").get().startswith(b"in messages")
+
+
+def test_a_warning_names_the_paths_that_the_program_left_out(spawn: Spawn) -> None:
+    owner, user, _ = actors(spawn, "cuda,messages")
+    buffer = owner.make.call_one("a", SIZE).get()
+    ((_, text),) = user.warnings_of_reading.call_one(buffer).get()
+    assert "copy, vm, nixl: left out by rdma_paths='cuda,messages'" in text
+    with configured(rdma_paths="cuda"):
+        with pytest.raises(NoPathError, match="messages: left out by rdma_paths='cuda'"):
+            buffer.read_into(bytearray(SIZE)).get()
 
 
 def test_a_path_that_closes_is_left_for_the_next_one(spawn: Spawn) -> None:

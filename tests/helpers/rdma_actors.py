@@ -24,7 +24,11 @@ NIXL = pytest.param(
 )
 """The path of that name, for tests that are repeated for each."""
 
-_PR_SET_DUMPABLE = 4
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
+_SYS_SECCOMP, _SET_MODE_FILTER, _FOR_ALL_THREADS = 317, 1, 1  # of x86-64
+_PROCESS_VM_CALLS = (310, 311)  # the same
+_SECCOMP_ALLOW, _SECCOMP_ERRNO = 0x7FFF0000, 0x00050000
+_BPF_LOAD, _BPF_IF_EQUAL, _BPF_RETURN = 0x20, 0x15, 0x06
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAP_SYS_PTRACE = 19
 
@@ -184,10 +188,13 @@ class User(Actor):
         return bytes(into)
 
     @endpoint
-    def failure(self, buffer: RDMABuffer, timeout: float = 60) -> RDMAError | None:
+    def failure(self, buffer: RDMABuffer, timeout: float = 60, started: Port[None] | None = None) -> RDMAError | None:
         """What a read raises."""
         try:
-            buffer.read_into(bytearray(buffer.size()), timeout=timeout).get()
+            reading = buffer.read_into(bytearray(buffer.size()), timeout=timeout)
+            if started is not None:
+                started.send(None)
+            reading.get()
         except RDMAError as error:
             return error
         return None
@@ -219,6 +226,12 @@ class User(Actor):
         return buffer.explain().taken
 
     @endpoint
+    def bytes_received(self, interface: str) -> int:
+        """By this process's machine so far."""
+        line = next(line for line in Path("/proc/self/net/dev").read_text().splitlines() if f"{interface}:" in line)
+        return int(line.partition(":")[2].split()[0])
+
+    @endpoint
     def warnings_of_reading(self, buffer: RDMABuffer, times: int = 2) -> list[tuple[str, str]]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -237,3 +250,22 @@ class User(Actor):
         for index in range(3):  # effective, permitted, inheritable
             words[index] &= ~(1 << _CAP_SYS_PTRACE)
         assert libc.capset(header, struct.pack("6I", *words)) == 0, os.strerror(ctypes.get_errno())
+
+    @endpoint
+    def enter_sandbox(self, error: int) -> None:
+        """From now on the calls by which the kernel copies between processes fail with `error`: a seccomp filter, as containers
+        have them."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        first, second = _PROCESS_VM_CALLS
+        steps = [
+            (_BPF_LOAD, 0, 0, 0),  # the number of the call
+            (_BPF_IF_EQUAL, 2, 0, first),
+            (_BPF_IF_EQUAL, 1, 0, second),
+            (_BPF_RETURN, 0, 0, _SECCOMP_ALLOW),
+            (_BPF_RETURN, 0, 0, _SECCOMP_ERRNO | error),
+        ]
+        code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+        program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+        assert libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+        done = libc.syscall(_SYS_SECCOMP, _SET_MODE_FILTER, _FOR_ALL_THREADS, program)
+        assert done == 0, os.strerror(ctypes.get_errno())

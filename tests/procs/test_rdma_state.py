@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import importlib
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from monarch.actor import Actor, context, endpoint
-from monarch.rdma import BufferDroppedError, Shard, SharedState, pull, push, share_state
+from helpers.actors import open_channel
+from monarch.actor import Actor, Port, context, endpoint
+from monarch.rdma import (
+    BufferDroppedError,
+    InconsistentStateError,
+    Shard,
+    SharedState,
+    Split,
+    empty_like,
+    pull,
+    push,
+    share_state,
+)
 
 np = pytest.importorskip("numpy", reason="shares arrays; numpy is not installed")
 
@@ -208,6 +220,174 @@ def test_tensors_and_arrays_of_one_type_go_together(spawn: Spawn) -> None:
     pull(shared, as_array).get()
     assert (as_array["weight"] == model.weight.detach().numpy()).all()
     halves = share_state({"w": torch.ones(3, dtype=torch.bfloat16)})
-    into = torch.zeros(3, dtype=torch.bfloat16)
-    pull(halves, {"w": into}).get()
-    assert into.sum() == 3
+    into = empty_like(halves)
+    pull(halves, into).get()
+    assert into["w"].dtype == torch.bfloat16
+    assert into["w"].sum() == 3
+
+
+# one rule for a whole state
+
+
+def test_one_rule_says_how_all_of_a_state_is_divided(spawn: Spawn) -> None:
+    whole = {"a": np.arange(24.0).reshape(6, 4), "layers": [{"b": np.arange(12)}], "step": np.array(3)}
+    halves = [
+        share_state(
+            {
+                "a": whole["a"][3 * rank : 3 * rank + 3],
+                "layers": [{"b": whole["layers"][0]["b"][6 * rank : 6 * rank + 6]}],
+                "step": whole["step"],
+            },
+            shards=Split(dim=0, rank=rank, count=2),
+        )
+        for rank in range(2)
+    ]
+    into = empty_like(halves)
+    pull(halves, into).get()
+    assert same(into, whole)
+    third = empty_like(halves, shards=Split(dim=0, rank=1, count=3))
+    pull(halves, third, shards=Split(dim=0, rank=1, count=3)).get()
+    assert same(third, {"a": whole["a"][2:4], "layers": [{"b": whole["layers"][0]["b"][4:8]}], "step": whole["step"]})
+
+
+def test_a_rule_may_differ_by_name(spawn: Spawn) -> None:
+    def rule(name: tuple[Any, ...]) -> Split | None:
+        return {"columns": Split(1, 0, 2), "rows": Split(0, 0, 2)}.get(name[-1])
+
+    parts = {"columns": np.ones((4, 2)), "rows": np.ones((2, 4)), "whole": np.ones(5)}
+    shared = share_state({"layer": parts}, shards=rule)
+    assert {name[-1]: entry.whole for name, entry in shared.entries.items()} == {
+        "columns": (4, 4),
+        "rows": (4, 4),
+        "whole": (5,),
+    }
+    into = empty_like(shared, shards=rule)
+    pull(shared, into, shards=rule).get()
+    assert same(into, {"layer": parts})
+
+
+@pytest.mark.parametrize(
+    ("shards", "error", "text"),
+    [
+        (Split(0, 2, 2), ValueError, "rank 2 of 2"),
+        (Split(-1, 0, 2), ValueError, "dimension"),
+        (3, TypeError, "shards=3"),
+        ({"v": Split(0, 0, 2)}, KeyError, "does not have"),
+    ],
+)
+def test_a_rule_that_can_not_be_meant_is_refused(shards: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        share_state({"w": np.ones(4)}, shards=shards)
+
+
+def test_an_empty_state_has_the_shape_and_types_of_the_shared_one() -> None:
+    shared = share_state(state())
+    into = empty_like(shared)
+    assert isinstance(into["layers"], list)
+    pull(shared, into).get()
+    assert same(into, state())
+    assert into["step"].dtype == np.int64
+    with pytest.raises(TypeError, match="Split"):
+        empty_like(shared, shards={"step": Shard((), ())})
+    with pytest.raises(ValueError, match="evenly"):
+        empty_like(shared, shards={("layers", 1, "bias"): Split(0, 0, 2)})
+
+
+# versions
+
+
+class Writer(Actor):
+    """Changes what it shares in place, all values at one time."""
+
+    def __init__(self, size: int) -> None:
+        self.state = {"a": np.zeros(size), "b": np.zeros(size)}
+        self.shared = share_state(self.state, copy=False)
+
+    @endpoint
+    def share(self) -> SharedState:
+        return self.shared
+
+    @endpoint
+    def write(self, values: range) -> None:
+        for value in values:
+            with self.shared.writing():
+                for array in self.state.values():
+                    array[:] = value
+
+    @endpoint
+    def fail_to_write(self) -> None:
+        with self.shared.writing():
+            self.state["a"][:] = -1
+            raise OSError("the disk is full")
+
+
+class Reader(Actor):
+    @endpoint
+    def read_until(self, shared: SharedState, last: int, started: Port[None]) -> tuple[bool, list[int]]:
+        """Whether every pull was of one version, and the versions."""
+        into = empty_like(shared)
+        whole, versions = True, list[int]()
+        while not versions or into["b"][-1] != last:
+            (version,) = pull(shared, into).get()
+            assert version is not None
+            if not versions:
+                started.send(None)
+            versions.append(version)
+            whole &= len({*into["a"].tolist(), *into["b"].tolist()}) == 1
+        return whole, versions
+
+
+def test_what_is_pulled_while_the_owner_writes_is_of_one_version(spawn: Spawn) -> None:
+    procs = spawn(2)
+    writer = procs.slice(gpus=0).spawn("writer", Writer, 20_000)
+    shared = writer.share.call_one().get()
+    started, receiver = open_channel()
+    reading = procs.slice(gpus=1).spawn("reader", Reader).read_until.call_one(shared, 400, started)
+    receiver.recv().get(timeout=30)
+    writer.write.call_one(range(1, 401)).get()
+    whole, versions = reading.get(timeout=30)
+    assert whole
+    assert all(before <= after for before, after in pairwise(versions))
+    assert versions[-1] == 400
+
+
+def test_a_pull_tells_which_versions_it_got(spawn: Spawn) -> None:
+    first, second = (share_state({name: np.zeros(3)}) for name in "ab")
+    unused = share_state({"a": np.ones(3)})
+    into = {"a": np.ones(3), "b": np.ones(3)}
+    assert pull([first, second, unused], into).get() == (0, 0, None)
+    first.update({"a": np.full(3, 5.0)}).get()
+    push({"a": np.full(3, 6.0)}, first).get()
+    assert pull([first, second, unused], into).get() == (2, 0, None)
+    assert into["a"][0] == 6
+
+
+def test_a_write_that_failed_is_told_to_readers_until_all_has_been_written_anew(spawn: Spawn) -> None:
+    writer = spawn(1).spawn("writer", Writer, 10)
+    shared = writer.share.call_one().get()
+    with pytest.raises(Exception, match="the disk is full"):
+        writer.fail_to_write.call_one().get()
+    into = empty_like(shared)
+    with pytest.raises(InconsistentStateError, match="begun and not ended") as caught:
+        pull(shared, into, timeout=0.1).get()
+    assert "0.1s" in str(caught.value)
+    pull(shared, into, consistent=False).get()
+    assert into["a"][0] == -1
+    assert into["b"][0] == 0
+    push({"a": np.zeros(10)}, shared).get()  # not all of it
+    with pytest.raises(InconsistentStateError):
+        pull(shared, into, timeout=0.1).get()
+    push({"a": np.ones(10), "b": np.ones(10)}, shared).get()
+    pull(shared, into).get()
+    assert into["a"][0] == into["b"][0] == 1
+
+
+def test_parts_that_several_push_at_one_time_make_one_whole_in_the_end(spawn: Spawn) -> None:
+    trainers = spawn(2).spawn("trainers", Trainer)
+    generators = spawn(3).spawn("generators", Generator)
+    targets = list(trainers.share_rows.call(2).get().values())
+    for _ in range(3):
+        generators.push_columns.call(targets, 3).get()
+    into = {"matrix": np.zeros((ROWS, COLUMNS))}
+    assert pull(targets, into).get() == (9, 9)
+    assert (into["matrix"] == -whole_matrix()).all()

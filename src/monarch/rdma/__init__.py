@@ -5,7 +5,8 @@
 
 What lives here, bottom up: `memory`, what programs hand in; `ranges`, overlaps; `records`, what processes tell each other;
 `registry`, the owner's side; `leases`, the holder's side; `paths`, the ways to move bytes; `transfer`, which ties these
-together; `plane`, one per process; `buffer`, `action` and `state`, the public face. Importing this imports neither torch nor numpy.
+together; `plane`, one per process; `buffer` and `action`, the public face; on top of it `state`, with `shards`, `tensors`,
+`versions` and `steps`. Importing this imports neither torch nor numpy.
 
 What may not live here: what is sent with messages (`_core.wire`). Read docs/rdma.md, then `registry`.
 """
@@ -18,6 +19,7 @@ from .buffer import Explanation, RDMABuffer
 from .errors import (
     BufferAccessError,
     BufferDroppedError,
+    InconsistentStateError,
     NoPathError,
     OwnerLostError,
     RDMAError,
@@ -28,12 +30,14 @@ from .errors import (
     TransferTimeoutError,
 )
 from .paths.choice import PathReport
-from .state import Shard, SharedState, pull, push, share_state
+from .shards import Shard, Split
+from .state import SharedState, empty_like, pull, push, share_state
 
 __all__ = [
     "BufferAccessError",
     "BufferDroppedError",
     "Explanation",
+    "InconsistentStateError",
     "NoPathError",
     "OwnerLostError",
     "PathReport",
@@ -46,7 +50,9 @@ __all__ = [
     "RDMAWriteTransferWarning",
     "Shard",
     "SharedState",
+    "Split",
     "TransferTimeoutError",
+    "empty_like",
     "get_rdma_backend",
     "is_ibverbs_available",
     "is_rdma_available",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .._core.mesh.actor_mesh import ActorMesh
 from .._core.mesh.proc_mesh import ProcMesh
 from .._core.runtime.context import context, current_node
-from .._core.runtime.future import Future, map_future
+from .._core.runtime.future import Future, completed, map_future
 from .._core.runtime.node import Origin
 from .._core.runtime.system import System
 from .._core.wire.address import ProcAddress
@@ -219,7 +219,10 @@ class RDMABuffer:
         return offset
 
     def _atomic(self, wanted: Atomic) -> Future[int]:
-        answer = ask(self.plane.node, self._info.owner, "rdma_atomic", wanted, f"a word of {self._info}")
+        if self._info.owner == self.plane.node.address:
+            answer: Future[Any] = completed(self.plane.atomic(wanted))
+        else:
+            answer = ask(self.plane.node, self._info.owner, "rdma_atomic", wanted, f"a word of {self._info}")
         return map_future(answer, self._accepted)
 
     def _accepted(self, answer: Any) -> Any:
@@ -286,8 +289,9 @@ class Explanation(NamedTuple):
 
 def _explain(plane: Plane, buffer: RDMABuffer) -> list[PathReport] | RDMAError:
     lease = buffer._lease
-    grant = obtain_grants(plane, [lease], Deadline(_EXPLAINED_WITHIN))[lease]
-    return grant if isinstance(grant, RDMAError) else report(plane, lease, grant)
+    deadline = Deadline(_EXPLAINED_WITHIN)
+    grant = obtain_grants(plane, [lease], deadline)[lease]
+    return grant if isinstance(grant, RDMAError) else report(plane, lease, grant, deadline)
 
 
 def _on_explain(system: System, origin: Origin, frame: Frame, buffer: RDMABuffer) -> None:

@@ -5,6 +5,7 @@ RDMAError(MonarchError)
 ├── BufferAccessError     a handle that the owner does not know, or a range that it does not have
 ├── OwnerLostError        the owner's process is gone or out of reach; also a `SupervisionError`
 ├── TransferTimeoutError  not done within `timeout`; also a `TimeoutError`
+├── InconsistentStateError  a shared state was written whenever it was read, or is torn
 └── NoPathError           no way to the buffer is open from here
 
 RDMAWarning               a slower way is taken than could be
@@ -25,7 +26,7 @@ class RDMAError(MonarchError, RuntimeError):
     Attributes:
         buffer: Which buffer, as its ``repr`` says.
         owner: Id of the actor that made it.
-        path: Which path was taken: ``"copy"``, ``"vm"``, ``"cuda"``, ``"messages"``; empty before one was chosen.
+        path: Which path was taken: ``"copy"``, ``"vm"``, ``"cuda"``, ``"nixl"``, ``"messages"``; empty before one was chosen.
         transferred: Bytes that had been transferred before, of the whole submission.
         others: What else went wrong in the same submission, one error for each further owner or buffer.
     """
@@ -77,6 +78,10 @@ class OwnerLostError(RDMAError, SupervisionError):
 
 class TransferTimeoutError(RDMAError, TimeoutError):
     """The transfer was not done in time. Part of it may have been; the destination holds old and new bytes."""
+
+
+class InconsistentStateError(RDMAError):
+    """A whole state could not be read at one version of it. The destination holds old and new values."""
 
 
 class NoPathError(RDMAError):

@@ -44,15 +44,18 @@ class Plane:
         self._starting = threading.Lock()
         node.inbound_lost_hooks.append(self._process_lost)  # so the node keeps it, and nothing else has to
 
-    def nixl(self) -> NixlAgent:
+    def nixl(self, peer: ProcAddress) -> NixlAgent:
         """The library's agent, which takes a second to start.
+
+        Args:
+            peer: The other side; that of the first transfer says which network it is for.
 
         Raises:
             UnavailableError: There is none.
         """
         with self._starting:
             if self._nixl is None:
-                self._nixl = NixlAgent(f"{self.node.address} {os.getpid()}")
+                self._nixl = NixlAgent(f"{self.node.address} {os.getpid()}", self.node.address.host, peer.host)
                 self.registry.when_freed.append(self._nixl.withdraw)
             return self._nixl
 
@@ -75,6 +78,13 @@ class Plane:
             return self.registry.memory(piece.lease.claim, piece.offset, piece.nbytes, write)
         except RefusedError as error:
             raise refused(error.refusal) from None
+
+    def atomic(self, wanted: Atomic) -> int | Refusal:
+        """Change a word of a buffer of this process."""
+        try:
+            return self.registry.atomic(wanted)
+        except RefusedError as error:
+            return error.refusal
 
 
 _planes: weakref.WeakValueDictionary[ProcAddress, Plane] = weakref.WeakValueDictionary()
@@ -113,11 +123,7 @@ def _on_drop(system: System, origin: Origin, frame: Frame, claim: Claim) -> None
 
 
 def _on_atomic(system: System, origin: Origin, frame: Frame, wanted: Atomic) -> None:
-    try:
-        answer: Any = plane_of(system.node).registry.atomic(wanted)
-    except RefusedError as error:
-        answer = error.refusal
-    system.answer(origin, frame, answer)
+    system.answer(origin, frame, plane_of(system.node).atomic(wanted))
 
 
 def _on_nixl(system: System, origin: Origin, frame: Frame, wanted: NixlRequest) -> None:
@@ -125,7 +131,7 @@ def _on_nixl(system: System, origin: Origin, frame: Frame, wanted: NixlRequest) 
 
     def offer() -> NixlOffer | Refusal:
         try:
-            return plane.nixl().offer(wanted.claim, plane.registry.admit(origin.peer, wanted.claim))
+            return plane.nixl(origin.peer).offer(wanted.claim, plane.registry.admit(origin.peer, wanted.claim))
         except UnavailableError as error:
             return Refusal(False, str(error))
 

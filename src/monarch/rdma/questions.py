@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from .._core.runtime.future import Described, Future
@@ -12,6 +13,10 @@ from .._core.wire import pickling
 from .._core.wire.address import SYSTEM, ProcAddress
 from .._core.wire.frame import DEAD, ERROR, Frame
 from .errors import OwnerLostError
+from .records import Open, here
+
+_QUIET = 0.2
+"""Seconds after which somebody who waits for an owner asks whether it is there, and then again and again."""
 
 
 class Question:
@@ -49,6 +54,34 @@ def ask(node: Node, address: ProcAddress, method: str, record: Any, what: str) -
     question = Question(address, what)
     node.cast([address], SYSTEM, method.encode(), pickling.dumps_call((record,), {}), question)
     return question.future
+
+
+def ask_for_life(node: Node, address: ProcAddress) -> Future[Any]:
+    """A question without content; its future raises `OwnerLostError` with the reason, if there is one for no answer."""
+    return ask(node, address, "rdma_open", Open(here(), ()), "a sign of life")
+
+
+class OwnerWatch:
+    """Notices the end of an owner, also of one that takes no part in what is waited for.
+
+    Whoever owes an answer is known to have ended when it has. So an answer is asked for, and nobody waits for it.
+    """
+
+    __slots__ = ("_address", "_answer", "_ask_at", "_node")
+
+    def __init__(self, node: Node, address: ProcAddress) -> None:
+        self._node = node
+        self._address = address
+        self._answer: Future[Any] | None = None
+        self._ask_at = time.monotonic() + _QUIET
+
+    def check(self) -> None:
+        """Raises OwnerLostError if it has ended, or can't be reached."""
+        if self._answer is not None and self._answer.done():
+            self._answer.get()
+            self._answer, self._ask_at = None, time.monotonic() + _QUIET
+        if self._answer is None and time.monotonic() >= self._ask_at:
+            self._answer = ask_for_life(self._node, self._address)
 
 
 def owner_lost(failure: Failure) -> OwnerLostError:

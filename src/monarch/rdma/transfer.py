@@ -21,7 +21,7 @@ from .paths.cut import parts
 from .paths.messages import refused
 from .paths.path import Deadline, Link, Piece, UnavailableError
 from .plane import Plane
-from .questions import ask
+from .questions import ask, ask_for_life
 from .records import Grant, Open, Refusal, here
 
 _INLINE = 1 << 20
@@ -192,7 +192,7 @@ class _Transfer:
         lease = piece.lease
         link = lease.link
         if link is None:
-            link = lease.link = choose(self._plane, lease, piece.grant)
+            link = lease.link = choose(self._plane, lease, piece.grant, self.deadline)
         return link
 
     def _move_group(self, link: Link, write: bool, pieces: Sequence[Piece]) -> None:
@@ -224,7 +224,7 @@ class _Transfer:
         owner = piece.lease.info.owner
         with suppress(TimeoutError):
             try:
-                ask(self._plane.node, owner, "rdma_open", Open(here(), ()), "an answer").get(timeout=_KNOWN_WITHIN)
+                ask_for_life(self._plane.node, owner).get(timeout=_KNOWN_WITHIN)
             except OwnerLostError as explained:
                 return explained
         return error

@@ -13,7 +13,7 @@ from .copy import CopyPath
 from .cuda_ipc import CudaPath
 from .messages import MessagesPath
 from .nixl import NixlPath
-from .path import Link, NotMeantError, Path, UnavailableError
+from .path import Deadline, Link, NotMeantError, Path, UnavailableError
 from .process_vm import VmPath
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def allowed() -> Sequence[Path]:
     return [path for path in PATHS if path.name in names] if names else PATHS
 
 
-def choose(plane: Plane, lease: Lease, grant: Grant) -> Link:
+def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
     """Open the first path that leads there.
 
     Raises:
@@ -62,21 +62,29 @@ def choose(plane: Plane, lease: Lease, grant: Grant) -> Link:
     """
     refused: list[str] = []  # texts: errors would keep the caller's frames, and with them the memory, for the collector
     broken: list[str] = []
-    for path in allowed():
+    permitted = allowed()
+    for path in permitted:
         try:
-            link = _try(plane, path, lease, grant)
+            link = _try(plane, path, lease, grant, deadline)
         except UnavailableError as error:
             refused.append(f"{path.name}: {error}")
             if not isinstance(error, NotMeantError):
                 broken.append(path.name)
         else:
             if broken or (refused and path.name == "messages"):
-                _warn_of_fallback(plane, path, lease, refused, broken)
+                _warn_of_fallback(plane, path, lease, [*refused, *_left_out(permitted)], broken)
             return link
-    raise NoPathError(f"no path leads to the buffer from here: {'; '.join(refused)}")
+    reasons = "; ".join([*refused, *_left_out(permitted)])
+    raise NoPathError(f"no path leads to the buffer from here: {reasons}")
 
 
-def report(plane: Plane, lease: Lease, grant: Grant) -> list[PathReport]:
+def _left_out(permitted: Sequence[Path]) -> list[str]:
+    """What is to be said of paths that the program does not allow, which it may have forgotten."""
+    names = [path.name for path in PATHS if path not in permitted]
+    return [f"{', '.join(names)}: left out by rdma_paths={config.value('rdma_paths')!r}"] if names else []
+
+
+def report(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> list[PathReport]:
     """What every path has to say; the first that is usable would be taken."""
     reports = []
     permitted = allowed()
@@ -84,7 +92,7 @@ def report(plane: Plane, lease: Lease, grant: Grant) -> list[PathReport]:
         try:
             if path not in permitted:
                 raise UnavailableError(f"rdma_paths is {config.value('rdma_paths')!r}")
-            _try(plane, path, lease, grant)
+            _try(plane, path, lease, grant, deadline)
         except UnavailableError as error:
             reports.append(PathReport(path.name, False, str(error)))
         else:
@@ -101,7 +109,7 @@ def give_up(plane: Plane, lease: Lease, grant: Grant, link: Link, reason: str) -
     lease.link = None
 
 
-def _try(plane: Plane, path: Path, lease: Lease, grant: Grant) -> Link:
+def _try(plane: Plane, path: Path, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
     key = path.key(lease, grant)
     link = plane.links.get(key)
     if link is not None:
@@ -113,7 +121,7 @@ def _try(plane: Plane, path: Path, lease: Lease, grant: Grant) -> Link:
     if reason is not None:
         raise UnavailableError(reason)
     try:
-        link = path.connect(plane, lease, grant)
+        link = path.connect(plane, lease, grant, deadline)
     except UnavailableError as error:
         plane.note_closed(key, str(error))
         raise

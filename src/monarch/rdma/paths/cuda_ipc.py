@@ -51,7 +51,7 @@ class CudaPath(Path):
             return grant.ipc
         return None if importlib.util.find_spec("torch") else "torch is not installed here"
 
-    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         watch = ProcessWatch(grant.pid)
         try:
             rebuild, arguments = pickle.loads(grant.ipc)

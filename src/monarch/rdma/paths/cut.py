@@ -22,14 +22,14 @@ def parts(pieces: Sequence[Piece], size: int = PART) -> Iterator[Piece]:
             yield piece.part(skip, min(size, piece.nbytes - skip))
 
 
-def batches(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """The pieces in groups of at most `PART` bytes and `MOST_PIECES` pieces."""
+def batches(pieces: Sequence[Piece], size: int = PART) -> list[list[Piece]]:
+    """The pieces in groups of at most `size` bytes and `MOST_PIECES` pieces."""
     found: list[list[Piece]] = []
-    size = PART
-    for piece in parts(pieces):
-        if size + piece.nbytes > PART or len(found[-1]) >= MOST_PIECES:
+    filled = size
+    for piece in parts(pieces, size):
+        if filled + piece.nbytes > size or len(found[-1]) >= MOST_PIECES:
             found.append([])
-            size = 0
+            filled = 0
         found[-1].append(piece)
-        size += piece.nbytes
+        filled += piece.nbytes
     return found

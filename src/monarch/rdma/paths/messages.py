@@ -39,7 +39,7 @@ class MessagesPath(Path):
     def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
         return None if config.value("rdma_allow_tcp_fallback") else "rdma_allow_tcp_fallback is False"
 
-    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         return MessagesLink(plane)
 
 

@@ -1,14 +1,16 @@
 """Path ``nixl``: the library of that name, which moves bytes by RDMA devices (InfiniBand, RoCE, EFA, also of GPUs) through UCX.
 
 Taken between machines that have such devices, or where the knob `rdma_paths` names it: without devices UCX takes TCP, in the
-clear and to whoever knows the address. Needs the extra ``pymonarch[rdma]`` on both sides.
+clear and to whoever knows the address; by the interface that leads to the other machine, unless ``UCX_NET_DEVICES`` names one.
+Needs the extra ``pymonarch[rdma]`` on both sides.
 
 The owner registers a buffer when somebody first comes this way, and until it is let go; the other side registers its memory
 for each transfer, since nobody could tell when to end that. Registering costs some microseconds per MiB with devices, and next
 to nothing with TCP. Progress is made by a thread of the library, so nothing of the owner's Python takes part.
 
-What ends a wait: the transfer, the loss of the connection, which UCX notices, or the deadline. After that the library is asked
-to cancel; where a device can't, it may still write what was under way.
+What ends a wait: the transfer; the end of the owner, of which UCX learns if its process ends, and `OwnerWatch` if its machine
+falls silent; or the deadline. After that the library is asked to cancel; where a device can't, it may still write what was
+under way.
 """
 
 from __future__ import annotations
@@ -16,17 +18,22 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import config
+from ..._core.runtime.node import Node
+from ..._core.wire.address import ProcAddress
 from ..availability import is_ibverbs_available
 from ..errors import RDMAError
 from ..memory import DeviceMemory, Memory
-from ..questions import ask
+from ..questions import OwnerWatch, ask
 from ..records import Claim, Grant, NixlOffer, NixlRequest, Refusal, here
+from .cut import batches
+from .interfaces import interface_between
 from .path import Deadline, Link, Path, Piece, UnavailableError
 
 if TYPE_CHECKING:
@@ -36,23 +43,31 @@ if TYPE_CHECKING:
 _NOT_INSTALLED = "nixl is not installed (pip install 'pymonarch[rdma]')"
 _FIRST_LOOK, _LAST_LOOK = 50e-6, 2e-3  # seconds between two looks at a transfer, which has no way to wake anybody
 _BACKEND = "UCX"
+_PART = 256 << 20
+"""Bytes in one transfer of the library: enough not to notice where one ends, and little enough to tell how far it came."""
 
 
 class NixlAgent:
     """The library, once per process.
 
+    Args:
+        name: That no other process has.
+        here: This host.
+        there: The host that it is started for; see `interface_between`.
+
     Raises:
         UnavailableError: It is not installed, or does not start.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, here: str, there: str) -> None:
         if not importlib.util.find_spec("nixl"):
             raise UnavailableError(_NOT_INSTALLED)
         try:
             library: Any = importlib.import_module("nixl._api")
             logging.getLogger("nixl").setLevel(logging.WARNING)  # it tells of itself on standard output
             strict = library.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
-            self.agent = library.nixl_agent(name, library.nixl_agent_config(backends=[_BACKEND], sync_mode=strict))
+            self.agent = library.nixl_agent(name, library.nixl_agent_config(backends=[], sync_mode=strict))
+            self.agent.create_backend(_BACKEND, _settings(here, there))
         except Exception as error:  # a missing library of the system, a device that does not answer
             raise UnavailableError(f"nixl does not start: {type(error).__name__}: {error}") from None
         self._lock = threading.Lock()
@@ -79,6 +94,14 @@ class NixlAgent:
             self.agent.deregister_memory(known[0])
 
 
+def _settings(here: str, there: str) -> dict[str, str]:
+    """Of the library's UCX."""
+    if "UCX_NET_DEVICES" in os.environ or is_ibverbs_available():
+        return {}
+    interface = interface_between(here, there)
+    return {} if interface is None else {"engine_config": f"NET_DEVICES={interface}"}
+
+
 def place_of(memory: Memory) -> tuple[str, int]:
     """What the library calls the kind of a memory, and the number of its device."""
     if not isinstance(memory, DeviceMemory):
@@ -98,12 +121,14 @@ class NixlPath(Path):
                 return "there is no RDMA device here; without one it would send in the clear"
         return None if importlib.util.find_spec("nixl") else _NOT_INSTALLED
 
-    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
-        agent = plane.nixl().agent
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
+        owner = lease.info.owner
+        agent = plane.nixl(owner).agent
+        question = ask(plane.node, owner, "rdma_nixl", NixlRequest(lease.claim), "access by nixl")
         try:
-            question = ask(plane.node, lease.info.owner, "rdma_nixl", NixlRequest(lease.claim), "access by nixl")
-            offer = question.get(timeout=config.value("rdma_qp_init_timeout"))
+            offer = question.get(timeout=min(config.value("rdma_qp_init_timeout"), deadline.left()))
         except TimeoutError as error:
+            deadline.check()
             raise UnavailableError(f"the owner did not answer: {error} (rdma_qp_init_timeout)") from None
         if isinstance(offer, Refusal):
             raise UnavailableError(f"the owner refused: {offer.reason}")
@@ -111,7 +136,7 @@ class NixlPath(Path):
             name = agent.add_remote_agent(offer.metadata)
         except Exception as error:
             raise UnavailableError(f"nixl does not reach the owner: {type(error).__name__}: {error}") from None
-        return NixlLink(agent, name.decode() if isinstance(name, bytes) else name, offer)
+        return NixlLink(plane.node, owner, agent, name.decode() if isinstance(name, bytes) else name, offer)
 
     def key(self, lease: Lease, grant: Grant) -> tuple[object, ...]:
         return (self.name, lease.info.owner, grant.pid, lease.info.id)
@@ -123,7 +148,9 @@ class NixlLink(Link):
     path = "nixl"
     moves_devices = True
 
-    def __init__(self, agent: Any, name: str, offer: NixlOffer) -> None:
+    def __init__(self, node: Node, owner: ProcAddress, agent: Any, name: str, offer: NixlOffer) -> None:
+        self._node = node
+        self._owner = owner
         self._agent = agent
         self._name = name
         self._offer = offer
@@ -133,8 +160,9 @@ class NixlLink(Link):
         for piece in pieces:
             by_place.setdefault(place_of(piece.memory), []).append(piece)
         for (kind, device), group in by_place.items():
-            self._move(group, kind, device, write, deadline)
-            moved(sum(piece.nbytes for piece in group))
+            for batch in batches(group, _PART):
+                self._move(batch, kind, device, write, deadline)
+                moved(sum(piece.nbytes for piece in batch))
 
     def _move(self, pieces: Sequence[Piece], kind: str, device: int, write: bool, deadline: Deadline) -> None:
         offer, agent = self._offer, self._agent
@@ -162,8 +190,10 @@ class NixlLink(Link):
 
     def _wait(self, handle: Any, deadline: Deadline) -> None:
         state, pause = self._agent.transfer(handle), _FIRST_LOOK
+        watch = OwnerWatch(self._node, self._owner)
         while state == "PROC":
             deadline.check()
+            watch.check()
             time.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK)
             state = self._agent.check_xfer_state(handle)

@@ -99,12 +99,12 @@ class Path(ABC):
         """Why it can't lead there, as far as that is known without trying; None if it may."""
 
     @abstractmethod
-    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         """Open it.
 
         Raises:
             UnavailableError: It does not lead there.
-            RDMAError: The buffer is gone.
+            RDMAError: The buffer is gone, or the time is over.
         """
 
     def key(self, lease: Lease, grant: Grant) -> tuple[object, ...]:

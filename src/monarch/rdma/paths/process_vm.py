@@ -41,7 +41,7 @@ class VmPath(Path):
             return "the owner runs on another machine, or in another space of process ids"
         return None if grant.device == "cpu" else f"the memory is on {grant.device}, which the kernel can't copy"
 
-    def connect(self, plane: Plane, lease: Lease, grant: Grant) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         link = VmLink(plane, ProcessWatch(grant.pid), grant.pid)
         link.verify(grant)
         return link
@@ -126,7 +126,14 @@ def _why_not() -> str:
     scope = _ptrace_scope()
     if scope >= 2:
         return f"{_YAMA} is {scope}, which reserves that for administrators"
-    return "it is undumpable, runs as another user, or (kernel.yama.ptrace_scope=1) did not admit others"
+    sandbox = "a sandbox (seccomp) forbids it, or " if _is_in_sandbox() else ""
+    return f"{sandbox}it is undumpable, runs as another user, or (kernel.yama.ptrace_scope=1) did not admit others"
+
+
+def _is_in_sandbox() -> bool:
+    """Whether system calls of this process are filtered."""
+    with open("/proc/self/status") as file:
+        return any(line.split() == ["Seccomp:", "2"] for line in file)
 
 
 def _ptrace_scope() -> int:
