@@ -6,7 +6,7 @@ made the queue longer than `send_limit` waits, which is how a slow receiver slow
 queue drains, the connection closes, or `send_timeout` passes.
 
 Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. `pause` stops reading, and so pushes back.
-A thread that waits for what comes over this connection may `borrow` it and do the reading itself (see `waiter`).
+A thread that waits for what comes over this connection may `borrow` it and do the reading itself (see `waiter`, `loan`).
 
 Every connection carries requests one way only, from the side that connected, and replies the other way. A receiver that
 pauses it therefore never holds back replies, so two processes that flood each other cannot lock each other up.
@@ -28,7 +28,8 @@ from itertools import islice
 
 from ...errors import BackpressureError
 from ..wire.frame import FLAGS_AT, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode
-from .poller import READ, WRITE, Poller
+from .loan import Lendable, Watch
+from .poller import READ, WRITE
 from .scratch import scratch
 from .segment import Segment, make_segment, map_segment
 from .segment_pool import SegmentPool
@@ -42,11 +43,11 @@ FrameHandler = Callable[["Connection", Frame], None]
 CloseHandler = Callable[["Connection", str], None]
 
 
-class Connection:
+class Connection(Lendable):
     """One connected socket.
 
     Args:
-        poller: Who waits for it.
+        poller: Who waits for it: the poller, or a group.
         sock: Connected, non-blocking; owned by this object from now on.
         on_frame: Called for each frame, on the poller's thread; an attribute, which may be set anew.
         on_close: Called once, on the poller's thread, with the reason; not after `close`.
@@ -57,13 +58,13 @@ class Connection:
     """
 
     __slots__ = (
-        "_closed", "_decoder", "_drained", "_events", "_fds", "_lent", "_lock", "_make_segment", "_on_close", "_paused",
-        "_poller", "_queue", "_queued", "_reading", "_send_limit", "_send_timeout", "_sock", "fd", "on_frame", "peer",
+        "_closed", "_decoder", "_drained", "_fds", "_lock", "_make_segment", "_on_close", "_paused", "_queue", "_queued",
+        "_send_limit", "_send_timeout", "_sock", "on_frame", "peer",
     )  # fmt: skip
 
     def __init__(
         self,
-        poller: Poller,
+        poller: Watch,
         sock: socket.socket,
         on_frame: FrameHandler,
         on_close: CloseHandler,
@@ -73,9 +74,8 @@ class Connection:
         send_timeout: float,
         segments: SegmentPool | None = None,
     ) -> None:
-        self._poller = poller
+        super().__init__(poller, sock.fileno())
         self._sock = sock
-        self.fd = sock.fileno()
         self.peer: object = None
         self.on_frame = on_frame
         self._on_close = on_close
@@ -90,9 +90,6 @@ class Connection:
         self._send_timeout = send_timeout
         self._closed = False
         self._paused = False
-        self._lent = False
-        self._reading = threading.Lock()  # held by whoever reads
-        self._events = threading.Lock()  # held while what the poller watches for is changed
         poller.add(self.fd, self._ready)
 
     @property
@@ -145,6 +142,21 @@ class Connection:
                 self._write_small(frames)
         return True
 
+    def write_if_idle(self, frame: bytes) -> bool:
+        """Write a frame that is encoded already, without waiting; False, and nothing done, where that can't be at once."""
+        with self._lock:
+            if self._closed or self._queue:
+                return False
+            try:
+                sent = self._sock.send(frame)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True  # the read side reports the end, with everything that arrived before it
+            if sent < len(frame):
+                self._enqueue([frame], None, skip=sent)
+        return True
+
     def pause(self) -> None:
         """Stop reading until `resume`."""
         self._paused = True
@@ -153,34 +165,6 @@ class Connection:
     def resume(self) -> None:
         self._paused = False
         self._update_events()
-
-    def borrow(self) -> bool:
-        """Let the calling thread do the reading, until it calls `give_back`; False where it may not."""
-        if self._closed or self._paused or not self._reading.acquire(blocking=False):
-            return False
-        try:
-            self._lent = True
-            self._update_events()
-        except BaseException as error:
-            self.give_back(error)
-            raise
-        return True
-
-    def give_back(self, error: BaseException | None = None) -> None:
-        """Let the poller's thread read again.
-
-        Args:
-            error: What cut the reading short. If that is no `Exception` (a signal handler raised it, in the main thread), a
-                message may have been lost: the connection is then closed.
-        """
-        self._lent = False
-        # first: the poller's thread would find it taken, again and again, and keep the interpreter lock from this thread
-        self._reading.release()
-        if error is None or isinstance(error, Exception):
-            self._update_events()
-        else:
-            reason = f"reading it was cut short by {type(error).__name__}"
-            self._poller.call_soon(lambda: self._lost(reason))
 
     @property
     def readable_by_borrower(self) -> bool:
@@ -342,14 +326,12 @@ class Connection:
             return
         try:
             self.receive()
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._cut_short(error)
+            raise
         finally:
             self._reading.release()
-
-    def _look_away(self) -> None:
-        """Who has just borrowed it may not have got to say so to the kernel, nor get to it while this thread is told again."""
-        with self._events:
-            if self._reading.locked() and not self._closed:  # whoever gives it back has yet to take the other lock
-                self._poller.modify(self.fd, WRITE if self._queue else 0)
 
     def receive(self) -> None:
         """Read once and hand on what came; for the poller's thread, or the one that has borrowed the connection."""
@@ -402,11 +384,13 @@ class Connection:
             self.close()
             self._on_close(self, reason)
 
-    def _update_events(self) -> None:
-        with self._events:
-            if not self._closed:
-                read = 0 if self._paused or self._lent else READ
-                self._poller.modify(self.fd, read | (WRITE if self._queue else 0))
+    def _watch(self, read: bool) -> None:
+        if not self._closed:
+            self._poller.modify(self.fd, (READ if read and not self._paused else 0) | (WRITE if self._queue else 0))
+
+    def _cut_short(self, error: BaseException) -> None:
+        reason = f"reading it was cut short by {type(error).__name__}"
+        self._poller.call_soon(lambda: self._lost(reason))
 
 
 def _in_line(head: Bytes, segment: Segment) -> list[Bytes]:

@@ -11,7 +11,7 @@ import math
 import select
 import selectors
 
-from ..net.connection import Connection
+from ..net.loan import Lendable
 
 # What the timers of `asyncio.sleep`, and of `asyncio.wait` and the like, call: it only wakes the task that set them.
 _WAKES_ITS_MAKER = ("_set_result_unless_cancelled", "_release_waiter")
@@ -26,7 +26,7 @@ class ReadingSelector(selectors.EpollSelector):
 
     def __init__(self) -> None:
         super().__init__()
-        self.connection: Connection | None = None
+        self.connection: Lendable | None = None
         self._poll = select.poll()
         self._poll.register(self.fileno(), select.POLLIN)
         self._watched = -1
@@ -43,7 +43,7 @@ class ReadingSelector(selectors.EpollSelector):
             timeout = 0
         return super().select(timeout)
 
-    def _wait(self, connection: Connection, timeout: float | None) -> None:
+    def _wait(self, connection: Lendable, timeout: float | None) -> None:
         """Wait until the loop has something to do, or something was read."""
         if connection.fd != self._watched:
             if self._watched >= 0:
@@ -76,6 +76,6 @@ class ActorLoop(asyncio.SelectorEventLoop):
             limited.add(task)
         return limited
 
-    def expect(self, connection: Connection | None) -> None:
+    def expect(self, connection: Lendable | None) -> None:
         """Tell where what the loop waits for will come from."""
         self.reading.connection = connection

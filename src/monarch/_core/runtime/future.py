@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...errors import DeadlockError
-from ..net.connection import Connection
+from ..net.loan import Lendable
 from ..net.waiter import thread_waiter
 from .callbacks import UserCallback
 from .deadlock import Awaited, note_wait
@@ -241,7 +241,7 @@ class Future(Generic[R]):
             what = f" for {source.describe()}" if source is not None else ""
             raise TimeoutError(f"waited {asked:g}s{what}")
 
-    def _read_until_done(self, connection: Connection, timeout: float | None) -> float | None:
+    def _read_until_done(self, connection: Lendable, timeout: float | None) -> float | None:
         """Read the connection that the answer comes over, in this thread; returns the time that is left.
 
         Ends without an answer when the time is up, and where the connection cannot be read here, or no longer.
@@ -269,7 +269,7 @@ class Future(Generic[R]):
             connection.give_back()
         return None if end is None else max(0.0, end - time.monotonic())
 
-    def _before_blocking(self) -> Connection | None:
+    def _before_blocking(self) -> Lendable | None:
         """Refuse what could not end, warn of what is unwise; the connection that the answer comes over, if one is known."""
         source = self._source
         if source is not None:
@@ -360,8 +360,8 @@ class Source:
         """The call that must be answered, by all it says, before the wait ends; None if something else may end it."""
         return None
 
-    def connection(self) -> Connection | None:
-        """The connection that the answer comes over, if there is one and it is known."""
+    def connection(self) -> Lendable | None:
+        """What to read for the answer, if that is known: a connection, or several."""
         return None
 
     def has_answer_of(self, rank: int) -> bool:
@@ -403,7 +403,7 @@ class _Original(Source):
     def awaited(self) -> Awaited | None:
         return self._source.awaited()
 
-    def connection(self) -> Connection | None:
+    def connection(self) -> Lendable | None:
         return self._source.connection()
 
     def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:

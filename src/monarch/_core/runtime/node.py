@@ -4,8 +4,9 @@ One `Node` per process. Its poller runs on one thread (the main thread of a proc
 client); calls are written by the threads that make them.
 
 Path of a call: `Node.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the actor's mailbox.
-Path of a reply: the actor's thread writes to the connection that the call came on → `dispatch` (caller's poller) →
-`Request.reply`, which wakes the waiting thread. Two thread switches per direction at most, one syscall to send.
+Path of a reply: the actor's thread writes to the connection that the call came on → `dispatch` (caller's thread, if it waits
+for this, otherwise its poller) → `Request.reply`, which wakes whoever waits. Two thread switches per direction at most, one
+syscall to send.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 from ... import config
 from ..net import unix
 from ..net.connection import Connection
+from ..net.group import Group
 from ..net.poller import Poller
 from ..net.segment_pool import SegmentPool
 from ..supervision.failure import MISSING, Failure
@@ -40,7 +42,9 @@ from ..wire.frame import (
     URGENT,
     Bytes,
     Frame,
+    encode_around_rank,
     new_frame,
+    pack_rank,
 )
 from .deadlock import DeadlockDetector
 from .other_hosts import OtherHosts
@@ -104,6 +108,7 @@ class Node:
         self._local_host = local_host or address.host
         self.root = root
         self.poller = Poller()
+        self.answers = Group(self.poller)  # the connections that requests go out over, and answers come back
         self.segments = SegmentPool(self.poller.call_later)
         self.actors: dict[int, Receiver] = {}
         self.ports: dict[int, PortSink] = {}
@@ -179,14 +184,20 @@ class Node:
         if request is not None:
             request_id = next(self._request_ids)
             self.requests[request_id] = request
-        segment = self.segments.make(buffers) if buffers and len(procs) > 1 else None
+        call = new_frame((CALL, flags, 0, target, sender, request_id, meta, payload, buffers))
+        several = len(procs) > 1
+        numbered: Sequence[tuple[int, ProcAddress]] = list(
+            enumerate(procs) if ranks is None else zip(ranks, procs, strict=True)
+        )
+        if several and not buffers and not flags & URGENT:
+            numbered = self._write_to_each(numbered, call, request is not None)
+        segment = self.segments.make(buffers) if buffers and several else None
         hosts, far = self.hosts, False
-        for index, address in enumerate(procs):
-            if address.host not in hosts and (len(procs) > 1 or flags & STANDING):
+        for rank, address in numbered:
+            if address.host not in hosts and (several or flags & STANDING):
                 far = True
                 continue
-            rank = index if ranks is None else ranks[index]
-            frame = new_frame((CALL, flags, rank, target, sender, request_id, meta, payload, buffers))
+            frame = call._replace(rank=rank)
             if address == self.address:
                 self._deliver_here(frame)
                 continue
@@ -194,9 +205,30 @@ class Node:
             if failure is not None:
                 self.not_sent(request_id, request, address, failure)
         if far:
-            frame = Frame(CALL, flags, 0, target, sender, request_id, meta, payload, buffers)
-            self.others.cast(procs, ranks, frame, request)
+            self.others.cast(procs, ranks, call, request)
         return request_id
+
+    def _write_to_each(
+        self, procs: Sequence[tuple[int, ProcAddress]], call: Frame, answered: bool
+    ) -> Sequence[tuple[int, ProcAddress]]:
+        """Write a small call to those whose connection is up and idle; returns the others. Waits for nothing.
+
+        The frame is encoded once, but for the rank. The connections are lent meanwhile, as the first answers would wake up the
+        poller's thread, which would hold up whoever still asks the others.
+        """
+        lent = answered and self.answers.borrow()
+        before, after = encode_around_rank(call)
+        peers, left = self.peers, []
+        try:
+            for one in procs:
+                peer = peers.get(one[1])
+                connection = peer.connection if peer.__class__ is Peer else None
+                if connection is None or not connection.write_if_idle(b"".join((before, pack_rank(one[0]), after))):
+                    left.append(one)
+        finally:
+            if lent:
+                self.answers.give_back()
+        return left
 
     def not_sent(self, request_id: int, request: Request | None, address: ProcAddress, failure: Failure) -> None:
         if request is not None and request.peer_failed(address, failure):
@@ -299,7 +331,14 @@ class Node:
         self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
     ) -> Connection:
         on_frame = self._greeted if address is None else self.dispatch
-        connection = Connection(self.poller, sock, on_frame, on_close, segments=self.segments, **self._limits)
+        connection = Connection(
+            self.poller if address is None else self.answers,
+            sock,
+            on_frame,
+            on_close,
+            segments=self.segments,
+            **self._limits,
+        )
         connection.peer = address
         return connection
 
@@ -388,6 +427,7 @@ class Node:
             for address in [self.address, *self.peers]:
                 request.peer_failed(address, failure)
             self.requests.pop(request_id, None)
+        self.answers.close()
         self.segments.forget()
         self.poller.remove(self._listener.fileno())
         self._listener.close()
@@ -399,6 +439,7 @@ class Node:
                 connection.abandon()
         self.segments.forget()
         self._listener.close()
+        self.answers.close()
         self.poller.close()
 
     # receiving, on the poller's thread
@@ -466,7 +507,11 @@ class Node:
             else:
                 self._unknown_actor(origin, frame)
         elif kind == REPLY:
-            self.replied(origin, frame)
+            if frame.flags == DEAD:
+                self._learn_fate(origin, frame)
+            request = self.requests.get(frame.request)
+            if request is not None and request.reply(frame):
+                self.requests.pop(frame.request, None)
         elif kind == PORT:
             sink = self.ports.get(frame.target)
             if sink is not None:
@@ -477,13 +522,6 @@ class Node:
             self.gateway(connection, frame)
         else:
             self.others.arrived(frame, asks=connection in self._inbound)
-
-    def replied(self, origin: Origin, frame: Frame) -> None:
-        if frame.flags == DEAD:
-            self._learn_fate(origin, frame)
-        request = self.requests.get(frame.request)
-        if request is not None and request.reply(frame):
-            self.requests.pop(frame.request, None)
 
     def _learn_fate(self, origin: Origin, frame: Frame) -> None:
         failure = pickling.loads(frame.payload)

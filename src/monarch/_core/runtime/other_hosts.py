@@ -140,7 +140,7 @@ class OtherHosts:
         request = self._node.requests.get(frame.request)
         if route.order == RESENT and isinstance(request, Source) and request.has_answer_of(frame.rank):
             return
-        self._node.replied(RemoteOrigin(self, route, None), frame)
+        self._node.dispatch(RemoteOrigin(self, route, None), frame)
 
     def gone(self, who: ProcAddress, failure: Failure, asks: bool) -> None:
         """A process, or with an agent a whole host, has ended."""

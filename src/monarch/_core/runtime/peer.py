@@ -40,7 +40,7 @@ class Peer:
     """A process that this process sends requests to."""
 
     __slots__ = (
-        "_connected", "_connection", "_inquiry", "_lock", "_node", "_replaced", "_state", "_waiting", "address", "failure",
+        "_connected", "_inquiry", "_lock", "_node", "_replaced", "_state", "_waiting", "address", "connection", "failure",
     )  # fmt: skip
 
     def __init__(self, node: Node, address: ProcAddress) -> None:
@@ -51,28 +51,23 @@ class Peer:
         self._connected = 0.0  # when the last connection was made
         self._inquiry = 0  # number of the last question to the agent
         self._replaced = 0  # process id of an incarnation that is known to have ended
-        self._connection: Connection | None = None
+        self.connection: Connection | None = None  # where requests go, and replies come from; None unless it is up
         self._waiting: list[tuple[Frame, Segment | None]] = []
         self.failure: Failure | None = None
 
-    @property
-    def connection(self) -> Connection | None:
-        """Where requests to this peer go, and replies come from; None unless it is up."""
-        return self._connection
-
     def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
         """Send, or keep the frame until the way is clear; the failure if the process is gone."""
-        connection = self._connection
+        connection = self.connection
         if connection is not None and connection.send(frame, segment):
             return None
         with self._lock:
             if self.failure is not None and self.failure.restarts:
                 self._await_restart()
             if self._state == NEW:
-                self._connection = self._connect()
+                self.connection = self._connect()
             if self._state == FAILED:
                 return self.failure
-            connection = self._connection
+            connection = self.connection
             if connection is None or connection.closed:  # closed: the poller's thread is about to hear of it
                 self._waiting.append((_own_buffers(frame, segment), segment))
                 return None
@@ -80,13 +75,13 @@ class Peer:
 
     def close(self) -> None:
         with self._lock:
-            connection, self._connection = self._connection, None
+            connection, self.connection = self.connection, None
             self._waiting.clear()
         if connection is not None:
             connection.close()
 
     def flush(self, timeout: float) -> None:
-        connection = self._connection
+        connection = self.connection
         if connection is not None:
             connection.flush(timeout)
 
@@ -107,7 +102,7 @@ class Peer:
             self._state = FAILED
             self.failure = failure
             self._waiting.clear()
-            connection, self._connection = self._connection, None
+            connection, self.connection = self.connection, None
             waiting = list(self._node.requests.items())  # who comes from now on may wait for the next incarnation
         if connection is not None:
             connection.close()
@@ -147,7 +142,7 @@ class Peer:
             if self._state != UP:
                 return
             self._state = ASKING
-            self._connection = None
+            self.connection = None
         self._ask()
 
     def _ask(self) -> None:
@@ -179,7 +174,7 @@ class Peer:
                 for frame, segment in self._waiting:
                     connection.send(frame, segment)
                 self._waiting.clear()
-                self._connection = connection  # only now: other threads' sends must not overtake
+                self.connection = connection  # only now: other threads' sends must not overtake
 
 
 def _own_buffers(frame: Frame, segment: Segment | None) -> Frame:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import name_some
-from ..net.connection import Connection
+from ..net.loan import Lendable
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
 from ..supervision.failure import Failure
 from ..wire import pickling
@@ -47,7 +47,8 @@ def _read_value(frame: Frame) -> Any:
 
 def _read_mesh(extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
     shape = Shape(extent.labels, Slice.new_row_major(extent.sizes))
-    return ValueMesh(shape, [_read_value(frame) for frame in frames])
+    loads = pickle.loads
+    return ValueMesh(shape, [loads(frame.payload, buffers=frame.buffers) for frame in frames])
 
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
@@ -61,10 +62,15 @@ def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | N
     return None
 
 
-def connection_to(proc: ProcAddress) -> Connection | None:
+def connection_to(proc: ProcAddress) -> Lendable | None:
     """The connection over which a process answers this one."""
     peer = current_node().peers.get(proc)
     return None if peer is None else peer.connection
+
+
+def way_of_answers(procs: Sequence[ProcAddress]) -> Lendable | None:
+    """What to read for the answers of these processes."""
+    return connection_to(procs[0]) if len(procs) == 1 else current_node().answers
 
 
 class One(Source):
@@ -100,7 +106,7 @@ class One(Source):
         call.add(rank, reply)
         self.future._fail(call, lambda: call.error(rank))
 
-    def connection(self) -> Connection | None:
+    def connection(self) -> Lendable | None:
         peer = self._node.peers.get(self._proc)
         return None if peer is None else peer.connection
 
@@ -137,8 +143,8 @@ class _MeshCall(Source):
         self._extent = extent
         self._failed: FailedCall | None = None
 
-    def connection(self) -> Connection | None:
-        return connection_to(self._procs[0]) if len(self._procs) == 1 else None
+    def connection(self) -> Lendable | None:
+        return way_of_answers(self._procs)
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, self._procs, self.name)
@@ -193,6 +199,15 @@ class Gather(_PerRank, _MeshCall):
 
     def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
         return enumerate(self._procs)
+
+    def reply(self, frame: Frame) -> bool:
+        if frame.flags != VALUE or self._replies[frame.rank] is not None:
+            return self._take(frame.rank, frame)
+        self._replies[frame.rank] = frame
+        self._left = left = self._left - 1
+        if not left:
+            self._all_answered()
+        return not left
 
     def _take(self, rank: int, reply: Reply) -> bool:
         if self._replies[rank] is None:

@@ -61,6 +61,7 @@ _LENGTH = Struct("<Q")
 HEADER_SIZE = _HEADER.size
 _SMALL = 4096  # bytes up to which a copy is quicker than a view
 FLAGS_AT = 9  # where the flags are in a frame
+_RANK_AT = 12
 READ_SIZE = 256 * 1024
 
 Bytes = bytes | bytearray | memoryview
@@ -101,6 +102,15 @@ def encode(frame: Frame, inline: bool = True) -> tuple[bytes, int]:
     total = size + sum(sizes) if inline else size
     head = _HEADER.pack(total - 8, kind, flags, rank, target, sender, request, len(meta), len(sizes))
     return b"".join((head, meta, *map(_LENGTH.pack, sizes), payload)), total
+
+
+pack_rank = Struct("<I").pack
+
+
+def encode_around_rank(frame: Frame) -> tuple[bytes, bytes]:
+    """A frame without buffers that goes to several ranks: what stands before the rank, and what behind it."""
+    data, _ = encode(frame)
+    return data[:_RANK_AT], data[_RANK_AT + 4 :]
 
 
 AROUND = 16 << 20
