@@ -77,9 +77,7 @@ class OpaqueModule(OpaqueObject):
         made = _Made()
         tensors = _Node.apply(self._object, forward, tree, leaves, wanted, made, *inputs, *parameters)
         found = iter(tensors)
-        return pytree.tree_unflatten(
-            [next(found) if leaf is _A_TENSOR else leaf for leaf in made.leaves], made.tree
-        )
+        return pytree.tree_unflatten([next(found) if leaf is _A_TENSOR else leaf for leaf in made.leaves], made.tree)
 
 
 class _Made:
@@ -189,14 +187,20 @@ def _backward(ref: OpaqueRef, grads: list[torch.Tensor | None]) -> list[torch.Te
         for output, grad in zip(graph.outputs, grads, strict=True)
         if grad is not None and output.requires_grad
     ]
-    found = torch.autograd.grad(
-        [output for output, _ in derived],
-        graph.sources,
-        [grad for _, grad in derived],
-        retain_graph=True,
-        allow_unused=True,
-    ) if derived else [None] * len(graph.sources)
-    return [torch.zeros_like(source) if grad is None else grad for grad, source in zip(found, graph.sources, strict=True)]
+    found = (
+        torch.autograd.grad(
+            [output for output, _ in derived],
+            graph.sources,
+            [grad for _, grad in derived],
+            retain_graph=True,
+            allow_unused=True,
+        )
+        if derived
+        else [None] * len(graph.sources)
+    )
+    return [
+        torch.zeros_like(source) if grad is None else grad for grad, source in zip(found, graph.sources, strict=True)
+    ]
 
 
 __all__ = ["OpaqueModule"]

@@ -95,7 +95,11 @@ class Remote(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """`rref`; on a rank, where one remote function calls another, the function itself."""
-        if local.workers and active_mesh() is None and not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves((args, kwargs))):
+        if (
+            local.workers
+            and active_mesh() is None
+            and not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves((args, kwargs)))
+        ):
             return find(self._wired())(*args, **kwargs)
         return self.rref(*args, **kwargs)
 
