@@ -20,7 +20,7 @@ from torch import nn
 from monarch import DeviceMesh, inspect, reduce, reduce_
 from monarch.actor import this_host
 
-BATCH, MICRO_BATCHES, STEPS, LEARNING_RATE = 64, 4, 60, 0.01
+BATCH, MICRO_BATCHES, STEPS, LEARNING_RATE = 64, 4, 80, 0.015
 
 
 def stages() -> list[nn.Sequential]:
@@ -99,7 +99,7 @@ def run() -> tuple[list[float], list[float]]:
 def main() -> None:
     losses, expected = run()
     print("step   meshes   one process")
-    for step in [*range(0, STEPS, 6), STEPS - 1]:
+    for step in [*range(0, STEPS, 8), STEPS - 1]:
         print(f"{step:4}   {losses[step]:7.5f}  {expected[step]:7.5f}  {'#' * round(120 * losses[step])}")
     difference = max(abs(one - other) for one, other in zip(losses, expected, strict=True))
     print(f"\nlargest difference: {difference:.1e}")
