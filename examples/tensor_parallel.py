@@ -63,9 +63,7 @@ def train_on_mesh(mesh: DeviceMesh) -> list[float]:
         half = torch.tanh(nn.functional.linear(x, parameters[0], parameters[1]))
         output = reduce(nn.functional.linear(half, parameters[2]), "tp", "sum")
         loss = nn.functional.mse_loss(output, y)
-        torch.autograd.backward(
-            loss / mesh.size("tp")
-        )  # each rank of "tp" derives the same loss: together they count it once
+        torch.autograd.backward(loss / mesh.size("tp"))  # all ranks of "tp" compute it: together they count it once
         for parameter in parameters:
             reduce_(parameter.grad, "dp", "avg")
         optimizer.step()
@@ -88,18 +86,23 @@ def train_here() -> list[float]:
     return losses
 
 
-def main() -> None:
+def run() -> tuple[list[float], list[float]]:
+    """The losses on the mesh, and in this process."""
     procs = this_host().spawn_procs(per_host={"dp": 2, "tp": 2})
     with procs.activate() as mesh:
         losses = train_on_mesh(mesh)
-    expected = train_here()
+    procs.stop().get()
+    return losses, train_here()
+
+
+def main() -> None:
+    losses, expected = run()
     print("step   mesh     one process")
     for step in range(0, STEPS, 3):
         print(f"{step:4}   {losses[step]:7.5f}  {expected[step]:7.5f}  {'#' * round(8 * losses[step])}")
     difference = max(abs(one - other) for one, other in zip(losses, expected, strict=True))
     print(f"\nlargest difference: {difference:.1e}")
     assert difference < 1e-4, "training on the mesh went another way than training in one process"
-    procs.stop().get()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""Training: gradients, hooks, optimizers, and gradients one at a time; each as in one process."""
+"""Training: gradients, hooks, and gradients one at a time; each as in one process. Optimizers have a file of their own."""
 
 # What torch returns here is more than its annotations say.
 # mypy: disable-error-code="attr-defined, union-attr, no-untyped-call, arg-type"
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,47 +23,6 @@ pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
 def network() -> nn.Sequential:
     torch.manual_seed(3)
     return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2))
-
-
-def train(make: Callable[[Any], torch.optim.Optimizer], steps: int = 3) -> Any:
-    """Parameters after some steps."""
-    net = network()
-    optimizer = make(net.parameters())
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    x = torch.arange(12.0).reshape(3, 4) / 10
-    target = torch.tensor([0, 1, 1])
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), target)
-        loss.backward()
-        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-        optimizer.step()
-        scheduler.step()
-    return list(net.parameters())
-
-
-OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "SGD": lambda p: torch.optim.SGD(p, lr=0.1),
-    "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
-    "Adam": torch.optim.Adam,
-    "AdamW": torch.optim.AdamW,
-    "Adagrad": torch.optim.Adagrad,
-    "RMSprop": torch.optim.RMSprop,
-    "Adadelta": torch.optim.Adadelta,
-    "Adamax": torch.optim.Adamax,
-    "NAdam": torch.optim.NAdam,
-    "RAdam": torch.optim.RAdam,
-    "ASGD": torch.optim.ASGD,
-    "Rprop": torch.optim.Rprop,
-}
-
-
-def test_training_is_that_of_one_process_with_every_optimizer(mesh: Any) -> None:
-    for name, make in OPTIMIZERS.items():
-        ours = inspect(train(make), gpus=1)
-        with no_mesh.activate():
-            for mine, theirs in zip(ours, train(make), strict=True):
-                torch.testing.assert_close(mine, theirs.detach(), msg=f"{name} goes another way")
 
 
 def test_gradients_of_gradients_and_hooks(mesh: Any) -> None:

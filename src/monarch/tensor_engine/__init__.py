@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .errors import OperatorError as OperatorError
     from .errors import RemoteException as RemoteException
     from .errors import TensorError as TensorError
+    from .fetching import distribute as distribute
     from .fetching import fetch_shard as fetch_shard
     from .fetching import inspect as inspect
     from .fetching import show as show
@@ -64,7 +65,7 @@ _PLACES = {
     "activation": ("get_active_mesh", "no_mesh"),
     "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
     "errors": ("OperatorError", "RemoteException", "TensorError"),
-    "fetching": ("fetch_shard", "inspect", "show"),
+    "fetching": ("distribute", "fetch_shard", "inspect", "show"),
     "gradients": ("grad_function", "grad_generator", "gradient_execution_order"),
     "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
     "opaque": ("OpaqueRef",),

@@ -1,4 +1,4 @@
-"""Getting values: the only way from the workers to the program."""
+"""Getting values: the only way from the workers to the program; and the way from it to them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from .device_mesh import DeviceMesh
 from .errors import RemoteException
 from .instructions import ALL, Poison
 from .tensor import Tensor
+
+_LIFT = (
+    torch.ops.aten.lift_fresh_copy.default
+)  # what torch makes of data that a program has at hand: `torch.tensor([1, 2])`
 
 
 def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Future[Any]:
@@ -64,6 +68,30 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
 def inspect(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:
     """``fetch_shard(...).get()``: waits until the ranks have run what was issued before."""
     return fetch_shard(obj, shard, **coords).get()
+
+
+def distribute(obj: Any) -> Any:
+    """`obj` with a distributed tensor on the active mesh for each local one: all ranks get a copy of it.
+
+    For batches of a data loader, and for states that were saved. Where tensors share memory, their copies do not.
+
+    Args:
+        obj: Anything, with local tensors in lists, tuples, dicts; what is distributed stays as it is.
+
+    Raises:
+        ValueError: No mesh is active.
+    """
+    mesh = get_active_mesh()
+
+    def place(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or isinstance(leaf, Tensor):
+            return leaf
+        with no_mesh.activate():
+            data = leaf.detach()
+        with mesh.activate():
+            return _LIFT(data).requires_grad_(leaf.requires_grad)
+
+    return pytree.tree_map(place, obj)
 
 
 def show(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:

@@ -9,26 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils import _pytree as pytree
 
+from .activation import Activation, active_mesh
 from .tensor import Tensor
 
 Node = Any  # torch does not give its nodes a public type
 
 
 def grad_generator(
-    roots: torch.Tensor | Sequence[torch.Tensor | GradientEdge] = (),
+    roots: torch.Tensor | GradientEdge | Sequence[torch.Tensor | GradientEdge] = (),
     with_respect_to: Iterable[torch.Tensor | GradientEdge] = (),
     grad_roots: Sequence[torch.Tensor | None] = (),
 ) -> Iterator[torch.Tensor | None]:
     """The gradients of some roots, one after the other; each is computed when it is asked for, from what was computed so far.
 
     Ask in the order in which gradients become available, usually that of the parameters, reversed: see
-    `gradient_execution_order`. It works on local tensors as well.
+    `gradient_execution_order`. It works on local tensors as well. Hooks of tensors are called, as in a backward pass; those of
+    nodes, such as full backward hooks of modules, are not. What was saved for a step of the backward pass is freed when the step
+    has been made, so a graph can be walked once.
 
     Args:
         roots: What is derived: a tensor, or several, or gradient edges.
@@ -38,19 +41,20 @@ def grad_generator(
     Raises:
         RuntimeError: A root requires no gradient, or has more than one element and no gradient in `grad_roots`.
     """
-    graph = _Graph(_edges(roots))
-    targets = [get_gradient_edge(each) if isinstance(each, torch.Tensor) else each for each in with_respect_to]
+    targets = _edges(with_respect_to)
+    graph = _Graph(_edges(roots), [target.node for target in targets])
     graph.seed(_root_tensors(roots), grad_roots)
     return _generate(graph, targets)
 
 
 def gradient_execution_order(
-    roots: torch.Tensor | Sequence[torch.Tensor | GradientEdge], with_respect_to: Sequence[torch.Tensor | GradientEdge]
+    roots: torch.Tensor | GradientEdge | Sequence[torch.Tensor | GradientEdge],
+    with_respect_to: Sequence[torch.Tensor | GradientEdge],
 ) -> list[int]:
     """The indices of `with_respect_to` in the order in which a backward pass reaches them."""
     graph = _Graph(_edges(roots))
     places = {node: place for place, node in enumerate(graph.order)}
-    nodes = [get_gradient_edge(each).node if isinstance(each, torch.Tensor) else each.node for each in with_respect_to]
+    nodes = [edge.node for edge in _edges(with_respect_to)]
     return sorted(range(len(nodes)), key=lambda index: places.get(nodes[index], len(places)))
 
 
@@ -59,7 +63,8 @@ def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Ca
 
     Args:
         function: Returns its result, a tensor or several in lists, tuples, dicts; and a function from the gradients of those
-            tensors to the gradients of its arguments: one for each, or a single one.
+            tensors to the gradients of its arguments: one for each, or a single one. It runs with the mesh active that was
+            active at the call, and gets zeros for what nothing was derived from.
 
     Returns:
         A function with the same arguments that returns the result.
@@ -72,15 +77,19 @@ def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Ca
         class Function(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, *leaves: Any) -> Any:
+                ctx.set_materialize_grads(False)
+                ctx.activation = Activation(active_mesh())
                 result, ctx.backward_function = function(*pytree.tree_unflatten(list(leaves), tree))
                 tensors, structure[:] = _flatten_tensors(result)
+                ctx.zeros = [_Zeros(each.shape, each.dtype, each.device, _place_of([each])) for each in tensors]
                 return tuple(tensors)
 
             @staticmethod
             def backward(ctx: Any, *grads: Any) -> Any:
-                found = ctx.backward_function(*grads)
-                given = list(found) if isinstance(found, (list, tuple)) else [found]
-                flat = pytree.tree_leaves(given)
+                given = [zeros.make() if grad is None else grad for grad, zeros in zip(grads, ctx.zeros, strict=True)]
+                with ctx.activation:
+                    found = ctx.backward_function(*given)
+                flat = pytree.tree_leaves(list(found) if isinstance(found, (list, tuple)) else [found])
                 if len(flat) != len(leaves):
                     raise ValueError(f"the backward pass gave {len(flat)} gradients for {len(leaves)} arguments")
                 return tuple(flat)
@@ -103,6 +112,19 @@ def _flatten_tensors(result: Any) -> tuple[list[torch.Tensor], list[Any]]:
     return tensors, [[_A_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree]
 
 
+class _Zeros(NamedTuple):
+    """The gradient of a result that nothing was derived from."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    activation: AbstractContextManager[Any]
+
+    def make(self) -> torch.Tensor:
+        with self.activation:
+            return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+
+
 def _generate(graph: _Graph, targets: list[GradientEdge]) -> Iterator[torch.Tensor | None]:
     for target in targets:
         with torch.no_grad():
@@ -113,11 +135,14 @@ def _generate(graph: _Graph, targets: list[GradientEdge]) -> Iterator[torch.Tens
 class _Graph:
     """A graph of autograd, and how far it has been run.
 
+    Calling a node of torch runs its formula and nothing else; what its engine does besides is done here: adding up what
+    arrives, hooks of tensors, and freeing what was saved for the node, which is of no more use.
+
     Attributes:
         order: Its nodes, each after all that lead to it.
     """
 
-    def __init__(self, roots: Sequence[GradientEdge]) -> None:
+    def __init__(self, roots: Sequence[GradientEdge], targets: Iterable[Node] = ()) -> None:
         self._roots = roots
         self.order = _topological_order([root.node for root in roots])
         self._place = {node: place for place, node in enumerate(self.order)}
@@ -126,7 +151,9 @@ class _Graph:
             for following, _ in node.next_functions:
                 if following is not None:
                     self._leading.setdefault(following, set()).add(node)
+        self._targets = set(targets)
         self._arrived: dict[Node, dict[int, torch.Tensor]] = {}
+        self._hooked: set[Node] = set()
         self._done: set[Node] = set()
 
     def seed(self, tensors: Sequence[torch.Tensor | None], gradients: Sequence[torch.Tensor | None]) -> None:
@@ -147,7 +174,7 @@ class _Graph:
         """Run what leads to a node, as far as that has not been done."""
         for ancestor in self._ancestors(node):
             self._run(ancestor)
-        return self._arrived.get(node, {}).get(number)
+        return self._complete(node).get(number)
 
     def _ancestors(self, node: Node) -> list[Node]:
         found: set[Node] = set()
@@ -159,23 +186,82 @@ class _Graph:
                     todo.append(leading)
         return sorted(found, key=self._place.__getitem__)
 
+    def _complete(self, node: Node) -> dict[int, torch.Tensor]:
+        """All that has arrived at a node, as the hooks of the tensors there leave it."""
+        arrived = self._arrived.get(node, {})
+        if arrived and node not in self._hooked:
+            self._hooked.add(node)
+            with _place_of(arrived.values()):
+                arrived = self._arrived[node] = _after_hooks(node, arrived)
+        return arrived
+
     def _run(self, node: Node) -> None:
         self._done.add(node)
-        arrived = self._arrived.get(node)
+        arrived = self._complete(node)
+        if node not in self._targets:
+            self._arrived.pop(node, None)
         if not arrived:
             return
-        inputs = [arrived.get(number) for number in range(len(node._input_metadata))]
-        with _place_of(inputs):
-            call = node.apply if isinstance(node, torch.autograd.function.BackwardCFunction) else node
-            outputs = call(*inputs)
-            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-            for (following, number), gradient in zip(node.next_functions, outputs, strict=False):
-                if following is not None and gradient is not None:
-                    self._arrive(following, number, _fitted(gradient, following, number))
+        with _place_of(arrived.values()):
+            for (following, number), gradient in _call(node, arrived):
+                self._arrive(following, number, _fitted(gradient, following, number))
+        _release(node)
 
     def _arrive(self, node: Node, number: int, gradient: torch.Tensor) -> None:
         arrived = self._arrived.setdefault(node, {})
         arrived[number] = arrived[number] + gradient if number in arrived else gradient
+
+
+def _after_hooks(node: Node, arrived: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Gradients as the hooks of their tensors leave them. torch's engine calls them, when it is asked for what it is given."""
+    edges = [GradientEdge(node, number) for number in arrived]
+    return dict(zip(arrived, torch.autograd.grad(edges, edges, list(arrived.values())), strict=True))
+
+
+def _call(node: Node, arrived: dict[int, torch.Tensor]) -> Iterator[tuple[tuple[Node, int], torch.Tensor]]:
+    """Run the formula of a node; what comes out, and where it goes."""
+    edges = node.next_functions
+    count = len(node._input_metadata)
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        # Python's formulas get zeros for what has not arrived, and return something for each argument of the function
+        inputs = [arrived[number] if number in arrived else _zeros(node, number) for number in range(count)]
+        outputs = _as_tuple(node.apply(*inputs))
+        outputs = tuple(output for output, needed in zip(outputs, node.needs_input_grad, strict=False) if needed)
+        edges = tuple(edge for edge in edges if edge[0] is not None)
+    else:
+        outputs = _as_tuple(node(*[arrived.get(number) for number in range(count)]))
+    for edge, gradient in zip(edges, outputs, strict=False):
+        if edge[0] is not None and gradient is not None:
+            yield edge, gradient
+
+
+def _as_tuple(outputs: Any) -> tuple[Any, ...]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def _zeros(node: Node, number: int) -> torch.Tensor:
+    metadata = node._input_metadata[number]
+    return torch.zeros(metadata.shape, dtype=metadata.dtype, device=metadata.device)
+
+
+def _release(node: Node) -> None:
+    """Free the tensors that were saved for a node, by letting a hook pack them into nothing."""
+    for name in dir(node):
+        if name.startswith("_raw_saved_"):
+            saved = getattr(node, name)
+            for each in saved if isinstance(saved, (list, tuple)) else (saved,):
+                try:
+                    each.register_hooks(_pack_nothing, _unpack_nothing)
+                except RuntimeError:  # there is nothing, or hooks of the user's own have packed it already
+                    pass
+
+
+def _pack_nothing(_: torch.Tensor) -> None:
+    return None
+
+
+def _unpack_nothing(_: None) -> torch.Tensor:
+    raise RuntimeError("a generator of gradients has been here, and freed what was saved for the backward pass")
 
 
 def _topological_order(roots: Iterable[Node]) -> list[Node]:
@@ -199,13 +285,15 @@ def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
     metadata = node._input_metadata[number]
     if gradient.shape != metadata.shape:
         gradient = gradient.sum_to_size(metadata.shape)
+    if gradient.is_complex() and not metadata.dtype.is_complex:
+        gradient = gradient.real
     return gradient if gradient.dtype == metadata.dtype else gradient.to(metadata.dtype)
 
 
 @contextmanager
-def _place_of(gradients: Iterable[torch.Tensor | None]) -> Iterator[None]:
+def _place_of(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
     """The mesh and the stream of what flows back, active."""
-    found = next((gradient for gradient in gradients if isinstance(gradient, Tensor)), None)
+    found = next((tensor for tensor in tensors if isinstance(tensor, Tensor)), None)
     if found is None:
         yield
         return
@@ -213,11 +301,13 @@ def _place_of(gradients: Iterable[torch.Tensor | None]) -> Iterator[None]:
         yield
 
 
-def _edges(roots: Any) -> list[GradientEdge]:
-    given = [roots] if isinstance(roots, torch.Tensor) else list(roots)
-    return [get_gradient_edge(root) if isinstance(root, torch.Tensor) else root for root in given]
+def _edges(given: Any) -> list[GradientEdge]:
+    return [get_gradient_edge(each) if isinstance(each, torch.Tensor) else each for each in _listed(given)]
 
 
 def _root_tensors(roots: Any) -> list[torch.Tensor | None]:
-    given = [roots] if isinstance(roots, torch.Tensor) else list(roots)
-    return [root if isinstance(root, torch.Tensor) else None for root in given]
+    return [root if isinstance(root, torch.Tensor) else None for root in _listed(roots)]
+
+
+def _listed(given: Any) -> list[Any]:
+    return [given] if isinstance(given, (torch.Tensor, GradientEdge)) else list(given)

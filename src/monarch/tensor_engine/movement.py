@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _KINDS = ("stack", "sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 _LINEAR = ("stack", "sum", "avg")
+_STATE_BYTES = {"cpu": torch.get_rng_state().numel(), "cuda": 16}
 
 
 def reduce(
@@ -154,6 +155,19 @@ def drop(tensor: Tensor) -> None:
 def seed(mesh: DeviceMesh, number: int) -> None:
     """Start the random numbers of all ranks of a mesh anew, from the same number."""
     _submit(mesh, "seed", number)
+
+
+def random_state(mesh: DeviceMesh, device: str) -> Tensor:
+    """The state of each rank's generator of random numbers, for the CPU or ``"cuda"``."""
+    made = new_tensor(mesh, contiguous((_STATE_BYTES[device],), torch.uint8, torch.device("cpu")))
+    _submit(mesh, "random_state", made._value.id, device)
+    return made
+
+
+def set_random_state(state: Tensor, device: str) -> None:
+    """Let the generators of all ranks go on from these states."""
+    mixing.check("set_rng_state", state)
+    _submit(state.mesh, "set_random_state", state._value.id, device)
 
 
 def _submit(mesh: DeviceMesh, name: str, *args: Any) -> None:

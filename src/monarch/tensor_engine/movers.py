@@ -135,6 +135,18 @@ def seed(worker: Runner, site: int, number: int) -> None:
     torch.manual_seed(number)
 
 
+def random_state(worker: Runner, site: int, output: int, device: str) -> None:
+    """The state of this process's generator of random numbers."""
+    worker.slots[output] = torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
+
+
+def set_random_state(worker: Runner, site: int, state: int, device: str) -> None:
+    """Let the generator go on from a state; from where it is, if that has failed."""
+    found = worker.slots[state]
+    if isinstance(found, torch.Tensor):
+        (torch.cuda.set_rng_state if device == "cuda" else torch.set_rng_state)(found)
+
+
 def define_groups(worker: Runner, site: int, number: int, meeting: Meeting, groups: list[tuple[int, ...]]) -> None:
     """Note groups under a number; each rank needs to know only its own."""
     for members in groups:
@@ -321,10 +333,8 @@ def lend(
         worker.give_up((), outputs, (), poison)
 
 
-MOVERS: dict[str, Callable[..., None]] = {
-    function.__name__: function
-    for function in (
-        *(define_groups, define_routes, drop, lend, per_rank, receive, reduce, seed, send, transfer),
-        *handoffs.FUNCTIONS,
-    )
-}
+_ALL = (
+    *(define_groups, define_routes, drop, lend, per_rank, random_state, receive, reduce, seed, send, set_random_state),
+    *(transfer, *handoffs.FUNCTIONS),
+)
+MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL}

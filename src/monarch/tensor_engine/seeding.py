@@ -1,20 +1,27 @@
-"""``torch.manual_seed`` while a mesh is active: seeds the ranks of the mesh, all with the same number, and this process.
+"""torch's functions that seed, read and set generators of random numbers, while a mesh is active: those of its ranks.
 
-The same number everywhere, since parameters shall start equal on all ranks, as they would in a program on one device. For
-numbers that differ, use `monarch.builtins.random.set_manual_seed_remote(seed, mesh.process_idx())`.
+``torch.manual_seed`` seeds the ranks of the mesh, all with the same number, and this process. The same number everywhere,
+since parameters shall start equal on all ranks, as they would in a program on one device. For numbers that differ, use
+`monarch.builtins.random.set_manual_seed_remote(seed, mesh.process_idx())`.
 
-torch's function does not go through its dispatcher, so it is replaced, when this module is imported.
+``torch.get_rng_state`` gives a distributed tensor, each rank's own state, and ``torch.set_rng_state`` takes it, or a fetched
+one, for all ranks. So what torch builds on them holds on the ranks: ``fork_rng``, and checkpointing, which computes an
+activation a second time and must draw the same dropout.
+
+These functions of torch do not go through its dispatcher, so they are replaced, when this module is imported.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from . import movement
 from .activation import active_mesh
+from .tensor import Tensor
 
 _seed_here = torch.manual_seed
 
@@ -28,4 +35,31 @@ def manual_seed(seed: int) -> Any:
     return generator
 
 
+def _getter(device: str, here: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    @functools.wraps(here)
+    def get_rng_state(*args: Any, **kwargs: Any) -> torch.Tensor:
+        mesh = active_mesh()
+        return here(*args, **kwargs) if mesh is None else movement.random_state(mesh, device)
+
+    return get_rng_state
+
+
+def _setter(device: str, here: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(here)
+    def set_rng_state(new_state: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+        if isinstance(new_state, Tensor):
+            movement.set_random_state(new_state, device)
+        elif active_mesh() is not None:
+            distributed: Any = torch.tensor(new_state.tolist(), dtype=torch.uint8)
+            movement.set_random_state(distributed, device)
+        else:
+            here(new_state, *args, **kwargs)
+
+    return set_rng_state
+
+
 torch.manual_seed = torch.random.manual_seed = manual_seed
+torch.get_rng_state = torch.random.get_rng_state = _getter("cpu", torch.get_rng_state)
+torch.set_rng_state = torch.random.set_rng_state = _setter("cpu", torch.set_rng_state)
+torch.cuda.get_rng_state = torch.cuda.random.get_rng_state = _getter("cuda", torch.cuda.get_rng_state)
+torch.cuda.set_rng_state = torch.cuda.random.set_rng_state = _setter("cuda", torch.cuda.set_rng_state)

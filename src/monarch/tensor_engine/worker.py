@@ -131,10 +131,15 @@ def _answer(port: Port[Any], runner: Runner, method: str, args: tuple[Any, ...])
 
 
 def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -> None:
-    """What libraries of torch expect to find."""
+    """What libraries of torch expect to find; and the threads of one operation are this rank's share of the host's cores.
+
+    Else each rank takes all of them, and where operations are small, threads that wait for their turn cost tenfold.
+    """
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(local_rank), LOCAL_WORLD_SIZE=str(local_ranks)
     )
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_ranks))
     if torch.cuda.is_initialized() or not torch.cuda.is_available():
         return
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
