@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,7 +18,7 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
 
-from monarch import Stream, fetch_shard, get_active_stream, inspect, remote, slice_mesh
+from monarch import Stream, fetch_shard, get_active_stream, inspect, no_mesh, remote, slice_mesh
 from monarch.tensor_engine import OperatorError, RemoteException, TensorError, grad_generator
 
 pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
@@ -48,8 +47,8 @@ def fail(tensor: torch.Tensor) -> None:
     raise RuntimeError("told to fail")
 
 
-@remote(propagate=lambda tensor: tensor.add_(1) and None)
-def fail_to_write(tensor: torch.Tensor) -> None:
+@remote(propagate=lambda tensor: tensor.add_(1))
+def fail_to_write(tensor: torch.Tensor) -> torch.Tensor:
     raise RuntimeError("told to fail")
 
 
@@ -166,15 +165,14 @@ def test_an_error_stays_on_its_stream(mesh: Any, other: Stream) -> None:
 
 
 def test_values_of_any_stream_are_freed_with_their_handles(mesh: Any, other: Stream) -> None:
-    count = remote("test_tensor_streams_count.count") if False else remote(_count)
-    before = max(count.call().get().values())
+    count = remote(_count)
     with other.activate():
         many = [torch.ones(1) for _ in range(50)]
-        assert min(count.call().get().values()) >= before + 50
+        assert min(count.call().get().values()) >= 50
         del many
         torch.ones(1)
     fetch_shard(None).get()
-    assert max(count.call().get().values()) <= before + 2
+    assert max(count.call().get().values()) < 25
 
 
 def _count() -> int:
@@ -295,7 +293,7 @@ def test_which_borrows_go_together(mesh: Any, other: Stream, first: bool, second
     third = Stream("third")
     _, borrow = other.borrow(tensor, mutable=first)
     if first or second:
-        with pytest.raises((RuntimeError, TensorError), match="borrowed here"):
+        with pytest.raises(RuntimeError, match="borrowed here"):
             third.borrow(tensor, mutable=second)
     else:
         third.borrow(tensor, mutable=second)[1].drop()
@@ -317,14 +315,18 @@ def test_the_end_of_a_borrow_ends_all_that_was_derived(mesh: Any, other: Stream)
     borrow.drop()  # again
 
 
-def test_a_tensor_stays_on_its_stream(mesh: Any, other: Stream) -> None:
-    tensor = torch.ones(2)
-    with pytest.raises(ValueError, match="lives on this stream"):
-        get_active_stream().borrow(tensor)
-    lent, borrow = other.borrow(tensor)
-    with pytest.raises(ValueError, match="lives on this stream"):
-        get_active_stream().borrow(lent)
+def test_a_stream_may_borrow_what_it_has_or_has_lent(mesh: Any, other: Stream) -> None:
+    tensor = torch.zeros(2)
+    own, first = get_active_stream().borrow(tensor, mutable=True)
+    own.add_(1)
+    first.drop()
+    lent, borrow = other.borrow(tensor, mutable=True)
+    use(other, lambda: lent.mul_(5))
+    back, second = get_active_stream().borrow(lent, mutable=True)
+    back.add_(1)
+    second.drop()
     borrow.drop()
+    assert inspect(tensor).tolist() == [6, 6]
 
 
 def test_only_tensors_without_a_gradient_are_borrowed(mesh: Any, other: Stream) -> None:
@@ -452,16 +454,15 @@ def test_overlap_of_gradients_and_their_reduction(mesh: Any, other: Stream) -> N
     for borrow, gradient in borrows:
         borrow.drop()
         found.append(inspect(gradient))
-    local = [torch.full((4, 4), 0.5, requires_grad=True) for _ in range(4)]
-    with torch.utils._python_dispatch._disable_current_modes():
-        total = 0.0
+    with no_mesh.activate():
+        local = [torch.full((4, 4), 0.5, requires_grad=True) for _ in range(4)]
+        total = torch.zeros(())
         for rank in range(2):
             out = torch.ones(4, 4) * (1 + rank)
             for weight in local:
                 out = torch.relu(out @ weight)
             total = total + out.sum() / 2
         expected = torch.autograd.grad(total, list(reversed(local)))
-    with torch.utils._python_dispatch._disable_current_modes():
         for ours, theirs in zip(found, expected, strict=True):
             torch.testing.assert_close(ours, theirs)
 
@@ -476,17 +477,3 @@ def test_an_actor_may_use_a_tensor_of_another_stream(mesh: Any, other: Stream) -
     with pytest.raises(TensorError, match="WRONG_STREAM"):
         actors.say.call([tensor, torch.ones(1)])
     actors.stop().get()
-
-
-def test_time_is_not_spent_twice(mesh: Any, other: Stream) -> None:
-    pause = remote("time.sleep", propagate="inspect")
-    start = time.monotonic()
-    pause(0.4)
-    fetch_shard(None).get()
-    one = time.monotonic() - start
-    start = time.monotonic()
-    pause(0.4)
-    with other.activate():
-        pause(0.4)
-    fetch_shard(None).get()
-    assert time.monotonic() - start < 2 * one

@@ -114,11 +114,11 @@ class Borrow:
     def last_use(self) -> None:
         """The borrower's last handle is gone: on any thread, inside of any lock."""
         if self._used and not self._ended:
-            self._lane.freed.append((self._lane, _move("give_back", self._ticket)))
+            self._lane.freed.append((self._lane, _move("give_back", self._ticket, self._root)))
 
     def _last_instructions(self) -> list[tuple[Any, Instruction]]:
         back = (self._origin.lane, _move("take_back", self._ticket, self._origin.id, self._used))
-        return [(self._lane, _move("give_back", self._ticket)), back] if self._used else [back]
+        return [(self._lane, _move("give_back", self._ticket, self._root)), back] if self._used else [back]
 
     def __enter__(self) -> Borrow:
         return self
@@ -155,27 +155,25 @@ class _Lent(Storage):
 
 
 def borrow(stream: Stream, tensor: Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
+    if isinstance(tensor, Tensor):
+        _check_not_lent(stream, tensor, mutable)
     mixing.check("borrow", tensor, any_stream=True)
     if torch.is_grad_enabled() and tensor.requires_grad:
         raise mixing.grad_error("borrow", tensor)
-    storage = tensor._value.storage
-    if stream.number in _streams_of(tensor._value):
-        raise ValueError(f"{stream!r} can't borrow {tensor!r}: the tensor lives on this stream")
-    if mutable and storage.frozen is not None:
-        raise RuntimeError(
-            f"{tensor!r} can't be borrowed to write while it is borrowed to read, which happened here:\n{storage.frozen.stack}"
-        )
     made = Borrow(tensor._value, stream, mutable)
     return made.start(), made
 
 
-def _streams_of(value: Value) -> list[int]:
-    """The stream of a value, and those that it was borrowed from."""
-    found = [value.lane.stream]
-    while isinstance(value.storage, _Lent):
-        value = value.storage.borrow._origin
-        found.append(value.lane.stream)
-    return found
+def _check_not_lent(stream: Stream, tensor: Tensor, mutable: bool) -> None:
+    barred, frozen = tensor._value.storage.barred, tensor._value.storage.frozen
+    if type(barred) is Bar and barred.label == "BORROWED":
+        raise RuntimeError(
+            f"{stream!r} can't borrow {tensor!r}: it is lent, to be written. It was borrowed here:\n{barred.stack}"
+        )
+    if mutable and frozen is not None:
+        raise RuntimeError(
+            f"{stream!r} can't borrow {tensor!r} to write: it is lent to be read. It was borrowed here:\n{frozen.stack}"
+        )
 
 
 def _move(name: str, *args: Any) -> Instruction:

@@ -166,7 +166,7 @@ class _Graph:
                 tensor = tensors[index]
                 if tensor is None or tensor.numel() != 1:
                     raise RuntimeError("only a root of one element has an implicit gradient; give others in grad_roots")
-                with torch.no_grad():
+                with torch.no_grad(), _place_of([tensor]):
                     gradient = torch.ones_like(tensor)
             self._arrive(root.node, root.output_nr, gradient)
 

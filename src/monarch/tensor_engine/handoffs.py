@@ -78,14 +78,11 @@ def accept(worker: Runner, site: int, ticket: int, value: int) -> None:
     worker.slots[ticket] = worker.slots[value] = taken
 
 
-def give_back(worker: Runner, site: int, ticket: int) -> None:
+def give_back(worker: Runner, site: int, ticket: int, value: int) -> None:
     """The borrower's stream, after it has used the value for the last time; the second time it does nothing."""
-    value = worker.slots.pop(ticket, None)
-    if value is None:
-        return
-    if isinstance(value, torch.Tensor):
-        worker.forget_storage(value)
-    worker.shared.handoffs.give(-ticket, value)
+    worker.slots.pop(value, None)
+    if ticket in worker.slots:
+        worker.shared.handoffs.give(-ticket, worker.slots.pop(ticket))
 
 
 def take_back(worker: Runner, site: int, ticket: int, value: int, used: bool) -> None:

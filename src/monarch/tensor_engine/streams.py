@@ -65,7 +65,6 @@ class Stream:
 
         Raises:
             RuntimeError: It is lent already, and one of the two borrows is mutable.
-            ValueError: It lives on this stream.
             TensorError: It is no distributed tensor, was dropped, or requires a gradient, which borrows do not pass on.
         """
         raise NotImplementedError  # filled by `borrows`, which is built on this
