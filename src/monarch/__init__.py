@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .tensor_engine import Stream as Stream
     from .tensor_engine import Tensor as Tensor
     from .tensor_engine import call_on_shard_and_fetch as call_on_shard_and_fetch
+    from .tensor_engine import coalescing as coalescing
     from .tensor_engine import fetch_shard as fetch_shard
     from .tensor_engine import function_resolvers as function_resolvers
     from .tensor_engine import get_active_mesh as get_active_mesh
@@ -60,6 +61,7 @@ _TENSOR_ENGINE = frozenset(
     | {"reduce", "reduce_", "slice_mesh", "to_mesh", "Stream", "get_active_stream"}
     | {
         "call_on_shard_and_fetch",
+        "coalescing",
         "function_resolvers",
         "OpaqueRef",
         "RemoteProcessGroup",

@@ -41,8 +41,11 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._src.rdma": [_RDMA],
     "monarch._src.rdma.rdma": [_RDMA],
     "monarch.cached_remote_function": [_TENSORS],
+    "monarch.common._coalescing": [_TENSORS],
+    "monarch.common.borrows": ["monarch.tensor_engine.borrows"],
     "monarch.common.device_mesh": [_TENSORS],
     "monarch.common.remote": [_TENSORS],
+    "monarch.common.stream": [_TENSORS],
     "monarch.common.tensor": [_TENSORS],
     "monarch.fetch": [_TENSORS],
     "monarch.gradient": [_TENSORS],
@@ -58,6 +61,7 @@ ALIASES: dict[str, Sequence[str]] = {
 RENAMED = {
     "RdmaInitError": (_RDMA, "RDMAError"),
     "WouldBlockRuntime": ("monarch.errors", "DeadlockError"),
+    "compile": (_TENSORS, "record"),
 }
 """Names that are called otherwise here."""
 

@@ -9,7 +9,7 @@ import asyncio
 import gc
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -53,8 +53,8 @@ def fail_to_write(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def other() -> Iterator[Stream]:
-    yield Stream("other")
+def other() -> Stream:
+    return Stream("other")
 
 
 # what is active
@@ -92,10 +92,11 @@ def test_an_activation_belongs_to_its_thread_and_task(other: Stream) -> None:
         await asyncio.sleep(0)
         return get_active_stream().name
 
-    async def both() -> list[str]:
-        return await asyncio.gather(enter(), look())
+    async def both() -> tuple[str, str]:
+        first, second = await asyncio.gather(enter(), look())
+        return first, second
 
-    assert asyncio.run(both()) == ["other", "main"]
+    assert asyncio.run(both()) == ("other", "main")
     assert seen == ["main"]
 
 
@@ -427,7 +428,8 @@ def test_the_origin_may_be_let_go_while_it_is_lent(mesh: Any, other: Stream) -> 
 def test_a_forgotten_borrow_is_dropped_with_a_warning(mesh: Any, other: Stream) -> None:
     tensor = torch.zeros(2)
     lent, borrow = other.borrow(tensor, mutable=True)
-    use(other, lambda: lent.add_(1))
+    with other.activate():
+        lent.add_(1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         del lent, borrow

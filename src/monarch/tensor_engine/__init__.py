@@ -16,6 +16,8 @@ One operation, from top to bottom:
 `movement` moves data between ranks, over `groups` of them; `references` lets tensors be arguments, of `remote_functions` and of
 actors. `pickling` is something else: how ordinary tensors travel in the messages of any actor.
 
+`held` holds instructions back, to send them together, or for `recording`, which has `recorder` keep and `programs` replay them.
+
 Importing this package does not import torch: its names are looked up when they are first used. What may not live here:
 anything that actors without torch need. Read `instructions`, then `tensor`.
 """
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from .gradients import grad_function as grad_function
     from .gradients import grad_generator as grad_generator
     from .gradients import gradient_execution_order as gradient_execution_order
+    from .held import coalescing as coalescing
     from .movement import reduce as reduce
     from .movement import reduce_ as reduce_
     from .movement import slice_mesh as slice_mesh
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from .opaque_object import OpaqueObject as OpaqueObject
     from .opaque_object import opaque_method as opaque_method
     from .process_group import RemoteProcessGroup as RemoteProcessGroup
+    from .recording import record as record
     from .remote_autograd import remote_autograd_function as remote_autograd_function
     from .remote_class import ControllerRemoteClass as ControllerRemoteClass
     from .remote_class import WorkerRemoteClass as WorkerRemoteClass
@@ -67,11 +71,13 @@ _PLACES = {
     "errors": ("OperatorError", "RemoteException", "TensorError"),
     "fetching": ("distribute", "fetch_shard", "inspect", "show"),
     "gradients": ("grad_function", "grad_generator", "gradient_execution_order"),
+    "held": ("coalescing",),
     "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
     "opaque": ("OpaqueRef",),
     "opaque_module": ("OpaqueModule",),
     "opaque_object": ("OpaqueObject", "opaque_method"),
     "process_group": ("RemoteProcessGroup",),
+    "recording": ("record",),
     "remote_autograd": ("remote_autograd_function",),
     "remote_class": ("ControllerRemoteClass", "WorkerRemoteClass", "remote_method"),
     "remote_functions": ("Remote", "call_on_shard_and_fetch", "function_resolvers", "remote"),

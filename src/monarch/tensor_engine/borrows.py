@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from . import mixing, sites
+from .engine import holder
 from .instructions import MOVE, Instruction
 from .streams import Stream
 from .tensor import Bar, Storage, Tensor, Value, handle
@@ -59,6 +60,8 @@ class Borrow:
     def start(self) -> Tensor:
         """Take the tensor from its stream; returns what this stream has."""
         origin = self._origin
+        if (held := holder()) is not None:
+            held.borrowed(self)
         self._engine.submit(origin.lane, _move("offer", self._ticket, origin.id))
         owner = origin.storage
         if self.mutable:
@@ -70,7 +73,10 @@ class Borrow:
             owner.borrow._further.add(self)
         lent = _Lent(self)
         self._lent = weakref.ref(lent)
-        return handle(Value(self._root, origin.mesh, self._lane, origin.meta, lent))
+        value = Value(self._root, origin.mesh, self._lane, origin.meta, lent)
+        if held is not None:
+            held.born(value, True)
+        return handle(value)
 
     def begin(self) -> None:
         """This stream is about to use the tensor for the first time."""
@@ -92,6 +98,23 @@ class Borrow:
             self._end()
         for lane, instruction in self._last_instructions():
             self._engine.submit(lane, instruction)
+
+    def void(self) -> None:
+        """End it without a word to the ranks, which have never heard of it."""
+        if not self._ended:
+            self._end()
+
+    @property
+    def ticket(self) -> int:
+        return self._ticket
+
+    @property
+    def origin(self) -> Value:
+        return self._origin
+
+    @property
+    def is_open(self) -> bool:
+        return not self._ended
 
     def _end(self) -> None:
         self._ended = True

@@ -14,8 +14,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from .._core.mesh.proc_mesh import ProcMesh
 from .._core.runtime.base_cell import BaseCell
@@ -44,6 +44,7 @@ class Engine:
         self.uid = executor.uid
         self.ids = itertools.count(1)
         self.plans: dict[Any, Plan] = {}
+        self.described: dict[int, Template] = {}
         self.meshes: dict[Any, Any] = {}
         self.defined: dict[Any, int] = {}  # groups and routes that the workers know
         self.meeting: Any = None  # where members of groups find each other
@@ -78,6 +79,10 @@ class Engine:
             found = self._groups.setdefault(key, Ranks(key[0], tuple(map(address, key[0])), stream))
         return found
 
+    def every_stream_of(self, ranks: Ranks) -> Ranks:
+        """All streams of the same ranks."""
+        return self.group(ranks.ranks, ALL)
+
     def spread(self) -> None:
         """Give each stream a thread of its own on the workers. Until then all that they do is done where messages are read."""
         with self._lock:
@@ -100,6 +105,9 @@ class Engine:
         """
         if self._closed is not None:
             raise RuntimeError(self._closed)
+        if holders and ranks.stream != ALL and (held := holder()) is not None:
+            held.take(self, ranks, instruction, now)
+            return
         with self._lock:
             if ranks.freed:
                 self._free(ranks)
@@ -121,11 +129,14 @@ class Engine:
         pickling.dumps((args, kwargs))
         with self._lock:
             plan.template = next(self._templates)
+            self.described[plan.template] = Template(path, args, kwargs, plan.writes)
             self._append(self.every_stream, (DEFINE, plan.template, path, args, kwargs, plan.writes))
             if len(self.plans) >= _PLANS:
                 self.plans.clear()
                 # a thread may just now use a plan of those; none can still use one of the time before
                 self._append(self.every_stream, (FORGET, self._oldest_template))
+                for number in [number for number in self.described if number < self._oldest_template]:
+                    del self.described[number]
                 self._oldest_template = plan.template
 
     def _append(self, ranks: Ranks, instruction: Instruction) -> None:
@@ -135,14 +146,24 @@ class Engine:
             self._segments.append((ranks, self._open))
         self._open.append(instruction)
 
+    def submit_held(self, instructions: Iterable[tuple[Ranks, Instruction]]) -> None:
+        """Have instructions run that were held; all of them go out together."""
+        with self._lock:
+            for ranks, instruction in instructions:
+                self._append(ranks, instruction)
+                self._waiting += 1
+            self._flush()
+        if self._since_settled >= _STRETCH:
+            self._keep_up()
+
+    def pass_on(self, ranks: Ranks, instruction: Instruction) -> None:
+        """Have an instruction run with the next ones that are sent, whatever holds those of this thread."""
+        with self._lock:
+            self._append(ranks, instruction)
+
     def _free(self, ranks: Ranks) -> None:
-        freed = ranks.freed
-        found = [freed.popleft() for _ in range(len(freed))]
-        if ids := [each for each in found if type(each) is int]:
-            self._append(ranks, (FREE, ids))
-        for each in found:
-            if type(each) is tuple:
-                self._append(*each)
+        for each in freeing(ranks):
+            self._append(*each)
 
     def _flush(self) -> None:
         self._flushed = time.monotonic()
@@ -203,10 +224,15 @@ class Engine:
     def _ask(self, ask: Callable[..., Any], ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Any:
         if self._closed is not None:
             raise RuntimeError(self._closed)
+        if holder() is not None:
+            raise NotImplementedError(
+                "nothing can be fetched or asked of the ranks within `coalescing()` or a recorded function: what comes before "
+                "has not been sent. Do it afterwards"
+            )
         with self._lock:
-            for freeing in list(self._groups.values()):
-                if freeing.freed:
-                    self._free(freeing)
+            for group in list(self._groups.values()):
+                if group.freed:
+                    self._free(group)
             self._flush()
             return ask(ranks, method, args, what)
 
@@ -229,6 +255,33 @@ class Engine:
     def is_usable(self) -> bool:
         """Whether it has not exited, and nothing of what executes is known to be gone."""
         return self._closed is None and self.executor.is_usable
+
+
+class Template(NamedTuple):
+    """What the workers know under the number of a plan."""
+
+    path: str
+    args: Any
+    kwargs: Any
+    writes: tuple[int, ...]
+
+
+holders: dict[int, Any] = {}
+"""By thread: what takes the instructions that it issues, in place of the workers. See `held`."""
+
+
+def holder() -> Any:
+    """What takes the instructions of this thread; None for the workers."""
+    return holders.get(threading.get_ident()) if holders else None
+
+
+def freeing(ranks: Ranks) -> list[tuple[Ranks, Instruction]]:
+    """What is to be freed there, as instructions."""
+    freed = ranks.freed
+    found = [freed.popleft() for _ in range(len(freed))]
+    ids = [each for each in found if type(each) is int]
+    rest = [each for each in found if type(each) is tuple]
+    return [(ranks, (FREE, ids)), *rest] if ids else rest
 
 
 _engines: weakref.WeakKeyDictionary[BaseCell, dict[str, Engine]] = weakref.WeakKeyDictionary()

@@ -11,6 +11,8 @@ first        the rest                                  means
 FREE         ids                                       forget these values
 DEFINE       template, function, args, kwargs, writes  define a template
 FORGET       template                                  forget all templates with smaller numbers
+PROGRAM      number, `Program` or None                 define a program, or forget it
+REPLAY       site, number, formals, results            run it: on these values, leaving its results under these ids
 SPREAD                                                 from now on each stream has a thread of its own
 CONSTANT     site, output, value                       a value that the controller had
 CALL         site, `Call`                              run a function of the user
@@ -37,6 +39,8 @@ MOVE = -5
 UNPACK = -6
 FORGET = -7
 SPREAD = -8
+PROGRAM = -9
+REPLAY = -10
 
 MAIN = 0
 """The stream of programs that use no other."""
@@ -83,6 +87,24 @@ class Call(NamedTuple):
     writes: tuple[int, ...] = ()
     outputs: tuple[int, ...] | None = None
     expected: tuple[Expected | None, ...] = ()
+
+
+class Program(NamedTuple):
+    """Recorded instructions of one stream of some ranks, to be replayed with other values.
+
+    Attributes:
+        instructions: As they were issued when they were recorded.
+        formals: The ids, then, of the values that it starts with.
+        results: The ids, then, of the values that it leaves.
+        writes: Positions of formals that it writes to.
+        references: The ids of what pickled arguments, and calls with them, have other numbers for.
+    """
+
+    instructions: list[Instruction]
+    formals: tuple[int, ...]
+    results: tuple[int, ...]
+    writes: tuple[int, ...]
+    references: dict[int, int]
 
 
 class Poison(NamedTuple):

@@ -12,6 +12,7 @@ import torch
 
 from . import activation
 from . import tensor as tensors
+from .engine import holder
 from .errors import OperatorError, TensorError
 from .streams import active, stream_of
 
@@ -98,6 +99,8 @@ def check(function: str, arg: Any, any_stream: bool = False) -> None:
     value = arg._value
     if value.storage.barred is not None or not (any_stream or value.lane.stream == active.get().number):
         raise error(function, (arg,), {}, stream=value.lane.stream if any_stream else None)
+    if (held := holder()) is not None:
+        held.note([value])
 
 
 def check_write(function: str, arg: tensors.Tensor) -> None:

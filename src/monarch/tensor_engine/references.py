@@ -17,6 +17,7 @@ from .._core.wire import pickling
 from .._core.wire.address import ProcAddress
 from .._core.wire.pickling import OnlyLentError
 from . import local, mixing, sites
+from .engine import holder
 from .instructions import MOVE
 from .streams import active
 
@@ -82,6 +83,8 @@ def lend(
         ValueError: A tensor is not there.
         TensorError: They are of several streams, or one can't be used.
     """
+    if holder() is not None:
+        raise NotImplementedError("tensors can't be sent to actors within `coalescing()` or a recorded function")
     engine = tensors[0].mesh.engine if engine is None else engine
     here = dict(zip(engine.everyone.procs, engine.everyone.ranks, strict=True))
     ranks = [here.get(proc, -1) for proc in procs]
@@ -114,7 +117,9 @@ def reduce_tensor(tensor: Tensor) -> Any:
             "monarch.inspect(tensor), or fetch_shard(tensor).get()"
         )
     found.tensors.append(tensor)
-    return local.value, (tensor.mesh.engine.uid, tensor._value.id)
+    held = holder()
+    ref = tensor._value.id if held is None else held.reference(tensor._value)
+    return local.value, (tensor.mesh.engine.uid, ref)
 
 
 def check_collecting(what: object) -> None:

@@ -28,7 +28,7 @@ from .functions import find
 from .instructions import CALL, UNPACK, Call, Expected, Poison
 from .plans import Output, Plan, Same, plan_of
 from .references import collecting
-from .tensor import Storage, Tensor, new_tensor
+from .tensor import Tensor, new_tensor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -375,7 +375,7 @@ def results(mesh: DeviceMesh, plan: Plan, tensors: Sequence[Tensor]) -> list[Ten
     for index in plan.writes:
         torch.autograd.graph.increment_version(tensors[index])
     return [
-        new_tensor(mesh, output.meta, Storage() if output.shares is None else tensors[output.shares]._value.storage)
+        new_tensor(mesh, output.meta, None if output.shares is None else tensors[output.shares]._value.storage)
         for output in plan.outputs
     ]
 

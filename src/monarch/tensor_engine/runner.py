@@ -32,17 +32,18 @@ from .instructions import (
     FREE,
     MAIN,
     MOVE,
+    PROGRAM,
+    REPLAY,
     UNPACK,
     Call,
     Expected,
-    Input,
     Instruction,
-    Number,
     Poison,
+    Program,
     first_poison,
 )
+from .programs import Compiled, Template, leaves
 
-Template = Callable[[list[Any], tuple[Any, ...]], Any]
 _here = threading.local()
 
 
@@ -61,22 +62,25 @@ class Shared:
         self.rank = rank
         self.uid = uid
         self.templates: dict[int, Template] = {}
-        self.names: dict[int, str] = {}
-        self.writes: dict[int, tuple[int, ...]] = {}
+        self.programs: dict[int, Compiled] = {}
         self.known = movers.Known()
         self.handoffs = Handoffs()
         self.unreported: Poison | None = None
 
-    def define(self, template: int, path: str, args: Any, kwargs: Any, writes: tuple[int, ...]) -> None:
+    def define(self, number: int, path: str, args: Any, kwargs: Any, writes: tuple[int, ...]) -> None:
         function = find(path)
         function = getattr(function, "_op", function)  # of an operator: what its `__call__` calls
-        self.templates[template] = compile_template(function, args, kwargs)
-        self.names[template] = path
-        self.writes[template] = writes
+        self.templates[number] = Template(path, function, args, kwargs, writes)
+
+    def define_program(self, number: int, program: Program | None) -> None:
+        if program is None:
+            self.programs.pop(number, None)
+        else:
+            self.programs[number] = Compiled(program, self)
 
     def forget(self, template: int) -> None:
         for number in [number for number in self.templates if number < template]:
-            del self.templates[number], self.names[number], self.writes[number]
+            del self.templates[number]
 
 
 class Runner:
@@ -153,18 +157,18 @@ class Runner:
             try:
                 values = [slots[ref] for ref in inputs]
                 if self.poisoned and (poison := first_poison(values)) is not None:
-                    self.give_up(inputs, outputs, self.shared.writes[what], poison)
+                    self.give_up(inputs, outputs, templates[what].writes, poison)
                     continue
-                result = templates[what](values, numbers)
+                result = templates[what].call(values, numbers)
                 if type(outputs) is int:
                     slots[outputs] = result
                 elif outputs:
-                    for ref, leaf in zip(outputs, _leaves(result), strict=True):
+                    for ref, leaf in zip(outputs, leaves(result), strict=True):
                         if ref:
                             slots[ref] = leaf
             except Exception as error:
-                poison = self.failed(site, self.shared.names[what], error)
-                self.give_up(inputs, outputs, self.shared.writes[what], poison)
+                poison = self.failed(site, templates[what].path, error)
+                self.give_up(inputs, outputs, templates[what].writes, poison)
 
     def control(self, instruction: Instruction) -> None:
         """Run an instruction that is no template."""
@@ -184,6 +188,11 @@ class Runner:
         elif what == MOVE:
             _, site, name, args = instruction
             movers.MOVERS[name](self, site, *args)
+        elif what == REPLAY:
+            _, _, number, formals, results = instruction
+            self.shared.programs[number].run(self, formals, results)
+        elif what == PROGRAM:
+            self.shared.define_program(*instruction[1:])
         elif what == DEFINE:
             self.shared.define(*instruction[1:])
         elif what == FORGET:
@@ -289,7 +298,10 @@ class Runner:
 
     def poison_aliases(self, ids: Iterable[int], poison: Poison) -> None:
         """What was to be changed is lost, and with it all that shares its memory."""
-        values = [self.slots.get(ref) for ref in ids]
+        self.poison_sharing([self.slots.get(ref) for ref in ids], poison)
+
+    def poison_sharing(self, values: Iterable[Any], poison: Poison) -> None:
+        """As `poison_aliases`, for values."""
         storages = {_storage(value) for value in values if isinstance(value, torch.Tensor)}
         if storages:
             for ref, value in self.slots.items():
@@ -307,33 +319,6 @@ class Runner:
 def here() -> Runner | None:
     """The runner whose thread this is."""
     return getattr(_here, "runner", None)
-
-
-def compile_template(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Template:
-    """A function of the inputs and the numbers. Made from text, as that is what runs fastest; the text is all ours."""
-    constants: list[Any] = []
-
-    def text(arg: Any) -> str:
-        if type(arg) is Input:
-            return f"v[{arg.position}]"
-        if type(arg) is Number:
-            return f"n[{arg.position}]"
-        if type(arg) is list:
-            return f"[{', '.join(map(text, arg))}]"
-        if type(arg) is tuple:
-            return f"({''.join(text(each) + ', ' for each in arg)})"
-        constants.append(arg)
-        return f"c[{len(constants) - 1}]"
-
-    parts = [*map(text, args), *(f"{name}={text(arg)}" for name, arg in kwargs.items())]
-    made: Template = eval(f"lambda v, n: f({', '.join(parts)})", {"f": function, "c": constants})
-    return made
-
-
-def _leaves(result: Any) -> list[Any]:
-    if isinstance(result, (list, tuple)):
-        return [leaf for each in result for leaf in _leaves(each)]
-    return [result]
 
 
 def _checked(leaves: list[Any], expected: tuple[Expected | None, ...]) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from . import fakes, mixing, references, sites
+from .engine import holder, holders
 from .fakes import Meta
 from .instructions import CONSTANT
 from .plans import Operator, Output, Plan, Same, make_plan, operator, template_arguments
@@ -178,7 +179,10 @@ def new_tensor(mesh: DeviceMesh, meta: Meta, storage: Storage | None = None, lan
     Args:
         lane: Where that instruction goes; by default to the active stream.
     """
-    return handle(Value(next(mesh.engine.ids), mesh, lane or mesh.lane, meta, storage or Storage()))
+    value = Value(next(mesh.engine.ids), mesh, lane or mesh.lane, meta, storage or Storage())
+    if (held := holder()) is not None:
+        held.born(value, storage is None)
+    return handle(value)
 
 
 def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) -> Any:
@@ -239,8 +243,8 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
             mixing.admit(op.path, args, kwargs)
     if op.keeps:
         return handle(values[0])
-    if func is _LOCAL_SCALAR and values[0].storage.known is not None:
-        return values[0].storage.known.item()
+    if func is _LOCAL_SCALAR and (scalar := _known(values[0])) is not None:
+        return scalar.item()
     engine = mesh.engine
     known_key = tuple(key)
     plan = engine.plans.get(known_key)
@@ -252,6 +256,9 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
     for index in plan.writes:
         if values[index].storage.frozen is not None:
             raise mixing.error(op.path, args, kwargs, [values[index].storage for index in plan.writes])
+    held = holder() if holders else None
+    if held is not None:
+        held.note(values)
     if op.moves:
         values[0] = _rebase(args[0])
     known = _compute_known(op, plan, args, kwargs, values) if plan.known or plan.writes else None
@@ -263,6 +270,8 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         instruction = (plan.template, sites.here(), tuple([v.id for v in values]), number, tuple(numbers))
         made: Tensor = _wrap(Tensor, *output.geometry, dtype=output.meta.dtype, device=output.meta.device)
         made._value = Value(number, mesh, lane, output.meta, storage)
+        if held is not None:
+            held.born(made._value, output.shares is None)
         engine.submit(lane, instruction)
         return made
     results = [
@@ -369,9 +378,15 @@ def _constant(mesh: DeviceMesh, data: torch.Tensor) -> Tensor:
 # values that the controller knows
 
 
+def _known(value: Value) -> torch.Tensor | None:
+    """What the controller knows of a value. What is recorded holds for other values as well."""
+    held = holder()
+    return value.storage.known if held is None or held.may_know(value) else None
+
+
 def _compute_known(op: Operator, plan: Plan, args: Any, kwargs: Any, values: list[Value]) -> torch.Tensor | None:
     """What an operation makes of values that the controller knows: the result if it is new."""
-    knowns = [value.storage.known for value in values]
+    knowns = [_known(value) for value in values]
     if plan.known and all(known is not None for known in knowns):
         local_args, local_kwargs = _place((args, kwargs), knowns.__getitem__)
         result: torch.Tensor = op.func(*local_args, **local_kwargs)

@@ -1,0 +1,274 @@
+"""Recorded programs on a worker: one function for each, made from its instructions.
+
+A program becomes the text of a Python function whose local variables are its values: an operation is one line, and what it
+costs is the call of torch's own function, without a look into any table. What is no plain operation (functions of the user,
+moves between ranks) runs as ever, by way of the runner's slots, under the ids that were recorded.
+
+An error ends the function; the number of its line tells which instruction failed. Of what is left, only that is done for which
+others wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .instructions import CALL, CONSTANT, FREE, MOVE, Input, Instruction, Number, Poison, Program, first_poison
+from .movers import JOINT, USES
+
+if TYPE_CHECKING:
+    from .runner import Runner, Shared
+
+_HEAD = "def program(runner, given):"
+_EXACT = (int, bool, type(None))
+
+
+class _PoisonedError(Exception):
+    """An instruction has left a failure."""
+
+    def __init__(self, poison: Poison) -> None:
+        self.poison = poison
+
+
+class Compiled:
+    """A program of one stream of this worker, ready to run."""
+
+    def __init__(self, program: Program, shared: Shared) -> None:
+        self._program = program
+        self._names = [shared.templates[each[0]].path if each[0] >= 0 else "" for each in program.instructions]
+        text = _Text(shared, program.references)
+        text.unpack(program.formals)
+        for index, instruction in enumerate(program.instructions):
+            text.add(index, instruction)
+        self._index_of_line = text.index_of_line
+        names: dict[str, Any] = {"leaves": leaves, "run": _run, **text.constants}
+        exec(text.finish(program.results), names)  # the text is all ours
+        self._function: Callable[[Runner, list[Any]], tuple[Any, ...]] = names["program"]
+
+    def run(self, runner: Runner, formals: Sequence[int], results: Sequence[int]) -> None:
+        """Replay it on values of the runner.
+
+        Args:
+            formals: Ids of the values that it starts with.
+            results: Ids for those that it leaves.
+        """
+        slots = runner.slots
+        given = [slots[ref] for ref in formals]
+        poison, done = first_poison(given) if runner.poisoned else None, 0
+        if poison is None:
+            try:
+                slots.update(zip(results, self._function(runner, given), strict=True))
+                return
+            except Exception as error:
+                index = self._index_of(error)
+                poison, done = self._poison_of(runner, index, error), index + 1
+        self._do_joint_rest(runner, done, poison)
+        runner.give_up((), results, (), poison)
+        runner.poison_sharing([given[index] for index in self._program.writes], poison)
+
+    def _index_of(self, error: Exception) -> int:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not self._function.__code__:
+            trace = trace.tb_next
+        return self._index_of_line[trace.tb_lineno] if trace is not None else 0
+
+    def _poison_of(self, runner: Runner, index: int, error: Exception) -> Poison:
+        if isinstance(error, _PoisonedError):
+            return error.poison
+        return runner.failed(self._program.instructions[index][1], self._names[index] or "a recorded program", error)
+
+    def _do_joint_rest(self, runner: Runner, first: int, poison: Poison) -> None:
+        """Take part in what other ranks and streams wait for; all that they get is the failure."""
+        runner.poisoned = True
+        for instruction in self._program.instructions[first:]:
+            if instruction[0] != MOVE or instruction[2] not in JOINT:
+                continue
+            uses = USES[instruction[2]](*instruction[3])
+            ticket = instruction[3][0]
+            if instruction[2] == "give_back" and ticket in runner.slots:
+                runner.slots[ticket] = poison
+            inputs = tuple(dict.fromkeys(uses.inputs))
+            _by_way_of_slots(runner, instruction, inputs + uses.outputs, [poison] * len(inputs))
+
+
+class _Text:
+    """The text of a function, as it grows.
+
+    Attributes:
+        constants: What it refers to, by name.
+        index_of_line: The index of the instruction of each line.
+    """
+
+    def __init__(self, shared: Shared, references: dict[int, int]) -> None:
+        self._shared = shared
+        self._references = references
+        self._lines = [_HEAD]
+        self._defined: set[int] = set()
+        self._functions: dict[int, str] = {}
+        self.constants: dict[str, Any] = {}
+        self.index_of_line = [0, 0]  # lines are counted from 1
+
+    def unpack(self, formals: Sequence[int]) -> None:
+        if formals:
+            self._add(0, f"({''.join(f'x{ref}, ' for ref in formals)}) = given")
+        self._defined.update(formals)
+
+    def add(self, index: int, instruction: Instruction) -> None:
+        what = instruction[0]
+        if what >= 0:
+            self._add_operation(index, instruction)
+        elif what == FREE:
+            for ref in instruction[1]:
+                if ref in self._defined:
+                    self._add(index, f"x{ref} = None")
+        elif what == CONSTANT:
+            self._add(index, f"x{instruction[2]} = {self._constant(instruction[3])}.clone()")
+            self._defined.add(instruction[2])
+        else:
+            self._add_other(index, instruction)
+
+    def finish(self, results: Sequence[int]) -> str:
+        self._lines.append(f" return ({''.join(f'x{ref}, ' for ref in results)})")
+        return "\n".join(self._lines)
+
+    def _add(self, index: int, line: str) -> None:
+        self._lines.append(f" {line}")
+        self.index_of_line.append(index)
+
+    def _add_operation(self, index: int, instruction: Instruction) -> None:
+        what, _, inputs, outputs, numbers = instruction
+        template = self._shared.templates[what]
+        function = self._functions.get(what)
+        if function is None:
+            function = self._functions[what] = self._constant(template.function)
+        call = call_text(
+            function,
+            template,
+            lambda position: f"x{inputs[position]}",
+            lambda position: self._number(numbers[position]),
+            self._constant,
+        )
+        made = [outputs] if type(outputs) is int else list(outputs or ())
+        self._defined.update(ref for ref in made if ref)
+        if type(outputs) is int:
+            self._add(index, f"x{outputs} = {call}")
+        elif made:
+            targets = "".join(f"x{ref}, " if ref else "_, " for ref in made)
+            self._add(index, f"({targets}) = leaves({call})")
+        else:
+            self._add(index, call)
+
+    def _add_other(self, index: int, instruction: Instruction) -> None:
+        if instruction[0] == CALL:
+            call = instruction[2]
+            inputs, outputs = call.inputs, tuple(ref for ref in call.outputs or () if ref)
+        else:
+            inputs, outputs, *_ = USES[instruction[2]](*instruction[3])
+        names = {ref: self._references.get(ref, ref) for ref in inputs}
+        inputs = tuple(ref for ref, name in names.items() if name in self._defined)
+        ids = inputs + outputs
+        self._defined.update(outputs)
+        targets = "".join(f"x{names.get(ref, ref)}, " for ref in ids)
+        given = "".join(f"x{names[ref]}, " for ref in inputs)
+        left = f"({targets}) = " if ids else ""
+        self._add(index, f"{left}run(runner, {self._constant(instruction)}, {self._constant(ids)}, ({given}))")
+
+    def _constant(self, value: Any) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def _number(self, number: Any) -> str:
+        exact = type(number) in _EXACT or (type(number) is float and math.isfinite(number))
+        return repr(number) if exact else self._constant(number)
+
+
+def _run(runner: Runner, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]) -> list[Any]:
+    """Run an instruction by way of the slots; returns the values with these ids, the first of which were given."""
+    values = _by_way_of_slots(runner, instruction, ids, given)
+    if runner.poisoned and (poison := first_poison(values)) is not None:
+        raise _PoisonedError(poison)
+    return values
+
+
+def _by_way_of_slots(runner: Runner, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]) -> list[Any]:
+    slots = runner.slots
+    before = {ref: slots[ref] for ref in ids if ref in slots}  # what was recorded may be there still
+    lent = dict(zip(ids, given, strict=False))
+    slots.update(lent)
+    try:
+        runner.control(instruction)
+    finally:
+        values = {ref: slots.pop(ref, None) for ref in ids}
+        slots.update({ref: values[ref] if value is lent.get(ref) else value for ref, value in before.items()})
+    return list(values.values())
+
+
+class Arguments(Protocol):
+    """Those of a template: `Input` and `Number` stand for what differs from call to call."""
+
+    @property
+    def args(self) -> Any: ...
+    @property
+    def kwargs(self) -> Any: ...
+
+
+class Template:
+    """A function and its constant arguments.
+
+    Attributes:
+        path: How the function is called.
+        writes: Positions of inputs that it writes to.
+        call: The function of the inputs and the numbers.
+    """
+
+    def __init__(
+        self, path: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any], writes: tuple[int, ...]
+    ) -> None:
+        self.path = path
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.writes = writes
+        constants: list[Any] = []
+
+        def constant(value: Any) -> str:
+            constants.append(value)
+            return f"c[{len(constants) - 1}]"
+
+        text = call_text("f", self, lambda position: f"v[{position}]", lambda position: f"n[{position}]", constant)
+        self.call: Callable[[list[Any], tuple[Any, ...]], Any] = eval(
+            f"lambda v, n: {text}", {"f": function, "c": constants}
+        )
+
+
+def call_text(
+    function: str,
+    template: Arguments,
+    value: Callable[[int], str],
+    number: Callable[[int], str],
+    constant: Callable[[Any], str],
+) -> str:
+    """The call of a template as text, as that is what runs fastest; the text is all ours."""
+
+    def text(arg: Any) -> str:
+        if type(arg) is Input:
+            return value(arg.position)
+        if type(arg) is Number:
+            return number(arg.position)
+        if type(arg) is list:
+            return f"[{', '.join(map(text, arg))}]"
+        if type(arg) is tuple:
+            return f"({''.join(text(each) + ', ' for each in arg)})"
+        return repr(arg) if type(arg) in _EXACT else constant(arg)
+
+    parts = [*map(text, template.args), *(f"{name}={text(arg)}" for name, arg in template.kwargs.items())]
+    return f"{function}({', '.join(parts)})"
+
+
+def leaves(result: Any) -> list[Any]:
+    """The values in a result, which may be in lists and tuples."""
+    if isinstance(result, (list, tuple)):
+        return [leaf for each in result for leaf in leaves(each)]
+    return [result]
