@@ -15,7 +15,8 @@ import torch
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils import _pytree as pytree
 
-from .activation import Activation, active_mesh
+from .activation import Activation, active_mesh, no_mesh
+from .streams import Stream, get_active_stream
 from .tensor import Tensor
 
 Node = Any  # torch does not give its nodes a public type
@@ -78,7 +79,7 @@ def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Ca
             @staticmethod
             def forward(ctx: Any, *leaves: Any) -> Any:
                 ctx.set_materialize_grads(False)
-                ctx.activation = Activation(active_mesh())
+                ctx.place = _Place(active_mesh(), get_active_stream())
                 result, ctx.backward_function = function(*pytree.tree_unflatten(list(leaves), tree))
                 tensors, structure[:] = _flatten_tensors(result)
                 ctx.zeros = [_Zeros(each.shape, each.dtype, each.device, _place_of([each])) for each in tensors]
@@ -87,7 +88,7 @@ def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Ca
             @staticmethod
             def backward(ctx: Any, *grads: Any) -> Any:
                 given = [zeros.make() if grad is None else grad for grad, zeros in zip(grads, ctx.zeros, strict=True)]
-                with ctx.activation:
+                with ctx.place.activated():
                     found = ctx.backward_function(*given)
                 flat = pytree.tree_leaves(list(found) if isinstance(found, (list, tuple)) else [found])
                 if len(flat) != len(leaves):
@@ -112,16 +113,28 @@ def _flatten_tensors(result: Any) -> tuple[list[torch.Tensor], list[Any]]:
     return tensors, [[_A_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree]
 
 
+class _Place(NamedTuple):
+    """A mesh, None for none, and a stream."""
+
+    mesh: Any
+    stream: Stream
+
+    @contextmanager
+    def activated(self) -> Iterator[None]:
+        with Activation(self.mesh), self.stream.activate():
+            yield
+
+
 class _Zeros(NamedTuple):
     """The gradient of a result that nothing was derived from."""
 
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
-    activation: AbstractContextManager[Any]
+    place: _Place
 
     def make(self) -> torch.Tensor:
-        with self.activation:
+        with self.place.activated():
             return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
 
 
@@ -166,7 +179,7 @@ class _Graph:
                 tensor = tensors[index]
                 if tensor is None or tensor.numel() != 1:
                     raise RuntimeError("only a root of one element has an implicit gradient; give others in grad_roots")
-                with torch.no_grad(), _place_of([tensor]):
+                with torch.no_grad(), _place_of([tensor]).activated():
                     gradient = torch.ones_like(tensor)
             self._arrive(root.node, root.output_nr, gradient)
 
@@ -191,7 +204,7 @@ class _Graph:
         arrived = self._arrived.get(node, {})
         if arrived and node not in self._hooked:
             self._hooked.add(node)
-            with _place_of(arrived.values()):
+            with _place_of(arrived.values()).activated():
                 arrived = self._arrived[node] = _after_hooks(node, arrived)
         return arrived
 
@@ -202,10 +215,11 @@ class _Graph:
             self._arrived.pop(node, None)
         if not arrived:
             return
-        with _place_of(arrived.values()):
+        with _place_of(arrived.values()).activated():
             for (following, number), gradient in _call(node, arrived):
                 self._arrive(following, number, _fitted(gradient, following, number))
-        _release(node)
+        with no_mesh.activate():  # what was saved may be a number, which torch takes for a local tensor
+            _release(node)
 
     def _arrive(self, node: Node, number: int, gradient: torch.Tensor) -> None:
         arrived = self._arrived.setdefault(node, {})
@@ -290,15 +304,10 @@ def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
     return gradient if gradient.dtype == metadata.dtype else gradient.to(metadata.dtype)
 
 
-@contextmanager
-def _place_of(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    """The mesh and the stream of what flows back, active."""
+def _place_of(tensors: Iterable[torch.Tensor]) -> _Place:
+    """Where what flows back is computed."""
     found = next((tensor for tensor in tensors if isinstance(tensor, Tensor)), None)
-    if found is None:
-        yield
-        return
-    with found.mesh.activate(), found.stream.activate():
-        yield
+    return _Place(None, get_active_stream()) if found is None else _Place(found.mesh, found.stream)
 
 
 def _edges(given: Any) -> list[GradientEdge]:
