@@ -424,6 +424,7 @@ def map_future(future: Future[Any], convert: Callable[[Any], R]) -> Future[R]:
     """A future of ``convert(result)``; `convert` runs in the thread of the first reader."""
     source = future._source
     mapped: Future[R] = Future._new(None if source is None else _Original(future, source))
+    mapped._name = future._name
 
     def finish() -> None:
         mapped._resolve(None, lambda _: convert(future.get()))
