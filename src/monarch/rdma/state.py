@@ -187,18 +187,14 @@ def _pull(
                 versions = dict(zip(used, before.began, strict=True))
                 return tuple(versions.get(index) for index in range(len(given)))
         if deadline.left() <= seconds:
-            raise InconsistentStateError(_why_torn(before.settled, deadline))
+            if before.settled:
+                raise InconsistentStateError(f"the state was written whenever it was read, for {deadline.timeout:g}s")
+            raise InconsistentStateError(
+                f"a write of the state has begun and not ended, for {deadline.timeout:g}s: it goes on, or it failed, or its "
+                "process died; a new write of all of it sets that right"
+            )
         yield pause(plane, seconds)
         seconds = min(2 * seconds, _LAST_PAUSE)
-
-
-def _why_torn(settled: bool, deadline: Deadline) -> str:
-    if settled:
-        return f"the state was written whenever it was read, for {deadline.timeout:g}s"
-    return (
-        f"a write of the state has begun and not ended, for {deadline.timeout:g}s: it goes on, or it failed, or its process "
-        "died; a new write of all of it sets that right"
-    )
 
 
 def push(state: State, targets: States, *, shards: Shards | None = None, timeout: float = 60) -> Future[None]:
