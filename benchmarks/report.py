@@ -11,6 +11,8 @@ from benchmarks.targets import REFERENCE, TARGETS, describe_should
 BEGIN = "<!-- benchmarks:begin -->"
 END = "<!-- benchmarks:end -->"
 NOTHING = "-"
+BESIDE = {"copy": "a copy within a process", "nixl": "nixl by hand"}
+"""By the name among a row's extras: what it is called. A ratio above 1x says that it takes longer than the row's own."""
 NUMBERS = {2, 3, 4, 5, 6}  # the columns of the terminal's table that are aligned right
 
 
@@ -39,7 +41,7 @@ def table(report: Report) -> str:
     header = ["workload", "unit", "floor", "this", "other", "ratio", "must", "should", "verdict"]
     floor = ["floor", FLOOR_WORKLOAD.unit, number(report.floor.value), *[NOTHING] * 6]
     lines = [align([header, floor, *(_cells(row) for row in report.rows)], NUMBERS), ""]
-    lines += [f"this:  {report.this}", f"other: {report.other or 'none'}", machine_line(report)]
+    lines += [*_beside(report), f"this:  {report.this}", f"other: {report.other or 'none'}", machine_line(report)]
     failures = list(_failures(report))
     return "\n".join(lines + (["", *failures] if failures else []))
 
@@ -59,7 +61,7 @@ def markdown(report: Report, image: str | None = None) -> str:
     lines += [_pipes(header), _pipes(["---"] * 2 + ["---:"] * 3 + ["---"] * 3)]
     lines += [_pipes([row.title, *_markdown_cells(row)]) for row in report.rows]
     floor = f"{number(report.floor.value)} {FLOOR_WORKLOAD.unit}"
-    lines += ["", f"Floor ({FLOOR_WORKLOAD.title}): {floor}.", machine_line(report)]
+    lines += ["", *_beside_items(report), f"Floor ({FLOOR_WORKLOAD.title}): {floor}.", machine_line(report)]
     failures = [f"- {failure}" for failure in _failures(report)]
     return "\n".join([*lines, *(["", *failures] if failures else [])])
 
@@ -112,6 +114,22 @@ def _cells(row: Row) -> list[str]:
 
 def _markdown_cells(row: Row) -> list[str]:
     return [row.unit, _side(row.this), _side(row.other), times(row.ratio), *_promises(row), row.verdict]
+
+
+def _beside(report: Report) -> list[str]:
+    """What rows measured for comparison with other ways to do the same, in the same processes of this environment."""
+    lines = []
+    for row in report.rows:
+        found = [(name, float(row.this.extra[name])) for name in BESIDE if name in row.this.extra]
+        value = row.this.value
+        if found and value is not None:
+            told = [f"{BESIDE[name]} {number(other)} {row.unit} ({times(other / value)})" for name, other in found]
+            lines.append(f"{row.name}: {', '.join(told)}")
+    return [*lines, ""] if lines else []
+
+
+def _beside_items(report: Report) -> list[str]:
+    return [f"- {line}" if line else line for line in _beside(report)]
 
 
 def _pipes(cells: Sequence[str]) -> str:

@@ -82,8 +82,11 @@ def merge_extras(extras: Sequence[Extra]) -> dict[str, float | str]:
     return merged
 
 
-def floor_of(workload: Workload, floor: Side) -> float | None:
-    """The floor in the unit of `workload`, from the floor workload's samples."""
+def floor_of(workload: Workload, floor: Side, this: Side | None = None) -> float | None:
+    """The floor in the unit of `workload`, from the floor workload's samples, or from what it measured beside its own."""
+    if workload.floor == "beside":
+        copy = this.extra.get("copy") if this is not None else None
+        return None if copy is None else float(copy)
     if workload.floor is None or floor.value is None:
         return None
     if workload.floor == "ping":

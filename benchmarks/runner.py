@@ -195,7 +195,7 @@ def _row(workload: Workload, floor: Side, sides: Sequence[Side], judged: bool) -
         workload.title,
         workload.unit,
         workload.better,
-        floor_of(workload, floor),
+        floor_of(workload, floor, sides[0]),
         sides[0],
         sides[1] if len(sides) > 1 else None,
         judged,

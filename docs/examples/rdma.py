@@ -3,7 +3,7 @@
 from array import array
 
 from monarch.actor import Actor, endpoint, this_host
-from monarch.rdma import RDMAAction, RDMABuffer, RDMAError, Shard, SharedState, pull, share_state
+from monarch.rdma import RDMAAction, RDMABuffer, RDMAError, SharedState, Split, pull, share_state
 
 
 # region owner
@@ -69,19 +69,29 @@ class Shards(Actor):
     """Each of two ranks has half of the rows of a matrix of 4 by 6."""
 
     def __init__(self, rank: int) -> None:
-        rows = array("d", [10.0 * rank + i for i in range(12)])
-        matrix = memoryview(rows).cast("B").cast("d", (2, 6))
-        self.shared = share_state({"w": matrix}, shards={"w": Shard.of((4, 6), dim=0, rank=rank, count=2)})
+        self.rows = array("d", [10.0 * rank + i for i in range(12)])
+        matrix = memoryview(self.rows).cast("B").cast("d", (2, 6))
+        self.shared = share_state({"w": matrix}, shards=Split(dim=0, rank=rank, count=2), copy=False)
 
     @endpoint
     def share(self) -> SharedState:
         return self.shared
 
+    @endpoint
+    def train(self) -> None:
+        with self.shared.writing():  # whoever pulls meanwhile starts again
+            for index in range(len(self.rows)):
+                self.rows[index] += 1
 
-sources = [procs.slice(gpus=rank).spawn(f"shards{rank}", Shards, rank).share.call_one().get() for rank in range(2)]
+
+shards = [procs.slice(gpus=rank).spawn(f"shards{rank}", Shards, rank) for rank in range(2)]
+sources = [each.share.call_one().get() for each in shards]
 columns = memoryview(bytearray(8 * 4 * 3)).cast("d", (4, 3))  # the last three columns, of all rows
-pull(sources, {"w": columns}, shards={"w": Shard.of((4, 6), dim=1, rank=1, count=2)}).get()
+versions = pull(sources, {"w": columns}, shards=Split(dim=1, rank=1, count=2)).get()
 assert list(array("d", columns.tobytes()))[-3:] == [19.0, 20.0, 21.0]
+assert versions == (0, 0)
+shards[1].train.call_one().get()
+assert pull(sources, {"w": columns}, shards=Split(dim=1, rank=1, count=2)).get() == (0, 1)
 # endregion
 
 # region errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import os
 import struct
@@ -220,6 +221,10 @@ class User(Actor):
     @endpoint
     def forget(self, name: str) -> None:
         del self.kept[name]
+
+    @endpoint
+    def collect_garbage(self) -> None:
+        gc.collect()
 
     @endpoint
     def path_to(self, buffer: RDMABuffer) -> str | None:

@@ -31,6 +31,7 @@ from monarch.rdma import (
     is_rdma_available,
 )
 from monarch.rdma.memory import DeviceMemory
+from monarch.rdma.paths.path import Deadline
 from monarch.rdma.transfer import submit
 
 if TYPE_CHECKING:
@@ -404,9 +405,9 @@ class TestMemoryOfAnotherDevice:
         buffer = owner.make.call_one("a", 1000).get()
         memory = self.device_memory(bytes(1200))
         with configured(rdma_paths=path):
-            submit(buffer.plane, [buffer.operation(memory, 100, 0, 1000, False)], 60).get()
+            submit(buffer.plane, [buffer.operation(memory, 100, 0, 1000, False)], Deadline(60)).get()
             assert bytes(memory.read(0, 1200)) == bytes(100) + pattern(1000) + bytes(100)
-            submit(buffer.plane, [buffer.operation(memory, 0, 500, 50, True)], 60).get()
+            submit(buffer.plane, [buffer.operation(memory, 0, 500, 50, True)], Deadline(60)).get()
         assert owner.content.call_one("a").get() == pattern(1000)[:500] + bytes(50) + pattern(1000)[550:]
 
     def test_it_is_copied_within_a_process(self) -> None:
@@ -416,7 +417,7 @@ class TestMemoryOfAnotherDevice:
         buffer.read_into(into).get()
         assert into == pattern(1000)
         other = self.device_memory(bytes(1000))
-        submit(buffer.plane, [buffer.operation(other, 0, 0, 1000, False)], 60).get()
+        submit(buffer.plane, [buffer.operation(other, 0, 0, 1000, False)], Deadline(60)).get()
         assert bytes(other.read(0, 1000)) == pattern(1000)
         buffer.write_from(b"new").get()
         assert bytes(memory.read(0, 3)) == b"new"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
 from helpers.rdma_actors import NIXL, Owner, User, pattern
+from monarch.actor import this_host
 from monarch.config import configured
 from monarch.rdma import BufferAccessError, BufferDroppedError, RDMABuffer, TransferTimeoutError
-
-if TYPE_CHECKING:
-    from conftest import Spawn
 
 SMALL = 1_000
 CHUNKED = 9_000_001  # several parts, of which the last is small and odd
@@ -23,15 +22,20 @@ class Pair(NamedTuple):
     path: str
 
 
-@pytest.fixture(params=["copy", "vm", NIXL, "messages"])
-def pair(request: pytest.FixtureRequest, spawn: Spawn) -> Pair:
-    """An owner and a user of its memory, between whom only one path is allowed."""
+@pytest.fixture(scope="module", params=["copy", "vm", NIXL, "messages"])
+def pair(request: pytest.FixtureRequest, _booted: None) -> Iterator[Pair]:
+    """An owner and a user of its memory, between whom only one path is allowed; the tests share them."""
     path: str = request.param
     with configured(rdma_paths=path, preload=["nixl._api"] if path == "nixl" else []):  # it takes seconds to import
-        procs = spawn(2)
+        procs = this_host().spawn_procs(per_host={"gpus": 2})
     owner = procs.slice(gpus=0).spawn("owner", Owner)
     user = procs.slice(gpus=0 if path == "copy" else 1).spawn("user", User)
-    return Pair(owner, user, path)
+    first = owner.make.call_one("first", 1).get(timeout=30)
+    user.keep.call_one("first", first).get(timeout=30)
+    user.read_kept.call_one("first").get(timeout=30)
+    first.drop().get(timeout=30)  # with it, all have connections to each other
+    yield Pair(owner, user, path)
+    procs.stop().get(timeout=30)
 
 
 def test_the_path_is_the_one_that_is_tested(pair: Pair) -> None:
@@ -109,6 +113,7 @@ def test_read_only_memory_is_not_written_whatever_a_handle_claims(pair: Pair) ->
     with pytest.raises(BufferAccessError, match="read-only"):
         pair.user.write.call_one(forged(buffer, readonly=False), b"changed!").get()
     assert pair.user.read.call_one(buffer).get() == b"constant"
+    pair.user.collect_garbage.call_one().get()  # errors refer to the frames of the endpoint, and those to the handle
 
 
 def test_no_time_at_all_is_a_time_out_before_anything_is_moved(pair: Pair) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from .._core.runtime.future import Described, Future, completed
 from .buffer import RDMABuffer, checked_timeout
+from .paths.path import Deadline
 from .plane import Plane
 from .ranges import Accesses
 from .transfer import Operation, submit
@@ -60,7 +61,7 @@ class RDMAAction:
         if self._plane is None:  # nothing was added
             self._end(completed(), finished)
             return
-        transfer = submit(self._plane, self._operations, seconds)
+        transfer = submit(self._plane, self._operations, Deadline(seconds))
         transfer._subscribe(lambda: self._end(transfer, finished))
 
     def _end(self, transfer: Future[None], finished: Future[None]) -> None:

@@ -133,7 +133,7 @@ class RDMABuffer:
             TypeError, ValueError: `dst` is not memory, read-only or too small; the range is not in the buffer.
             RDMAError: From the future: the transfer failed.
         """
-        return submit(self.plane, [self.reading(dst, offset, nbytes)], checked_timeout(timeout))
+        return submit(self.plane, [self.reading(dst, offset, nbytes)], Deadline(checked_timeout(timeout)))
 
     def write_from(self, src: Any, *, offset: int = 0, nbytes: int | None = None, timeout: float = 60) -> Future[None]:
         """Copy from the first bytes of `src` into the buffer; starts now. Leave `src` unchanged until it is done.
@@ -148,7 +148,7 @@ class RDMABuffer:
             TypeError, ValueError: `src` is not memory, or larger than what it shall go into; the buffer is read-only.
             RDMAError: From the future: the transfer failed.
         """
-        return submit(self.plane, [self.writing(src, offset, nbytes)], checked_timeout(timeout))
+        return submit(self.plane, [self.writing(src, offset, nbytes)], Deadline(checked_timeout(timeout)))
 
     def fetch_add(self, value: int, *, offset: int = 0) -> Future[int]:
         """Add to a word of 64 bits, and get what it was before; unsigned, it wraps around.

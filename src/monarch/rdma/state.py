@@ -16,18 +16,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .._core.runtime.future import Future
+from .._core.runtime.future import Future, map_future
 from .boxes import Box, cover, runs
 from .buffer import RDMABuffer, checked_timeout
-from .errors import InconsistentStateError
+from .errors import InconsistentStateError, TransferTimeoutError
 from .memory import Memory, memory_of
 from .paths.copy import copy_memory
 from .paths.path import Deadline
+from .plane import Plane
 from .shards import Name, Shard, Shards, Split, rule_of, shown
 from .steps import Steps, each, in_turn, pause, within
 from .tensors import Entry, LocalTensor, State, nested, new_tensor, sequences_of, tensors_of
 from .transfer import Operation, submit
-from .versions import Look, Versions
+from .versions import Look, Seen, Versions
 
 _ALIGNMENT = 64  # bytes
 _FIRST_PAUSE, _LAST_PAUSE = 0.0005, 0.02  # seconds between two looks at a state that somebody writes
@@ -162,43 +163,53 @@ def pull(
             source, entry = offers[index]
             used.add(source)
             operations += _operations(tensor, given[source], entry, part, write=False)
-    deadline = Deadline(checked_timeout(timeout))
-    steps = _pull(given, sorted(used), operations, consistent, deadline)
-    return in_turn(given[0].versions.buffer.plane, steps, "a state to be pulled")
+    read = sorted(used)
+    steps = _pull([given[index] for index in read], operations, consistent, Deadline(checked_timeout(timeout)))
+    seen = in_turn(given[0].versions.buffer.plane, steps, "a state to be pulled")
+    return map_future(seen, lambda seen: _by_source(len(given), read, seen))
+
+
+def _by_source(count: int, read: Sequence[int], seen: Seen) -> tuple[int | None, ...]:
+    versions = dict(zip(read, seen.began, strict=True))
+    return tuple(versions.get(index) for index in range(count))
 
 
 def _pull(
-    given: Sequence[SharedState],
-    used: Sequence[int],
-    operations: Sequence[Operation],
-    consistent: bool,
-    deadline: Deadline,
-) -> Steps[tuple[int | None, ...]]:
-    plane = given[0].versions.buffer.plane
-    look = Look([given[index].versions for index in used])
+    sources: Sequence[SharedState], operations: Sequence[Operation], consistent: bool, deadline: Deadline
+) -> Steps[Seen]:
+    """Try until nobody has written meanwhile; what the versions were."""
+    plane = sources[0].versions.buffer.plane
+    look = Look([source.versions for source in sources])
+    torn: InconsistentStateError | None = None
     seconds = _FIRST_PAUSE
     while True:
-        yield submit(plane, look.operations, deadline.left())
-        before = look.seen()
-        if before.settled or not consistent:
-            yield submit(plane, operations, deadline.left())
-            yield submit(plane, look.operations, deadline.left())
-            if look.seen().began == before.began or not consistent:
-                versions = dict(zip(used, before.began, strict=True))
-                return tuple(versions.get(index) for index in range(len(given)))
-        if deadline.left() <= seconds:
-            raise InconsistentStateError(_why_torn(before.settled, deadline))
-        yield pause(plane, seconds)
+        try:
+            return (yield from _pull_once(plane, look, operations, consistent, deadline))
+        except InconsistentStateError as error:
+            torn = error.with_traceback(None)  # whose frames hold the memory
+        except TransferTimeoutError:
+            if torn is None:
+                raise
+            raise torn from None
+        yield pause(plane, min(seconds, deadline.left()))
         seconds = min(2 * seconds, _LAST_PAUSE)
 
 
-def _why_torn(settled: bool, deadline: Deadline) -> str:
-    if settled:
-        return f"the state was written whenever it was read, for {deadline.timeout:g}s"
-    return (
-        f"a write of the state has begun and not ended, for {deadline.timeout:g}s: it goes on, or it failed, or its process "
-        "died; a new write of all of it sets that right"
-    )
+def _pull_once(
+    plane: Plane, look: Look, operations: Sequence[Operation], consistent: bool, deadline: Deadline
+) -> Steps[Seen]:
+    yield submit(plane, look.operations, deadline)
+    before = look.seen()
+    if consistent and not before.settled:
+        raise InconsistentStateError(
+            f"a write of the state has begun and not ended, for {deadline.timeout:g}s: it goes on, or it failed, or its "
+            "process died; a new write of all of it sets that right"
+        )
+    yield submit(plane, operations, deadline)
+    yield submit(plane, look.operations, deadline)
+    if consistent and look.seen().began != before.began:
+        raise InconsistentStateError(f"the state was written whenever it was read, for {deadline.timeout:g}s")
+    return before
 
 
 def push(state: State, targets: States, *, shards: Shards | None = None, timeout: float = 60) -> Future[None]:
@@ -231,7 +242,7 @@ def _push(writes: Sequence[tuple[SharedState, Sequence[Operation]]], deadline: D
         return
     plane = writes[0][0].versions.buffer.plane
     numbers = yield from each([within(plane, target.versions.begin(), deadline) for target, _ in writes])
-    yield submit(plane, [operation for _, some in writes for operation in some], deadline.left())
+    yield submit(plane, [operation for _, some in writes for operation in some], deadline)
     for (target, some), number in zip(writes, numbers, strict=True):
         whole = sum(operation.nbytes for operation in some) == target.nbytes
         yield from target.versions.end(number, whole)

@@ -43,13 +43,13 @@ class Operation(NamedTuple):
     write: bool
 
 
-def submit(plane: Plane, operations: Sequence[Operation], timeout: float) -> Future[None]:
+def submit(plane: Plane, operations: Sequence[Operation], deadline: Deadline) -> Future[None]:
     """Start; the future is done when every byte has arrived, or everything that can be done is done and the rest failed."""
     if not operations:
         return completed()
-    transfer = _Transfer(plane, operations, timeout)
-    if timeout == 0:
-        transfer.fail([transfer.deadline.error()])
+    transfer = _Transfer(plane, operations, deadline)
+    if not deadline.left():
+        transfer.fail([deadline.error()])
     elif transfer.is_quick():
         transfer.run()
     else:
@@ -104,12 +104,12 @@ class _Described(Source):
 class _Transfer:
     __slots__ = ("_errors", "_moved", "_operations", "_plane", "deadline", "future")
 
-    def __init__(self, plane: Plane, operations: Sequence[Operation], timeout: float) -> None:
+    def __init__(self, plane: Plane, operations: Sequence[Operation], deadline: Deadline) -> None:
         self._plane = plane
         self._operations = operations
         self._moved: list[int] = []  # bytes; appended to by several threads
         self._errors: list[Exception] = []
-        self.deadline = Deadline(timeout)
+        self.deadline = deadline
         self.future: Future[None] = Future._new(_Described(operations))
 
     def is_quick(self) -> bool:

@@ -1,0 +1,41 @@
+"""The troubleshooting table of docs/rdma.md starts from what people see: the beginning of every error text stands there."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ERRORS = ("Error", "Warning", "Refusal")
+WORDS = 5  # of a text that are to be found
+
+
+def texts() -> Iterator[str]:
+    """Every text that is given to an error in `monarch.rdma`; … stands for what is filled in."""
+    for file in sorted((ROOT / "src/monarch/rdma").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith(ERRORS):
+                yield from filter(None, map(_template, node.args))
+
+
+def _template(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    return None
+
+
+def beginning(text: str) -> str:
+    """Without the place in the program that it starts with, and what is filled in at its end."""
+    words = text.removeprefix("…: ").split()
+    return " ".join(words[:WORDS]).rstrip("…:;, ")
+
+
+@pytest.mark.parametrize("text", sorted({text for text in texts() if text.strip("…")}))
+def test_the_table_has_the_beginning_of_every_error(text: str) -> None:
+    table = (ROOT / "docs/rdma.md").read_text().partition("## Troubleshooting")[2]
+    assert beginning(text) in " ".join(table.split()), f"docs/rdma.md, Troubleshooting: add {beginning(text)!r}"
