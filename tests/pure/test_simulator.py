@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import monarch
-from monarch import fetch_shard, inspect, reduce, reduce_, remote, to_mesh
+from monarch import Stream, fetch_shard, inspect, reduce, reduce_, remote, to_mesh
 from monarch.simulator import MACHINES, Link, Machine, Simulator, load, replay, set_meta
 
 MB = 1024 * 1024
@@ -234,6 +234,94 @@ def test_whoever_reads_an_answer_waits_for_it() -> None:
         assert sim.step().seconds == pytest.approx(0.5, rel=0.01)
 
 
+# streams
+
+
+def overlapping(sim: Simulator, stream: Stream | None) -> float:
+    """A reduction of a gradient, and work that does not need it; on another stream the one hides behind the other."""
+    with sim.mesh.activate():
+        gradient: Any = torch.ones(250)
+        weights = torch.ones(1000, 1000)
+        sim.step()
+        if stream is None:
+            reduce_(gradient, "gpu")
+            weights.add_(1)
+        else:
+            lent, borrow = stream.borrow(gradient, mutable=True)
+            with stream.activate():
+                reduce_(lent, "gpu")
+            del lent
+            weights.add_(1)
+            borrow.drop()
+        gradient.add_(1)
+        return sim.step().seconds
+
+
+def test_communication_hides_behind_work_on_another_stream() -> None:
+    reduction, work, last = 2 * (1e-3 + 500 / 1e6) + 4 * 1000 / 1e9, 8e6 / 1e9, 2000 / 1e9
+    assert overlapping(simulator(), None) == pytest.approx(reduction + work + last, rel=1e-3)
+    assert overlapping(simulator(), Stream("communication")) == pytest.approx(max(reduction, work) + last, rel=1e-3)
+
+
+def test_streams_have_rows_of_their_own_and_show_who_waits(tmp_path: Path) -> None:
+    sim = simulator(simulate_mode="simulate", trace_path=tmp_path / "trace.json")
+    overlapping(sim, Stream("communication"))
+    events = json.loads((tmp_path / "trace_1.json").read_text())["traceEvents"]
+    rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert sorted(rows.values()) == ["communication", "main"]
+    where = {event["name"]: rows[event["tid"]] for event in events if event["ph"] == "X"}
+    assert where["all-reduce sum"] == "communication"
+    assert where["add_"] == where["take back"] == "main"
+    assert ": communication" in sim.picture()
+
+
+def test_streams_share_what_computes() -> None:
+    sim = simulator()
+    stream = Stream("other")
+    with sim.mesh.activate():
+        a = torch.ones(1000, 1000)
+        with stream.activate():
+            b = torch.ones(1000, 1000)
+        sim.step()
+        a.add_(1)
+        with stream.activate():
+            b.add_(1)
+    assert sim.step().seconds == pytest.approx(2 * 8e6 / 1e9)
+
+
+def test_a_transfer_to_another_stream_lets_its_own_go_on() -> None:
+    sim = simulator(1, 2)
+    front, back = sim.mesh.slice(gpu=0), sim.mesh.slice(gpu=1)
+    stream = Stream("arrivals")
+    with front.activate():
+        a = torch.ones(1000)
+    with back.activate():
+        b = torch.ones(1000, 1000)
+    sim.step()
+    moved = to_mesh(a, back, stream=stream)
+    with back.activate():
+        b.add_(1)
+    assert sim.step().seconds == pytest.approx(max(1e-3 + 4e3 / 1e6, 8e6 / 1e9), rel=1e-3)
+    with back.activate(), stream.activate():
+        assert inspect(moved + 1).shape == (1000,)
+
+
+def test_a_borrow_takes_no_memory(sim: Simulator) -> None:
+    stream = Stream("reader")
+    a: Any = torch.ones(MB // 4)
+    lent, borrow = stream.borrow(a)
+    with stream.activate():
+        assert inspect(lent.view(2, -1)).shape == (2, MB // 8)
+    assert sim.step().megabytes == 1
+    del lent
+    borrow.drop()
+    del a, borrow
+    torch.ones(1)
+    sim.step()
+    torch.ones(1)
+    assert sim.step().megabytes < 0.001
+
+
 # memory
 
 
@@ -269,7 +357,7 @@ def test_what_shares_memory_counts_once(sim: Simulator) -> None:
 
 
 def test_dropped_memory_is_given_back_once(sim: Simulator) -> None:
-    a = torch.ones(MB // 4)
+    a: Any = torch.ones(MB // 4)
     view = a[1:]
     a.drop()
     sim.step()

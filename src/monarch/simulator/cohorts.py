@@ -150,6 +150,21 @@ class Cohort:
         clock.host, clock.device = host, max(end, clock.device)
         self.network = max(self.network, end)
 
+    def hand_over(self, stream: int, arrival: float, ticket: int) -> None:
+        """From here on another stream may use what this one has."""
+        clock = self.clock(stream)
+        clock.host = max(clock.host, arrival)
+        self.handed[ticket] = Clock(clock.host, clock.device)
+
+    def take_over(self, stream: int, arrival: float, ticket: int) -> Span:
+        """Wait for what another stream has handed over; how long the stream stands still."""
+        clock, handed = self.clock(stream), self.handed.pop(ticket)
+        clock.host = max(clock.host, arrival)
+        before = clock.end
+        clock.host = max(clock.host, handed.host)
+        clock.device = max(clock.device, handed.device)
+        return Span(before, clock.end)
+
     def allocate(self, size: int) -> None:
         self.allocated += size
         self.peak = max(self.peak, self.allocated)

@@ -29,6 +29,7 @@ class History:
         self._model = model
         self._path = path
         self.uid, self.size, self.name, self.target = model.uid, model.size, model.name, model.target
+        self.spread = model.spread
         path.write_bytes(pickle.dumps(("start", hosts, gpus)))
 
     @property
@@ -74,7 +75,7 @@ class History:
 
 
 def _described(ranks: Ranks) -> tuple[Any, ...]:
-    return (ranks.ranks,)
+    return ranks.ranks, ranks.stream
 
 
 def read(path: Path) -> Iterator[tuple[Any, ...]]:
@@ -114,5 +115,5 @@ def repeat(model: Model, entry: tuple[Any, ...]) -> None:
         model.tag = entry[1]
 
 
-def _ranks(model: Model, ranks: tuple[int, ...]) -> Ranks:
-    return Ranks(ranks, [nowhere(model.name, rank) for rank in ranks])
+def _ranks(model: Model, ranks: tuple[int, ...], stream: int) -> Ranks:
+    return Ranks(ranks, tuple(nowhere(model.name, rank) for rank in ranks), stream)

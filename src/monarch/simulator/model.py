@@ -17,7 +17,20 @@ from monarch.tensor_engine import no_mesh
 from monarch.tensor_engine.executor import Ranks, Segment, answer, answers, nowhere
 from monarch.tensor_engine.fakes import Meta, contiguous
 from monarch.tensor_engine.functions import name_of
-from monarch.tensor_engine.instructions import CALL, CONSTANT, DEFINE, FORGET, FREE, MOVE, Call, Instruction
+from monarch.tensor_engine.instructions import (
+    ALL,
+    CALL,
+    CONSTANT,
+    DEFINE,
+    FORGET,
+    FREE,
+    MAIN,
+    MOVE,
+    SPREAD,
+    Call,
+    Instruction,
+)
+from monarch.tensor_engine.streams import stream_of
 
 from . import cost
 from .cohorts import Cohort, Cohorts, Span
@@ -27,7 +40,6 @@ from .memory import Held, Memory
 from .moves import Moves
 from .record import Event, Node, Recorder
 
-MAIN = 0  # the stream of programs that use no other
 Cost = float | Callable[..., float]
 
 
@@ -52,6 +64,7 @@ class Model:
         self.size = hosts * per_host
         self.name = f"simulated {machine.name}"
         self.target = 0
+        self.spread = False
         self.is_usable = True
         self.costs: dict[str, Cost] = {}
         self.tag: Any = None
@@ -64,6 +77,8 @@ class Model:
         self._moves = Moves(self.cohorts, machine, per_host)
         self._templates: dict[int, Template] = {}
         self._effects: dict[int, Effect] = {}
+        self._offered: dict[int, Held] = {}  # what one stream lends to another, by ticket
+        self._accepted: set[int] = set()
         self._stepped = 0.0
 
     @property
@@ -85,7 +100,7 @@ class Model:
         with self._lock:
             for ranks, batch in segments:
                 for instruction in batch:
-                    self._step(ranks, stream_of(ranks), instruction)
+                    self._step(ranks, ranks.stream, instruction)
 
     def _step(self, ranks: Ranks, stream: int, instruction: Instruction) -> None:
         what = instruction[0]
@@ -111,7 +126,7 @@ class Model:
             if move is None:
                 raise NotImplementedError(f"{name} can't be simulated")
             move(ranks, stream, site, *args)
-        else:
+        elif what != SPREAD:
             raise NotImplementedError(f"instruction {what} can't be simulated")
 
     def _of(self, ranks: Ranks) -> list[Cohort]:
@@ -250,6 +265,54 @@ class Model:
         spans = self._moves.transfer(number, stream, arrival, size, copy)
         self._communicated(ranks, stream, "to_mesh", spans, site, size, given, output)
 
+    def _move_send(
+        self, ranks: Ranks, stream: int, site: int, source: int, look: Any, number: int, ticket: int, link: str
+    ) -> None:  # fmt: skip
+        given = self._memory.values[source]
+        size = cost.bytes_of(contiguous(look.shape, look.dtype, look.device))
+        spans = self._moves.send(number, stream, self._issue("send", site), size, ticket)
+        self._communicated(ranks, stream, "send", spans, site, size, given, 0)
+
+    def _move_receive(
+        self, ranks: Ranks, stream: int, site: int, output: int, look: Any, number: int, ticket: int, link: str
+    ) -> None:  # fmt: skip
+        meta = contiguous(look.shape, look.dtype, look.device)
+        size = cost.bytes_of(meta)
+        self._memory.make(output, meta, size, self._of(ranks), "receive", site)
+        spans = self._moves.receive(number, stream, self._issue("receive", site), ticket)
+        self._communicated(ranks, stream, "receive", spans, site, size, self._memory.values[output], output)
+
+    # borrows: see `tensor_engine.borrows`
+
+    def _move_offer(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int) -> None:
+        self._offered[ticket] = self._memory.values[value]
+        self._hand_over(ranks, stream, site, "lend", ticket)
+
+    def _move_accept(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int) -> None:
+        lent = self._offered[ticket]
+        self._memory.share(value, lent.meta, lent)
+        self._accepted.add(ticket)
+        self._take_over(ranks, stream, site, "borrow", ticket)
+
+    def _move_give_back(self, ranks: Ranks, stream: int, site: int, ticket: int) -> None:
+        if ticket in self._accepted:  # the second time it does nothing
+            self._accepted.remove(ticket)
+            self._hand_over(ranks, stream, site, "give back", -ticket)
+
+    def _move_take_back(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int, used: bool) -> None:
+        del self._offered[ticket]
+        self._take_over(ranks, stream, site, "take back", -ticket if used else ticket)
+
+    def _hand_over(self, ranks: Ranks, stream: int, site: int, name: str, ticket: int) -> None:
+        arrival = self._issue(name, site)
+        for cohort in self._of(ranks):
+            cohort.hand_over(stream, arrival, ticket)
+
+    def _take_over(self, ranks: Ranks, stream: int, site: int, name: str, ticket: int) -> None:
+        arrival = self._issue(name, site)
+        for cohort in self._of(ranks):
+            self._note(cohort, stream, name, "wait", cohort.take_over(stream, arrival, ticket), site)
+
     def _communicated(
         self, ranks: Ranks, stream: int, name: str, spans: list[tuple[Cohort, Span]], site: int, size: int, given: Held,
         output: int,
@@ -264,6 +327,8 @@ class Model:
 
     def _note(self, cohort: Cohort, stream: int, name: str, kind: str, span: Span, site: int) -> None:
         if self.recorder.timed:
+            if stream not in self.recorder.streams:
+                self.recorder.streams[stream] = stream_of(stream).name
             self.recorder.events.append(Event(cohort.ranks, stream, name, kind, *span, site, self.tag))
 
     def _graph(
@@ -315,7 +380,7 @@ class Model:
             return [values if rank == wanted else None for rank in ranks.ranks]
         if method == "invoke":
             site, call = args
-            self._run_call(ranks, stream_of(ranks), site, call)
+            self._run_call(ranks, ranks.stream, site, call)
             return [(None, None)] * len(ranks.ranks)
         if method == "run_and_tell":
             raise NotImplementedError(
@@ -326,8 +391,8 @@ class Model:
 
     def _answered(self, ranks: Ranks, given: list[Any]) -> float:
         """When the answers of some ranks are there."""
-        stream = stream_of(ranks)
-        ends = [c.end if stream < 0 else c.clock(stream).end for c in self._of(ranks)]
+        cohorts, stream = self._of(ranks), ranks.stream
+        ends = [cohort.end if stream == ALL else cohort.clock(stream).end for cohort in cohorts]
         fetched = [value for values in given if type(values) is list for value in values]
         size: int = sum(value.numel() * value.element_size() for value in fetched)
         machine = self._machine
@@ -353,10 +418,6 @@ class Model:
                 cohort.start_peak()
                 cohort.compute.forget(self.now)
             return seconds, peaks
-
-
-def stream_of(ranks: Ranks) -> int:
-    return getattr(ranks, "stream", MAIN)
 
 
 def _zeros(meta: Meta) -> torch.Tensor:

@@ -105,6 +105,35 @@ class Moves:
             spans.append((cohort, Span(start, end)))
         return spans
 
+    def send(self, number: int, stream: int, arrival: float, size: float, ticket: int) -> list[tuple[Cohort, Span]]:
+        """The senders' part of a transfer to another stream. Nobody waits for the receivers: what is sent is buffered.
+
+        Args:
+            ticket: What the receivers find it by.
+        """
+        spans = []
+        for cohort, pairs in self._parted(number, senders=True):
+            ready = cohort.ready(stream, arrival, self._machine)
+            seconds = [collectives.transfer(size, pair.receivers, pair.same_host, self._machine) for pair in pairs]
+            end = ready.device + max(seconds, default=0.0)
+            cohort.communicate(stream, ready.host if self._machine.asynchronous else end, end)
+            cohort.handed[ticket] = Clock(ready.host, end)
+            spans.append((cohort, Span(ready.device, end)))
+        return spans
+
+    def receive(self, number: int, stream: int, arrival: float, ticket: int) -> list[tuple[Cohort, Span]]:
+        """The receivers' part."""
+        spans = []
+        for cohort, pairs in self._parted(number, senders=False):
+            ready = cohort.ready(stream, arrival, self._machine)
+            peers = [self._cohorts.all[pair.peer] for pair in pairs] or [cohort]
+            end = max(ready.device, *(peer.handed[ticket].device for peer in peers))
+            cohort.communicate(stream, ready.host if self._machine.asynchronous else end, end)
+            spans.append((cohort, Span(ready.device, end)))
+        for cohort in self._cohorts.all:
+            cohort.handed.pop(ticket, None)
+        return spans
+
     def _ready(self, cohorts: set[Cohort], stream: int, arrival: float) -> dict[Cohort, Clock]:
         return {cohort: cohort.ready(stream, arrival, self._machine) for cohort in cohorts}
 
@@ -136,21 +165,32 @@ class Moves:
         if found is not None and found[0] == self._cohorts.version:
             return found[1]
 
-        def keys(at: Mapping[int, int]) -> dict[int, Hashable]:
-            pairs: dict[int, set[_Pair]] = {}
-            for sender, receivers in self.routes[number].items():
-                others = [receiver for receiver in receivers if receiver != sender]
-                for receiver in receivers:
-                    pairs.setdefault(receiver, set())
-                for receiver in others:
-                    same_host = sender // self._per_host == receiver // self._per_host
-                    pairs.setdefault(sender, set()).add(_Pair(at[receiver], same_host, len(others)))
-                    pairs[receiver].add(_Pair(at[sender], same_host, len(others)))
-            return {rank: frozenset(each) for rank, each in pairs.items()}
-
-        parts = self._refined(keys)
+        parts = self._refined(lambda at: self._keys_of_pairs(number, at, True, True))
         self._pairs[number] = self._cohorts.version, parts
         return parts
+
+    def _parted(self, number: int, senders: bool) -> list[tuple[Cohort, frozenset[_Pair]]]:
+        """One side of the routes with a number."""
+        return self._refined(lambda at: self._keys_of_pairs(number, at, senders, not senders))
+
+    def _keys_of_pairs(
+        self, number: int, at: Mapping[int, int], senders: bool, receivers: bool
+    ) -> Mapping[int, frozenset[_Pair]]:
+        """For each rank on one side, or both, the transfers that it has a part in; what stays on a rank is none."""
+        pairs: dict[int, set[_Pair]] = {}
+        for sender, all_receivers in self.routes[number].items():
+            others = [receiver for receiver in all_receivers if receiver != sender]
+            if senders and all_receivers:
+                pairs.setdefault(sender, set())
+            for receiver in all_receivers if receivers else ():
+                pairs.setdefault(receiver, set())
+            for receiver in others:
+                same_host = sender // self._per_host == receiver // self._per_host
+                if senders:
+                    pairs[sender].add(_Pair(at[receiver], same_host, len(others)))
+                if receivers:
+                    pairs[receiver].add(_Pair(at[sender], same_host, len(others)))
+        return {rank: frozenset(each) for rank, each in pairs.items()}
 
     def _refined(self, keys: Callable[[Mapping[int, int]], Mapping[int, Hashable]]) -> list[tuple[Cohort, Any]]:
         """Split cohorts until all ranks of each have the same key, which may itself name cohorts, by position."""

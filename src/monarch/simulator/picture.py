@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+
+from monarch.tensor_engine.instructions import MAIN
 
 from .record import Event
 from .trace import named
@@ -16,8 +18,12 @@ _TEXT = "#777"  # legible on white and on black
 _LETTER = 6.5  # pixels
 
 
-def svg(events: Sequence[Event]) -> str:
-    """A row per stream of each cohort and for the program, time from left to right."""
+def svg(events: Sequence[Event], streams: Mapping[int, str]) -> str:
+    """A row per stream of each cohort and for the program, time from left to right.
+
+    Args:
+        streams: The name of each stream.
+    """
     rows: dict[tuple[tuple[int, ...], int], list[Event]] = {}
     for event in events:
         rows.setdefault((event.ranks, event.stream), []).append(event)
@@ -30,15 +36,15 @@ def svg(events: Sequence[Event]) -> str:
     parts += _axis(end - start, height)
     for index, key in enumerate(shown):
         y = _TOP + index * _ROW
-        parts.append(_text(4, y + 15, _title(*key)))
+        parts.append(_text(4, y + 15, _title(*key, streams)))
         parts += [_box(event, start, scale, y) for event in _joined(rows[key], scale)]
     return "\n".join([*parts, *_legend(height), "</svg>"]) + "\n"
 
 
-def _title(ranks: tuple[int, ...], stream: int) -> str:
+def _title(ranks: tuple[int, ...], stream: int, streams: Mapping[int, str]) -> str:
     if not ranks:
         return "program"
-    return f"{named(ranks)}, stream {stream}" if stream else named(ranks)
+    return named(ranks) if stream == MAIN else f"{named(ranks)}: {streams[stream]}"
 
 
 def _joined(events: list[Event], scale: float) -> list[Event]:

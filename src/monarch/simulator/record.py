@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from monarch.tensor_engine.instructions import MAIN
+from monarch.tensor_engine.streams import stream_of
+
 
 class Event(NamedTuple):
     """Something that took time.
@@ -85,6 +88,7 @@ class Recorder:
     """Attributes:
     timed: Whether events and changes are kept, until the next step.
     graphed: Whether nodes are kept.
+    streams: Names of streams that were used, by number.
     """
 
     def __init__(self, timed: bool, graphed: bool) -> None:
@@ -93,6 +97,7 @@ class Recorder:
         self.events: list[Event] = []
         self.changes: list[Change] = []
         self.nodes: list[Node] = []
+        self.streams = {MAIN: stream_of(MAIN).name}
 
     def take(self) -> tuple[list[Event], list[Change]]:
         """All since the last time."""

@@ -170,7 +170,7 @@ class Simulator:
             raise RuntimeError(
                 "there is nothing to show: call step() first, with simulate_mode='simulate' or 'everything'"
             )
-        return picture.svg(self._last)
+        return picture.svg(self._last, self._recorder.streams)
 
     def display(self) -> None:
         """In a notebook, show `picture`; elsewhere, print `report`."""
@@ -189,7 +189,7 @@ class Simulator:
         self._last = events
         stem = self._trace_path.with_name(f"{self._trace_path.stem}_{number}")
         chrome = stem.with_suffix(self._trace_path.suffix or ".json")
-        chrome.write_text(json.dumps(trace.chrome(events, self._each_rank)))
+        chrome.write_text(json.dumps(trace.chrome(events, self._recorder.streams, self._each_rank)))
         with stem.with_name(f"{stem.name}_memory.pickle").open("wb") as file:
             pickle.dump(trace.memory(changes, self._each_rank), file)
 

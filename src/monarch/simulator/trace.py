@@ -6,7 +6,7 @@ stream. `memory` is what ``torch.cuda.memory._snapshot()`` gives, for https://py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from monarch.tensor_engine import sites
@@ -18,10 +18,11 @@ _CONTROLLER = 0  # its process in a trace; ranks follow
 _COLOURS = {"communication": "thread_state_iowait", "wait": "grey", "issue": "generic_work"}
 
 
-def chrome(events: Iterable[Event], each_rank: bool) -> dict[str, Any]:
+def chrome(events: Iterable[Event], streams: Mapping[int, str], each_rank: bool) -> dict[str, Any]:
     """Of events of ranks and of the controller.
 
     Args:
+        streams: The name of each stream.
         each_rank: Whether each rank has rows of its own, or those that did the same share them.
     """
     written: list[dict[str, Any]] = []
@@ -30,7 +31,7 @@ def chrome(events: Iterable[Event], each_rank: bool) -> dict[str, Any]:
         for process, title in _rows(event.ranks, each_rank):
             rows.setdefault(process, (title, set()))[1].add(event.stream)
             written.append(_complete(event, process))
-    return {"displayTimeUnit": "ms", "traceEvents": [*_names(rows), *written]}
+    return {"displayTimeUnit": "ms", "traceEvents": [*_names(rows, streams), *written]}
 
 
 def _rows(ranks: tuple[int, ...], each_rank: bool) -> list[tuple[int, str]]:
@@ -66,12 +67,12 @@ def _complete(event: Event, process: int) -> dict[str, Any]:
     return written
 
 
-def _names(rows: dict[int, tuple[str, set[int]]]) -> Iterable[dict[str, Any]]:
-    for process, (title, streams) in sorted(rows.items()):
+def _names(rows: dict[int, tuple[str, set[int]]], streams: Mapping[int, str]) -> Iterable[dict[str, Any]]:
+    for process, (title, used) in sorted(rows.items()):
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": title}}
         yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
-        for stream in sorted(streams):
-            title = "program" if process == _CONTROLLER else f"stream {stream}" if stream else "main stream"
+        for stream in sorted(used):
+            title = "program" if process == _CONTROLLER else streams[stream]
             yield {"ph": "M", "name": "thread_name", "pid": process, "tid": stream, "args": {"name": title}}
 
 

@@ -6,7 +6,7 @@ There are two executors: `workers.Workers` has them run on processes, `monarch.s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from .._core.mesh.proc_mesh import ProcMesh
