@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .config import configured as configured
     from .config import get_global_config as get_global_config
     from .config import get_runtime_config as get_runtime_config
+    from .simulator import Simulator as Simulator
+    from .simulator import set_meta as set_meta
     from .tensor_engine import DeviceMesh as DeviceMesh
     from .tensor_engine import OpaqueRef as OpaqueRef
     from .tensor_engine import RemoteProcessGroup as RemoteProcessGroup
@@ -50,11 +52,13 @@ _LAZY = {
     "Extent": "._core.shape",
     "NDSlice": "._core.shape",
     "Shape": "._core.shape",
+    "Simulator": ".simulator",
     "clear_runtime_config": ".config",
     "configure": ".config",
     "configured": ".config",
     "get_global_config": ".config",
     "get_runtime_config": ".config",
+    "set_meta": ".simulator",
 }
 _TENSOR_ENGINE = frozenset(
     {"DeviceMesh", "Tensor", "fetch_shard", "get_active_mesh", "inspect", "no_mesh", "show"}
@@ -71,7 +75,7 @@ _TENSOR_ENGINE = frozenset(
     }
 )
 """What is found in `monarch.tensor_engine`, which needs torch."""
-_TO_COME = frozenset({"Future", "Module"} | {"world_mesh", "set_meta"})
+_TO_COME = frozenset({"Future", "Module"} | {"world_mesh"})
 
 _compat.install()
 

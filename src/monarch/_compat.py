@@ -33,7 +33,7 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._src.actor.endpoint": [_ACTOR],
     "monarch._src.actor.future": [_ACTOR],
     "monarch._src.actor.host_mesh": [_ACTOR],
-    "monarch._src.actor.mock": ["monarch._core.mesh.mock"],
+    "monarch._src.actor.mock": ["monarch._core.mesh.mock", "monarch.simulator.mocking"],
     "monarch._src.actor.proc_mesh": [_ACTOR, _HOST_MESH],
     "monarch._src.actor.shape": [_SHAPE],
     "monarch._src.job.job": [_JOB, "monarch.job.local"],

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .._core.mesh import proc_mesh
 from .._core.mesh.shaped import ShapedMesh
-from .._core.shape import Shape
+from .._core.shape import Shape, Slice
 from .._core.shape.table import as_text
 from . import borrows, movement, references, seeding  # noqa: F401  # the first and the last for their effect
 from .activation import Activation, no_mesh
 from .engine import Engine, engine_of, new_engine
+from .executor import Executor
 from .instructions import MAIN
 from .process_group import RemoteProcessGroup
 from .streams import active
@@ -153,3 +154,14 @@ def device_mesh_of(procs: ProcMesh) -> DeviceMesh:
 def spawn_tensor_engine(procs: ProcMesh) -> DeviceMesh:
     """A second engine over the same procs, whose tensors have nothing to do with those of the first."""
     return mesh_of(new_engine(procs), procs._shape)
+
+
+def mesh_over(executor: Executor, sizes: Mapping[str, int]) -> DeviceMesh:
+    """A mesh of all ranks of a new engine.
+
+    Args:
+        executor: What executes its instructions.
+        sizes: Of the dimensions, outermost first, by label.
+    """
+    shape = Shape(list(sizes), Slice.new_row_major(list(sizes.values())))
+    return mesh_of(Engine(executor), shape)

@@ -165,6 +165,11 @@ class Engine:
         for each in freeing(ranks):
             self._append(*each)
 
+    def flush(self) -> None:
+        """Let what was issued be on its way."""
+        with self._lock:
+            self._flush()
+
     def _flush(self) -> None:
         self._flushed = time.monotonic()
         self._flushes += 1
@@ -286,6 +291,7 @@ def freeing(ranks: Ranks) -> list[tuple[Ranks, Instruction]]:
 
 _engines: weakref.WeakKeyDictionary[BaseCell, dict[str, Engine]] = weakref.WeakKeyDictionary()
 _engines_lock = threading.Lock()
+_substitutes: weakref.WeakKeyDictionary[BaseCell, Callable[[ProcMesh], Engine]] = weakref.WeakKeyDictionary()
 _engines_here: weakref.WeakSet[Engine] = weakref.WeakSet()
 _spreading = False
 
@@ -319,4 +325,14 @@ def new_engine(procs: ProcMesh) -> Engine:
     """Another engine over the same processes."""
     whole = procs._procs
     ranks = Slice.new_row_major([len(whole.hosts) * whole.per_host])
-    return Engine(Workers(ProcMesh(whole, Shape(["rank"], ranks))))
+    make = _substitutes.get(context()._cell, _engine_of_workers)
+    return make(ProcMesh(whole, Shape(["rank"], ranks)))
+
+
+def _engine_of_workers(procs: ProcMesh) -> Engine:
+    return Engine(Workers(procs))
+
+
+def substitute_engines(make: Callable[[ProcMesh], Engine]) -> None:
+    """From now on have the engines of the current actor made by `make`, from a whole mesh of procs."""
+    _substitutes[context()._cell] = make

@@ -6,11 +6,12 @@ There are two executors: `workers.Workers` has them run on processes, `monarch.s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from .._core.mesh.proc_mesh import ProcMesh
-from .._core.runtime.future import Future
+from .._core.runtime.future import Future, completed, map_future
+from .._core.shape import Shape, Slice, ValueMesh
 from .._core.wire.address import ProcAddress
 from .instructions import Instruction
 
@@ -95,3 +96,19 @@ class Executor(Protocol):
 
     def stop(self, timeout: float) -> None:
         """End it. Waits for its end, at most for `timeout` seconds."""
+
+
+def answer(make: Callable[[], Any]) -> Future[Any]:
+    """A future that is done; its value is made when it is first read, on the reader's thread."""
+    return map_future(completed(), lambda _: make())
+
+
+def answers(ranks: Ranks, values: Sequence[Any]) -> Any:
+    """What ranks have answered, as `Executor.call` gives it."""
+    shape = Shape(["rank"], Slice.new_row_major([len(ranks.ranks)]))
+    return ValueMesh(shape, values)
+
+
+def nowhere(name: str, rank: int) -> ProcAddress:
+    """The address of a rank that is no process."""
+    return ProcAddress(name, f"rank{rank}")

@@ -63,10 +63,15 @@ class Number(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What the controller says that a result is; a worker checks it where a user's rule has said so."""
+    """What the controller says that a result is; a worker checks shape and type where a user's rule has said so.
+
+    Attributes:
+        shares: Position of the input with which it shares memory, or None.
+    """
 
     shape: tuple[int, ...]
     dtype: Any
+    shares: int | None = None
 
 
 class Call(NamedTuple):

@@ -384,7 +384,8 @@ def outputs_of(plan: Plan, made: Sequence[Tensor]) -> tuple[tuple[int, ...], tup
     """The id of each leaf of a result, 0 for what is not new, and what it is expected to be."""
     ids = plan.ids([tensor._value.id for tensor in made]) or (0,) * len(plan.result)
     expected = [
-        Expected(leaf.meta.shape, leaf.meta.dtype) if isinstance(leaf, Output) else None for leaf in plan.result
+        Expected(leaf.meta.shape, leaf.meta.dtype, leaf.shares) if isinstance(leaf, Output) else None
+        for leaf in plan.result
     ]
     return ids, tuple(expected)
 

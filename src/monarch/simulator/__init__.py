@@ -1,0 +1,53 @@
+"""What a program with distributed tensors would take, without the machines: time, memory, traces.
+
+A `Simulator` has a mesh, on which programs run as on any other. Behind it is no worker but a model of one:
+
+===============  ======================================================================================================
+`simulator`      what programs hold; `history` keeps their instructions for another time
+`model`          gets the instructions that workers would get, and tells when each would begin and end
+`cost`           what is in an operation of torch, and how long that takes on a `machine`
+`moves`          who meets whom; how long data is on its way say the formulas of `collectives`
+`cohorts`        where each rank is in time; ranks that do the same are computed once
+`memory`         what the ranks hold
+`record`         what happened, for `trace`, `graph` and `picture`
+===============  ======================================================================================================
+
+`meter` finds the numbers of the machine at hand: ``python -m monarch.simulator profile``. The formulas, and what they leave
+out, are in docs/simulator.md. What may not live here: anything that workers need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .machine import MACHINES as MACHINES
+    from .machine import Link as Link
+    from .machine import Machine as Machine
+    from .machine import load as load
+    from .meter import measure as measure
+    from .mocking import patch_tensor_engine as patch_tensor_engine
+    from .simulator import Simulator as Simulator
+    from .simulator import Step as Step
+    from .simulator import replay as replay
+    from .simulator import set_meta as set_meta
+
+_PLACES = {
+    "machine": ("MACHINES", "Link", "Machine", "load"),
+    "meter": ("measure",),
+    "mocking": ("patch_tensor_engine",),
+    "simulator": ("Simulator", "Step", "replay", "set_meta"),
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{module}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

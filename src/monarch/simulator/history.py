@@ -1,0 +1,119 @@
+"""The instructions of a program in a file, so that they can be simulated again without the program.
+
+The file is a row of pickles: ``("start", hosts, gpus)``, then what happened, in order.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from monarch.tensor_engine.executor import Ranks, Segment, nowhere
+
+from .model import Model
+
+
+class History:
+    """The executor that writes down what it passes on to a model. See `tensor_engine.executor.Executor`.
+
+    Args:
+        model: What executes.
+        path: The file.
+        hosts: As in `Simulator`.
+        gpus: As in `Simulator`.
+    """
+
+    def __init__(self, model: Model, path: Path, hosts: int, gpus: int) -> None:
+        self._model = model
+        self._path = path
+        self.uid, self.size, self.name, self.target = model.uid, model.size, model.name, model.target
+        self.spread = model.spread
+        path.write_bytes(pickle.dumps(("start", hosts, gpus)))
+
+    @property
+    def procs(self) -> Any:
+        return self._model.procs
+
+    @property
+    def is_usable(self) -> bool:
+        return self._model.is_usable
+
+    def address(self, rank: int) -> Any:
+        return self._model.address(rank)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._model.call_later(seconds, callback)
+
+    def stop(self, timeout: float) -> None:
+        self._model.stop(timeout)
+
+    def run(self, segments: list[Segment]) -> None:
+        self._note("run", [(_described(ranks), batch) for ranks, batch in segments])
+        self._model.run(segments)
+
+    def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Any:
+        self._note("call", _described(ranks), method, args, what)
+        return self._model.call(ranks, method, args, what)
+
+    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Any:
+        self._note("call", _described(ranks), method, args, what)
+        return self._model.stream(ranks, method, args, what)
+
+    def note_step(self) -> None:
+        """A step has ended."""
+        self._note("step")
+
+    def note_tag(self, tag: Any) -> None:
+        """`set_meta` was used."""
+        self._note("tag", tag)
+
+    def _note(self, *entry: Any) -> None:
+        with self._path.open("ab") as file:
+            pickle.dump(entry, file, protocol=pickle.HIGHEST_PROTOCOL)
+
+
+def _described(ranks: Ranks) -> tuple[Any, ...]:
+    return ranks.ranks, ranks.stream
+
+
+def read(path: Path) -> Iterator[tuple[Any, ...]]:
+    """What is in a file.
+
+    Raises:
+        ValueError: It is no such file.
+    """
+    with path.open("rb") as file:
+        first = _next(file, path)
+        if first is None or first[0] != "start":
+            raise ValueError(f"{path} is not a command history")
+        yield first
+        while (entry := _next(file, path)) is not None:
+            yield entry
+
+
+def _next(file: Any, path: Path) -> tuple[Any, ...] | None:
+    try:
+        entry = pickle.load(file)
+    except EOFError:
+        return None
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"{path} is not a command history: {error}") from None
+    return entry if isinstance(entry, tuple) else ("",)
+
+
+def repeat(model: Model, entry: tuple[Any, ...]) -> None:
+    """Let a model do what an entry says. Answers are read at once, as nobody knows when the program did."""
+    if entry[0] == "run":
+        model.run([(_ranks(model, *described), batch) for described, batch in entry[1]])
+    elif entry[0] == "call":
+        _, described, method, args, what = entry
+        if what:
+            model.call(_ranks(model, *described), method, args, what).get()
+    elif entry[0] == "tag":
+        model.tag = entry[1]
+
+
+def _ranks(model: Model, ranks: tuple[int, ...], stream: int) -> Ranks:
+    return Ranks(ranks, tuple(nowhere(model.name, rank) for rank in ranks), stream)

@@ -1,0 +1,60 @@
+"""Simulated tensors for actors: their meshes activate as ever, and nothing is executed on them. For tests of controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from monarch.actor import Actor, ProcMesh, patch_actor
+from monarch.tensor_engine import DeviceMesh
+from monarch.tensor_engine.engine import Engine, substitute_engines
+
+from .simulator import Simulator
+
+Factory = Callable[[ProcMesh], Any]
+
+
+class patch_tensor_engine(patch_actor):  # noqa: N801  # used as a function, as `patch_actor` is
+    """While active, actors of a class that are spawned, here and in procs that are spawned meanwhile, get simulated engines.
+
+    Whatever mesh of procs such an actor activates, a `Simulator` stands for its workers; actors on these procs are real. A
+    context manager and a decorator, as `patch_actor`.
+
+    Args:
+        actor: The actor class.
+        factory: Gets a mesh of procs and gives what stands for it: a `Simulator` with as many ranks, or its mesh.
+    """
+
+    def __init__(self, actor: type[Actor], factory: Factory | None = None) -> None:
+        if not isinstance(actor, type):
+            raise TypeError(f"patch_tensor_engine takes an actor class, got {actor!r}")
+        super().__init__(actor, _simulated(actor, factory or simulate))
+
+
+def _simulated(actor: type[Actor], factory: Factory) -> type[Actor]:
+    """The same class, but for where its engines come from."""
+
+    def new(cls: type[Actor], *args: Any, **kwargs: Any) -> Any:
+        substitute_engines(lambda procs: _engine(factory, procs))
+        return object.__new__(cls)
+
+    return type(actor.__name__, (actor,), {"__new__": new, "__module__": actor.__module__})
+
+
+def _engine(factory: Factory, procs: ProcMesh) -> Engine:
+    """What stands for procs."""
+    made = factory(procs)
+    mesh = made.mesh if isinstance(made, Simulator) else made
+    if not isinstance(mesh, DeviceMesh) or mesh.engine.size != len(procs):
+        raise TypeError(
+            f"the factory of patch_tensor_engine must give a Simulator with {len(procs)} ranks, got {made!r}"
+        )
+    return mesh.engine
+
+
+def simulate(procs: ProcMesh) -> Simulator:
+    """A simulator for procs, all on one host. It writes nothing."""
+    return Simulator(1, len(procs), simulate_mode="simulate_with_report_only")
+
+
+__all__ = ["patch_tensor_engine", "simulate"]

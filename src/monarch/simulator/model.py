@@ -1,0 +1,437 @@
+"""The executor that executes nothing: tells of each instruction when it would begin and end, and what memory it would take.
+
+It gets the instructions that workers would get, in the same order. `cost` says what is in an operation, `collectives` how
+long data is on its way, `cohorts` where each rank is in time, `memory` what it holds. Answers are made up: zeros of the right
+shape. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from monarch.tensor_engine import no_mesh
+from monarch.tensor_engine.executor import Ranks, Segment, answer, answers, nowhere
+from monarch.tensor_engine.fakes import Meta, contiguous
+from monarch.tensor_engine.functions import name_of
+from monarch.tensor_engine.instructions import (
+    ALL,
+    CALL,
+    CONSTANT,
+    DEFINE,
+    FORGET,
+    FREE,
+    MAIN,
+    MOVE,
+    SPREAD,
+    Call,
+    Instruction,
+)
+from monarch.tensor_engine.streams import stream_of
+
+from . import cost
+from .cohorts import Cohort, Cohorts, Span
+from .cost import Effect, Template, Work
+from .machine import Machine
+from .memory import Held, Memory
+from .moves import Moves
+from .record import Event, Node, Recorder
+
+Cost = float | Callable[..., float]
+
+
+class Model:
+    """See `tensor_engine.executor.Executor`.
+
+    Args:
+        hosts: How many hosts there are.
+        per_host: How many ranks are on each.
+        machine: What they can do.
+        recorder: Where events go.
+
+    Attributes:
+        uid: Of the engine.
+        costs: What functions of the user cost on a rank, by name: seconds, or a function of the metadata of their tensors.
+        tag: What is noted with all that comes.
+        now: Where the controller is in time.
+    """
+
+    def __init__(self, hosts: int, per_host: int, machine: Machine, recorder: Recorder, uid: str) -> None:
+        self.uid = uid
+        self.size = hosts * per_host
+        self.name = f"simulated {machine.name}"
+        self.target = 0
+        self.spread = False
+        self.is_usable = True
+        self.costs: dict[str, Cost] = {}
+        self.tag: Any = None
+        self.now = 0.0
+        self.cohorts = Cohorts(self.size)
+        self.recorder = recorder
+        self._lock = threading.RLock()  # answers are read on any thread
+        self._machine = machine
+        self._memory = Memory(machine, recorder)
+        self._moves = Moves(self.cohorts, machine, per_host)
+        self._templates: dict[int, Template] = {}
+        self._effects: dict[int, Effect] = {}
+        self._offered: dict[int, Held] = {}  # what one stream lends to another, by ticket
+        self._accepted: set[int] = set()
+        self._stepped = 0.0
+
+    @property
+    def procs(self) -> NoReturn:
+        raise RuntimeError(f"{self.name} has no processes: nothing runs there")
+
+    def address(self, rank: int) -> Any:
+        return nowhere(self.name, rank)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        """Never: whatever needs to know asks, and gets all that is waiting first."""
+
+    def stop(self, timeout: float) -> None:
+        self.is_usable = False
+
+    # one way
+
+    def run(self, segments: list[Segment]) -> None:
+        with self._lock:
+            for ranks, batch in segments:
+                for instruction in batch:
+                    self._step(ranks, ranks.stream, instruction)
+
+    def _step(self, ranks: Ranks, stream: int, instruction: Instruction) -> None:
+        what = instruction[0]
+        if what >= 0:
+            self._run_template(ranks, stream, *instruction)
+        elif what == FREE:
+            cohorts = self._of(ranks)
+            for ref in instruction[1]:
+                self._memory.free(ref, cohorts)
+        elif what == DEFINE:
+            self._templates[instruction[1]] = Template(*instruction[2:])
+        elif what == FORGET:
+            for number in [number for number in self._templates if number < instruction[1]]:
+                del self._templates[number]
+                self._effects.pop(number, None)
+        elif what == CONSTANT:
+            self._put_constant(ranks, stream, *instruction[1:])
+        elif what == CALL:
+            self._run_call(ranks, stream, *instruction[1:])
+        elif what == MOVE:
+            _, site, name, args = instruction
+            move = getattr(self, f"_move_{name}", None)
+            if move is None:
+                raise NotImplementedError(f"{name} can't be simulated")
+            move(ranks, stream, site, *args)
+        elif what != SPREAD:
+            raise NotImplementedError(f"instruction {what} can't be simulated")
+
+    def _of(self, ranks: Ranks) -> list[Cohort]:
+        return self.cohorts.of(ranks.ranks, ranks.members)
+
+    def _issue(self, name: str, site: int) -> float:
+        """The controller issues an instruction; when it reaches the workers."""
+        start, self.now = self.now, self.now + self._machine.issue
+        if self.recorder.timed:
+            self.recorder.events.append(Event((), MAIN, name, "issue", start, self.now, site, self.tag))
+        return self.now + self._machine.delay
+
+    def _run_template(
+        self, ranks: Ranks, stream: int, number: int, site: int, ids: Any, outputs: Any, numbers: Any
+    ) -> None:
+        values = self._memory.values
+        inputs = [values[ref] for ref in ids]
+        effect = self._effects.get(number)
+        template = self._templates[number]
+        if effect is None:
+            effect = cost.effect_of(template, [held.meta for held in inputs], numbers)
+            self._effects[number] = effect
+        name = template.name
+        for ref, result in zip((outputs,) if type(outputs) is int else outputs, effect.results, strict=False):
+            if ref and result is not None:
+                self._make(ref, result.meta, result.bytes, result.shares, inputs, ranks, name, site)
+        for index, meta in effect.changed:
+            inputs[index].meta = meta
+        self._compute(ranks, stream, name, site, effect.work, inputs, outputs, writes=template.writes)
+
+    def _make(
+        self, ref: int, meta: Meta, size: int, shares: int | None, inputs: Sequence[Held], ranks: Ranks, name: str, site: int
+    ) -> None:  # fmt: skip
+        if shares is not None:
+            self._memory.share(ref, meta, inputs[shares])
+        else:
+            self._memory.make(ref, meta, size, self._of(ranks), name, site)
+
+    def _compute(
+        self, ranks: Ranks, stream: int, name: str, site: int, work: Work, inputs: Sequence[Held], outputs: Any,
+        seconds: float | None = None, writes: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        arrival = self._issue(name, site)
+        seconds = work.seconds(self._machine) if seconds is None else seconds
+        for cohort in self._of(ranks):
+            span = cohort.compute_on(stream, arrival, seconds, self._machine)
+            if seconds or not self._machine.asynchronous:
+                self._note(cohort, stream, name, "compute", span, site)
+        written = [inputs[index] for index in writes]
+        self._graph(ranks, stream, name, "compute", seconds, work, inputs, self._held(outputs) + written, site)
+
+    def _held(self, outputs: Any) -> list[Held]:
+        """What an instruction has made, by its outputs."""
+        values = self._memory.values
+        return [values[ref] for ref in ((outputs,) if type(outputs) is int else outputs) if ref in values]
+
+    def _put_constant(self, ranks: Ranks, stream: int, site: int, output: int, data: torch.Tensor) -> None:
+        with no_mesh.activate():
+            size, looks = data.numel() * data.element_size(), (tuple(data.shape), data.dtype, data.device)
+        self._memory.make(output, contiguous(*looks), size, self._of(ranks), "constant", site)
+        sent = size / self._machine.fetch_bandwidth
+        self.now += sent
+        self._compute(ranks, stream, "constant", site, Work(bytes=size, pieces=1), (), output)
+
+    def _run_call(self, ranks: Ranks, stream: int, site: int, call: Call) -> None:
+        name = name_of(call.function)
+        inputs = [self._memory.values[ref] for ref in call.inputs]
+        made: list[Meta] = []
+        for ref, expected in zip(call.outputs or (), call.expected, strict=False):
+            if ref and expected is not None:
+                device = inputs[0].meta.device if inputs else torch.device("cpu")
+                meta = contiguous(expected.shape, expected.dtype, device)
+                self._make(ref, meta, cost.bytes_of(meta), expected.shares, inputs, ranks, name, site)
+                made.append(meta)
+        metas = [held.meta for held in inputs]
+        seconds = self.costs.get(name, self.costs.get(name.rpartition(".")[2]))
+        if callable(seconds):
+            seconds = seconds(*metas)
+        self._compute(ranks, stream, name, site, cost.touching(metas, made), inputs, call.outputs or (), seconds)
+
+    # moves: functions of `tensor_engine.movers`, and what is left of them
+
+    def _move_define_groups(self, ranks: Ranks, stream: int, site: int, number: int, meeting: Any, groups: Any) -> None:
+        self._moves.groups[number] = groups
+
+    def _move_define_routes(self, ranks: Ranks, stream: int, site: int, number: int, meeting: Any, routes: Any) -> None:
+        self._moves.routes[number] = routes
+
+    def _move_seed(self, ranks: Ranks, stream: int, site: int, number: int) -> None:
+        self._compute(ranks, stream, "manual_seed", site, Work(), (), ())
+
+    def _move_drop(self, ranks: Ranks, stream: int, site: int, value: int) -> None:
+        self._memory.drop(value, self._of(ranks))
+
+    def _move_per_rank(self, ranks: Ranks, stream: int, site: int, output: int, table: Any) -> None:
+        meta = contiguous((), torch.int64, torch.device("cpu"))
+        self._memory.make(output, meta, meta.dtype.itemsize, self._of(ranks), "rank", site)
+        self._compute(ranks, stream, "rank", site, Work(pieces=1), (), output)
+
+    def _move_lend(self, ranks: Ranks, stream: int, site: int, *args: Any) -> None:
+        raise NotImplementedError("a simulated mesh has no actors: tensors of it can't be arguments of their endpoints")
+
+    def _move_reduce(self, ranks: Ranks, stream: int, site: int, how: Any) -> None:
+        values = self._memory.values
+        given = values[how.input]
+        n = len(self._moves.groups[how.groups][0])
+        size = cost.bytes_of(contiguous(how.look.shape, how.look.dtype, how.look.device))
+        shape = _reduced(how.look.shape, n, how.kind, how.scatter)
+        meta = contiguous(shape, how.look.dtype, how.look.device)
+        made = cost.bytes_of(meta)
+        name = f"{_collective(how.kind, how.scatter)} {how.kind}".removesuffix(" stack")
+        keepers = self._of(ranks)
+        if how.keepers is not None:
+            keepers = self.cohorts.of(how.keepers, frozenset(how.keepers))
+        if how.write:
+            self._memory.borrow(made, keepers)
+            self._memory.share(how.output, meta, values[how.write])
+        else:
+            self._memory.make(how.output, meta, made, keepers, name, site)
+        local = Work(bytes=(2 + 2 * bool(how.write)) * made, pieces=1).seconds(self._machine)
+        arrival = self._issue(name, site)
+        spans = self._moves.reduce(how.groups, stream, arrival, size, _collective(how.kind, how.scatter), local)
+        self._communicated(ranks, stream, name, spans, site, size, given, how.output)
+
+    def _move_transfer(
+        self, ranks: Ranks, stream: int, site: int, source: int, output: int, look: Any, number: int
+    ) -> None:
+        given = self._memory.values[source]
+        meta = contiguous(look.shape, look.dtype, look.device)
+        size = cost.bytes_of(meta)
+        receivers = sorted({peer for peers in self._moves.routes[number].values() for peer in peers})
+        homes = self.cohorts.of(tuple(receivers), frozenset(receivers))
+        self._memory.make(output, meta, size, homes, "to_mesh", site)
+        arrival = self._issue("to_mesh", site)
+        copy = Work(bytes=2 * size, pieces=1).seconds(self._machine)
+        spans = self._moves.transfer(number, stream, arrival, size, copy)
+        self._communicated(ranks, stream, "to_mesh", spans, site, size, given, output)
+
+    def _move_send(
+        self, ranks: Ranks, stream: int, site: int, source: int, look: Any, number: int, ticket: int, link: str
+    ) -> None:  # fmt: skip
+        given = self._memory.values[source]
+        size = cost.bytes_of(contiguous(look.shape, look.dtype, look.device))
+        spans = self._moves.send(number, stream, self._issue("send", site), size, ticket)
+        self._communicated(ranks, stream, "send", spans, site, size, given, 0)
+
+    def _move_receive(
+        self, ranks: Ranks, stream: int, site: int, output: int, look: Any, number: int, ticket: int, link: str
+    ) -> None:  # fmt: skip
+        meta = contiguous(look.shape, look.dtype, look.device)
+        size = cost.bytes_of(meta)
+        self._memory.make(output, meta, size, self._of(ranks), "receive", site)
+        spans = self._moves.receive(number, stream, self._issue("receive", site), ticket)
+        self._communicated(ranks, stream, "receive", spans, site, size, self._memory.values[output], output)
+
+    # borrows: see `tensor_engine.borrows`
+
+    def _move_offer(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int) -> None:
+        self._offered[ticket] = self._memory.values[value]
+        self._hand_over(ranks, stream, site, "lend", ticket)
+
+    def _move_accept(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int) -> None:
+        lent = self._offered[ticket]
+        self._memory.share(value, lent.meta, lent)
+        self._accepted.add(ticket)
+        self._take_over(ranks, stream, site, "borrow", ticket)
+
+    def _move_give_back(self, ranks: Ranks, stream: int, site: int, ticket: int) -> None:
+        if ticket in self._accepted:  # the second time it does nothing
+            self._accepted.remove(ticket)
+            self._hand_over(ranks, stream, site, "give back", -ticket)
+
+    def _move_take_back(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int, used: bool) -> None:
+        del self._offered[ticket]
+        self._take_over(ranks, stream, site, "take back", -ticket if used else ticket)
+
+    def _hand_over(self, ranks: Ranks, stream: int, site: int, name: str, ticket: int) -> None:
+        arrival = self._issue(name, site)
+        for cohort in self._of(ranks):
+            cohort.hand_over(stream, arrival, ticket)
+
+    def _take_over(self, ranks: Ranks, stream: int, site: int, name: str, ticket: int) -> None:
+        arrival = self._issue(name, site)
+        for cohort in self._of(ranks):
+            self._note(cohort, stream, name, "wait", cohort.take_over(stream, arrival, ticket), site)
+
+    def _communicated(
+        self, ranks: Ranks, stream: int, name: str, spans: list[tuple[Cohort, Span]], site: int, size: int, given: Held,
+        output: int,
+    ) -> None:  # fmt: skip
+        for cohort, span in spans:
+            self._note(cohort, stream, name, "communication", span, site)
+        seconds = max(span.end - span.start for _, span in spans)
+        work = Work(bytes=size, pieces=1)
+        self._graph(ranks, stream, name, "communication", seconds, work, [given], self._held(output), site)
+
+    # what is noted
+
+    def _note(self, cohort: Cohort, stream: int, name: str, kind: str, span: Span, site: int) -> None:
+        if self.recorder.timed:
+            if stream not in self.recorder.streams:
+                self.recorder.streams[stream] = stream_of(stream).name
+            self.recorder.events.append(Event(cohort.ranks, stream, name, kind, *span, site, self.tag))
+
+    def _graph(
+        self, ranks: Ranks, stream: int, name: str, kind: str, seconds: float, work: Work, inputs: Sequence[Held],
+        outputs: Sequence[Held], site: int,
+    ) -> None:  # fmt: skip
+        if not self.recorder.graphed:
+            return
+        nodes = self.recorder.nodes
+        reads, makes = ({held.storage.number: None for held in some} for some in (inputs, outputs))
+        nodes.append(
+            Node(len(nodes), name, kind, ranks.ranks, stream, tuple(reads), tuple(makes), seconds, work.flops, work.bytes,
+                 site, self.tag)
+        )  # fmt: skip
+
+    # questions
+
+    def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Any:
+        with self._lock:
+            given = self._answers(ranks, method, args)
+            ready = self._answered(ranks, given)
+
+        def read() -> Any:
+            self._wait_until(ready, what)
+            return answers(ranks, given)
+
+        return answer(read)
+
+    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Any]:
+        with self._lock:
+            given = self._answers(ranks, method, args)
+            ready = self._answered(ranks, given)
+
+        def reader(value: Any) -> Callable[[], Any]:
+            def read() -> Any:
+                self._wait_until(ready, what)
+                return value
+
+            return read
+
+        return [answer(reader(value)) for value in given]
+
+    def _answers(self, ranks: Ranks, method: str, args: tuple[Any, ...]) -> list[Any]:
+        """What each rank would answer."""
+        if method == "fetch":
+            ids, wanted = args
+            with no_mesh.activate():
+                values = [_zeros(self._memory.values[ref].meta) for ref in ids]
+            return [values if rank == wanted else None for rank in ranks.ranks]
+        if method == "invoke":
+            site, call = args
+            self._run_call(ranks, ranks.stream, site, call)
+            return [(None, None)] * len(ranks.ranks)
+        if method == "run_and_tell":
+            raise NotImplementedError(
+                "a simulated mesh runs no functions, so it can't find out what they return: "
+                f"give {name_of(args[1].function)} a rule, remote(..., propagate=rule)"
+            )
+        return [None] * len(ranks.ranks)
+
+    def _answered(self, ranks: Ranks, given: list[Any]) -> float:
+        """When the answers of some ranks are there."""
+        cohorts, stream = self._of(ranks), ranks.stream
+        ends = [cohort.end if stream == ALL else cohort.clock(stream).end for cohort in cohorts]
+        fetched = [value for values in given if type(values) is list for value in values]
+        size: int = sum(value.numel() * value.element_size() for value in fetched)
+        machine = self._machine
+        return max(self.now + machine.delay, *ends) + machine.answer - machine.delay + size / machine.fetch_bandwidth
+
+    def _wait_until(self, ready: float, what: str) -> None:
+        """The program reads an answer: it does nothing until then."""
+        with self._lock:
+            if ready > self.now:
+                if self.recorder.timed:
+                    self.recorder.events.append(Event((), MAIN, what, "wait", self.now, ready, -1, self.tag))
+                self.now = ready
+
+    # steps
+
+    def step(self) -> tuple[float, list[tuple[tuple[int, ...], int]]]:
+        """End a step: seconds since the end of the one before, until all is done; and the most bytes that ranks had."""
+        with self._lock:
+            end = max(max(cohort.end for cohort in self.cohorts.all), self.now)
+            seconds, self._stepped = end - self._stepped, end
+            peaks = [(cohort.ranks, cohort.peak) for cohort in self.cohorts.all]
+            for cohort in self.cohorts.all:
+                cohort.start_peak()
+                cohort.compute.forget(self.now)
+            return seconds, peaks
+
+
+def _zeros(meta: Meta) -> torch.Tensor:
+    return torch.zeros(meta.shape, dtype=meta.dtype)
+
+
+def _collective(kind: str, scatter: bool) -> str:
+    if scatter:
+        return "all-to-all" if kind == "stack" else "reduce-scatter"
+    return "all-gather" if kind == "stack" else "all-reduce"
+
+
+def _reduced(shape: tuple[int, ...], size: int, kind: str, scatter: bool) -> tuple[int, ...]:
+    """The shape of what a member gets; see `tensor_engine.movement.reduce`."""
+    if scatter:
+        return shape if kind == "stack" else shape[1:]
+    return (size, *shape) if kind == "stack" else shape

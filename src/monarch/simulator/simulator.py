@@ -1,0 +1,245 @@
+"""A mesh whose ranks are only reckoned with: programs run on it as they are, and are told how long they would have taken."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monarch.tensor_engine import DeviceMesh
+from monarch.tensor_engine.device_mesh import mesh_over
+from monarch.tensor_engine.groups import Meeting
+
+from . import graph, history, picture, trace
+from .history import History
+from .machine import Machine, machine_of
+from .model import Cost, Model
+from .record import Event, Recorder
+
+MEGABYTE = 1024 * 1024
+_SIMULATE = ("simulate", "simulate_with_report_only", "command_history", "everything")
+_TRACE = ("stream_only", "controller_trace_only", "everything")
+_simulators: weakref.WeakSet[Simulator] = weakref.WeakSet()
+
+
+class Step(NamedTuple):
+    """What a step would take.
+
+    Attributes:
+        seconds: From the end of the step before to the end of all that was issued.
+        megabytes: The most memory that a rank had during the step, in units of 1024 * 1024 bytes.
+    """
+
+    seconds: float
+    megabytes: float
+
+
+class Simulator:
+    """A mesh of `hosts` times `gpus` ranks, on which nothing is executed and for which no process is started.
+
+    The program is the same as on a real mesh: ``with simulator.mesh.activate():``. Operations only cost what it takes to issue
+    them; what is fetched is zeros of the right shape. `step` tells what the machine would have taken.
+
+    Args:
+        hosts: How many hosts there are.
+        gpus: How many ranks are on each.
+        machine: What they have: a `Machine`, the name of one of `MACHINES`, or a JSON file that ``python -m monarch.simulator
+            profile`` has written.
+        simulate_mode: ``"simulate"`` predicts, and writes traces; ``"simulate_with_report_only"`` writes none;
+            ``"command_history"`` only writes down the instructions, for `replay`; ``"everything"`` does all.
+        trace_mode: What traces show: ``"stream_only"``, the ranks; ``"controller_trace_only"``, the program;
+            ``"everything"``, both.
+        upload_trace: Not supported.
+        trace_path: Where traces go: ``trace.json`` stands for ``trace_0.json`` (Chrome's format) and
+            ``trace_0_memory.pickle`` (torch's memory snapshots), one of each per step.
+        command_history_path: Where instructions go.
+        group_workers: In traces, let ranks that did the same share a row. They are computed together in any case.
+        build_ir: Keep the graph of the program, for `export_ir`.
+
+    Raises:
+        ValueError: A number that is not positive, or an unknown mode or machine.
+        NotImplementedError: `upload_trace`.
+
+    Attributes:
+        mesh: The mesh, with the dimensions ``host`` and ``gpu``.
+        machine: What its ranks have.
+    """
+
+    def __init__(
+        self,
+        hosts: int,
+        gpus: int,
+        *,
+        machine: str | Path | Machine = "h100",
+        simulate_mode: str = "simulate",
+        trace_mode: str = "stream_only",
+        upload_trace: bool = False,
+        trace_path: str | Path = "trace.json",
+        command_history_path: str | Path = "command_history.pkl",
+        group_workers: bool = False,
+        build_ir: bool = False,
+    ) -> None:
+        _check(hosts, gpus, simulate_mode, trace_mode, upload_trace)
+        self.machine = machine_of(machine)
+        self._trace_mode = trace_mode
+        self._trace_path = Path(trace_path)
+        self._writes_traces = simulate_mode in ("simulate", "everything")
+        self._each_rank = not group_workers
+        self._recorder = Recorder(timed=self._writes_traces, graphed=build_ir)
+        self._model = Model(hosts, gpus, self.machine, self._recorder, f"simulated-{id(self):x}")
+        self._history: History | None = None
+        if simulate_mode in ("command_history", "everything"):
+            self._history = History(self._model, Path(command_history_path), hosts, gpus)
+        self.mesh: DeviceMesh = mesh_over(self._history or self._model, {"host": hosts, "gpu": gpus})
+        self.mesh.engine.meeting = Meeting("")  # nobody meets
+        self._steps: list[Step] = []
+        self._peaks: list[tuple[tuple[int, ...], int]] = []
+        self._last: list[Event] = []
+        _simulators.add(self)
+
+    @property
+    def _ctrl(self) -> Simulator:
+        """Where old programs look for `step`."""
+        return self
+
+    def step(self) -> Step:
+        """End a step: what all that was issued since the last one would take. Writes the traces, if they are wanted."""
+        self.mesh.engine.flush()
+        if self._history is not None:
+            self._history.note_step()
+        seconds, self._peaks = self._model.step()
+        step = Step(seconds, max(peak for _, peak in self._peaks) / MEGABYTE)
+        if self._writes_traces:
+            self._write_traces(len(self._steps))
+        self._steps.append(step)
+        return step
+
+    @property
+    def peaks(self) -> dict[int, float]:
+        """The most memory that each rank had in the last step, in megabytes as in `Step`."""
+        return {rank: peak / MEGABYTE for ranks, peak in self._peaks for rank in ranks}
+
+    def set_cost(self, function: Any, cost: Cost) -> None:
+        """Say what a function takes that ranks run for `monarch.remote`.
+
+        Nobody can tell; without this it counts as reading its tensors and writing its results once.
+
+        Args:
+            function: The function, what `remote` made of it, or its name.
+            cost: Seconds on a rank; or a function that gets the metadata of the tensors among its arguments (`shape`, `dtype`)
+                and returns seconds.
+        """
+        name = function if isinstance(function, str) else function.__name__
+        self._model.costs[name.rpartition(".")[2]] = cost
+
+    def report(self) -> str:
+        """All steps so far, and the memory of the ranks in the last one, as text."""
+        lines = [f"{self.mesh.extent} of {self.machine.name}", "step  milliseconds  megabytes"]
+        lines += [f"{i:4}  {step.seconds * 1e3:12.3f}  {step.megabytes:9.1f}" for i, step in enumerate(self._steps)]
+        for ranks, peak in self._peaks:
+            over = "  more than there is" if peak > self.machine.memory else ""
+            lines.append(f"{trace.named(ranks)}: {peak / MEGABYTE:.1f} MB{over}")
+        return "\n".join(lines)
+
+    def export_ir(self, path: str | Path) -> None:
+        """Write the graph of the program: instructions, what they cost, and which need which.
+
+        Args:
+            path: A name with ``.csv`` gives a table of the instructions, any other JSON.
+
+        Raises:
+            RuntimeError: The simulator was made without ``build_ir=True``.
+        """
+        if not self._recorder.graphed:
+            raise RuntimeError("there is no graph: it is kept with Simulator(..., build_ir=True)")
+        self.mesh.engine.flush()
+        graph.export(self._recorder.nodes, Path(path))
+
+    def picture(self) -> str:
+        """The last step as an SVG: a row per stream, time from left to right.
+
+        Raises:
+            RuntimeError: There was no step yet, or the mode keeps no events.
+        """
+        if not self._last:
+            raise RuntimeError(
+                "there is nothing to show: call step() first, with simulate_mode='simulate' or 'everything'"
+            )
+        return picture.svg(self._last, self._recorder.streams)
+
+    def display(self) -> None:
+        """In a notebook, show `picture`; elsewhere, print `report`."""
+        try:
+            shown: Any = import_module("IPython.display")
+        except ImportError:
+            print(self.report())
+        else:
+            shown.display(shown.SVG(self.picture()))
+
+    def _write_traces(self, number: int) -> None:
+        events, changes = self._recorder.take()
+        if self._trace_mode != "everything":
+            wanted = self._trace_mode == "stream_only"
+            events = [event for event in events if bool(event.ranks) is wanted]
+        self._last = events
+        stem = self._trace_path.with_name(f"{self._trace_path.stem}_{number}")
+        chrome = stem.with_suffix(self._trace_path.suffix or ".json")
+        chrome.write_text(json.dumps(trace.chrome(events, self._recorder.streams, self._each_rank)))
+        with stem.with_name(f"{stem.name}_memory.pickle").open("wb") as file:
+            pickle.dump(trace.memory(changes, self._each_rank), file)
+
+
+@contextmanager
+def set_meta(value: Any) -> Iterator[None]:
+    """In here, note `value` with all that is issued on simulated meshes; traces and graphs show it. Others do not care."""
+    before = [(simulator, simulator._model.tag) for simulator in _simulators]
+    for simulator, _ in before:
+        _tag(simulator, value)
+    try:
+        yield
+    finally:
+        for simulator, tag in before:
+            _tag(simulator, tag)
+
+
+def _tag(simulator: Simulator, value: Any) -> None:
+    simulator.mesh.engine.flush()  # what was issued before has not this tag
+    if simulator._history is not None:
+        simulator._history.note_tag(value)
+    simulator._model.tag = value
+
+
+def replay(path: str | Path, machine: str | Path | Machine = "h100") -> list[Step]:
+    """What the steps of a program would take on another machine, from the instructions that it has written down.
+
+    Args:
+        path: What a simulator with ``simulate_mode="command_history"`` has written. It is unpickled: read only your own.
+        machine: As for `Simulator`.
+    """
+    entries = history.read(Path(path))
+    _, hosts, gpus = next(entries)
+    model = Model(hosts, gpus, machine_of(machine), Recorder(timed=False, graphed=False), "replayed")
+    steps = []
+    for entry in entries:
+        if entry[0] == "step":
+            seconds, peaks = model.step()
+            steps.append(Step(seconds, max(peak for _, peak in peaks) / MEGABYTE))
+        else:
+            history.repeat(model, entry)
+    return steps
+
+
+def _check(hosts: int, gpus: int, simulate_mode: str, trace_mode: str, upload_trace: bool) -> None:
+    for name, value in (("hosts", hosts), ("gpus", gpus)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} is a positive number, got {value!r}")
+    for name, mode, modes in (("simulate_mode", simulate_mode, _SIMULATE), ("trace_mode", trace_mode, _TRACE)):
+        if mode not in modes:
+            raise ValueError(f"{name} is one of {', '.join(modes)}; got {mode!r}")
+    if upload_trace:
+        raise NotImplementedError("there is nowhere to upload a trace to; it is written to trace_path")
