@@ -25,6 +25,7 @@ from ..net.connection import Connection
 from ..net.group import Group
 from ..net.poller import Poller
 from ..net.segment_pool import SegmentPool
+from ..net.traffic import TrafficLog
 from ..supervision.failure import MISSING, Failure
 from ..supervision.fates import Fates
 from ..wire import pickling
@@ -110,6 +111,7 @@ class Node:
         self.poller = Poller()
         self.answers = Group(self.poller)  # the connections that requests go out over, and answers come back
         self.segments = SegmentPool(self.poller.call_later)
+        self.traffic = TrafficLog()
         self.actors: dict[int, Receiver] = {}
         self.ports: dict[int, PortSink] = {}
         self.requests: dict[int, Request] = {}
@@ -331,13 +333,9 @@ class Node:
         self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
     ) -> Connection:
         on_frame = self._greeted if address is None else self.dispatch
+        poller = self.poller if address is None else self.answers
         connection = Connection(
-            self.poller if address is None else self.answers,
-            sock,
-            on_frame,
-            on_close,
-            segments=self.segments,
-            **self._limits,
+            poller, sock, on_frame, on_close, segments=self.segments, log=self.traffic, **self._limits
         )
         connection.peer = address
         return connection
