@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks list | run | show | update-readme`, from the repository's root."""
+"""The command line: `python -m benchmarks list | run | compare | show | update-readme`, from the repository's root."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks import environments, machine, report, results
-from benchmarks.catalog import FLOOR_WORKLOAD, WORKLOADS, select
+from benchmarks import commits, environments, machine, report, results
+from benchmarks.catalog import FLOOR_WORKLOAD, GROUPS, WORKLOADS, Workload, select
 from benchmarks.environments import Environment, EnvironmentProblem
 from benchmarks.progress import Progress
 from benchmarks.runner import Settings, run_suite
@@ -39,9 +39,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure this package against another.")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
+    top.set_defaults(act=lambda _: print_help(top))
+    commands = top.add_subparsers(metavar="COMMAND")
     commands.add_parser("list", help="list the workloads and their targets").set_defaults(act=list_workloads)
     _add_run(commands.add_parser("run", help="run workloads in turn, and report"))
+    _add_compare(commands.add_parser("compare", help="run workloads under two commits of this package, and report"))
     show = commands.add_parser("show", help="report on a stored result")
     show.add_argument("result", nargs="?", type=Path, default=LATEST, help="default: benchmarks/results/latest.json")
     _add_outputs(show)
@@ -55,10 +57,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
-        "names", nargs="*", default=["core"], help="workloads or groups: core (default), payload, rdma, tensors, all"
+        "names", nargs="*", default=["core"], help=f"workloads or groups: {', '.join(GROUPS)} (default: core)"
     )
-    run.add_argument("--rounds", type=int, default=3)
-    run.add_argument("--scale", type=float, default=1.0, help="multiply operation counts; below 1 for a quick look")
     compared = run.add_mutually_exclusive_group()
     compared.add_argument(
         "--against",
@@ -68,16 +68,39 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         f"(default {environments.DEFAULT_AGAINST})",
     )
     compared.add_argument("--baseline-src", type=Path, metavar="DIR", help="another checkout of this package")
-    run.add_argument("--timeout-factor", type=float, default=1.0, help="stretch every time limit, for slow machines")
-    run.add_argument("--save", type=Path, metavar="FILE", help="store the result there (full runs: latest.json)")
-    _add_outputs(run)
+    _add_settings(run, "store the result there (full runs: latest.json)")
     run.set_defaults(act=run_workloads)
+
+
+def _add_compare(compare: argparse.ArgumentParser) -> None:
+    compare.add_argument("old", metavar="REV", help="a commit, a branch, a tag, HEAD~3, ...")
+    compare.add_argument("new", metavar="REV", nargs="?", help="default: the working tree as it is")
+    compare.add_argument(
+        "--workloads", nargs="+", dest="names", default=["core"], help="workloads or groups (default: core)"
+    )
+    _add_settings(compare, "store the result there")
+    compare.set_defaults(act=compare_commits)
+
+
+def _add_settings(command: argparse.ArgumentParser, about_save: str) -> None:
+    command.add_argument("--rounds", type=int, default=3)
+    command.add_argument("--scale", type=float, default=1.0, help="multiply operation counts; below 1 for a quick look")
+    command.add_argument(
+        "--timeout-factor", type=float, default=1.0, help="stretch every time limit, for slow machines"
+    )
+    command.add_argument("--save", type=Path, metavar="FILE", help=about_save)
+    _add_outputs(command)
 
 
 def _add_outputs(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", metavar="FILE", help="write one JSON line per workload; '-' for stdout")
     command.add_argument("--plot", type=Path, metavar="FILE", help=f"draw the ratios, e.g. {PLOT} (needs matplotlib)")
     command.add_argument("--markdown", action="store_true", help="print markdown instead of the table")
+
+
+def print_help(top: argparse.ArgumentParser) -> int:
+    top.print_help()
+    return 0
 
 
 def list_workloads(_: argparse.Namespace) -> int:
@@ -92,11 +115,35 @@ def list_workloads(_: argparse.Namespace) -> int:
 
 
 def run_workloads(options: argparse.Namespace) -> int:
+    workloads = selected(options)
+    this, other = environments.this_environment(), contestant(options)
+    return measure(workloads, this, other, options, complete=set(options.names) & {"core", "all"} != set())
+
+
+def compare_commits(options: argparse.Namespace) -> int:
+    workloads = selected(options)
+    revisions = [options.old] if options.new is None else [options.old, options.new]
+    with commits.checked_out(revisions) as found:
+        new = found[1] if len(found) > 1 else commits.working_tree()
+        return measure(workloads, new, found[0], options, complete=False)
+
+
+def selected(options: argparse.Namespace) -> tuple[Workload, ...]:
     workloads = select(options.names)
     if options.rounds < 1 or options.scale <= 0:
         raise ValueError("--rounds must be at least 1 and --scale above 0")
+    return workloads
+
+
+def measure(
+    workloads: tuple[Workload, ...],
+    this: Environment,
+    other: Environment | None,
+    options: argparse.Namespace,
+    complete: bool,
+) -> int:
+    """Run, store and report. `complete` results become the latest one."""
     described = machine.describe()
-    this, other = environments.this_environment(), contestant(options)
     payload = environments.common_payload([this, other] if other else [this])
     settings = Settings(options.rounds, options.scale, payload, options.timeout_factor)
     floor, rows = run_suite(workloads, this, other, settings, progress)
@@ -111,7 +158,7 @@ def run_workloads(options: argparse.Namespace) -> int:
         floor=floor,
         rows=rows,
     )
-    store(measured, options, complete=set(options.names) & {"core", "all"} != set())
+    store(measured, options, complete)
     present(measured, options)
     return 1 if any(row.this.error is not None for row in rows) else 0
 

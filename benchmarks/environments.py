@@ -16,9 +16,12 @@ DEFAULT_AGAINST = "torchmonarch==0.7.0"
 FIRST_INSTALL = {"torchmonarch": "torch==2.13.0"}  # looser in its own metadata; a newer torch would be another test
 DISTRIBUTIONS = ("pymonarch", "torchmonarch")
 
+_AS_INSTALLED = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": None}  # nobody compiles a package at each start
+
 PROBE = f"""
-import importlib.metadata as metadata, importlib.util as util, json, platform
+import compileall, importlib.metadata as metadata, importlib.util as util, json, os, platform
 import monarch
+compileall.compile_dir(os.path.dirname(monarch.__file__), quiet=2)  # as pip does when it installs
 found = {{}}
 for name in {DISTRIBUTIONS!r}:
     try:
@@ -48,7 +51,7 @@ class Environment:
     payloads: tuple[str, ...] = ()
 
     def process_environment(self) -> dict[str, str]:
-        merged: dict[str, str | None] = {**os.environ, "PYTHONUNBUFFERED": "1", **self.variables}
+        merged: dict[str, str | None] = {**os.environ, **_AS_INSTALLED, **self.variables}
         return {name: value for name, value in merged.items() if value is not None}
 
 

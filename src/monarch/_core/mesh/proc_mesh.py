@@ -16,8 +16,9 @@ from ..runtime.future import Future, completed
 from ..runtime.instance import CreatorInstance
 from ..runtime.proc_system import spawn_content
 from ..runtime.remote_error import explain_arguments
-from ..runtime.request import SpawnCall
-from ..shape import Point, Shape
+from ..runtime.request import Gather, SpawnCall
+from ..runtime.statistics import ProcStatistics
+from ..shape import Point, Shape, ValueMesh
 from ..shape.table import as_text
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress, random_uid
@@ -173,6 +174,16 @@ class ProcMesh(ShapedMesh):
         """A text table: one line per proc, with its coordinates, host and address."""
         addresses = self._addresses()
         return as_text(f"ProcMesh {self.name}", self.extent, lambda rank: addresses[rank])
+
+    def statistics(self) -> Future[ValueMesh[ProcStatistics]]:
+        """What each of these processes has counted: messages, bytes, system calls, queues. ``this_proc().statistics()`` is that
+        of the calling process.
+        """
+        cell = context()._cell
+        addresses = self._addresses()
+        request = Gather(f"the statistics of {self.name}", SYSTEM, addresses, self.extent)
+        cell.node.cast(addresses, SYSTEM, b"statistics", pickling.dumps_call((), {}), request, cell.uid)
+        return request.future
 
     def activate(self) -> AbstractContextManager[Any]:
         """Make torch operations distributed over this mesh: ``with procs.activate():``, in this thread or task only.

@@ -33,6 +33,7 @@ from .poller import READ, WRITE
 from .scratch import scratch
 from .segment import Segment, make_segment, map_segment
 from .segment_pool import SegmentPool
+from .traffic import Traffic, TrafficLog
 
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
@@ -55,11 +56,13 @@ class Connection(Lendable):
         send_limit: Bytes that may be queued before senders wait.
         send_timeout: Seconds a sender waits for the queue to drain.
         segments: Where memory for large buffers comes from; None for fresh memory each time.
+        log: Adds up what all connections count.
     """
 
     __slots__ = (
-        "_closed", "_decoder", "_drained", "_fds", "_lock", "_make_segment", "_on_close", "_paused", "_queue", "_queued",
-        "_send_limit", "_send_timeout", "_sock", "on_frame", "peer",
+        "_bytes_read", "_bytes_sent", "_closed", "_decoder", "_drained", "_fds", "_frames_read", "_frames_sent", "_lock", "_log",
+        "_make_segment", "_on_close", "_paused", "_queue", "_queued", "_reads", "_send_limit", "_send_timeout", "_sock", "_writes",
+        "on_frame", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +76,7 @@ class Connection(Lendable):
         send_limit: int,
         send_timeout: float,
         segments: SegmentPool | None = None,
+        log: TrafficLog | None = None,
     ) -> None:
         super().__init__(poller, sock.fileno())
         self._sock = sock
@@ -90,6 +94,11 @@ class Connection(Lendable):
         self._send_timeout = send_timeout
         self._closed = False
         self._paused = False
+        self._frames_sent = self._bytes_sent = self._writes = 0
+        self._frames_read = self._bytes_read = self._reads = 0
+        self._log = log
+        if log is not None:
+            log.opened(self)
         poller.add(self.fd, self._ready)
 
     @property
@@ -100,6 +109,18 @@ class Connection(Lendable):
     def queued(self) -> int:
         """Bytes waiting for the socket."""
         return self._queued
+
+    def traffic(self) -> Traffic:
+        """What it has counted so far."""
+        return Traffic(
+            self._frames_sent,
+            self._bytes_sent,
+            self._writes,
+            self._frames_read,
+            self._bytes_read,
+            self._reads,
+            self._queued,
+        )
 
     def send(self, frame: Frame, segment: Segment | None = None) -> bool:
         """Send a frame, or return False if the connection is closed.
@@ -117,10 +138,12 @@ class Connection(Lendable):
         if segment is not None:
             frame = frame._replace(flags=frame.flags | SEGMENT)
             buffers = ()
-        data, _ = encode(frame, inline=segment is None)
+        data, size = encode(frame, inline=segment is None)
         with self._lock:
             if self._closed:
                 return False
+            self._frames_sent += 1
+            self._bytes_sent += size
             if self._queue:
                 self._enqueue([data, *buffers], segment)
             elif buffers or segment is not None:
@@ -136,6 +159,8 @@ class Connection(Lendable):
         with self._lock:
             if self._closed:
                 return False
+            self._frames_sent += 1
+            self._bytes_sent += len(frames)
             if self._queue:
                 self._enqueue([frames], None)
             else:
@@ -153,6 +178,9 @@ class Connection(Lendable):
                 return False
             except OSError:
                 return True  # the read side reports the end, with everything that arrived before it
+            self._writes += 1
+            self._frames_sent += 1
+            self._bytes_sent += len(frame)
             if sent < len(frame):
                 self._enqueue([frame], None, skip=sent)
         return True
@@ -185,6 +213,8 @@ class Connection(Lendable):
             self._closed = True
             self._queue.clear()
             self._queued = 0
+        if self._log is not None:
+            self._log.closed(self)
         with self._events:
             self._poller.remove(self.fd)
             self._sock.close()
@@ -204,6 +234,7 @@ class Connection(Lendable):
     # sending
 
     def _write_small(self, data: bytes) -> None:
+        self._writes += 1
         try:
             sent = self._sock.send(data)
         except BlockingIOError:
@@ -214,6 +245,7 @@ class Connection(Lendable):
             self._enqueue([data], None, skip=sent)
 
     def _write_now(self, chunks: list[Bytes], segment: Segment | None) -> None:
+        self._writes += 1
         try:
             if segment is not None:
                 ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]
@@ -272,6 +304,7 @@ class Connection(Lendable):
 
     def _write_some(self) -> int:
         """Write the head of the queue, up to the next descriptor to pass."""
+        self._writes += 1
         head, segment = self._queue[0]
         if segment is not None:
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]
@@ -344,6 +377,8 @@ class Connection(Lendable):
             return None
         except OSError as error:
             return self._lost(f"the connection broke: {error}")
+        self._reads += 1
+        self._bytes_read += count
         if ancillary:
             self._take_descriptors(ancillary)
         if not count:
@@ -355,6 +390,7 @@ class Connection(Lendable):
                 frames.append(decode(data, self._segment() if data[FLAGS_AT] & SEGMENT else None))  # noqa: PERF401  # those before a bad one are kept
         except FrameError as error:
             broken = f"it sent something unreadable: {error}"
+        self._frames_read += len(frames)
         for frame in frames:
             if self._closed:  # by what the frame before it did
                 return None

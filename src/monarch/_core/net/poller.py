@@ -51,6 +51,8 @@ class Poller:
         self._handlers[self._wake_read] = self._woken
         self._stopped = False
         self._going_to_wait = False
+        self.wakeups = 0
+        """How often it has woken up."""
         self.thread_id: int | None = None
 
     def add(self, fd: int, handler: Handler, events: int = READ) -> None:
@@ -100,6 +102,7 @@ class Poller:
             self._going_to_wait = True  # a finalizer may queue something even between a look at `soon` and the wait
             ready = poll(self._timeout())
             self._going_to_wait = False
+            self.wakeups += 1
             for fd, events in ready:
                 handler = handlers.get(fd)
                 if handler is not None:

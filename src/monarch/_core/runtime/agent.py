@@ -7,6 +7,7 @@ of each (a pidfd, for when the spawner cannot report it), what becomes of the sp
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import resource
@@ -528,6 +529,7 @@ def main() -> None:
             proc.run(spec)
         return
     there.close()
+    gc.enable()  # see `start_agent`
     signal.signal(signal.SIGINT, spawner.ignore_interrupt)
     config.inherit(own.config)
     _allow_many_descriptors()

@@ -25,6 +25,7 @@ from ..net.connection import Connection
 from ..net.group import Group
 from ..net.poller import Poller
 from ..net.segment_pool import SegmentPool
+from ..net.traffic import TrafficLog
 from ..supervision.failure import MISSING, Failure
 from ..supervision.fates import Fates
 from ..wire import pickling
@@ -110,6 +111,7 @@ class Node:
         self.poller = Poller()
         self.answers = Group(self.poller)  # the connections that requests go out over, and answers come back
         self.segments = SegmentPool(self.poller.call_later)
+        self.traffic = TrafficLog()
         self.actors: dict[int, Receiver] = {}
         self.ports: dict[int, PortSink] = {}
         self.requests: dict[int, Request] = {}
@@ -184,12 +186,12 @@ class Node:
         if request is not None:
             request_id = next(self._request_ids)
             self.requests[request_id] = request
-        call = new_frame((CALL, flags, 0, target, sender, request_id, meta, payload, buffers))
         several = len(procs) > 1
-        numbered: Sequence[tuple[int, ProcAddress]] = list(
+        numbered: Iterable[tuple[int, ProcAddress]] = (
             enumerate(procs) if ranks is None else zip(ranks, procs, strict=True)
         )
         if several and not buffers and not flags & URGENT:
+            call = Frame(CALL, flags, 0, target, sender, request_id, meta, payload)
             numbered = self._write_to_each(numbered, call, request is not None)
         segment = self.segments.make(buffers) if buffers and several else None
         hosts, far = self.hosts, False
@@ -197,7 +199,7 @@ class Node:
             if address.host not in hosts and (several or flags & STANDING):
                 far = True
                 continue
-            frame = call._replace(rank=rank)
+            frame = new_frame((CALL, flags, rank, target, sender, request_id, meta, payload, buffers))
             if address == self.address:
                 self._deliver_here(frame)
                 continue
@@ -205,11 +207,12 @@ class Node:
             if failure is not None:
                 self.not_sent(request_id, request, address, failure)
         if far:
-            self.others.cast(procs, ranks, call, request)
+            frame = Frame(CALL, flags, 0, target, sender, request_id, meta, payload, buffers)
+            self.others.cast(procs, ranks, frame, request)
         return request_id
 
     def _write_to_each(
-        self, procs: Sequence[tuple[int, ProcAddress]], call: Frame, answered: bool
+        self, procs: Iterable[tuple[int, ProcAddress]], call: Frame, answered: bool
     ) -> Sequence[tuple[int, ProcAddress]]:
         """Write a small call to those whose connection is up and idle; returns the others. Waits for nothing.
 
@@ -331,13 +334,9 @@ class Node:
         self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
     ) -> Connection:
         on_frame = self._greeted if address is None else self.dispatch
+        poller = self.poller if address is None else self.answers
         connection = Connection(
-            self.poller if address is None else self.answers,
-            sock,
-            on_frame,
-            on_close,
-            segments=self.segments,
-            **self._limits,
+            poller, sock, on_frame, on_close, segments=self.segments, log=self.traffic, **self._limits
         )
         connection.peer = address
         return connection

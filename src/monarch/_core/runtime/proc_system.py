@@ -15,6 +15,7 @@ from .base_cell import BaseCell
 from .cell import Cell, SpawnSpec
 from .context import note_thread_starters
 from .node import Node, Origin
+from .statistics import statistics_of
 from .sync_cell import SyncCell
 from .system import System
 
@@ -53,6 +54,10 @@ class ProcSystem(System):
         self._cells[spec.uid] = cell
         self.node.register(spec.uid, cell)
         return cell
+
+    def on_statistics(self, origin: Origin, frame: Frame) -> None:
+        """What this process has counted; see `ProcStatistics`."""
+        self.answer(origin, frame, statistics_of(self.node, [len(cell.queued()) for cell in self.cells]))
 
     def _forget(self, cell: Cell) -> None:
         if self._cells.get(cell.uid) is cell:  # not a later incarnation

@@ -49,6 +49,7 @@ class Spawner:
         children = ChildWatch()
         for module in self._preloaded:
             importlib.import_module(module)
+        gc.enable()  # as the agent
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(children.fd, select.POLLIN)

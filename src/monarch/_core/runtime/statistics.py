@@ -1,0 +1,56 @@
+"""What a process counts of itself. The counts cost some tenths of a microsecond per message and are always on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+class ProcStatistics(NamedTuple):
+    """Counts of one process since it started, and what it holds at this moment.
+
+    They are of its connections to processes of its own host, over which all its messages go; those to and from other hosts
+    pass its host agent. What one actor sends to another in the same process crosses no socket and is not counted.
+
+    Attributes:
+        messages_sent: Calls, answers and values to ports, one for each receiver; those of the runtime itself, too.
+        messages_received: The same the other way.
+        bytes_sent: Bytes written to sockets. Large buffers cross no socket: they are not among them.
+        bytes_received: Bytes read from sockets.
+        send_calls: System calls that wrote.
+        receive_calls: System calls that read.
+        io_thread_wakeups: How often the I/O thread woke up; threads that wait for answers read without it.
+        connections_open: Connections to and from other processes of the host.
+        bytes_queued: Bytes that wait for sockets, because receivers are slow.
+        messages_queued: Messages that wait in the mailboxes of actors.
+        calls_unanswered: Calls of this process that wait for answers.
+        actors: Actors that have not ended.
+    """
+
+    messages_sent: int
+    messages_received: int
+    bytes_sent: int
+    bytes_received: int
+    send_calls: int
+    receive_calls: int
+    io_thread_wakeups: int
+    connections_open: int
+    bytes_queued: int
+    messages_queued: int
+    calls_unanswered: int
+    actors: int
+
+
+def statistics_of(node: Node, queues: list[int]) -> ProcStatistics:
+    """Args:
+    node: Hub of the process.
+    queues: For each actor, how many messages wait for it.
+    """
+    traffic, connections = node.traffic.total()
+    return ProcStatistics(
+        traffic.messages_sent, traffic.messages_received, traffic.bytes_sent, traffic.bytes_received, traffic.send_calls,
+        traffic.receive_calls, node.poller.wakeups, connections, traffic.bytes_queued, sum(queues), len(node.requests),
+        len(queues),
+    )  # fmt: skip
