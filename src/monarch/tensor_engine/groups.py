@@ -1,7 +1,7 @@
 """Groups of ranks that communicate, over `torch.distributed`: gloo for tensors on CPUs, NCCL for those on GPUs.
 
 A group is made by its own members when they first need it, at the same point of their instructions; no other rank takes
-part, and torch's default group, which belongs to the user's code, is left alone. Members find each other through a store: a
+part, and torch's default group, which belongs to the user's code, is left alone (`worlds` has what is for that). Members find each other through a store: a
 file where all are on one host, else a server in the controller's process.
 
 What ends the wait for a peer: the peer, its end, or `TIMEOUT`.
@@ -62,7 +62,6 @@ class Group:
         self._store = dist.PrefixStore(f"group/{name}/{numbers}", meeting.store())
         self._one_host = bool(meeting.path)
         self.cpu = self._gloo("cpu")
-        self._public: Any = None
         self._gpu: Any = None
         self._exchanges = 0
         self.sent = 0  # by a pair: how often this member has sent to the other
@@ -89,19 +88,6 @@ class Group:
             store = dist.PrefixStore("gpu", self._store)
             self._gpu = dist.ProcessGroupNCCL(store, self.index, self.size, dist.ProcessGroupNCCL.Options())
         return self._gpu
-
-    def public(self) -> Any:
-        """A ``ProcessGroup`` for the user, with connections of its own; the same each time."""
-        if self._public is None:
-            store = dist.PrefixStore("user", self._store)
-            group = dist.ProcessGroup(store, self.index, self.size)
-            kind = dist.ProcessGroup.BackendType
-            group._register_backend(torch.device("cpu"), kind.GLOO, self._gloo("user"))
-            if torch.cuda.is_available():
-                gpu = dist.ProcessGroupNCCL(store, self.index, self.size, dist.ProcessGroupNCCL.Options())
-                group._register_backend(torch.device("cuda"), kind.NCCL, gpu)
-            self._public = group
-        return self._public
 
     def leave(self, key: str, poison: Poison) -> None:
         """Leave word of a failure for the others."""

@@ -377,18 +377,34 @@ def groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
     key = "groups", mesh._shape, names
     number = engine.defined.get(key)
     if number is None:
-        groups: dict[tuple[int, ...], dict[int, int]] = {}
-        for index, rank in enumerate(mesh.group.ranks):
-            point = _coordinates(mesh, index)
-            others = tuple(point[label] for label in mesh._labels if label not in names)
-            position = 0
-            for label in names:
-                position = position * mesh.size(label) + point[label]
-            groups.setdefault(others, {})[position] = rank
-        members = [tuple(group[position] for position in range(len(group))) for group in groups.values()]
         number = engine.defined[key] = len(engine.defined)
-        _define(engine, "define_groups", number, members)
+        _define(engine, "define_groups", number, _members_along(mesh, names))
     return number
+
+
+def public_groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
+    """The number of the groups of `torch.distributed` along some dimensions of a mesh."""
+    engine = mesh.engine
+    key = "public groups", mesh._shape, names
+    number = engine.defined.get(key)
+    if number is None:
+        number = engine.defined[key] = len(engine.defined)
+        args = engine.uid, number, engine.size, _meeting(engine), _members_along(mesh, names)
+        engine.submit(engine.everyone, (MOVE, sites.here(), "make_groups", args))
+    return number
+
+
+def _members_along(mesh: DeviceMesh, names: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """The ranks of each row, in the order of their coordinates."""
+    groups: dict[tuple[int, ...], dict[int, int]] = {}
+    for index, rank in enumerate(mesh.group.ranks):
+        point = _coordinates(mesh, index)
+        others = tuple(point[label] for label in mesh._labels if label not in names)
+        position = 0
+        for label in names:
+            position = position * mesh.size(label) + point[label]
+        groups.setdefault(others, {})[position] = rank
+    return [tuple(group[position] for position in range(len(group))) for group in groups.values()]
 
 
 def _routes(source: DeviceMesh, destination: DeviceMesh) -> int:

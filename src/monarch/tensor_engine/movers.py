@@ -17,6 +17,7 @@ from .._core.runtime.context import current_node
 from . import handoffs, local
 from .groups import Group, Meeting
 from .instructions import Expected, Poison, first_poison
+from .worlds import make_groups
 
 if TYPE_CHECKING:
     from .runner import Runner
@@ -334,7 +335,7 @@ def lend(
 
 
 _ALL = (
-    *(define_groups, define_routes, drop, lend, per_rank, random_state, receive, reduce, seed, send, set_random_state),
+    *(define_groups, define_routes, drop, lend, make_groups, per_rank, random_state, receive, reduce, seed, send, set_random_state),
     *(transfer, *handoffs.FUNCTIONS),
 )
 MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL}
