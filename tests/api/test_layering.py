@@ -27,7 +27,7 @@ LAYERS = {
     "monarch.actor": 5,
     "monarch.supervision": 5,
     "monarch.trust": 5,
-    "monarch.rdma": 5,
+    "monarch.rdma": 4.5,  # what other planes move data with
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5,
     "monarch.debugger": 5,
@@ -56,7 +56,7 @@ LAYERS = {
     "monarch": 9,
 }
 
-MAY_IMPORT_CORE = {5, 9}
+MAY_IMPORT_CORE = {4.5, 5, 9}
 PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire", "monarch._core.routing")
 NOT_PURE = {
     "asyncio", "concurrent", "multiprocessing", "queue", "sched", "select", "selectors", "socket", "ssl", "subprocess",

@@ -124,7 +124,8 @@ class Trainer(Actor):
 
     @endpoint
     def total(self, x: Any, mesh: Any) -> float:
-        return DTensor.from_local(x, mesh, [Shard(0), Shard(0)]).sum().full_tensor().item()
+        total: float = DTensor.from_local(x, mesh, [Shard(0), Shard(0)]).sum().full_tensor().item()
+        return total
 
     @endpoint
     def rank_in(self, group: Any) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from .._core.runtime.context import current_node
-from . import handoffs, local
+from . import crossing, handoffs, local
 from .groups import Group, Meeting
 from .instructions import Expected, Poison, first_poison
 from .worlds import make_groups
@@ -338,4 +338,4 @@ _ALL = (
     *(define_groups, define_routes, drop, lend, make_groups, per_rank, random_state, receive, reduce, seed, send, set_random_state),
     *(transfer, *handoffs.FUNCTIONS),
 )
-MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL}
+MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL} | crossing.FUNCTIONS

@@ -17,7 +17,7 @@ from .._core.runtime.actor import Actor
 from .._core.runtime.context import context
 from .._core.runtime.endpoint import endpoint
 from .._core.runtime.ports import Port
-from . import local, worlds
+from . import crossing, local, worlds
 from .instructions import ALL, FORGET, MAIN, SPREAD, Instruction
 from .runner import Runner, Shared, here
 
@@ -46,6 +46,7 @@ class Worker(Actor):
         for runner in self._runners.values():
             runner.close()
         worlds.close(self.uid)
+        crossing.offers.end(self.uid)
 
     @endpoint
     def run(self, batches: list[tuple[int, list[Instruction]]]) -> None:
