@@ -63,7 +63,6 @@ class Engine:
         self._settling: deque[Future[Any]] = deque()
         self._closed: str | None = None
         self.size = executor.size
-        self._is_there = False
         self.everyone = self.group(range(self.size))
         self.every_stream = self.group(range(self.size), ALL)
         _engines_here.add(self)
@@ -86,12 +85,6 @@ class Engine:
                 self._append(self.every_stream, (SPREAD,))
                 self._flush()
                 self.executor.spread = True
-
-    def wait_until_there(self) -> None:
-        """Wait until all workers have been made, and answer; what ends it is what ends any question. From then on it returns at once."""
-        if not self._is_there:
-            self.call(self.everyone, "settle", ()).get()
-            self._is_there = True
 
     # instructions
 

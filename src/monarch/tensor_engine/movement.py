@@ -27,6 +27,7 @@ from .instructions import MOVE
 from .movers import Look, Reduction
 from .streams import Stream
 from .tensor import Bar, Tensor, new_tensor
+from .workers import Workers
 
 if TYPE_CHECKING:
     from .device_mesh import DeviceMesh
@@ -354,7 +355,9 @@ def _issue_transfer(tensor: Tensor, source: DeviceMesh, destination: DeviceMesh,
 def _issue_crossing(tensor: Tensor, result: Tensor, source: DeviceMesh, destination: DeviceMesh) -> None:
     """A transfer to another engine, whose workers are told on their own."""
     engine, meta = source.engine, tensor._value.meta
-    engine.wait_until_there()  # the receivers will ask them
+    if not (isinstance(engine.executor, Workers) and isinstance(destination.engine.executor, Workers)):
+        raise ValueError(f"{source!r} and {destination!r}: tensors move between engines only where both have processes")
+    engine.executor.wait_until_there()  # the receivers will ask them
     ticket = next(engine.ids)
     takers = dict.fromkeys(source.group.ranks, 0)
     procs = {}
