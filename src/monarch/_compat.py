@@ -42,6 +42,7 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._src.rdma.rdma": [_RDMA],
     "monarch.cached_remote_function": [_TENSORS],
     "monarch.common.device_mesh": [_TENSORS],
+    "monarch.common.pipe": [_TENSORS],
     "monarch.common.remote": [_TENSORS],
     "monarch.common.tensor": [_TENSORS],
     "monarch.fetch": [_TENSORS],

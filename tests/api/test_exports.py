@@ -234,6 +234,7 @@ TENSOR_PATHS = {
         "set_rng_state_remote",
     ],
     "monarch.cached_remote_function": ["remote_autograd_function"],
+    "monarch.common.pipe": ["Pipe", "create_pipe", "remote_generator"],
     "monarch.memory": ["dump_memory_snapshot", "record_memory_history"],
     "monarch.opaque_module": ["OpaqueModule"],
     "monarch.opaque_object": ["OpaqueObject", "opaque_method"],
