@@ -9,19 +9,26 @@ Layers, lowest first; imports point downwards only: `errors` and `config`; the e
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from . import _compat
 
 if TYPE_CHECKING:
+    from . import builtins as builtins
+    from . import timer as timer
     from ._core.shape import Extent as Extent
     from ._core.shape import NDSlice as NDSlice
+    from ._core.shape import Selection as Selection
     from ._core.shape import Shape as Shape
+    from .actor import Future as Future
     from .config import clear_runtime_config as clear_runtime_config
     from .config import configure as configure
     from .config import configured as configured
     from .config import get_global_config as get_global_config
     from .config import get_runtime_config as get_runtime_config
+    from .notebook import mast_reserve as mast_reserve
+    from .python_local_mesh import world_mesh as world_mesh
     from .simulator import Simulator as Simulator
     from .simulator import set_meta as set_meta
     from .tensor_engine import DeviceMesh as DeviceMesh
@@ -46,11 +53,16 @@ if TYPE_CHECKING:
     from .tensor_engine import slice_mesh as slice_mesh
     from .tensor_engine import to_mesh as to_mesh
 
+    ActorFuture = Future
+
 __version__ = "0.1.0"
 
 _LAZY = {
+    "ActorFuture": ".actor:Future",
     "Extent": "._core.shape",
+    "Future": ".actor",
     "NDSlice": "._core.shape",
+    "Selection": "._core.shape",
     "Shape": "._core.shape",
     "Simulator": ".simulator",
     "clear_runtime_config": ".config",
@@ -58,8 +70,10 @@ _LAZY = {
     "configured": ".config",
     "get_global_config": ".config",
     "get_runtime_config": ".config",
+    "mast_reserve": ".notebook",
     "set_meta": ".simulator",
 }
+"""Where names are found, and what they are called there if it is something else."""
 _TENSOR_ENGINE = frozenset(
     {"DeviceMesh", "Tensor", "fetch_shard", "get_active_mesh", "inspect", "no_mesh", "show"}
     | {"reduce", "reduce_", "slice_mesh", "to_mesh", "Stream", "get_active_stream"}
@@ -75,7 +89,10 @@ _TENSOR_ENGINE = frozenset(
     }
 )
 """What is found in `monarch.tensor_engine`, which needs torch."""
-_TO_COME = frozenset({"Future", "Module"} | {"world_mesh"})
+_MODULES_WITH_TORCH = frozenset({"builtins", "timer"})
+_TO_COME = frozenset({"Module"})
+
+_WITH_TORCH = _TENSOR_ENGINE | _MODULES_WITH_TORCH | {"world_mesh"}
 
 _compat.install()
 
@@ -85,15 +102,22 @@ class _NotYet(AttributeError, NotImplementedError):
 
 
 def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
-    if module is not None:
-        return getattr(import_module(module, __name__), name)
+    place = _LAZY.get(name)
+    if place is not None:
+        module, _, original = place.partition(":")
+        return getattr(import_module(module, __name__), original or name)
     if name in _TENSOR_ENGINE:
         return getattr(import_module(".tensor_engine", __name__), name)
+    if name in _MODULES_WITH_TORCH:
+        return import_module(f".{name}", __name__)
+    if name == "world_mesh":
+        return import_module(".python_local_mesh", __name__).world_mesh
+    if name == "__all__":  # what `from monarch import *` asks for; nothing that needs torch where there is none
+        return sorted(_LAZY) if find_spec("torch") is None else sorted([*_LAZY, *_WITH_TORCH])
     if name in _TO_COME:
         raise _NotYet(f"monarch.{name} is part of the distributed tensors that this version does not have yet")
     raise AttributeError(f"module 'monarch' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY, *_TENSOR_ENGINE])
+    return sorted([*globals(), *_LAZY, *_WITH_TORCH])

@@ -44,6 +44,7 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch.common._coalescing": [_TENSORS],
     "monarch.common.borrows": ["monarch.tensor_engine.borrows"],
     "monarch.common.device_mesh": [_TENSORS],
+    "monarch.common.pipe": [_TENSORS],
     "monarch.common.remote": [_TENSORS],
     "monarch.common.stream": [_TENSORS],
     "monarch.common.tensor": [_TENSORS],

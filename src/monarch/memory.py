@@ -43,7 +43,8 @@ def _record() -> None:
 def _dump(folder: str, rank: Any) -> None:
     _check_gpu()
     Path(folder).mkdir(parents=True, exist_ok=True)
-    torch.cuda.memory._dump_snapshot(str(Path(folder) / f"snapshot_{int(rank)}.pickle"))
+    memory: Any = torch.cuda.memory  # torch has no types for it
+    memory._dump_snapshot(str(Path(folder) / f"snapshot_{int(rank)}.pickle"))
 
 
 def _check_gpu() -> None:

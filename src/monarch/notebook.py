@@ -10,8 +10,12 @@ def _not_here(name: str, instead: str) -> NoReturn:
 
 
 def reserve_torchx(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises NotImplementedError, which says what to use. Also known as ``monarch.mast_reserve``."""
-    _not_here("reserve_torchx (mast_reserve)", "a job of monarch.job, such as SlurmJob or ProcessJob, with job.apply()")
+    """Raises NotImplementedError, which says what to use."""
+    _not_here("reserve_torchx", "a job of monarch.job, such as SlurmJob or ProcessJob, with job.apply()")
+
+
+mast_reserve = reserve_torchx
+"""As `monarch` itself calls it."""
 
 
 def mast_mesh(*args: Any, **kwargs: Any) -> NoReturn:
@@ -34,4 +38,4 @@ def cleanup(*args: Any, **kwargs: Any) -> NoReturn:
     _not_here("cleanup", "job.kill() of the job")
 
 
-__all__ = ["cleanup", "connect", "list_mast_jobs", "mast_mesh", "reserve_torchx"]
+__all__ = ["cleanup", "connect", "list_mast_jobs", "mast_mesh", "mast_reserve", "reserve_torchx"]

@@ -197,6 +197,65 @@ def test_the_top_level_has_the_name(name: str) -> None:
     assert hasattr(importlib.import_module("monarch"), name)
 
 
+@pytest.mark.parametrize("name", ["Future", "ActorFuture", "Selection", "mast_reserve"])
+def test_the_top_level_has_names_that_need_no_torch(name: str) -> None:
+    assert hasattr(importlib.import_module("monarch"), name)
+
+
+def test_a_star_import_brings_all_that_is_there() -> None:
+    namespace: dict[str, Any] = {}
+    exec("from monarch import *", namespace)
+    assert {"Extent", "Future", "Selection", "Shape", "configure"} <= set(namespace)
+    if importlib.util.find_spec("torch") is not None:
+        assert {"Tensor", "builtins", "grad_function", "reduce", "remote", "timer", "world_mesh"} <= set(namespace)
+        assert namespace["builtins"].log_remote is not None
+
+
+def test_helpers_for_a_cluster_of_meta_say_what_to_use_instead() -> None:
+    notebook = importlib.import_module("monarch.notebook")
+    for name in ("reserve_torchx", "mast_mesh", "connect", "list_mast_jobs", "cleanup"):
+        with pytest.raises(NotImplementedError, match="instead"):
+            getattr(notebook, name)("job")
+    with pytest.raises(NotImplementedError, match=r"monarch\.job"):
+        importlib.import_module("monarch").mast_reserve(hosts=2)
+
+
+TENSOR_PATHS = {
+    "monarch.builtins": ["log_remote", "set_logging_level_remote"],
+    "monarch.builtins.random": [
+        "get_rng_state_all_cuda_remote",
+        "get_rng_state_remote",
+        "manual_seed_all_cuda_remote",
+        "manual_seed_cuda_remote",
+        "random_seed_remote",
+        "seed_remote",
+        "set_manual_seed_remote",
+        "set_rng_state_all_cuda_remote",
+        "set_rng_state_remote",
+    ],
+    "monarch.cached_remote_function": ["remote_autograd_function"],
+    "monarch.common.pipe": ["Pipe", "create_pipe", "remote_generator"],
+    "monarch.memory": ["dump_memory_snapshot", "record_memory_history"],
+    "monarch.opaque_module": ["OpaqueModule"],
+    "monarch.opaque_object": ["OpaqueObject", "opaque_method"],
+    "monarch.opaque_ref": ["OpaqueRef"],
+    "monarch.profiler": ["Schedule", "profile", "record_function"],
+    "monarch.python_local_mesh": ["python_local_mesh", "world_mesh"],
+    "monarch.random": ["State", "get_state", "make_deterministic", "new_state", "set_state"],
+    "monarch.remote_class": ["ControllerRemoteClass", "WorkerRemoteClass", "remote_method"],
+    "monarch.safe_torch": ["torch"],
+    "monarch.tensorboard": ["Tensorboard"],
+    "monarch.timer": ["ExecutionTimer", "execution_timer_start", "execution_timer_stop"],
+    "monarch.timer.execution_timer": ["get_execution_timer_average_ms", "get_latest_timer_measurement"],
+}
+
+
+@pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in TENSOR_PATHS.items() for name in names])
+def test_a_path_of_tensors_resolves(path: str, name: str) -> None:
+    pytest.importorskip("torch")
+    assert hasattr(importlib.import_module(path), name)
+
+
 def test_the_top_level_names_are_the_same_objects() -> None:
     monarch = importlib.import_module("monarch")
     shape = importlib.import_module("monarch._rust_bindings.monarch_hyperactor.shape")

@@ -27,7 +27,7 @@ LAYERS = {
     "monarch.actor": 5,
     "monarch.supervision": 5,
     "monarch.trust": 5,
-    "monarch.rdma": 5,
+    "monarch.rdma": 4.5,  # what other planes move data with
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5,
     "monarch.debugger": 5,
@@ -35,7 +35,15 @@ LAYERS = {
     "monarch.code_sync": 5,
     "monarch.testing": 5,
     "monarch.builtins": 6,
+    "monarch.memory": 6,
+    "monarch.notebook": 6,
+    "monarch.profiler": 6,
+    "monarch.python_local_mesh": 6,
+    "monarch.safe_torch": 6,
     "monarch.simulator": 6,
+    "monarch.tensorboard": 6,
+    "monarch.timer": 6,
+    "monarch.random": 7,  # uses `builtins`
     "monarch.job": 6,
     "monarch.admin": 6,
     "monarch.dashboard": 7,
@@ -48,7 +56,7 @@ LAYERS = {
     "monarch": 9,
 }
 
-MAY_IMPORT_CORE = {5, 9}
+MAY_IMPORT_CORE = {4.5, 5, 9}
 PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire", "monarch._core.routing")
 NOT_PURE = {
     "asyncio", "concurrent", "multiprocessing", "queue", "sched", "select", "selectors", "socket", "ssl", "subprocess",

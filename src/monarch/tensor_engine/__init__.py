@@ -51,6 +51,9 @@ if TYPE_CHECKING:
     from .opaque_module import OpaqueModule as OpaqueModule
     from .opaque_object import OpaqueObject as OpaqueObject
     from .opaque_object import opaque_method as opaque_method
+    from .pipes import Pipe as Pipe
+    from .pipes import create_pipe as create_pipe
+    from .pipes import remote_generator as remote_generator
     from .process_group import RemoteProcessGroup as RemoteProcessGroup
     from .recording import record as record
     from .remote_autograd import remote_autograd_function as remote_autograd_function
@@ -76,6 +79,7 @@ _PLACES = {
     "opaque": ("OpaqueRef",),
     "opaque_module": ("OpaqueModule",),
     "opaque_object": ("OpaqueObject", "opaque_method"),
+    "pipes": ("Pipe", "create_pipe", "remote_generator"),
     "process_group": ("RemoteProcessGroup",),
     "recording": ("record",),
     "remote_autograd": ("remote_autograd_function",),

@@ -16,7 +16,7 @@ from .activation import Activation, no_mesh
 from .engine import Engine, engine_of, new_engine
 from .executor import Executor
 from .instructions import MAIN
-from .process_group import RemoteProcessGroup
+from .process_group import RemoteProcessGroup, RemoteTorchMesh
 from .streams import active
 from .tensor import Tensor
 
@@ -112,6 +112,18 @@ class DeviceMesh(ShapedMesh):
             KeyError: There is no such dimension.
         """
         return RemoteProcessGroup(self, dims)
+
+    def torch_mesh(self, device: str | None = None) -> RemoteTorchMesh:
+        """This mesh as an argument of remote functions and endpoints: there it is a ``torch.distributed.device_mesh.DeviceMesh``,
+        so that ``DTensor.from_local(x, mesh, [Shard(0)])`` makes one ``DTensor`` of what the ranks have.
+
+        Args:
+            device: ``"cpu"`` or ``"cuda"``; by default what the rank has.
+
+        Raises:
+            ValueError: It has no dimensions.
+        """
+        return RemoteTorchMesh(self, device)
 
     def to_tensor(self) -> torch.Tensor:
         """A local tensor of the ranks, in the shape of the mesh."""

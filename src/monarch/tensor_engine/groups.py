@@ -1,8 +1,8 @@
 """Groups of ranks that communicate, over `torch.distributed`: gloo for tensors on CPUs, NCCL for those on GPUs.
 
 A group is made by its own members when they first need it, at the same point of their instructions; no other rank takes
-part, and torch's default group, which belongs to the user's code, is left alone. Members find each other through a store: a
-file where all are on one host, else a server in the controller's process.
+part, and torch's default group, which belongs to the user's code, is left alone; `worlds` is for that. Members find each
+other through a store: a file where all are on one host, else a server in the controller's process.
 
 What ends the wait for a peer: the peer, its end, or `TIMEOUT`.
 """
@@ -62,7 +62,6 @@ class Group:
         self._store = dist.PrefixStore(f"group/{name}/{numbers}", meeting.store())
         self._one_host = bool(meeting.path)
         self.cpu = self._gloo("cpu")
-        self._public: Any = None
         self._gpu: Any = None
         self._exchanges = 0
         self.sent = 0  # by a pair: how often this member has sent to the other
@@ -90,19 +89,6 @@ class Group:
             self._gpu = dist.ProcessGroupNCCL(store, self.index, self.size, dist.ProcessGroupNCCL.Options())
         return self._gpu
 
-    def public(self) -> Any:
-        """A ``ProcessGroup`` for the user, with connections of its own; the same each time."""
-        if self._public is None:
-            store = dist.PrefixStore("user", self._store)
-            group = dist.ProcessGroup(store, self.index, self.size)
-            kind = dist.ProcessGroup.BackendType
-            group._register_backend(torch.device("cpu"), kind.GLOO, self._gloo("user"))
-            if torch.cuda.is_available():
-                gpu = dist.ProcessGroupNCCL(store, self.index, self.size, dist.ProcessGroupNCCL.Options())
-                group._register_backend(torch.device("cuda"), kind.NCCL, gpu)
-            self._public = group
-        return self._public
-
     def leave(self, key: str, poison: Poison) -> None:
         """Leave word of a failure for the others."""
         self._store.set(key, json.dumps(poison))
@@ -111,28 +97,49 @@ class Group:
         """What another member has left, or is about to."""
         return Poison(*json.loads(self._store.get(key)))
 
-    def start_exchange(self, poison: Poison | None) -> Exchange:
-        """Begin to tell each other whether what a member brings has failed; every member must."""
+    def start_exchange(self, poison: Poison | None, data: torch.Tensor) -> Exchange:
+        """Begin to tell each other whether what a member brings has failed; every member must.
+
+        Args:
+            data: What will be exchanged with all members meanwhile.
+        """
         self._exchanges += 1
-        return Exchange(self, f"poison/{self._exchanges}", poison)
+        waits = self._one_host and data.device.type == "cpu" and bool(data.numel())
+        return Exchange(self, f"poison/{self._exchanges}", poison, asks=not waits)
+
+    def has_left(self, key: str) -> bool:
+        """Whether a member has left word."""
+        return bool(self._store.check([key]))
 
 
 class Exchange:
-    """What became of the inputs of all members. It costs one number, sent while the data is on its way."""
+    """What became of the inputs of all members.
 
-    def __init__(self, group: Group, key: str, poison: Poison | None) -> None:
+    Who brings a failure leaves word of it, and only then takes part. So who has the data of all knows that whoever has left word
+    has done so; on one host a look into the store is all that it costs. Between hosts one number is sent beside the data, as
+    many would ask the one store; and on a GPU, where the data is on its way for longer than anybody waits.
+
+    Args:
+        asks: Send that number.
+    """
+
+    def __init__(self, group: Group, key: str, poison: Poison | None, asks: bool) -> None:
         self._group = group
         self._key = key
-        self._flag = torch.zeros(1, dtype=torch.int64)
+        self._work: Any = None
         if poison is not None:
-            self._flag[0] = 1 + group.index
-            group.leave(f"{key}/{group.index}", poison)
-        options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's types are wrong here
-        self._work = group.cpu.allreduce([self._flag], options)
+            group.leave(key, poison)
+        if asks:
+            self._failed = torch.tensor([poison is not None], dtype=torch.int64)
+            options = dist.AllreduceOptions()
+            options.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's types are wrong here
+            self._work = group.cpu.allreduce([self._failed], options)
 
     def finish(self) -> Poison | None:
-        """The failure of one of the members, if there is one; the same for all of them."""
-        self._work.wait()
-        source = int(self._flag.item())
-        return self._group.left(f"{self._key}/{source - 1}") if source else None
+        """After the data has come: the failure of one of the members, if there is one; the same for all of them."""
+        if self._work is None:
+            failed = self._group.has_left(self._key)
+        else:
+            self._work.wait()
+            failed = bool(self._failed.item())
+        return self._group.left(self._key) if failed else None

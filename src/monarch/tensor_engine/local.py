@@ -6,9 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
+
 from .._core.runtime.context import NotYet, context, current_node
 from .._core.runtime.future import running_loop
 from .._core.wire import pickling
+from . import worlds
 from .errors import RemoteException
 from .instructions import Poison
 
@@ -125,7 +128,18 @@ def _receive(uid: str, worker: int, ticket: int, payload: Any, buffers: list[Any
 
 def process_group(uid: str, number: int) -> Any:
     """Stands in pickled arguments for a process group; gives that of this rank's row."""
-    return workers[uid].runner.communication.numbered(number).public()
+    return worlds.world(uid).group(number)
+
+
+def torch_mesh(
+    uid: str, device: str | None, labels: tuple[str, ...], sizes: tuple[int, ...], ranks: tuple[int, ...], numbers: Any
+) -> Any:
+    """Stands in pickled arguments for a mesh of `torch.distributed`."""
+    found: Any = list(ranks)
+    for size in reversed(sizes[1:]):
+        found = [found[start : start + size] for start in range(0, len(found), size)]
+    kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return worlds.world(uid).mesh(kind, labels, found, numbers)
 
 
 class Dim(NamedTuple):

@@ -10,7 +10,7 @@ import socket
 import tempfile
 import traceback
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 
 from .._core.mesh.proc_mesh import ProcMesh
 from . import mixing, sites
+from .crossing import Source
 from .engine import Engine
 from .fakes import Meta, contiguous
 from .groups import Meeting
@@ -26,6 +27,7 @@ from .instructions import MOVE
 from .movers import Look, Reduction
 from .streams import Stream
 from .tensor import Bar, Tensor, new_tensor
+from .workers import Workers
 
 if TYPE_CHECKING:
     from .device_mesh import DeviceMesh
@@ -90,7 +92,7 @@ def reduce_(
 
 
 def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh, stream: Stream | None = None) -> Any:
-    """Copy tensors to another mesh of the same engine, rank to rank.
+    """Copy tensors to another mesh, rank to rank; also to one of other processes, that is of another engine.
 
     A rank of the destination gets what the rank with the same coordinates has; dimensions that only the destination has do
     not matter: all along them get the same. The result is a copy even where a rank sends to itself. Gradients are passed back.
@@ -101,7 +103,7 @@ def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh, stream: Stream | None = N
         stream: That of the result, on which it is received; by default the active one, from which it is sent.
 
     Raises:
-        ValueError: The destination lacks a dimension, has it in another size, or belongs to another engine.
+        ValueError: The destination lacks a dimension, or has it in another size.
     """
     return pytree.tree_map(lambda each: _to_mesh(each, mesh, stream), tensors)
 
@@ -201,7 +203,7 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
     if out is not None:
         _check_out(tensor, out, shape, in_place)
     keep = None if mesh is None else _destination(mesh)
-    if keep is not None and (out is not None or in_place or not keep.group.members <= tensor.mesh.group.members):
+    if keep is not None and (out is not None or in_place or not _is_part(keep, tensor.mesh)):
         raise ValueError(
             f"mesh must be a part of the tensor's mesh, {tensor.mesh!r}, and not be combined with out; got {keep!r}"
         )
@@ -211,6 +213,10 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
         result: Tensor = _Reduce.apply(tensor, names, kind, scatter)
         return result
     return _issue_reduce(tensor, names, kind, scatter, shape, tensor if in_place else out, keep)
+
+
+def _is_part(mesh: DeviceMesh, whole: DeviceMesh) -> bool:
+    return mesh.engine is whole.engine and mesh.group.members <= whole.group.members
 
 
 def _issue_reduce(
@@ -314,11 +320,6 @@ def _destination(mesh: Any) -> DeviceMesh:
 
 
 def _check_destination(source: DeviceMesh, destination: DeviceMesh) -> None:
-    if destination.engine is not source.engine:
-        raise ValueError(
-            f"{destination!r} belongs to another tensor engine than {source!r}; tensors move between meshes of the same procs. "
-            "Fetch the tensor, or send it with an actor"
-        )
     missing = [label for label in source._labels if label not in destination._labels]
     if missing:
         raise ValueError(f"{destination!r} does not have dimensions {missing} of {source!r}")
@@ -333,8 +334,11 @@ def _issue_transfer(tensor: Tensor, source: DeviceMesh, destination: DeviceMesh,
     meta, engine = tensor._value.meta, source.engine
     before = tensor._value.lane.stream
     after = before if stream is None else stream.number
-    lane = engine.group(destination.group.ranks, after)
+    lane = destination.engine.group(destination.group.ranks, after)
     result = new_tensor(destination, contiguous(meta.shape, meta.dtype, meta.device), lane=lane)
+    if destination.engine is not engine:
+        _issue_crossing(tensor, result, source, destination)
+        return result
     look, routes = _look(meta), _routes(source, destination)
     if before == after:
         everyone = engine.group(sorted(source.group.members | destination.group.members), before)
@@ -346,6 +350,27 @@ def _issue_transfer(tensor: Tensor, source: DeviceMesh, destination: DeviceMesh,
     engine.submit(senders, (MOVE, sites.here(), "send", (tensor._value.id, look, routes, ticket, link)))
     engine.submit(lane, (MOVE, sites.here(), "receive", (result._value.id, look, routes, ticket, link)))
     return result
+
+
+def _issue_crossing(tensor: Tensor, result: Tensor, source: DeviceMesh, destination: DeviceMesh) -> None:
+    """A transfer to another engine, whose workers are told on their own."""
+    engine, meta = source.engine, tensor._value.meta
+    if not (isinstance(engine.executor, Workers) and isinstance(destination.engine.executor, Workers)):
+        raise ValueError(f"{source!r} and {destination!r}: tensors move between engines only where both have processes")
+    engine.executor.wait_until_there()  # the receivers will ask them
+    ticket = next(engine.ids)
+    takers = dict.fromkeys(source.group.ranks, 0)
+    procs = {}
+    address = dict(zip(source.group.ranks, source.group.procs, strict=True))
+    for sender, receiver in _pairs(source, destination):
+        takers[sender] += 1
+        procs[receiver] = address[sender]
+    export = tensor._value.id, ticket, takers
+    senders = engine.group(source.group.ranks, tensor._value.lane.stream)
+    engine.submit(senders, (MOVE, sites.here(), "export", export), now=True)
+    where = Source(engine.uid, ticket, procs)
+    look = result._value.id, meta.shape, meta.dtype, meta.device, where
+    destination.engine.submit(result._value.lane, (MOVE, sites.here(), "import", look))
 
 
 class _ToMesh(torch.autograd.Function):
@@ -377,18 +402,34 @@ def groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
     key = "groups", mesh._shape, names
     number = engine.defined.get(key)
     if number is None:
-        groups: dict[tuple[int, ...], dict[int, int]] = {}
-        for index, rank in enumerate(mesh.group.ranks):
-            point = _coordinates(mesh, index)
-            others = tuple(point[label] for label in mesh._labels if label not in names)
-            position = 0
-            for label in names:
-                position = position * mesh.size(label) + point[label]
-            groups.setdefault(others, {})[position] = rank
-        members = [tuple(group[position] for position in range(len(group))) for group in groups.values()]
         number = engine.defined[key] = len(engine.defined)
-        _define(engine, "define_groups", number, members)
+        _define(engine, "define_groups", number, _members_along(mesh, names))
     return number
+
+
+def public_groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
+    """The number of the groups of `torch.distributed` along some dimensions of a mesh."""
+    engine = mesh.engine
+    key = "public groups", mesh._shape, names
+    number = engine.defined.get(key)
+    if number is None:
+        number = engine.defined[key] = len(engine.defined)
+        args = engine.uid, number, engine.size, _meeting(engine), _members_along(mesh, names)
+        engine.submit(engine.everyone, (MOVE, sites.here(), "make_groups", args))
+    return number
+
+
+def _members_along(mesh: DeviceMesh, names: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """The ranks of each row, in the order of their coordinates."""
+    groups: dict[tuple[int, ...], dict[int, int]] = {}
+    for index, rank in enumerate(mesh.group.ranks):
+        point = _coordinates(mesh, index)
+        others = tuple(point[label] for label in mesh._labels if label not in names)
+        position = 0
+        for label in names:
+            position = position * mesh.size(label) + point[label]
+        groups.setdefault(others, {})[position] = rank
+    return [tuple(group[position] for position in range(len(group))) for group in groups.values()]
 
 
 def _routes(source: DeviceMesh, destination: DeviceMesh) -> int:
@@ -397,15 +438,20 @@ def _routes(source: DeviceMesh, destination: DeviceMesh) -> int:
     key = "routes", source._shape, destination._shape
     number = engine.defined.get(key)
     if number is None:
-        at = {tuple(_coordinates(source, index).values()): rank for index, rank in enumerate(source.group.ranks)}
         routes: dict[int, tuple[int, ...]] = dict.fromkeys(source.group.ranks, ())
-        for index, rank in enumerate(destination.group.ranks):
-            point = _coordinates(destination, index)
-            sender = at[tuple(point[label] for label in source._labels)]
-            routes[sender] += (rank,)
+        for sender, receiver in _pairs(source, destination):
+            routes[sender] += (receiver,)
         number = engine.defined[key] = len(engine.defined)
         _define(engine, "define_routes", number, routes)
     return number
+
+
+def _pairs(source: DeviceMesh, destination: DeviceMesh) -> Iterator[tuple[int, int]]:
+    """Who sends to whom: for each rank of the destination the one of the source with the same coordinates."""
+    at = {tuple(_coordinates(source, index).values()): rank for index, rank in enumerate(source.group.ranks)}
+    for index, rank in enumerate(destination.group.ranks):
+        point = _coordinates(destination, index)
+        yield at[tuple(point[label] for label in source._labels)], rank
 
 
 def _define(engine: Engine, name: str, number: int, who: Any) -> None:

@@ -14,9 +14,10 @@ import torch
 import torch.distributed as dist
 
 from .._core.runtime.context import current_node
-from . import handoffs, local
+from . import crossing, handoffs, local
 from .groups import Group, Meeting
 from .instructions import Expected, Poison, first_poison
+from .worlds import make_groups
 
 if TYPE_CHECKING:
     from .runner import Runner
@@ -165,13 +166,14 @@ def reduce(worker: Runner, site: int, reduction: Reduction) -> None:
     written = worker.slots[reduction.write] if reduction.write else None
     try:
         group = worker.communication.numbered(reduction.groups)
-        exchange = group.start_exchange(poison)
         look = reduction.look
         data = torch.zeros(look.shape, dtype=look.dtype, device=look.device) if poison is not None else given
-        result = _reduce(group, data, reduction.kind, reduction.scatter)
+        exchange = group.start_exchange(poison, data)
+        out = written if isinstance(written, torch.Tensor) else None
+        result = _reduce(group, data, reduction.kind, reduction.scatter, out)
         poison = exchange.finish()
-        if poison is None and isinstance(written, torch.Tensor):
-            result = written.copy_(result)
+        if poison is None and out is not None and result is not out:
+            result = out.copy_(result)
     except Exception as error:
         poison = worker.failed(site, f"reduce ({reduction.kind})", error)
     if reduction.keepers is None or worker.rank in reduction.keepers:
@@ -182,7 +184,8 @@ def reduce(worker: Runner, site: int, reduction: Reduction) -> None:
             worker.poison_aliases([reduction.write], poison)
 
 
-def _reduce(group: Group, data: torch.Tensor, kind: str, scatter: bool) -> torch.Tensor:
+def _reduce(group: Group, data: torch.Tensor, kind: str, scatter: bool, out: torch.Tensor | None) -> torch.Tensor:
+    """The result; in `out`, where that saves a copy."""
     backend = group.backend(data.device)
     if scatter:
         rows = torch.empty_like(data, memory_format=torch.contiguous_format)
@@ -192,7 +195,10 @@ def _reduce(group: Group, data: torch.Tensor, kind: str, scatter: bool) -> torch
         stacked = data.new_empty((group.size, *data.shape))
         backend._allgather_base(stacked.view(-1), data.contiguous().view(-1)).wait()
         return stacked
-    result = data.clone(memory_format=torch.contiguous_format)
+    if out is None or not out.is_contiguous():
+        result = data.clone(memory_format=torch.contiguous_format)
+    else:
+        result = out if out is data else out.copy_(data)
     options = dist.AllreduceOptions()
     options.reduceOp = _OPS[kind]  # type: ignore[assignment]  # torch's types are wrong here
     backend.allreduce([result], options).wait()
@@ -334,10 +340,23 @@ def lend(
 
 
 _ALL = (
-    *(define_groups, define_routes, drop, lend, per_rank, random_state, receive, reduce, seed, send, set_random_state),
+    *(
+        define_groups,
+        define_routes,
+        drop,
+        lend,
+        make_groups,
+        per_rank,
+        random_state,
+        receive,
+        reduce,
+        seed,
+        send,
+        set_random_state,
+    ),
     *(transfer, *handoffs.FUNCTIONS),
 )
-MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL}
+MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL} | crossing.FUNCTIONS
 
 
 class Uses(NamedTuple):

@@ -111,7 +111,8 @@ class _Node(torch.autograd.Function):
         graph = pytree.tree_unflatten(list(ctx.saved_tensors), ctx.graph_tree)
         wanted = ctx.wanted
         looks = [look for look, is_wanted in zip(ctx.looks, wanted, strict=True) if is_wanted]
-        found = iter(Remote(_BACKWARD, lambda graph, grads: [look.fake() for look in looks])(graph, list(grads)))
+        derive: Remote[..., Any] = Remote(_BACKWARD, lambda graph, grads: [look.fake() for look in looks])
+        found = iter(derive(graph, list(grads)))
         return None, None, None, None, None, None, *(next(found) if each else None for each in wanted)
 
 

@@ -56,7 +56,8 @@ class OpaqueObject:
         """
         if callable(propagate):
             rule: Any = functools.partial(_without_object, propagate)
-            return Remote(_CALL, rule)(self._object, name, args, kwargs)
+            call: Remote[..., Any] = Remote(_CALL, rule)
+            return call(self._object, name, args, kwargs)
         if (name, propagate) not in self._without_rule:
             self._without_rule[name, propagate] = Remote(_CALL, propagate)
         return self._without_rule[name, propagate](self._object, name, args, kwargs)

@@ -28,10 +28,16 @@ if TYPE_CHECKING:
 
 
 class Found:
-    """The tensors that were pickled."""
+    """What was pickled.
+
+    Attributes:
+        tensors: The tensors.
+        engine: That of the meshes and groups.
+    """
 
     def __init__(self) -> None:
         self.tensors: list[Tensor] = []
+        self.engine: Engine | None = None
 
 
 class _Collecting(threading.local):
@@ -52,12 +58,14 @@ def collecting() -> Iterator[Found]:
 
 
 class NotCopiedError(OnlyLentError):
-    """A distributed tensor is about to be pickled: its values are elsewhere. An actor that lives with them can borrow them."""
+    """A distributed tensor, or what belongs to such, is about to be pickled: the values are elsewhere. An actor that lives with
+    them can borrow them.
+    """
 
     def lend(self, content: Any, procs: Sequence[ProcAddress], actor: int) -> tuple[bytes, Sequence[memoryview]]:
         with collecting() as found:
             payload = pickling.dumps(content)
-        return lend(found.tensors, payload, procs, actor)
+        return lend(found.tensors, payload, procs, actor, found.engine)
 
 
 def lend(
@@ -122,12 +130,15 @@ def reduce_tensor(tensor: Tensor) -> Any:
     return local.value, (tensor.mesh.engine.uid, ref)
 
 
-def check_collecting(what: object) -> None:
-    """Raise unless arguments of a remote function are being pickled."""
+def check_collecting(what: object, engine: Engine) -> None:
+    """Raise unless arguments of a function on the ranks are being pickled."""
     if _collecting.found is None:
-        raise TypeError(f"{what!r} can't be pickled: it is an argument of remote functions, and of nothing else")
+        raise NotCopiedError(
+            f"{what!r} can't be pickled: it is an argument of remote functions and of endpoints, and of nothing else"
+        )
+    _collecting.found.engine = engine
 
 
 def reduce_mesh(mesh: DeviceMesh) -> Any:
-    check_collecting(mesh)
+    check_collecting(mesh, mesh.engine)
     return local.mesh_here, (mesh.engine.uid, mesh._labels, tuple(mesh._ndslice.sizes), mesh.group.ranks)

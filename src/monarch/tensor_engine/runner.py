@@ -264,7 +264,7 @@ class Runner:
         if poison is not None:
             return self._report(poison)
         leaves, tree = pytree.tree_flatten(result)
-        self.slots[bundle] = [_without_history(leaf) for leaf in leaves]
+        self.slots[bundle] = leaves = [_own(leaf) for leaf in leaves]
         written = tuple(index for index, value in enumerate(inputs) if value._version != versions[index])
         skeleton = pytree.tree_unflatten([None] * len(leaves), tree)  # trees themselves do not travel well
         return skeleton, [_looks(leaf, inputs) for leaf in leaves], written
@@ -333,6 +333,7 @@ def _checked(leaves: list[Any], expected: tuple[Expected | None, ...]) -> list[A
 def _as_expected(leaf: Any, expected: Expected | None) -> Any:
     if expected is None:
         return leaf
+    leaf = _own(leaf)
     if not isinstance(leaf, torch.Tensor):
         raise TypeError(f"its propagate rule gives a tensor, the function gave {type(leaf).__name__}")
     if tuple(leaf.shape) != expected.shape or leaf.dtype != expected.dtype:
@@ -340,11 +341,17 @@ def _as_expected(leaf: Any, expected: Expected | None) -> Any:
             f"its propagate rule gives a {expected.dtype} tensor of shape {expected.shape}, the function gave {leaf.dtype} "
             f"of shape {tuple(leaf.shape)}"
         )
-    return _without_history(leaf)
+    return leaf
 
 
-def _without_history(leaf: Any) -> Any:
-    return leaf.detach() if isinstance(leaf, torch.Tensor) and leaf.requires_grad else leaf
+def _own(leaf: Any) -> Any:
+    """A result as the rank keeps it: without history, and of a ``DTensor`` its own part."""
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    if type(leaf) not in (torch.Tensor, torch.nn.Parameter):
+        leaf = getattr(leaf, "to_local", lambda: leaf)()
+        leaf = getattr(leaf, "wait", lambda: leaf)()  # a reduction may be under way
+    return leaf.detach() if leaf.requires_grad else leaf
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -17,7 +17,7 @@ from .._core.runtime.actor import Actor
 from .._core.runtime.context import context
 from .._core.runtime.endpoint import endpoint
 from .._core.runtime.ports import Port
-from . import local
+from . import crossing, local, worlds
 from .instructions import ALL, FORGET, MAIN, SPREAD, Instruction
 from .runner import Runner, Shared, here
 
@@ -45,6 +45,8 @@ class Worker(Actor):
         self._shared.handoffs.close()
         for runner in self._runners.values():
             runner.close()
+        worlds.close(self.uid)
+        crossing.offers.end(self.uid)
 
     @endpoint
     def run(self, batches: list[tuple[int, list[Instruction]]]) -> None:
@@ -138,6 +140,8 @@ def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(local_rank), LOCAL_WORLD_SIZE=str(local_ranks)
     )
+    # large tensors in large pages: fresh memory costs more than what is computed into it, page by page of 4 KiB
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_ranks))
     if torch.cuda.is_initialized() or not torch.cuda.is_available():

@@ -53,6 +53,10 @@ class Workers:
         self.spread = False
         self._addresses = [self.address(rank) for rank in range(self.size)]
 
+    def wait_until_there(self) -> None:
+        """Wait until every rank has a worker; bounded by what bounds the start of processes (``host_spawn_ready_timeout``)."""
+        self._workers.initialized.get()
+
     def address(self, rank: int) -> ProcAddress:
         return self.procs._procs.address(rank)
 

@@ -2,7 +2,7 @@
 
 What lives here: `Extent` (labels and sizes), `Point` (one position in an extent), `Slice` (a strided set of flat
 ranks), `Shape` and `Region` (labels on a slice), `MeshTrait` (slice, split, rename, flatten and sizes of every mesh)
-and `ValueMesh` (one value per rank, the result of a call).
+`ValueMesh` (one value per rank, the result of a call) and `Selection` (an expression that names ranks).
 
 What may not: sockets, threads, clocks, anything that knows what an actor or a host is, and imports that cost start-up
 time, because every process of a program imports this package before anything else.
@@ -19,9 +19,10 @@ from monarch._core.shape.extent import Extent
 from monarch._core.shape.mesh_trait import MeshTrait
 from monarch._core.shape.ndslice import Slice
 from monarch._core.shape.point import Point
+from monarch._core.shape.selection import Selection
 from monarch._core.shape.shape import Region, Shape
 from monarch._core.shape.value_mesh import ValueMesh
 
 NDSlice = Slice
 
-__all__ = ["Extent", "MeshTrait", "NDSlice", "Point", "Region", "Shape", "Slice", "ValueMesh"]
+__all__ = ["Extent", "MeshTrait", "NDSlice", "Point", "Region", "Selection", "Shape", "Slice", "ValueMesh"]

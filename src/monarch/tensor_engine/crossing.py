@@ -1,0 +1,139 @@
+"""Moving tensors between engines: what one's workers offer, the other's fetch from their memory, beside the messages.
+
+The sender's worker takes a copy, as later writes must not be seen, names it as an `RDMABuffer`, once for each receiver, and goes
+on. The receiver's worker asks the sender's process for a name, reads the memory into a tensor of its own and drops the name; with
+the last of them the copy is freed.
+
+What ends the receiver's wait: the offer, which was issued before; the end of the sender's worker or process; for the transfer
+itself, `TIMEOUT`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from .._core.runtime.context import current_node
+from .._core.runtime.node import Origin
+from .._core.runtime.system import System
+from .._core.wire.address import ProcAddress
+from .._core.wire.frame import Frame
+from ..rdma import RDMABuffer
+from ..rdma.questions import ask
+from .groups import TIMEOUT
+from .instructions import Poison
+
+if TYPE_CHECKING:
+    from .runner import Runner
+
+Key = tuple[str, int]  # an engine's id, and a ticket
+_ENDED = "the tensor engine that it comes from has ended"
+
+
+class Offers:
+    """What this process offers to other engines. Handlers of messages look into it, so nothing here waits."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: dict[Key, list[Any]] = {}
+        self._asking: dict[Key, list[tuple[System, Origin, Frame]]] = {}
+        self._ended: set[str] = set()
+
+    def make(self, key: Key, contents: list[Any]) -> None:
+        """Offer something to each of some takers."""
+        with self._lock:
+            asking = self._asking.pop(key, [])
+            if len(asking) < len(contents):
+                self._made[key] = contents[len(asking) :]
+        for (system, origin, frame), content in zip(asking, contents, strict=False):
+            system.answer(origin, frame, content)
+
+    def take(self, key: Key, system: System, origin: Origin, frame: Frame) -> None:
+        """Answer whoever asks: now, when the offer is made, or when that will not happen any more."""
+        with self._lock:
+            if key in self._made:
+                content: Any = self._made[key].pop()
+                if not self._made[key]:
+                    del self._made[key]
+            elif key[0] in self._ended:
+                content = RuntimeError(_ENDED)
+            else:
+                self._asking.setdefault(key, []).append((system, origin, frame))
+                return
+        system.answer(origin, frame, content)
+
+    def end(self, uid: str) -> None:
+        """An engine ends: nothing of it is offered any more."""
+        with self._lock:
+            self._ended.add(uid)
+            for key in [key for key in self._made if key[0] == uid]:
+                del self._made[key]
+            asking = [one for key in list(self._asking) if key[0] == uid for one in self._asking.pop(key)]
+        for system, origin, frame in asking:
+            system.answer(origin, frame, RuntimeError(_ENDED))
+
+
+offers = Offers()
+
+
+def _on_offer(system: System, origin: Origin, frame: Frame, key: Key) -> None:
+    offers.take(key, system, origin, frame)
+
+
+System.handlers["tensor_offer"] = _on_offer
+
+
+class Source(NamedTuple):
+    """Where a rank of the destination finds its value.
+
+    Attributes:
+        uid: Id of the engine.
+        ticket: Of the offers.
+        procs: The process that has it, for each rank.
+    """
+
+    uid: str
+    ticket: int
+    procs: dict[int, ProcAddress]
+
+
+def export(worker: Runner, site: int, source: int, ticket: int, takers: dict[int, int]) -> None:
+    """Offer a value to other engines' workers: a rank to as many as `takers` says."""
+    given, count = worker.slots[source], takers[worker.rank]
+    contents: list[Any] = [None] * count  # of an empty tensor there is nothing to move
+    try:
+        if isinstance(given, Poison):
+            contents = [given] * count
+        elif given.numel():
+            copy = given.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+            contents = [RDMABuffer(copy) for _ in range(count)]
+    except Exception as error:
+        contents = [worker.failed(site, "to_mesh", error)] * count
+    if contents:
+        offers.make((worker.uid, ticket), contents)
+
+
+def import_(worker: Runner, site: int, output: int, shape: Any, dtype: Any, device: Any, source: Source) -> None:
+    """Fetch a value that another engine's worker offers."""
+    try:
+        result: Any = torch.empty(shape, dtype=dtype, device=device)
+        key: Key = (source.uid, source.ticket)
+        found = ask(current_node(), source.procs[worker.rank], "tensor_offer", key, "a tensor").get()
+        if isinstance(found, Exception):
+            raise found
+        if isinstance(found, Poison):
+            result = found
+        elif found is not None:
+            found.read_into(result, timeout=TIMEOUT.total_seconds()).get()
+            found.drop()
+    except Exception as error:
+        result = worker.failed(site, "to_mesh", error)
+    worker.slots[output] = result
+    worker.poisoned |= isinstance(result, Poison)
+
+
+FUNCTIONS: dict[str, Callable[..., None]] = {"export": export, "import": import_}
+"""The instructions of a move."""
