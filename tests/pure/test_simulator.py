@@ -16,8 +16,9 @@ import torch
 from torch import nn
 
 import monarch
-from monarch import Stream, fetch_shard, inspect, reduce, reduce_, remote, to_mesh
+from monarch import Stream, coalescing, fetch_shard, inspect, reduce, reduce_, remote, to_mesh
 from monarch.simulator import MACHINES, Link, Machine, Simulator, load, replay, set_meta
+from monarch.tensor_engine import record
 
 MB = 1024 * 1024
 ROUND = Machine(
@@ -320,6 +321,107 @@ def test_a_borrow_takes_no_memory(sim: Simulator) -> None:
     sim.step()
     torch.ones(1)
     assert sim.step().megabytes < 0.001
+
+
+# coalescing and recording
+
+
+def test_instructions_that_are_held_back_count_when_they_go_out(sim: Simulator) -> None:
+    a = torch.ones(1000, 1000)
+    sim.step()
+    with coalescing():
+        a.add_(1)
+        b = a * 2
+    assert sim.step().seconds == pytest.approx(8e6 / 1e9 + 8e6 / 1e9)
+    del b
+
+
+def test_a_recorded_function_takes_as_long_as_what_it_replays_and_is_issued_at_once() -> None:
+    sim = simulator(machine=ROUND.replace(issue=1e-3))
+
+    def compute(x: Any) -> Any:
+        y = x
+        for _ in range(10):
+            y = (y + x) * 0.5
+        reduce_(y, "gpu")
+        return y, y.sum()
+
+    work = 20 * 12e4 / 1e9  # at least
+    with sim.mesh.activate():
+        a, recorded = torch.ones(100, 100), record(compute)
+        for _ in range(3):
+            results = inspect(recorded(a))
+        assert results[0].shape == (100, 100)
+        sim.step()
+        compute(a)
+        plain = sim.step()
+        recorded(a)
+        replayed = sim.step()
+    assert plain.seconds >= 22e-3
+    assert work < replayed.seconds < plain.seconds - 10e-3
+    assert replayed.megabytes <= plain.megabytes
+
+
+def test_replays_give_back_the_memory_that_they_take(sim: Simulator) -> None:
+    @record
+    def compute(x: Any) -> Any:
+        y = x + 1
+        return (y * 2).sum()
+
+    a = torch.ones(MB // 4)
+    for _ in range(5):
+        compute(a)
+        torch.ones(1)
+    sim.step()
+    compute(a)
+    assert sim.step().megabytes == pytest.approx(3, abs=1e-3)
+    torch.ones(1)
+    sim.step()
+    torch.ones(1)
+    assert sim.step().megabytes == pytest.approx(1, abs=1e-3)
+
+
+def test_streams_of_a_recorded_function_run_side_by_side() -> None:
+    stream = Stream("communication")
+    sim = simulator()
+
+    def compute(gradient: Any, weights: Any) -> None:
+        lent, borrow = stream.borrow(gradient, mutable=True)
+        with stream.activate():
+            reduce_(lent, "gpu")
+        del lent
+        weights.add_(1)
+        borrow.drop()
+        gradient.add_(1)
+
+    with sim.mesh.activate():
+        recorded = record(compute)
+        arguments = torch.ones(250), torch.ones(1000, 1000)
+        for _ in range(3):
+            recorded(*arguments)
+        sim.step()
+        recorded(*arguments)
+        replayed = sim.step().seconds
+        compute(*arguments)
+        assert replayed == pytest.approx(sim.step().seconds)
+
+
+def test_a_recorded_function_in_which_parts_of_a_mesh_meet_says_that_it_cant_be_simulated() -> None:
+    sim = simulator(1, 4)
+    first = sim.mesh.slice(gpu=slice(0, 2))
+
+    @record
+    def compute(x: Any, y: Any) -> None:
+        x.add_(1)
+        reduce_(y, "gpu")
+
+    with first.activate():
+        x = torch.ones(1)
+    with sim.mesh.activate():
+        y = torch.ones(1)
+        with pytest.raises(NotImplementedError, match="call the function itself"):
+            compute(x, y)
+            sim.step()
 
 
 # memory

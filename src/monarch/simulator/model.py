@@ -26,9 +26,12 @@ from monarch.tensor_engine.instructions import (
     FREE,
     MAIN,
     MOVE,
+    PROGRAM,
+    REPLAY,
     SPREAD,
     Call,
     Instruction,
+    Program,
 )
 from monarch.tensor_engine.streams import stream_of
 
@@ -39,6 +42,7 @@ from .machine import Machine
 from .memory import Held, Memory
 from .moves import Moves
 from .record import Event, Node, Recorder
+from .replays import Replay, awaited, meets
 
 Cost = float | Callable[..., float]
 
@@ -79,6 +83,9 @@ class Model:
         self._effects: dict[int, Effect] = {}
         self._offered: dict[int, Held] = {}  # what one stream lends to another, by ticket
         self._accepted: set[int] = set()
+        self._programs: dict[int, Program] = {}
+        self._replays: list[Replay] = []
+        self._arrival: float | None = None  # of what is being replayed
         self._stepped = 0.0
 
     @property
@@ -126,6 +133,10 @@ class Model:
             if move is None:
                 raise NotImplementedError(f"{name} can't be simulated")
             move(ranks, stream, site, *args)
+        elif what == PROGRAM:
+            self._define_program(*instruction[1:])
+        elif what == REPLAY:
+            self._replay(ranks, *instruction[1:])
         elif what != SPREAD:
             raise NotImplementedError(f"instruction {what} can't be simulated")
 
@@ -134,6 +145,8 @@ class Model:
 
     def _issue(self, name: str, site: int) -> float:
         """The controller issues an instruction; when it reaches the workers."""
+        if self._arrival is not None:
+            return self._arrival
         start, self.now = self.now, self.now + self._machine.issue
         if self.recorder.timed:
             self.recorder.events.append(Event((), MAIN, name, "issue", start, self.now, site, self.tag))
@@ -218,6 +231,16 @@ class Model:
     def _move_seed(self, ranks: Ranks, stream: int, site: int, number: int) -> None:
         self._compute(ranks, stream, "manual_seed", site, Work(), (), ())
 
+    def _move_random_state(self, ranks: Ranks, stream: int, site: int, output: int, device: Any) -> None:
+        with no_mesh.activate():
+            size = torch.get_rng_state().numel()
+        meta = contiguous((size,), torch.uint8, torch.device("cpu"))
+        self._memory.make(output, meta, size, self._of(ranks), "random state", site)
+        self._compute(ranks, stream, "random state", site, Work(bytes=size, pieces=1), (), output)
+
+    def _move_set_random_state(self, ranks: Ranks, stream: int, site: int, state: int, device: Any) -> None:
+        self._compute(ranks, stream, "set random state", site, Work(), [self._memory.values[state]], ())
+
     def _move_drop(self, ranks: Ranks, stream: int, site: int, value: int) -> None:
         self._memory.drop(value, self._of(ranks))
 
@@ -294,7 +317,8 @@ class Model:
         self._accepted.add(ticket)
         self._take_over(ranks, stream, site, "borrow", ticket)
 
-    def _move_give_back(self, ranks: Ranks, stream: int, site: int, ticket: int) -> None:
+    def _move_give_back(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int) -> None:
+        self._memory.free(value, self._of(ranks))
         if ticket in self._accepted:  # the second time it does nothing
             self._accepted.remove(ticket)
             self._hand_over(ranks, stream, site, "give back", -ticket)
@@ -322,6 +346,56 @@ class Model:
         seconds = max(span.end - span.start for _, span in spans)
         work = Work(bytes=size, pieces=1)
         self._graph(ranks, stream, name, "communication", seconds, work, [given], self._held(output), site)
+
+    # recorded programs
+
+    def _define_program(self, number: int, program: Program | None) -> None:
+        if program is None:
+            self._programs.pop(number, None)
+        else:
+            self._programs[number] = program
+
+    def _replay(self, ranks: Ranks, site: int, number: int, formals: Sequence[int], results: Sequence[int]) -> None:
+        """One message for all of it: the program is done with it at once."""
+        arrival = self._issue("replay", site)
+        given = [self._memory.values[ref] for ref in formals]
+        self._replays.append(Replay(ranks, number, self._programs[number], given, results))
+        self._arrival = arrival
+        try:
+            while any(self._go_on(replay) for replay in self._replays if not replay.done):
+                pass
+            self._replays = [replay for replay in self._replays if not replay.done]
+        except Exception:
+            self._replays.clear()
+            raise
+        finally:
+            self._arrival = None
+
+    def _go_on(self, replay: Replay) -> bool:
+        ranks = replay.ranks
+
+        def run(instruction: Instruction) -> None:
+            self._step(ranks, ranks.stream, instruction)
+
+        def may_run(instruction: Instruction) -> bool:
+            self._check_meeting(ranks, instruction)
+            ticket = awaited(instruction)
+            return ticket is None or any(ticket in cohort.handed for cohort in self.cohorts.all)
+
+        return replay.go_on(self._memory, run, may_run, lambda ref: self._memory.free(ref, self._of(ranks)))
+
+    def _check_meeting(self, ranks: Ranks, instruction: Instruction) -> None:
+        meeting = meets(instruction)
+        if meeting is None:
+            return
+        name, args = meeting
+        routes = self._moves.routes[args[3]] if name == "transfer" else {}
+        groups = self._moves.groups[args[0].groups] if name == "reduce" else [(*routes, *sum(routes.values(), ()))]
+        if not all(ranks.members.issuperset(members) for members in groups):
+            raise NotImplementedError(
+                f"a recorded function in which ranks that do different things meet, in {name}, can't be simulated; "
+                "call the function itself"
+            )
 
     # what is noted
 

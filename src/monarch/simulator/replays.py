@@ -1,0 +1,88 @@
+"""Recorded programs: their instructions, with the values of each replay under the ids of the recording.
+
+A recording has a program for each stream of each set of ranks, and all are replayed together: one stream may wait for what
+another hands over in the middle of its program. So each goes on as far as it can, in turn, until all are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from monarch.tensor_engine.executor import Ranks
+from monarch.tensor_engine.instructions import CALL, MOVE, Instruction, Program
+
+from .memory import Held, Memory
+
+_MEETINGS = ("reduce", "transfer")
+
+
+class Replay:
+    """A program that is being replayed.
+
+    Attributes:
+        ranks: Where.
+        number: Of the program.
+        done: Whether all of it was run.
+    """
+
+    def __init__(
+        self, ranks: Ranks, number: int, program: Program, given: Sequence[Held], results: Sequence[int]
+    ) -> None:
+        self.ranks = ranks
+        self.number = number
+        self.done = False
+        self._program = program
+        self._given = dict(zip(program.formals, given, strict=True))
+        self._values: dict[int, Held] = dict(self._given)
+        self._results = dict(zip(program.results, results, strict=True))
+        self._next = 0
+
+    def go_on(
+        self,
+        memory: Memory,
+        run: Callable[[Instruction], None],
+        may_run: Callable[[Instruction], bool],
+        free: Callable[[int], None],
+    ) -> bool:
+        """Run it until its end, or until it must wait; whether it got any further."""
+        before, outer, memory.values = self._next, memory.values, self._values
+        try:
+            while self._next < len(self._program.instructions):
+                instruction = self._program.instructions[self._next]
+                if not may_run(instruction):
+                    return self._next > before
+                run(self._as_now(instruction))
+                self._next += 1
+            self.done = True
+            for ref in [ref for ref in self._values if ref not in self._results and ref not in self._given]:
+                free(ref)
+        finally:
+            memory.values = outer
+        outer.update({now: self._values[then] for then, now in self._results.items()})
+        return True
+
+    def _as_now(self, instruction: Instruction) -> Instruction:
+        if instruction[0] != CALL:
+            return instruction
+        what, site, call = instruction
+        references = self._program.references
+        return what, site, call._replace(inputs=tuple(references.get(ref, ref) for ref in call.inputs))
+
+
+def awaited(instruction: Instruction) -> int | None:
+    """The ticket that an instruction waits for, if it does."""
+    if instruction[0] != MOVE:
+        return None
+    _, _, name, args = instruction
+    if name == "accept":
+        return int(args[0])
+    if name == "take_back":
+        ticket, _, used = args
+        return -ticket if used else int(ticket)
+    return int(args[3]) if name == "receive" else None
+
+
+def meets(instruction: Instruction) -> tuple[str, Any] | None:
+    """What an instruction is in which several ranks take part at once, and its arguments."""
+    return (instruction[2], instruction[3]) if instruction[0] == MOVE and instruction[2] in _MEETINGS else None
