@@ -162,8 +162,8 @@ class Engine:
             self._append(ranks, instruction)
 
     def _free(self, ranks: Ranks) -> None:
-        for each in freeing(ranks):
-            self._append(*each)
+        for where, instruction in freeing(ranks):
+            self._append(where, instruction)
 
     def flush(self) -> None:
         """Let what was issued be on its way."""
@@ -284,9 +284,10 @@ def freeing(ranks: Ranks) -> list[tuple[Ranks, Instruction]]:
     """What is to be freed there, as instructions."""
     freed = ranks.freed
     found = [freed.popleft() for _ in range(len(freed))]
+    if tuple not in map(type, found):
+        return [(ranks, (FREE, found))]
     ids = [each for each in found if type(each) is int]
-    rest = [each for each in found if type(each) is tuple]
-    return [(ranks, (FREE, ids)), *rest] if ids else rest
+    return [(ranks, (FREE, ids)), *(each for each in found if type(each) is tuple)]
 
 
 _engines: weakref.WeakKeyDictionary[BaseCell, dict[str, Engine]] = weakref.WeakKeyDictionary()
