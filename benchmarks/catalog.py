@@ -22,7 +22,7 @@ class Workload:
     title: str
     unit: str
     better: Better = "lower"
-    group: Literal["core", "payload", "rdma", "tensors"] = "core"
+    group: Literal["core", "payload", "processes", "traffic", "rdma", "tensors"] = "core"
     floor: Literal["ping", "copy", "beside"] | None = None
     floor_mib: int = 0
     timeout_s: float = 120.0
@@ -47,6 +47,13 @@ WORKLOADS = (
     Workload("cast_1mb_8", "1 MiB cast to 8 procs, p50", "ms", group="payload", floor="copy", floor_mib=1),
     Workload("cast_16mb_8", "16 MiB cast to 8 procs, p50", "ms", group="payload", floor="copy", floor_mib=16),
     Workload("cast_128mb_8", "128 MiB cast to 8 procs, p50", "ms", group="payload", floor="copy", floor_mib=128),
+    Workload("spawn_1", "1 proc spawned and called once", "s", group="processes"),
+    Workload("spawn_8", "8 procs spawned and called once", "s", group="processes"),
+    Workload("spawn_200", "200 procs spawned and called once", "s", group="processes", timeout_s=600.0),
+    Workload("spawn_8_torch", "8 procs that use torch, called once", "s", group="processes", timeout_s=300.0),
+    Workload("spawn_64_torch", "64 procs that use torch, called once", "s", group="processes", timeout_s=900.0),
+    Workload("many_to_one", "one-way messages of 8 procs to one actor", "/s", better="higher", group="traffic"),
+    Workload("one_to_many", "one-way broadcasts to 8 procs, messages", "/s", better="higher", group="traffic"),
     Workload("rdma_read_4kb", "4 KiB read from another proc's memory, p50", "µs", group="rdma"),
     Workload("rdma_read_1mb", "1 MiB read from another proc's memory, p50", "ms", group="rdma", floor="beside"),
     Workload("rdma_read_64mb", "64 MiB read from another proc's memory, p50", "ms", group="rdma", floor="beside"),
@@ -62,7 +69,7 @@ WORKLOADS = (
     Workload("tensor_fetch_4", "fetch_shard().get() of a small tensor, 4 procs, p50", "µs", group="tensors"),
 )
 
-GROUPS = ("core", "payload", "rdma", "tensors", "all")
+GROUPS = ("core", "payload", "processes", "traffic", "rdma", "tensors", "all")
 
 
 def select(names: Iterable[str]) -> tuple[Workload, ...]:

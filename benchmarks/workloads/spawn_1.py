@@ -1,0 +1,14 @@
+"""One process, from nothing to the first answer; its memory and the time to stop it stand beside that."""
+
+from __future__ import annotations
+
+from benchmarks.workloads._harness import Measured, Options, main
+from benchmarks.workloads._spawn import measure_spawn
+
+
+def measure(options: Options) -> Measured:
+    return measure_spawn(options, 1)
+
+
+if __name__ == "__main__":
+    main(measure)
