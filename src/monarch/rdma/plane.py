@@ -19,10 +19,11 @@ from .._core.wire.frame import Frame
 from ..errors import BackpressureError
 from .leases import Leases
 from .memory import Memory
+from .paths.cuda_ipc import share
 from .paths.messages import refused
 from .paths.nixl import NixlAgent
 from .paths.path import Link, Piece, UnavailableError
-from .records import Atomic, Claim, Get, LeaseNews, NixlOffer, NixlRequest, Open, Put, Recall, Refusal
+from .records import Atomic, Claim, Get, LeaseNews, NixlRequest, Open, Put, Recall, Refusal
 from .registry import RefusedError, Registry
 from .workers import Workers
 
@@ -128,14 +129,24 @@ def _on_atomic(system: System, origin: Origin, frame: Frame, wanted: Atomic) -> 
 
 def _on_nixl(system: System, origin: Origin, frame: Frame, wanted: NixlRequest) -> None:
     plane = plane_of(system.node)
+    _offer(system, origin, frame, wanted.claim, lambda memory: plane.nixl(origin.peer).offer(wanted.claim, memory))
 
-    def offer() -> NixlOffer | Refusal:
+
+def _on_cuda(system: System, origin: Origin, frame: Frame, claim: Claim) -> None:
+    _offer(system, origin, frame, claim, share)
+
+
+def _offer(system: System, origin: Origin, frame: Frame, claim: Claim, offer: Callable[[Memory], Any]) -> None:
+    """Answer somebody who will come to the memory in a way of its own."""
+    plane = plane_of(system.node)
+
+    def answer() -> Any:
         try:
-            return plane.nixl(origin.peer).offer(wanted.claim, plane.registry.admit(origin.peer, wanted.claim))
+            return offer(plane.registry.admit(origin.peer, claim))
         except UnavailableError as error:
             return Refusal(False, str(error))
 
-    plane.workers.submit(lambda: answer_with(system, origin, frame, offer))
+    plane.workers.submit(lambda: answer_with(system, origin, frame, answer))
 
 
 def _on_get(system: System, origin: Origin, frame: Frame, wanted: Get) -> None:
@@ -184,6 +195,7 @@ System.handlers.update(
     rdma_drop=_on_drop,
     rdma_atomic=_on_atomic,
     rdma_nixl=_on_nixl,
+    rdma_cuda=_on_cuda,
     rdma_get=_on_get,
     rdma_put=_on_put,
     rdma_recall=_on_recall,

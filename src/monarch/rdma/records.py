@@ -67,8 +67,6 @@ class Grant(NamedTuple):
     address: int
     probe: tuple[int, bytes]
     """Where some bytes lie in the owner's memory, and what they are: whoever finds them there has the right process."""
-    ipc: Any
-    """What torch needs to open the memory of a GPU, or a text that says why it can't."""
 
 
 class Refusal(NamedTuple):
