@@ -121,6 +121,15 @@ class Atomic(NamedTuple):
     expected: int | None
 
 
+class WriteStep(NamedTuple):
+    """A write of a shared state begins, if `token` is 0, or has ended; answered with its token."""
+
+    claim: Claim
+    token: int
+    whole: bool
+    failed: bool
+
+
 class NixlRequest(NamedTuple):
     """Asks the owner to register a buffer with nixl; answered with a `NixlOffer` or a `Refusal`."""
 
