@@ -30,7 +30,7 @@ class ByHand:
     def __init__(self, memory: Sequence[bytearray]) -> None:
         library: Any = importlib.import_module("nixl._api")
         logging.getLogger("nixl").setLevel(logging.WARNING)
-        self._agent = library.nixl_agent(f"process {os.getpid()}")
+        self._agent = library.nixl_agent(f"{os.getpid()} {id(self)}")
         self._places = [(address_of(part), len(part), 0) for part in memory]
         self._registered = self._agent.register_memory([(*place, "") for place in self._places], "DRAM")
 

@@ -6,6 +6,7 @@ import errno
 import os
 import platform
 import signal
+from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -16,15 +17,19 @@ from helpers.processes import stopped
 from helpers.rdma_actors import NIXL, Owner, User, pattern
 from helpers.scripts import run_script
 from helpers.waiting import wait_until
-from monarch.actor import SupervisionError
+from monarch.actor import Actor, SupervisionError, endpoint
 from monarch.config import configured
 from monarch.rdma import (
     BufferDroppedError,
+    InconsistentStateError,
     NoPathError,
     OwnerLostError,
     RDMAAction,
     RDMAError,
+    SharedState,
     TransferTimeoutError,
+    pull,
+    share_state,
 )
 
 if TYPE_CHECKING:
@@ -262,3 +267,25 @@ def test_a_client_that_shuts_down_lets_go_of_everything() -> None:
     assert done.exit_code == 0, str(done)
     assert done.left_behind == []
     assert done.stdout.split() == ["BufferDroppedError", "BufferDroppedError"]
+
+
+class DiesWhileWriting(Actor):
+    @endpoint
+    def write(self, shared: SharedState) -> None:
+        with shared.writing():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_state_whose_writer_died_in_the_middle_is_torn_until_all_of_it_is_written_anew(
+    spawn: Spawn, faults: Faults
+) -> None:
+    shared = share_state({"a": array("d", [0.0] * 10)})
+    into = {"a": array("d", [1.0] * 10)}
+    with pytest.raises(SupervisionError):
+        spawn(1).spawn("dies", DiesWhileWriting).write.call_one(shared).get(timeout=30)
+    faults.wait_for(1)
+    with pytest.raises(InconsistentStateError, match="write all of it anew"):
+        pull(shared, into, timeout=600).get(timeout=30)
+    shared.update({"a": array("d", [2.0] * 10)}).get()
+    assert pull(shared, into).get() == (2,)
+    assert into["a"][0] == 2

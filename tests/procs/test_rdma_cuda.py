@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from helpers.waiting import wait_until
 from monarch.actor import Actor, endpoint
 from monarch.config import configured
 from monarch.rdma import RDMABuffer, pull, share_state
@@ -29,6 +31,18 @@ class GpuOwner(Actor):
     @endpoint
     def share(self) -> RDMABuffer:
         return self.buffer
+
+    @endpoint
+    def let_go(self) -> None:
+        self.buffer.drop().get()
+        del self.buffer, self.tensor
+
+    @endpoint
+    def allocated(self) -> int:
+        """Bytes of the GPU that this process holds."""
+        gc.collect()
+        torch.cuda.ipc_collect()
+        return int(torch.cuda.memory_allocated())
 
     @endpoint
     def is_all(self, value: int) -> bool:
@@ -94,6 +108,15 @@ def test_bytes_arrive_whatever_device_either_side_is_on(spawn: Spawn, path: str,
 def test_processes_of_one_machine_open_the_memory_of_the_gpu(spawn: Spawn) -> None:
     owner, user = pair(spawn, "", "cuda")
     assert user.path_to.call_one(owner.share.call_one().get()).get() == "cuda"
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("path", ["cuda", "messages"])
+def test_memory_that_others_had_open_is_freed_when_it_is_let_go(spawn: Spawn, path: str) -> None:
+    owner, user = pair(spawn, path, "cuda")
+    assert user.read.call_one(owner.share.call_one().get(), "cpu").get()
+    owner.let_go.call_one().get()
+    wait_until(lambda: owner.allocated.call_one().get() == 0, what="the memory of the GPU to be freed")
 
 
 @pytest.mark.timeout(180)

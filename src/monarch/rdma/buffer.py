@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ from .paths.path import Deadline
 from .paths.process_vm import admit_tracers
 from .plane import Plane, answer_with, plane_of
 from .questions import ask
-from .records import Atomic, BufferInfo, Refusal
+from .records import Atomic, BufferInfo, Claim, Refusal
 from .transfer import Operation, obtain_grants, submit
 
 _EXPLAINED_WITHIN = 10.0  # seconds
@@ -219,10 +220,19 @@ class RDMABuffer:
         return offset
 
     def _atomic(self, wanted: Atomic) -> Future[int]:
+        return self.ask_owner("rdma_atomic", wanted, lambda: self.plane.atomic(wanted), "a word")
+
+    @property
+    def claim(self) -> Claim:
+        """What this process shows to the owner."""
+        return self._lease.claim
+
+    def ask_owner(self, method: str, record: Any, here: Callable[[], Any], what: str) -> Future[Any]:
+        """Have the owner's process do something; `here` does it where that is this one."""
         if self._info.owner == self.plane.node.address:
-            answer: Future[Any] = completed(self.plane.atomic(wanted))
+            answer: Future[Any] = completed(here())
         else:
-            answer = ask(self.plane.node, self._info.owner, "rdma_atomic", wanted, f"a word of {self._info}")
+            answer = ask(self.plane.node, self._info.owner, method, record, f"{what} of {self._info}")
         return map_future(answer, self._accepted)
 
     def _accepted(self, answer: Any) -> Any:

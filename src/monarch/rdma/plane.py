@@ -9,6 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pickle import PickleBuffer
 from typing import Any
 
@@ -19,12 +20,14 @@ from .._core.wire.frame import Frame
 from ..errors import BackpressureError
 from .leases import Leases
 from .memory import Memory
+from .paths.cuda_ipc import share
 from .paths.messages import refused
 from .paths.nixl import NixlAgent
 from .paths.path import Link, Piece, UnavailableError
-from .records import Atomic, Claim, Get, LeaseNews, NixlOffer, NixlRequest, Open, Put, Recall, Refusal
+from .records import Atomic, Claim, Get, LeaseNews, NixlRequest, Open, Put, Recall, Refusal, WriteStep
 from .registry import RefusedError, Registry
 from .workers import Workers
+from .writes import WORDS_SIZE, Writes
 
 _REMEMBERED = 10_000  # paths that did not open
 
@@ -40,6 +43,8 @@ class Plane:
         self.links: weakref.WeakValueDictionary[tuple[object, ...], Link] = weakref.WeakValueDictionary()
         self.closed: dict[tuple[object, ...], str] = {}  # paths that did not open, and why
         self.told: set[tuple[object, ...]] = set()  # what was warned of
+        self._writes: dict[int, Writes] = {}  # of shared states of this process, by the buffer of their words
+        self.registry.when_freed.append(partial(_forget, self._writes))
         self._nixl: NixlAgent | None = None
         self._starting = threading.Lock()
         node.inbound_lost_hooks.append(self._process_lost)  # so the node keeps it, and nothing else has to
@@ -67,6 +72,8 @@ class Plane:
 
     def _process_lost(self, address: ProcAddress) -> None:
         self.registry.holder_lost(address)
+        for writes in list(self._writes.values()):
+            writes.writer_lost(address)
 
     def own_memory(self, piece: Piece, write: bool) -> Memory:
         """The memory of a buffer of this very process.
@@ -86,9 +93,24 @@ class Plane:
         except RefusedError as error:
             return error.refusal
 
+    def count_write(self, writer: ProcAddress, step: WriteStep) -> int | Refusal:
+        """Count a step of a write of a shared state of this process."""
+        try:
+            memory = self.registry.memory(step.claim, 0, WORDS_SIZE, write=True)
+        except RefusedError as error:
+            return error.refusal
+        writes = self._writes.get(step.claim.id)
+        if writes is None:
+            writes = self._writes.setdefault(step.claim.id, Writes(memory))
+        return writes.step(writer, step)
+
 
 _planes: weakref.WeakValueDictionary[ProcAddress, Plane] = weakref.WeakValueDictionary()
 _making = threading.Lock()
+
+
+def _forget(writes: dict[int, Writes], buffer: int) -> None:
+    writes.pop(buffer, None)
 
 
 def plane_of(node: Node) -> Plane:
@@ -126,16 +148,30 @@ def _on_atomic(system: System, origin: Origin, frame: Frame, wanted: Atomic) -> 
     system.answer(origin, frame, plane_of(system.node).atomic(wanted))
 
 
+def _on_write(system: System, origin: Origin, frame: Frame, step: WriteStep) -> None:
+    system.answer(origin, frame, plane_of(system.node).count_write(origin.peer, step))
+
+
 def _on_nixl(system: System, origin: Origin, frame: Frame, wanted: NixlRequest) -> None:
     plane = plane_of(system.node)
+    _offer(system, origin, frame, wanted.claim, lambda memory: plane.nixl(origin.peer).offer(wanted.claim, memory))
 
-    def offer() -> NixlOffer | Refusal:
+
+def _on_cuda(system: System, origin: Origin, frame: Frame, claim: Claim) -> None:
+    _offer(system, origin, frame, claim, share)
+
+
+def _offer(system: System, origin: Origin, frame: Frame, claim: Claim, offer: Callable[[Memory], Any]) -> None:
+    """Answer somebody who will come to the memory in a way of its own."""
+    plane = plane_of(system.node)
+
+    def answer() -> Any:
         try:
-            return plane.nixl(origin.peer).offer(wanted.claim, plane.registry.admit(origin.peer, wanted.claim))
+            return offer(plane.registry.admit(origin.peer, claim))
         except UnavailableError as error:
             return Refusal(False, str(error))
 
-    plane.workers.submit(lambda: answer_with(system, origin, frame, offer))
+    plane.workers.submit(lambda: answer_with(system, origin, frame, answer))
 
 
 def _on_get(system: System, origin: Origin, frame: Frame, wanted: Get) -> None:
@@ -183,7 +219,9 @@ System.handlers.update(
     rdma_news=_on_news,
     rdma_drop=_on_drop,
     rdma_atomic=_on_atomic,
+    rdma_write=_on_write,
     rdma_nixl=_on_nixl,
+    rdma_cuda=_on_cuda,
     rdma_get=_on_get,
     rdma_put=_on_put,
     rdma_recall=_on_recall,

@@ -67,8 +67,6 @@ class Grant(NamedTuple):
     address: int
     probe: tuple[int, bytes]
     """Where some bytes lie in the owner's memory, and what they are: whoever finds them there has the right process."""
-    ipc: Any
-    """What torch needs to open the memory of a GPU, or a text that says why it can't."""
 
 
 class Refusal(NamedTuple):
@@ -121,6 +119,15 @@ class Atomic(NamedTuple):
     offset: int
     operand: int
     expected: int | None
+
+
+class WriteStep(NamedTuple):
+    """A write of a shared state begins, if `token` is 0, or has ended; answered with its token."""
+
+    claim: Claim
+    token: int
+    whole: bool
+    failed: bool
 
 
 class NixlRequest(NamedTuple):

@@ -31,8 +31,7 @@ from .._core.runtime.node import Node
 from .._core.runtime.request import StopCall
 from .._core.wire import pickling
 from .._core.wire.address import SYSTEM, ProcAddress, random_uid
-from .memory import DeviceMemory, HostMemory, Memory
-from .paths.cuda_ipc import share
+from .memory import HostMemory, Memory
 from .records import Atomic, BufferInfo, Claim, Grant, LeaseNews, Open, Place, Recall, Refusal, here
 
 _REMEMBERED = 10_000  # released regions of which the reason is still known
@@ -173,9 +172,8 @@ class Registry:
             return refused.refusal
         assert memory is not None
         address = memory.address if near and isinstance(memory, HostMemory) else 0
-        ipc = share(memory) if near and isinstance(memory, DeviceMemory) else "not on a GPU of the same machine"
         probe = ctypes.addressof(self._probe), self._probe.raw
-        return Grant(memory.nbytes, memory.readonly, memory.device, here(), os.getpid(), address, probe, ipc)
+        return Grant(memory.nbytes, memory.readonly, memory.device, here(), os.getpid(), address, probe)
 
     def _find(self, claim: Claim) -> Region:
         region = self._regions.get(claim.id)

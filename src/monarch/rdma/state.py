@@ -25,7 +25,7 @@ from .paths.copy import copy_memory
 from .paths.path import Deadline
 from .plane import Plane
 from .shards import Name, Shard, Shards, Split, rule_of, shown
-from .steps import Steps, each, in_turn, pause, within
+from .steps import Steps, in_turn, pause, within
 from .tensors import Entry, LocalTensor, State, nested, new_tensor, sequences_of, tensors_of
 from .transfer import Operation, submit
 from .versions import Look, Seen, Versions
@@ -63,11 +63,15 @@ class SharedState:
     def writing(self) -> Iterator[None]:
         """For the owner, around code that changes tensors which are shared where they are (``copy=False``).
 
-        Whoever pulls meanwhile starts again. If the code raises, the state counts as not whole until the next time.
+        Whoever pulls meanwhile starts again. If the code raises, the state counts as torn until the next time.
         """
-        before = self.versions.begin().get()
-        yield
-        in_turn(self.versions.buffer.plane, self.versions.end(before, whole=True), "the end of a write").get()
+        token = self.versions.begin().get()
+        try:
+            yield
+        except BaseException:
+            self.versions.end(token, failed=True).get()
+            raise
+        self.versions.end(token, whole=True).get()
 
     def drop(self) -> None:
         """Let all of the memory go; returns when nobody reaches it any more."""
@@ -174,23 +178,26 @@ def _by_source(count: int, read: Sequence[int], seen: Seen) -> tuple[int | None,
     return tuple(versions.get(index) for index in range(count))
 
 
+class _BeingWrittenError(Exception):
+    """Reason to read again."""
+
+
 def _pull(
     sources: Sequence[SharedState], operations: Sequence[Operation], consistent: bool, deadline: Deadline
 ) -> Steps[Seen]:
     """Try until nobody has written meanwhile; what the versions were."""
     plane = sources[0].versions.buffer.plane
     look = Look([source.versions for source in sources])
-    torn: InconsistentStateError | None = None
-    seconds = _FIRST_PAUSE
+    seconds, last = _FIRST_PAUSE, ""
     while True:
         try:
             return (yield from _pull_once(plane, look, operations, consistent, deadline))
-        except InconsistentStateError as error:
-            torn = error.with_traceback(None)  # whose frames hold the memory
+        except _BeingWrittenError as error:
+            last = str(error)
         except TransferTimeoutError:
-            if torn is None:
+            if not last:
                 raise
-            raise torn from None
+            raise InconsistentStateError(last) from None
         yield pause(plane, min(seconds, deadline.left()))
         seconds = min(2 * seconds, _LAST_PAUSE)
 
@@ -201,14 +208,13 @@ def _pull_once(
     yield submit(plane, look.operations, deadline)
     before = look.seen()
     if consistent and not before.settled:
-        raise InconsistentStateError(
-            f"a write of the state has begun and not ended, for {deadline.timeout:g}s: it goes on, or it failed, or its "
-            "process died; a new write of all of it sets that right"
-        )
+        raise _BeingWrittenError(f"a write of the state has begun and not ended, for {deadline.timeout:g}s")
+    if consistent and before.torn:
+        raise InconsistentStateError("a write of the state failed and left it torn; write all of it anew")
     yield submit(plane, operations, deadline)
     yield submit(plane, look.operations, deadline)
     if consistent and look.seen().began != before.began:
-        raise InconsistentStateError(f"the state was written whenever it was read, for {deadline.timeout:g}s")
+        raise _BeingWrittenError(f"the state was written whenever it was read, for {deadline.timeout:g}s")
     return before
 
 
@@ -241,11 +247,20 @@ def _push(writes: Sequence[tuple[SharedState, Sequence[Operation]]], deadline: D
     if not writes:  # nothing in common
         return
     plane = writes[0][0].versions.buffer.plane
-    numbers = yield from each([within(plane, target.versions.begin(), deadline) for target, _ in writes])
-    yield submit(plane, [operation for _, some in writes for operation in some], deadline)
-    for (target, some), number in zip(writes, numbers, strict=True):
+    begins = [within(plane, target.versions.begin(), deadline) for target, _ in writes]
+    tokens: list[int] = []
+    try:
+        for begin in begins:
+            token = yield begin
+            tokens.append(token)
+        yield submit(plane, [operation for _, some in writes for operation in some], deadline)
+    except BaseException:
+        for token, (target, _) in zip(tokens, writes, strict=False):
+            target.versions.end(token, failed=len(tokens) == len(writes))  # otherwise nothing was written
+        raise
+    for token, (target, some) in zip(tokens, writes, strict=True):
         whole = sum(operation.nbytes for operation in some) == target.nbytes
-        yield from target.versions.end(number, whole)
+        yield within(plane, target.versions.end(token, whole=whole), deadline)
 
 
 def _all(states: States, use: str) -> list[SharedState]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from typing import Any, TypeVar
 
 from .._core.runtime.future import Described, Future
@@ -56,15 +56,6 @@ def pause(plane: Plane, seconds: float) -> Future[None]:
     over: Future[None] = Future._new(Described("a pause"))
     plane.node.poller.call_later(seconds, lambda: over._resolve(None))
     return over
-
-
-def each(futures: Sequence[Future[R]]) -> Steps[list[R]]:
-    """What all of them give."""
-    values: list[R] = []
-    for future in futures:
-        value = yield future
-        values.append(value)
-    return values
 
 
 def within(plane: Plane, future: Future[R], deadline: Deadline) -> Future[R]:

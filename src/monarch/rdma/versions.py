@@ -1,10 +1,10 @@
-"""Whether a shared state is all of one version: two words beside it, which count the writes that began and that ended.
+"""Whether a shared state is all of one version: words beside it, which count the writes that began, ended and failed.
 
-A writer counts up `began`, writes, and counts up `ended`. A reader looks at both, reads, and looks again: if as many had ended
-as had begun, and none began since, nobody wrote meanwhile. It need not be told, and nobody waits for it.
+A reader looks at them, reads, and looks again: if as many writes had ended as had begun, and none began since, nobody wrote
+meanwhile. It asks nobody, and nobody waits for it.
 
-A write that failed, or whose process died, has not ended: readers hear that the state is not whole. A later write of all of it
-sets that right: it ends every write that began before it.
+Writers tell the owner's process when they begin and end, and it counts: for it knows who of them has died. A write that failed,
+or whose process died, leaves the state torn, until all of it is written anew.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from typing import NamedTuple
 from .._core.runtime.future import Future
 from .buffer import RDMABuffer
 from .memory import memory_of
-from .steps import Steps
+from .records import WriteStep
 from .transfer import Operation
-
-_BEGAN, _ENDED = 0, 8  # offsets of the words
-_SIZE = 16
+from .writes import WORDS, WORDS_SIZE
 
 
 class Seen(NamedTuple):
@@ -27,47 +25,56 @@ class Seen(NamedTuple):
 
     began: tuple[int, ...]
     ended: tuple[int, ...]
+    failed: tuple[int, ...]
+    mended: tuple[int, ...]
 
     @property
     def settled(self) -> bool:
         """Whether no write was in progress."""
         return self.began == self.ended
 
+    @property
+    def torn(self) -> bool:
+        """Whether a write had failed, and not all been written anew since."""
+        return self.failed != self.mended
+
 
 class Versions:
     """The words of one shared state; pickles, as it is a handle."""
 
     def __init__(self) -> None:
-        self.buffer = RDMABuffer(array("Q", (0, 0)))
+        self.buffer = RDMABuffer(array("Q", bytes(WORDS_SIZE)))
 
     def begin(self) -> Future[int]:
-        """Count a write that begins; gives how many had begun before."""
-        return self.buffer.fetch_add(1, offset=_BEGAN)
+        """A write begins; gives its token."""
+        return self._tell(0)
 
-    def end(self, before: int, whole: bool) -> Steps[None]:
-        """Count a write that has ended.
+    def end(self, token: int, *, whole: bool = False, failed: bool = False) -> Future[int]:
+        """A write has ended.
 
         Args:
-            before: What `begin` gave.
-            whole: Whether all of the state was written.
+            whole: All of the state was written.
+            failed: What is there now is neither old nor new.
         """
-        if not whole:
-            yield self.buffer.fetch_add(1, offset=_ENDED)
-            return
-        ended = yield self.buffer.fetch_add(0, offset=_ENDED)
-        yield self.buffer.compare_and_swap(ended, before + 1, offset=_ENDED)
+        return self._tell(token, whole, failed)
+
+    def _tell(self, token: int, whole: bool = False, failed: bool = False) -> Future[int]:
+        step = WriteStep(self.buffer.claim, token, whole, failed)
+        plane = self.buffer.plane
+        return self.buffer.ask_owner("rdma_write", step, lambda: plane.count_write(plane.node.address, step), "a write")
 
 
 class Look:
     """Reads the words of some states at one time, as often as you like."""
 
     def __init__(self, versions: list[Versions]) -> None:
-        self._words = array("Q", bytes(_SIZE * len(versions)))
+        self._words = array("Q", bytes(WORDS_SIZE * len(versions)))
         memory = memory_of(self._words, "the versions")
         self.operations: list[Operation] = [
-            v.buffer.operation(memory, index * _SIZE, 0, _SIZE, write=False) for index, v in enumerate(versions)
+            v.buffer.operation(memory, index * WORDS_SIZE, 0, WORDS_SIZE, write=False)
+            for index, v in enumerate(versions)
         ]
 
     def seen(self) -> Seen:
         """What was read last."""
-        return Seen(tuple(self._words[::2]), tuple(self._words[1::2]))
+        return Seen(*(tuple(self._words[word::WORDS]) for word in range(WORDS)))

@@ -1,7 +1,9 @@
 """Path ``cuda``: two processes of one machine open the same memory of a GPU (CUDA IPC, through torch).
 
-Device to device without touching the host; the other side may also be memory of the host. torch keeps the owner's memory
-alive while somebody has it open.
+Device to device without touching the host; the other side may also be memory of the host.
+
+torch counts who has memory open: the owner's stays until as many have closed it as it was handed to. So the owner hands it out
+only to whoever is just about to open it, and the other side closes it with its last handle, or when the owner recalls it.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..memory import DeviceMemory
-from ..records import Grant, here
+from ..memory import DeviceMemory, Memory
+from ..questions import ask
+from ..records import Grant, Refusal, here
 from .copy import copy_memory
 from .cut import parts
 from .path import Deadline, Link, Path, Piece, UnavailableError
@@ -27,15 +30,19 @@ _PART = 256 << 20
 """Bytes between two looks at the clock: a GPU copies these in less than a millisecond, to the host in some ten."""
 
 
-def share(memory: DeviceMemory) -> bytes | str:
-    """In the owner: what others need to open it, or a text that says why they can't."""
-    if not memory.tensor.is_cuda:
-        return f"torch shares no memory of {memory.device}"
+def share(memory: Memory) -> bytes:
+    """In the owner: what one other process needs to open it.
+
+    Raises:
+        UnavailableError: It can't be opened elsewhere.
+    """
+    if not isinstance(memory, DeviceMemory) or not memory.tensor.is_cuda:
+        raise UnavailableError(f"torch shares no memory of {memory.device}")
     reductions = importlib.import_module("torch.multiprocessing.reductions")
     try:
         return pickle.dumps(reductions.reduce_tensor(memory.tensor))
     except Exception as error:  # an allocator whose memory can't be shared, a device without IPC
-        return f"torch can't share it: {type(error).__name__}: {error}"
+        raise UnavailableError(f"torch can't share it: {type(error).__name__}: {error}") from None
 
 
 class CudaPath(Path):
@@ -47,14 +54,19 @@ class CudaPath(Path):
             return f"the memory is on the {grant.device}"
         if grant.place != here():
             return "the owner runs on another machine"
-        if isinstance(grant.ipc, str):
-            return grant.ipc
         return None if importlib.util.find_spec("torch") else "torch is not installed here"
 
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         watch = ProcessWatch(grant.pid)
+        question = ask(plane.node, lease.info.owner, "rdma_cuda", lease.claim, "memory of a GPU")
         try:
-            rebuild, arguments = pickle.loads(grant.ipc)
+            shared = question.get(timeout=deadline.left())
+        except TimeoutError:
+            raise deadline.error() from None
+        if isinstance(shared, Refusal):
+            raise UnavailableError(shared.reason)
+        try:
+            rebuild, arguments = pickle.loads(shared)
             return CudaLink(rebuild(*arguments), watch)
         except Exception as error:  # no CUDA here, no way between the two devices, a handle that was opened too late
             raise UnavailableError(f"torch can't open it: {type(error).__name__}: {error}") from None
