@@ -1,38 +1,50 @@
 """Data-parallel training: four processes, each with a quarter of every batch, and gradients averaged as soon as they are there.
 
-Each rank derives its own loss; a hook on each parameter reduces its gradient over the mesh when the backward pass has completed
-it, while the pass goes on. So the ranks keep the same weights, and these must be those that one process finds with the whole
-batches.
+Each rank derives its own loss. A hook on each parameter lends its gradient, as soon as the backward pass has completed it, to a
+second stream, which reduces it over the mesh while the pass goes on. So the ranks keep the same weights, and these must be those
+that one process finds with the whole batches.
 
     python examples/ddp.py
 
 What to look for:
 
-* ``Averaging``                    a hook of torch, and the one operation that crosses ranks
+* ``Averaging.average``            a hook of torch, a borrow, and the one operation that crosses ranks
+* ``Averaging.finish``             the borrows end: what follows waits, on the ranks, for the reductions; the program does not
 * ``index_select(0, ...)``         of each batch, every rank takes the quarter that belongs to it
 * ``inspect(losses)``              nothing was waited for until here: the program had long issued all steps
 """
 
 import math
+from contextlib import ExitStack
 
 import torch
 from torch import nn
 
-from monarch import DeviceMesh, inspect, reduce, reduce_
+from monarch import DeviceMesh, Stream, Tensor, inspect, reduce, reduce_
 from monarch.actor import this_host
 
 CLASSES, BATCH, STEPS, LEARNING_RATE = 3, 96, 100, 0.02
 
 
 class Averaging:
-    """Averages the gradients of a network over the ranks of a mesh, each as it is completed."""
+    """Averages the gradients of a network over the ranks of a mesh, on a stream of its own, each as it is completed."""
 
     def __init__(self, net: nn.Module) -> None:
+        self.stream = Stream("averaging")
+        self.borrows = ExitStack()
         for parameter in net.parameters():
             parameter.register_post_accumulate_grad_hook(self.average)  # type: ignore[no-untyped-call]
 
     def average(self, parameter: torch.Tensor) -> None:
-        reduce_(parameter.grad, "dp", "avg")
+        assert isinstance(parameter.grad, Tensor)
+        gradient, borrow = self.stream.borrow(parameter.grad, mutable=True)
+        with self.stream.activate():
+            reduce_(gradient, "dp", "avg")
+        self.borrows.enter_context(borrow)
+
+    def finish(self) -> None:
+        """From here on the program uses the gradients again: the ranks wait for what is still under way."""
+        self.borrows.close()
 
 
 def network() -> nn.Sequential:
@@ -56,7 +68,7 @@ def quarter(tensor: torch.Tensor, mesh: DeviceMesh) -> torch.Tensor:
 
 def train_on_mesh(mesh: DeviceMesh) -> list[float]:
     net = network()
-    Averaging(net)
+    averaging = Averaging(net)
     optimizer = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
     losses = []
     for step in range(STEPS):
@@ -64,6 +76,7 @@ def train_on_mesh(mesh: DeviceMesh) -> list[float]:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(net(points), labels)
         torch.autograd.backward(loss)
+        averaging.finish()
         optimizer.step()
         losses.append(reduce(loss.detach(), "dp", "avg"))
     return [value.item() for value in inspect(losses)]

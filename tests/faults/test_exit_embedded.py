@@ -125,6 +125,26 @@ def test_a_console_in_a_program_is_a_prompt_like_any_other(tmp_path: Path) -> No
 # a notebook
 
 
+TENSORS = """
+import os, time
+import torch
+from monarch import inspect, remote
+
+@remote(propagate="inspect")
+def wait_for(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+with this_host().spawn_procs(per_host={"gpus": 2}).activate() as mesh:
+    x = torch.ones(2)
+    index = torch.tensor([5])
+
+def wait(path):
+    with mesh.activate():
+        wait_for(path)
+"""
+
+
 class Notebook:
     """A kernel of its own, as Jupyter starts one."""
 
@@ -189,6 +209,22 @@ def test_cells_that_are_interrupted_or_meet_a_fault_leave_the_notebook_in_workin
     shown = notebook.run("make().fail.broadcast(); time.sleep(600)")
     assert "ValueError: nobody handles this" in shown and "KeyboardInterrupt" in shown, shown
     assert notebook.run("print(await make().ready.call_one())").strip() == "True"
+
+
+@pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
+def test_a_cell_that_waits_for_tensors_is_interrupted_and_the_next_one_goes_on(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch", reason="distributed tensors need torch")
+    go_on = tmp_path / "go on"
+    notebook.run(TENSORS)
+    assert notebook.run(f"wait({str(go_on)!r}); print('here', flush=True); inspect(x)", "here").endswith(
+        "KeyboardInterrupt"
+    )
+    assert notebook.run(f"wait({str(go_on)!r}); print(x.shape)").strip() == "torch.Size([2])"
+    go_on.touch()
+    assert notebook.run("print(inspect(x + 1).tolist())").strip() == "[2.0, 2.0]"
+    assert "In[6]:1" in notebook.run("try: inspect(x.index_select(0, index))\nexcept Exception as error: print(error)")
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 import torch
 from torch import nn
 
-from monarch import inspect, no_mesh, slice_mesh
+from monarch import Stream, get_active_mesh, get_active_stream, inspect, no_mesh, slice_mesh
 from monarch.tensor_engine import grad_function, grad_generator, gradient_execution_order
 
 pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
@@ -175,3 +175,27 @@ def test_slices_of_tensors_keep_to_their_ranks(mesh: Any) -> None:
     x = torch.ones(2) * mesh.rank("gpus")
     part = slice_mesh({"x": x}, gpus=1)["x"].to_mesh(mesh.slice(gpus=0))
     assert inspect(part + 1).tolist() == [2.0, 2.0]
+
+
+def test_a_backward_function_runs_where_the_call_was(mesh: Any) -> None:
+    """Its mesh and its stream are active again, also in a backward pass that runs with none; what nothing was derived from is 0."""
+    first, other = mesh.slice(gpus=0), Stream("other")
+    seen: list[Any] = []
+
+    @grad_function
+    def halves(x: Any) -> Any:
+        def backward(low: Any, high: Any) -> Any:
+            seen.append((get_active_mesh(), get_active_stream(), high))
+            return torch.cat([low, high]) * torch.full((4,), 2.0)
+
+        return list((x * 2).chunk(2)), backward
+
+    with first.activate(), other.activate():
+        x = torch.arange(4.0).requires_grad_()
+        low = halves(x)[0].sum()
+        with no_mesh.activate():
+            (by_torch,) = torch.autograd.grad(low, x, retain_graph=True)
+    (one_by_one,) = grad_generator(low, [x])
+    assert [(at, stream) for at, stream, _ in seen] == [(first, other)] * 2
+    assert all(high.mesh is first and high.stream is other for _, _, high in seen)
+    assert inspect(by_torch).tolist() == inspect(one_by_one).tolist() == [2, 2, 0, 0]

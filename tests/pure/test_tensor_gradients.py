@@ -235,3 +235,11 @@ def test_gradient_edges_serve_as_roots_and_targets() -> None:
 
 def test_a_list_of_results_without_a_graph_is_no_error_where_nothing_is_wanted() -> None:
     assert list(grad_generator()) == []
+
+
+def test_a_function_with_its_backward_may_be_derived_again() -> None:
+    x = torch.ones(2, requires_grad=True)
+    result = swap((x, x * 1), 2.0)["b"].sum()
+    first = torch.autograd.grad(result, x, retain_graph=True)
+    second = torch.autograd.grad(result, x)
+    torch.testing.assert_close(first, second)

@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from .remote_functions import call_on_shard_and_fetch as call_on_shard_and_fetch
     from .remote_functions import function_resolvers as function_resolvers
     from .remote_functions import remote as remote
+    from .shard_table import Shards as Shards
+    from .shard_table import shards as shards
     from .streams import Stream as Stream
     from .streams import get_active_stream as get_active_stream
     from .tensor import Tensor as Tensor
@@ -86,6 +88,7 @@ _PLACES = {
     "remote_class": ("ControllerRemoteClass", "WorkerRemoteClass", "remote_method"),
     "remote_functions": ("Remote", "call_on_shard_and_fetch", "function_resolvers", "remote"),
     "streams": ("Stream", "get_active_stream"),
+    "shard_table": ("Shards", "shards"),
     "tensor": ("Tensor",),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}

@@ -22,7 +22,7 @@ class RemoteException(Exception):
         self.function = poison.function
         stack = "\n".join(map(str, self.controller_frames)) or "  (not known)"
         line = sites.user_line(poison.site)
-        where = f", issued at {line.file}:{line.line}," if line is not None else ""
+        where = f", issued at {line.where}:{line.line}," if line is not None else ""
         super().__init__(
             f"{poison.function}{where} failed asynchronously on rank {poison.rank}.\n"
             f"The operation was issued here (most recent call last):\n{stack}\n"

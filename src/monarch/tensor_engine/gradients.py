@@ -266,7 +266,7 @@ def _release(node: Node) -> None:
             for each in saved if isinstance(saved, (list, tuple)) else (saved,):
                 try:
                     each.register_hooks(_pack_nothing, _unpack_nothing)
-                except RuntimeError:  # there is nothing, or hooks of the user's own have packed it already
+                except (RuntimeError, TypeError):  # a number, or nothing; or hooks of the user's own have packed it
                     pass
 
 
@@ -311,7 +311,12 @@ def _place_of(tensors: Iterable[torch.Tensor]) -> _Place:
 
 
 def _edges(given: Any) -> list[GradientEdge]:
-    return [get_gradient_edge(each) if isinstance(each, torch.Tensor) else each for each in _listed(given)]
+    return [_edge(each) if isinstance(each, torch.Tensor) else each for each in _listed(given)]
+
+
+def _edge(tensor: torch.Tensor) -> GradientEdge:
+    with _place_of([tensor]).activated():  # for a leaf torch makes a view
+        return get_gradient_edge(tensor)
 
 
 def _root_tensors(roots: Any) -> list[torch.Tensor | None]:

@@ -139,7 +139,12 @@ def make_plan(operator: Operator, args: Any, kwargs: Any, metas: Sequence[Meta],
     with fakes.faking():
         inputs = [meta.fake() for meta in metas]
         fake_args, fake_kwargs = place((args, kwargs), inputs.__getitem__)
-        result = operator.func(*fake_args, **fake_kwargs)
+        try:
+            result = operator.func(*fake_args, **fake_kwargs)
+        except RuntimeError as error:
+            raise error.with_traceback(
+                None
+            ) from None  # a dozen lines of torch that lead to a shape say nothing about it
         written = _written(operator, fake_args, fake_kwargs, inputs)
         return _plan(result, inputs, written, operator.known and all(_numel(meta) == 1 for meta in metas))
 

@@ -6,16 +6,18 @@ text is made only if something fails. A program has few distinct stacks, however
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
 import sys
 import threading
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _DEPTH = 40  # frames, from the innermost
 _MOST = 100_000  # stacks; a program that has more must make up code as it runs
 _OURS = os.path.dirname(__file__) + os.sep
+_NOTEBOOK = os.path.join("IPython", "core", "interactiveshell.py")  # what calls the code of a cell
 
 _numbers: dict[tuple[int, ...], int] = {}
 _stacks: list[tuple[tuple[CodeType, int], ...]] = []
@@ -29,9 +31,22 @@ class Line(NamedTuple):
     line: int
     function: str
 
+    @property
+    def where(self) -> str:
+        """The file as its author knows it: a cell of a notebook by its number, not by the file that stands for it."""
+        shell = _shell()
+        label = shell.compile.format_code_name(self.file) if shell is not None else None
+        return label[1] if label is not None else self.file
+
     def __str__(self) -> str:
         source = linecache.getline(self.file, self.line).strip()
-        return f'  File "{self.file}", line {self.line}, in {self.function}\n    {source}'
+        return f'  File "{self.where}", line {self.line}, in {self.function}\n    {source}'
+
+
+def _shell() -> Any:
+    """The notebook or prompt of IPython that this program is in, if it is in one."""
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None else None
 
 
 def here() -> int:
@@ -62,12 +77,13 @@ def _add(key: tuple[int, ...]) -> int:
 
 
 def lines(site: int) -> list[Line]:
-    """A stack, outermost first, without the frames of this package; empty if it is not known."""
+    """A stack, outermost first, without the frames of this package and those that run a notebook; empty if it is not known."""
     if not 0 <= site < len(_stacks):
         return []
+    stack = itertools.takewhile(lambda frame: not frame[0].co_filename.endswith(_NOTEBOOK), _stacks[site])
     return [
         Line(code.co_filename, _line(code, instruction), code.co_name)
-        for code, instruction in reversed(_stacks[site])
+        for code, instruction in reversed(list(stack))
         if not code.co_filename.startswith(_OURS)
     ]
 

@@ -277,7 +277,7 @@ class Future(Generic[R]):
             reason = source.deadlock()
             if reason is not None:
                 raise DeadlockError(reason)
-        if running_loop() is not None:
+        if running_loop() is not None and not _in_a_notebook():
             warnings.warn(
                 "Blocking get() was called from a running asyncio event loop; it stops everything else on that loop. "
                 "Write `await future` instead.",
@@ -455,3 +455,8 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
     module: Any = sys.modules.get("asyncio.events")
     loop: asyncio.AbstractEventLoop | None = module._get_running_loop() if module is not None else None
     return loop
+
+
+def _in_a_notebook() -> bool:
+    """Whether this is the thread of a notebook that runs its cells: one after the other, whatever a cell waits for."""
+    return "ipykernel" in sys.modules and threading.current_thread() is threading.main_thread()
