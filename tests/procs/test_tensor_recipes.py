@@ -255,13 +255,15 @@ _ALL = (
 RECIPES: dict[str, Callable[[], Any]] = {recipe.__name__: recipe for recipe in _ALL}
 RECIPES["checkpointing"] = checkpointing(reentrant=False)
 RECIPES["reentrant checkpointing"] = checkpointing(reentrant=True)
+TOLERANCES = {"autocast": {"rtol": 1e-2, "atol": 1e-3}}
+"""Where it is not that of float32: bfloat16 has 8 bits, so another order of sums shows."""
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_gives_on_a_mesh_what_it_gives_in_one_process(mesh: Any, name: str) -> None:
     ours = inspect(RECIPES[name](), gpus=1)
     with no_mesh.activate():
-        torch.testing.assert_close(ours, detached(RECIPES[name]()))
+        torch.testing.assert_close(ours, detached(RECIPES[name]()), **TOLERANCES.get(name, {}))
 
 
 def detached(values: Any) -> Any:
