@@ -103,7 +103,7 @@ def test_which_way_of_reducing_is_faster_is_predicted(pair: ProcMesh, machine: M
     real = {bucket: reduced(pair, "gpus", bucket, float, 12) for bucket in (False, True)}
     print(f"seconds; one by one: False, in a bucket: True\nreal {real}\nsimulated {simulated}")
     assert simulated[True] < simulated[False] / 3
-    assert real[True] < real[False] / 3
+    assert real[True] < real[False] / 2
 
 
 # actors

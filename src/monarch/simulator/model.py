@@ -40,7 +40,7 @@ from .cohorts import Cohort, Cohorts, Span
 from .cost import Effect, Template, Work
 from .machine import Machine
 from .memory import Held, Memory
-from .moves import Moves
+from .moves import Moves, collective_of, reduced_shape
 from .record import Event, Node, Recorder
 from .replays import Replay, awaited, meets
 
@@ -257,10 +257,10 @@ class Model:
         given = values[how.input]
         n = len(self._moves.groups[how.groups][0])
         size = cost.bytes_of(contiguous(how.look.shape, how.look.dtype, how.look.device))
-        shape = _reduced(how.look.shape, n, how.kind, how.scatter)
+        shape = reduced_shape(how.look.shape, n, how.kind, how.scatter)
         meta = contiguous(shape, how.look.dtype, how.look.device)
         made = cost.bytes_of(meta)
-        name = f"{_collective(how.kind, how.scatter)} {how.kind}".removesuffix(" stack")
+        name = f"{collective_of(how.kind, how.scatter)} {how.kind}".removesuffix(" stack")
         keepers = self._of(ranks)
         if how.keepers is not None:
             keepers = self.cohorts.of(how.keepers, frozenset(how.keepers))
@@ -271,7 +271,7 @@ class Model:
             self._memory.make(how.output, meta, made, keepers, name, site)
         local = Work(bytes=(2 + 2 * bool(how.write)) * made, pieces=1).seconds(self._machine)
         arrival = self._issue(name, site)
-        spans = self._moves.reduce(how.groups, stream, arrival, size, _collective(how.kind, how.scatter), local)
+        spans = self._moves.reduce(how.groups, stream, arrival, size, collective_of(how.kind, how.scatter), local)
         self._communicated(ranks, stream, name, spans, site, size, given, how.output)
 
     def _move_transfer(
@@ -496,16 +496,3 @@ class Model:
 
 def _zeros(meta: Meta) -> torch.Tensor:
     return torch.zeros(meta.shape, dtype=meta.dtype)
-
-
-def _collective(kind: str, scatter: bool) -> str:
-    if scatter:
-        return "all-to-all" if kind == "stack" else "reduce-scatter"
-    return "all-gather" if kind == "stack" else "all-reduce"
-
-
-def _reduced(shape: tuple[int, ...], size: int, kind: str, scatter: bool) -> tuple[int, ...]:
-    """The shape of what a member gets; see `tensor_engine.movement.reduce`."""
-    if scatter:
-        return shape if kind == "stack" else shape[1:]
-    return (size, *shape) if kind == "stack" else shape
