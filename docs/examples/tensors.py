@@ -3,9 +3,20 @@
 import torch
 from torch import nn
 
-from monarch import fetch_shard, get_active_mesh, inspect, no_mesh, reduce, reduce_, remote, slice_mesh
+from monarch import (
+    Stream,
+    coalescing,
+    fetch_shard,
+    get_active_mesh,
+    inspect,
+    no_mesh,
+    reduce,
+    reduce_,
+    remote,
+    slice_mesh,
+)
 from monarch.actor import Actor, endpoint, this_host
-from monarch.tensor_engine import RemoteException, TensorError
+from monarch.tensor_engine import RemoteException, TensorError, record
 
 # region first
 procs = this_host().spawn_procs(per_host={"hosts": 2, "gpus": 2})
@@ -108,6 +119,39 @@ with procs.activate():
             reduce_(parameter.grad, ("hosts", "gpus"), "avg")
         optimizer.step()
     state = inspect(net.state_dict())
+# endregion
+
+# region streams
+communication = Stream("communication")
+with procs.activate():
+    weight, gradient = torch.ones(4), torch.ones(4)
+    lent, borrow = communication.borrow(gradient, mutable=True)
+    with communication.activate():
+        reduce_(lent, ("hosts", "gpus"), "sum")
+    del lent  # the last use: from here on the other stream waits for nothing more
+    activations = weight.sigmoid()  # runs while the gradient travels
+    borrow.drop()
+    weight -= 0.1 * gradient
+    assert inspect(gradient).tolist() == [4.0] * 4
+# endregion
+
+# region record
+with procs.activate():
+    one = torch.ones(4)
+
+    @record
+    def many(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(100):
+            x = x + one
+        return x
+
+    x = torch.zeros(4)
+    for _ in range(10):
+        x = many(x)  # runs twice, and is replayed eight times
+    with coalescing():
+        y = x + 1
+        z = y * 2  # both go out when the block ends
+    assert inspect(z).tolist() == [2002.0] * 4
 # endregion
 
 procs.stop().get()

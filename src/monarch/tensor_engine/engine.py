@@ -31,7 +31,7 @@ from .workers import Workers
 
 _BATCH = 128  # instructions
 _DELAY = 0.001  # seconds
-_STRETCH = 16_384  # instructions
+_STRETCH = 16_384  # instructions, and KiB of what large ones carry
 _AHEAD = 4  # stretches
 _PLANS = 20_000  # templates on each worker; a program that has more makes them as it runs
 
@@ -93,11 +93,12 @@ class Engine:
 
     # instructions
 
-    def submit(self, ranks: Ranks, instruction: Instruction, now: bool = False) -> None:
+    def submit(self, ranks: Ranks, instruction: Instruction, now: bool = False, weight: int = 0) -> None:
         """Have some ranks run an instruction, after all that was submitted before.
 
         Args:
             now: Send it before this returns: what it refers to may change.
+            weight: How large it is, in KiB: for how far ahead of the workers this may run.
 
         Raises:
             RuntimeError: The engine has exited.
@@ -112,7 +113,7 @@ class Engine:
             if ranks.freed:
                 self._free(ranks)
             self._append(ranks, instruction)
-            self._waiting += 1
+            self._waiting += 1 + weight
             if now or self._waiting >= _BATCH or time.monotonic() - self._flushed > _DELAY:
                 self._flush()
             elif not self._timer_set:

@@ -184,6 +184,8 @@ def uses(engine: Engine, instruction: Instruction) -> Uses:
     if what == CONSTANT:
         return Uses((), (instruction[2],), (instruction[3],))
     if what == MOVE:
+        if instruction[2] not in USES:
+            raise NotImplementedError(f"{instruction[2]} can't be recorded")
         return USES[instruction[2]](*instruction[3])
     return Uses((), ())
 

@@ -52,6 +52,12 @@ class Arguments(NamedTuple):
     changing: bool
 
     @property
+    def weight(self) -> int:
+        """In KiB."""
+        payload, buffers = self.payload
+        return (len(payload) + sum(buffer.raw().nbytes for buffer in buffers)) >> 10
+
+    @property
     def ids(self) -> tuple[int, ...]:
         return tuple(tensor._value.id for tensor in self.tensors)
 
@@ -173,7 +179,7 @@ class Remote(Generic[P, R]):
         mesh = get_active_mesh()
         arguments = self._pack_for(mesh, args, kwargs)
         call = self._asked(arguments)
-        mesh.engine.submit(mesh.lane, (CALL, sites.here(), call), now=arguments.changing)
+        mesh.engine.submit(mesh.lane, (CALL, sites.here(), call), arguments.changing, arguments.weight)
 
     def on_shard(self, mesh: DeviceMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
         """Run it on one rank; a future of what it returned."""
@@ -183,7 +189,7 @@ class Remote(Generic[P, R]):
 
     def _submit(self, mesh: DeviceMesh, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor]) -> None:
         call = self._as_call(arguments, plan, made)
-        mesh.engine.submit(mesh.lane, (CALL, sites.here(), call), now=arguments.changing)
+        mesh.engine.submit(mesh.lane, (CALL, sites.here(), call), arguments.changing, arguments.weight)
 
     def _as_call(self, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor] | None) -> Call:
         ids = arguments.ids

@@ -364,14 +364,15 @@ def _local(op: Operator, func: Any, args: Any, kwargs: Any, active_mesh: DeviceM
 
 def _constant(mesh: DeviceMesh, data: torch.Tensor) -> Tensor:
     """Data that the program had at hand, the same for every rank: ``torch.tensor([1, 2])``."""
-    small = data.numel() * data.element_size() < _SMALL
+    size = data.numel() * data.element_size()
+    small = size < _SMALL
     if small:
         data = data.clone()
     storage = Storage(data.clone() if data.numel() == 1 else None)
     with fakes.faking():
         meta = fakes.meta_of(torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device=data.device))
     made = new_tensor(mesh, meta, storage)
-    mesh.engine.submit(mesh.lane, (CONSTANT, sites.here(), made._value.id, data), now=not small)
+    mesh.engine.submit(mesh.lane, (CONSTANT, sites.here(), made._value.id, data), not small, size >> 10)
     return made
 
 

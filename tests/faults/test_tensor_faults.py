@@ -1,0 +1,223 @@
+"""Bad days of programs with distributed tensors: ends of workers, operations that never return, no memory, hasty exits."""
+
+# mypy: disable-error-code="no-untyped-call"
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.scripts import run_script
+
+pytest.importorskip("torch", reason="distributed tensors need torch")
+
+import torch
+
+from monarch import Stream, fetch_shard, get_active_stream, inspect, reduce, remote
+from monarch.actor import Actor, SupervisionError, endpoint
+from monarch.tensor_engine import RemoteException, record
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+
+PREAMBLE = """
+import os, signal, threading, time
+import torch
+import monarch
+from monarch import Stream, coalescing, fetch_shard, inspect, remote
+from monarch.actor import this_host
+from monarch.tensor_engine import record
+
+sleep = remote("time.sleep", propagate="inspect")
+
+def interrupt_soon():
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+procs = this_host().spawn_procs(per_host={"gpus": 2})
+mesh = procs.activate().__enter__()
+inspect(torch.ones(1))
+"""
+
+
+def run(source: str, *printed: str) -> None:
+    result = run_script(PREAMBLE + source)
+    assert result.exit_code == 0, str(result)
+    for text in printed:
+        assert text in result.stdout, str(result)
+    assert result.left_behind == [], str(result)
+
+
+class Killer(Actor):
+    @endpoint
+    def die(self) -> None:
+        import os
+
+        os._exit(1)
+
+
+# a worker that ends
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_what_waits_for_a_dead_worker_is_told(spawn: Spawn, faults: Faults, spread: bool) -> None:
+    procs = spawn(2)
+    with procs.activate() as mesh:
+        other = Stream("other") if spread else get_active_stream()
+        with other.activate():
+            x = torch.ones(1) * mesh.rank("gpus")
+            inspect(x)
+            remote("time.sleep", propagate="inspect")(60)
+            waiting = [fetch_shard(x + step) for step in range(10)]
+        barrier = fetch_shard(None)
+        procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
+        for future in (*waiting, barrier):
+            with pytest.raises(SupervisionError):
+                future.get(timeout=30)
+        with other.activate(), pytest.raises(SupervisionError):
+            inspect(x + 1)
+    faults.wait_for(1)
+
+
+def test_a_reduction_with_a_dead_rank_ends(spawn: Spawn, faults: Faults) -> None:
+    procs = spawn(2)
+    with procs.activate() as mesh:
+        inspect(reduce(torch.ones(1), "gpus"))
+        with mesh.slice(gpus=1).activate():
+            remote("os._exit", propagate="inspect")(1)
+        total = reduce(torch.ones(1), "gpus")
+        with pytest.raises(SupervisionError):
+            inspect(total)
+    faults.wait_for(1)
+
+
+def test_a_loop_without_fetches_hears_of_a_dead_worker(spawn: Spawn, faults: Faults) -> None:
+    procs = spawn(2)
+
+    def run_on() -> None:
+        x = torch.zeros(1)
+        for _ in range(10_000_000):
+            x.add_(1)
+
+    with procs.activate():
+        inspect(torch.ones(1))
+        procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
+        with pytest.raises(SupervisionError):
+            run_on()
+    faults.wait_for(1)
+
+
+def test_a_recorded_program_hears_of_a_dead_worker(spawn: Spawn, faults: Faults) -> None:
+    procs = spawn(2)
+
+    @record
+    def step(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(5):
+            x = reduce(x + 1, "gpus", "avg")
+        return x
+
+    def run_on() -> None:
+        x = torch.zeros(1)
+        for _ in range(1_000_000):
+            x = step(x)
+        inspect(x)
+
+    with procs.activate():
+        inspect(step(step(torch.zeros(1))))
+        procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
+        with pytest.raises(SupervisionError):
+            run_on()
+    faults.wait_for(1)
+
+
+# no memory
+
+
+def test_a_rank_without_memory_fails_what_needs_it_and_nothing_else(spawn: Spawn) -> None:
+    procs = spawn(2)
+    with procs.activate() as mesh:
+        x = torch.ones(2)
+        with mesh.slice(gpus=1).activate():
+            huge = torch.empty(1 << 46)
+            later = huge[:2] + 1
+            small = torch.ones(2)
+            with pytest.raises(RemoteException, match="empty") as caught:
+                inspect(later)
+            assert caught.value.rank == 1
+            assert inspect(small).tolist() == [1, 1]
+        assert inspect(x + 1, gpus=1).tolist() == [2, 2]
+        assert inspect(reduce(x, "gpus")).tolist() == [2, 2]
+        mesh.exit()  # nothing is left to tell
+
+
+# operations that never return
+
+
+def test_ctrl_c_gives_the_prompt_back_and_leaving_has_a_bound() -> None:
+    run(
+        """
+import monarch.tensor_engine.device_mesh as device_mesh
+
+def interrupted(run):
+    interrupt_soon()
+    try:
+        run()
+    except KeyboardInterrupt:
+        print("interrupted", run.__name__)
+
+def fetch():
+    inspect(x + 1)
+
+def run_far_ahead():
+    monarch.tensor_engine.engine._STRETCH = 100
+    while True:
+        x.add_(1)
+
+x = torch.ones(1)
+sleep(600)
+interrupted(fetch)
+print("goes on", (x + 1).shape)
+interrupted(run_far_ahead)
+print("and on", (x + 1).shape)
+device_mesh._EXIT_TIMEOUT = 0.2
+try:
+    mesh.exit()
+except TimeoutError:
+    print("took too long")
+procs.stop().get(timeout=30)
+print("stopped")
+""",
+        "interrupted fetch",
+        "goes on torch.Size([1])",
+        "interrupted run_far_ahead",
+        "and on torch.Size([1])",
+        "took too long",
+        "stopped",
+    )
+
+
+# programs that end with work in flight
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "for _ in range(20_000): x = x + 1",
+        "s = Stream('s')\nlent, borrow = s.borrow(x, mutable=True)\nwith s.activate(): lent.add_(1); sleep(600)",
+        "sleep(600); later = [fetch_shard(x + 1) for _ in range(10)]\nblock = coalescing(); block.__enter__(); x = x + 1",
+        "f = record(lambda x: [x + 1 for _ in range(100)][-1])\nfor _ in range(1000): x = f(x)",
+    ],
+    ids=["operations", "a borrow", "fetches and a block", "replays"],
+)
+def test_a_program_may_end_with_work_in_flight(work: str) -> None:
+    run(f"x = torch.ones(1)\n{work}\nprint('at the end')\n", "at the end")
+
+
+def test_an_error_of_the_program_ends_it_with_work_in_flight() -> None:
+    result = run_script(PREAMBLE + "sleep(600)\nraise ValueError('on purpose')\n")
+    assert result.exit_code == 1, str(result)
+    assert "on purpose" in result.stderr, str(result)
+    assert result.left_behind == [], str(result)

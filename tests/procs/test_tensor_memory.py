@@ -1,0 +1,204 @@
+"""How much memory distributed tensors take, here and on the ranks, and when it is given back."""
+
+# What torch returns here is more than its annotations say.
+# mypy: disable-error-code="no-untyped-call, attr-defined"
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from helpers.waiting import wait_until
+
+pytest.importorskip("torch", reason="distributed tensors need torch")
+
+import torch
+
+from monarch import Stream, fetch_shard, inspect, remote
+from monarch.actor import Actor, endpoint
+from monarch.tensor_engine import TensorError
+from monarch.tensor_engine import engine as engine_module
+
+pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+
+MIB = 1 << 20
+_gate = threading.Event()
+
+
+@remote(propagate="inspect")
+def pass_gate() -> None:
+    if not _gate.wait(60):
+        raise TimeoutError("nobody opened the gate")
+    _gate.clear()
+
+
+class Opener(Actor):
+    """Lives beside the ranks' own threads, one of which is at the gate."""
+
+    @endpoint
+    def open(self) -> None:
+        _gate.set()
+
+
+def _count() -> int:
+    from monarch.tensor_engine import local
+
+    return sum(worker.count for worker in local.workers.values())
+
+
+def _memory() -> int:
+    """Bytes that this process has in memory."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def counts() -> list[int]:
+    return list(remote(_count).call().get().values())
+
+
+def memory() -> int:
+    """Of the rank that has most."""
+    return max(remote(_memory).call().get().values())
+
+
+def test_memory_is_given_back_before_the_next_operation(mesh: Any) -> None:
+    inspect(torch.ones(1))
+    before = memory()
+    for _ in range(20):
+        large = torch.ones(16, MIB // 4)  # 16 MiB
+        inspect(large.sum())
+        del large
+    assert memory() < before + 64 * MIB
+
+
+def test_an_alias_keeps_memory_and_drop_does_not_care(mesh: Any) -> None:
+    inspect(torch.ones(1))
+    before = memory()
+    large = torch.ones(64, MIB // 4)
+    view, other = large[:1], large.view(-1)
+    del large
+    inspect(view)
+    assert memory() > before + 48 * MIB
+    view.drop()
+    fetch_shard(None).get()
+    assert memory() < before + 48 * MIB
+    for alias in (view, other):
+        with pytest.raises(TensorError, match=r"DROPPED(.|\n)*dropped here(.|\n)*view\.drop\(\)"):
+            alias.add(1)
+
+
+def test_dropping_and_deleting_do_not_wait_for_the_ranks(mesh: Any) -> None:
+    many = [torch.ones(1) for _ in range(100)]
+    inspect(many[-1])
+    pass_gate()
+    dropped = many.pop()
+    dropped.drop()
+    del many
+    gc.collect()
+    later = torch.ones(1) + 1
+    threading.Thread(target=_let_pass, args=(mesh,)).start()
+    assert inspect(later).item() == 2
+    assert max(counts()) < 50
+
+
+def _let_pass(mesh: Any) -> None:
+    openers = mesh.procs.spawn("openers", Opener)
+    openers.open.call().get()
+    openers.stop().get()
+
+
+def test_values_of_cycles_are_freed(mesh: Any) -> None:
+    inspect(torch.ones(1))
+    cycles: list[Any] = []
+    for _ in range(100):
+        cycle: list[Any] = [torch.ones(1)]
+        cycle.append(cycle)
+        cycles.append(cycle)
+    assert min(counts()) >= 100
+    del cycles, cycle
+    gc.collect()
+    torch.ones(1)
+    assert max(counts()) < 50
+
+
+def run_ahead(step: Callable[[], Any], most: int) -> int:
+    """How often `step` was done in another thread when it stopped by itself; at most so often."""
+    done = 0
+
+    def run() -> None:
+        nonlocal done
+        while done < most:
+            step()
+            done += 1
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    last = -1
+
+    def stands() -> bool:
+        nonlocal last
+        before, last = last, done
+        return before == done
+
+    wait_until(stands, what="the controller to stop", interval=0.5)
+    return done
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_the_controller_does_not_run_away(mesh: Any, monkeypatch: pytest.MonkeyPatch, spread: bool) -> None:
+    monkeypatch.setattr(engine_module, "_STRETCH", 100)
+    stream = Stream("slow")
+    fetch_shard(None).get()
+    with stream.activate():
+        total = torch.zeros(())
+        fetch_shard(total).get()
+        pass_gate()
+
+    def add() -> None:
+        with stream.activate():
+            total.add_(1)
+
+    done = run_ahead(add, 100_000)
+    assert 0 < done < 5000
+    _let_pass(mesh)
+    wait_until(lambda: done_more(total, done), what="the controller to go on")
+    engine = mesh.engine
+    assert len(engine._settling) <= 6
+
+
+def done_more(total: torch.Tensor, done: int) -> bool:
+    return inspect(total).item() > done + 1000
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_live_tensors(mesh: Any) -> None:
+    inspect(torch.ones(1))
+    before = _memory()
+    one = torch.ones(1)
+    many = [one + 1 for _ in range(100_000)]
+    inspect(many[-1])
+    assert min(counts()) >= 100_000
+    assert _memory() - before < 400 * MIB  # 4 KB each
+    assert inspect(many[5] + many[99_999]).item() == 4
+    del many
+    torch.ones(1)
+    assert max(counts()) < 50
+
+
+@pytest.mark.slow
+def test_a_long_loop_takes_no_more_memory_than_a_short_one(mesh: Any) -> None:
+    one, x = torch.ones(2), torch.zeros(2)
+
+    def run(steps: int) -> int:
+        nonlocal x
+        for _ in range(steps):
+            x = x + one
+        inspect(x)
+        return max(_memory(), memory())
+
+    first = run(100_000)
+    assert run(300_000) < first + 32 * MIB
