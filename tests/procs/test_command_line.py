@@ -75,9 +75,9 @@ def test_without_a_command_it_shows_what_there_is(monarch: Type) -> None:
 
 def test_the_paths_of_transfers_are_shown(monarch: Type) -> None:
     lines = monarch("rdma").out.splitlines()
-    assert [line.split()[0] for line in lines[:-1]] == ["copy", "vm", "cuda", "nixl", "messages"]
-    assert any(line.split()[1] == "yes" for line in lines[:-1])
-    assert lines[-1].startswith("between hosts: ")
+    for path in ("copy", "vm", "cuda", "nixl", "messages"):
+        assert any(path in line.split()[:2] for line in lines), path
+    assert sum(line.startswith("->") for line in lines) == 2  # on one host, and between hosts
 
 
 def test_a_secret_is_printed_new_each_time(monarch: Type) -> None:

@@ -14,7 +14,7 @@ What may not live here: what is sent with messages (`_core.wire`). Read docs/rdm
 from __future__ import annotations
 
 from .action import RDMAAction
-from .availability import get_rdma_backend, is_ibverbs_available, is_rdma_available
+from .availability import describe_between_hosts, get_rdma_backend, is_ibverbs_available, is_rdma_available
 from .buffer import Explanation, RDMABuffer
 from .errors import (
     BufferAccessError,
@@ -52,6 +52,7 @@ __all__ = [
     "SharedState",
     "Split",
     "TransferTimeoutError",
+    "describe_between_hosts",
     "empty_like",
     "get_rdma_backend",
     "is_ibverbs_available",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import warnings
 
@@ -12,12 +13,14 @@ _DEVICES = "/sys/class/infiniband"
 
 def is_ibverbs_available() -> bool:
     """Whether this machine has an RDMA device (InfiniBand, RoCE, EFA), and `rdma_disable_ibverbs` is not set."""
-    if config.value("rdma_disable_ibverbs"):
-        return False
+    return not config.value("rdma_disable_ibverbs") and bool(_devices())
+
+
+def _devices() -> list[str]:
     try:
-        return bool(os.listdir(_DEVICES))
+        return sorted(os.listdir(_DEVICES))
     except OSError:
-        return False
+        return []
 
 
 def is_rdma_available() -> bool:
@@ -34,3 +37,16 @@ def get_rdma_backend() -> str:
     if is_ibverbs_available():
         return "ibverbs"
     return "tcp" if config.value("rdma_allow_tcp_fallback") else "none"
+
+
+def describe_between_hosts() -> str:
+    """What carries bytes between this machine and others, and why, in a line."""
+    fallback = "messages" if config.value("rdma_allow_tcp_fallback") else "nothing, as rdma_allow_tcp_fallback is False"
+    installed = importlib.util.find_spec("nixl") is not None
+    if not is_ibverbs_available():
+        reason = "rdma_disable_ibverbs is set" if _devices() else "there is no RDMA device"
+        hint = "; rdma_paths=nixl would send over TCP, in the clear" if installed else ""
+        return f"{fallback}: {reason}{hint}"
+    if not installed:
+        return f"{fallback}: nixl is not installed (pip install 'pymonarch[rdma]')"
+    return f"nixl: over {', '.join(_devices())}"

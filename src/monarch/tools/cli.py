@@ -113,13 +113,12 @@ def kill(
 
 @app.command(name="rdma")
 def transfers() -> None:
-    """Show which paths one-sided transfers take between two processes of this host, and why not the others."""
+    """Show which paths one-sided transfers take from here, and why not the others."""
     buffer = rdma.RDMABuffer(bytearray(1))
     with actor.this_host().spawn_procs() as procs:
-        paths = buffer.explain(procs).paths
-    for path, usable, reason in paths:
-        print(f"{path:9} {'yes' if usable else 'no ':3}  {reason}")
-    print(f"between hosts: {rdma.get_rdma_backend()}")
+        explanation = buffer.explain(procs)
+    _, _, lines = str(explanation).partition("\n")
+    print(f"between two processes of this host\n{lines}\nbetween hosts\n-> {rdma.describe_between_hosts()}")
 
 
 def run() -> None:
