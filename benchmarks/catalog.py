@@ -67,6 +67,10 @@ WORKLOADS = (
     Workload("tensor_ops_4", "small tensor operations, 4 procs", "/s", better="higher", group="tensors"),
     Workload("tensor_fetch_1", "fetch_shard().get() of a small tensor, 1 proc, p50", "µs", group="tensors"),
     Workload("tensor_fetch_4", "fetch_shard().get() of a small tensor, 4 procs, p50", "µs", group="tensors"),
+    Workload("tensor_reduce_1mb", "all-reduce of 1 MiB in place, 2 procs", "ms", group="tensors"),
+    Workload("tensor_reduce_64mb", "all-reduce of 64 MiB in place, 2 procs", "ms", group="tensors"),
+    Workload("tensor_issue", "one small tensor operation, on the controller", "µs", group="tensors"),
+    Workload("tensor_busy_4", "rows of the square matrix whose product keeps 4 procs busy", "rows", group="tensors"),
 )
 
 GROUPS = ("core", "payload", "processes", "traffic", "rdma", "tensors", "all")

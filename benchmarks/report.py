@@ -11,7 +11,12 @@ from benchmarks.targets import REFERENCE, TARGETS, describe_should
 BEGIN = "<!-- benchmarks:begin -->"
 END = "<!-- benchmarks:end -->"
 NOTHING = "-"
-BESIDE = {"copy": "a copy within a process", "nixl": "nixl by hand"}
+BESIDE = {
+    "copy": "a copy within a process",
+    "nixl": "nixl by hand",
+    "torch": "bare torch.distributed",
+    "eager": "eager torch in one process",
+}
 """By the name among a row's extras: what it is called. A ratio above 1x says that it takes longer than the row's own."""
 NUMBERS = {2, 3, 4, 5, 6}  # the columns of the terminal's table that are aligned right
 
