@@ -5,7 +5,7 @@ from torch import nn
 
 from monarch import fetch_shard, get_active_mesh, inspect, no_mesh, reduce, reduce_, remote, slice_mesh
 from monarch.actor import Actor, endpoint, this_host
-from monarch.tensor_engine import RemoteException, TensorError
+from monarch.tensor_engine import RemoteException, TensorError, distribute
 
 # region first
 procs = this_host().spawn_procs(per_host={"hosts": 2, "gpus": 2})
@@ -109,5 +109,16 @@ with procs.activate():
         optimizer.step()
     state = inspect(net.state_dict())
 # endregion
+
+# region data
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(6, 4)), batch_size=3)
+for batch in loader:  # here, with no mesh active
+    with procs.activate():
+        (x,) = distribute(batch)  # all ranks get a copy
+        loss = net(x).pow(2).mean()
+with procs.activate():
+    net.load_state_dict(distribute(state))  # a state that was fetched, or that `torch.load` has read
+# endregion
+
 
 procs.stop().get()
