@@ -16,7 +16,7 @@ from monarch import (
     slice_mesh,
 )
 from monarch.actor import Actor, endpoint, this_host
-from monarch.tensor_engine import RemoteException, TensorError, record
+from monarch.tensor_engine import RemoteException, TensorError, distribute, record
 
 # region first
 procs = this_host().spawn_procs(per_host={"hosts": 2, "gpus": 2})
@@ -153,5 +153,15 @@ with procs.activate():
         z = y * 2  # both go out when the block ends
     assert inspect(z).tolist() == [2002.0] * 4
 # endregion
+# region data
+loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(6, 4)), batch_size=3)
+for batch in loader:  # here, with no mesh active
+    with procs.activate():
+        (x,) = distribute(batch)  # all ranks get a copy
+        loss = net(x).pow(2).mean()
+with procs.activate():
+    net.load_state_dict(distribute(state))  # a state that was fetched, or that `torch.load` has read
+# endregion
+
 
 procs.stop().get()
