@@ -71,6 +71,23 @@ def test_the_interpreter_of_a_stopped_proc_ends_in_order(spawn: Spawn, tmp_path:
     assert (tmp_path / "at_exit_ran").exists()
 
 
+def test_what_a_proc_leaves_in_an_open_file_is_written_when_it_is_stopped(spawn: Spawn, tmp_path: Path) -> None:
+    class Writer(Actor):
+        def __init__(self, path: str) -> None:
+            import sys
+
+            sys.left_open = open(path, "w")  # type: ignore[attr-defined]  # noqa: SIM115  # for the interpreter to close
+            sys.left_open.write("kept")  # type: ignore[attr-defined]
+
+        @endpoint
+        def ready(self) -> None: ...
+
+    procs = spawn(1)
+    procs.spawn("w", Writer, str(tmp_path / "file")).ready.call().get()
+    procs.stop().get(timeout=20)
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 def test_stopping_twice_is_harmless(spawn: Spawn) -> None:
     procs = spawn(1)
     echo = procs.spawn("e", Echo)

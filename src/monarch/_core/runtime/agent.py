@@ -526,7 +526,7 @@ def main() -> None:
         spec = spawner.Spawner(there, own.address.host, own.preload).serve()
         there.close()
         if spec is not None:
-            proc.run(spec)
+            proc.run_forked(spec)
         return
     there.close()
     gc.enable()  # see `start_agent`
