@@ -15,6 +15,8 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from .engine import spread_engines
 from .instructions import MAIN
 
@@ -44,7 +46,7 @@ class Stream:
         """A context manager in which operations belong to this stream; in this thread or task only."""
         return Activation(self)
 
-    def borrow(self, tensor: Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
+    def borrow(self, tensor: torch.Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
         """Let this stream use a tensor of another one, without a copy.
 
         ================  ==========================  =====================================
