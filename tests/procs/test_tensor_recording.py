@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from monarch import Stream, coalescing, fetch_shard, inspect, reduce, remote
+from monarch.actor import ProcMesh
 from monarch.tensor_engine import RemoteException, TensorError, record, spawn_tensor_engine
 
 pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
@@ -550,3 +551,31 @@ def test_the_old_path_is_an_alias() -> None:
     module = importlib.import_module("monarch.common._coalescing")
     assert module.compile is record
     assert module.coalescing is coalescing
+
+
+@remote(propagate=lambda group, tensor: torch.empty_like(tensor))
+def times_size(group: Any, tensor: torch.Tensor) -> torch.Tensor:
+    return tensor * torch.distributed.get_world_size(group)
+
+
+def test_a_recorded_function_may_pass_a_process_group_that_it_is_the_first_to_use(mesh: Any) -> None:
+    @record
+    def scaled(tensor: torch.Tensor) -> Any:
+        return times_size(mesh.process_group("gpus"), tensor)
+
+    for _ in range(3):
+        assert inspect(scaled(torch.ones(2))).tolist() == [2, 2]
+
+
+def test_a_move_to_another_engine_is_not_recorded_and_harms_nothing(mesh: Any, pair: ProcMesh) -> None:
+    other = spawn_tensor_engine(pair)
+
+    @record
+    def move(tensor: Any) -> Any:
+        return tensor.to_mesh(other)
+
+    tensor = torch.ones(2)
+    with pytest.raises(NotImplementedError, match="to another engine can't be recorded"):
+        move(tensor)
+    assert inspect(tensor.to_mesh(other) + 1).tolist() == [2, 2]
+    other.exit()

@@ -185,7 +185,9 @@ def uses(engine: Engine, instruction: Instruction) -> Uses:
         return Uses((), (instruction[2],), (instruction[3],))
     if what == MOVE:
         if instruction[2] not in USES:
-            raise NotImplementedError(f"{instruction[2]} can't be recorded")
+            raise NotImplementedError(
+                "a move to another engine can't be recorded: call to_mesh outside of the recorded function"
+            )
         return USES[instruction[2]](*instruction[3])
     return Uses((), ())
 
