@@ -171,7 +171,7 @@ def test_the_controller_does_not_run_away(mesh: Any, monkeypatch: pytest.MonkeyP
 
 
 def done_more(total: torch.Tensor, done: int) -> bool:
-    return inspect(total).item() > done + 1000
+    return bool(inspect(total).item() > done + 1000)
 
 
 @pytest.mark.slow
