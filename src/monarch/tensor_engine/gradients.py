@@ -261,7 +261,8 @@ def _zeros(node: Node, number: int) -> torch.Tensor:
 
 def _release(node: Node) -> None:
     """Free the tensors that were saved for a node, by letting a hook pack them into nothing."""
-    for name in _saved_by(type(node)):
+    kind: Any = type(node)
+    for name in _saved_by(kind):
         saved = getattr(node, name)
         for each in saved if isinstance(saved, (list, tuple)) else (saved,):
             try:
