@@ -393,3 +393,10 @@ def test_workers_compile_functions_and_derive_them(mesh: Any, backend: str) -> N
         output = formula(batch(), w)
         torch.testing.assert_close(found[0], output.detach())
         torch.testing.assert_close(found[1], *torch.autograd.grad(output.sum(), w))
+
+
+def test_a_compiled_function_that_cannot_be_sent_says_where_to_compile(mesh: Any) -> None:
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    run = remote(lambda x: compiled(x), propagate=torch.empty_like)
+    with pytest.raises(TypeError, match="can't be sent(.|\n)*torch.compile are made inside"):
+        run(torch.ones(1))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 import torch
 from torch import nn
 
-from monarch import Stream, get_active_mesh, get_active_stream, inspect, no_mesh, slice_mesh
+from monarch import Stream, get_active_mesh, get_active_stream, inspect, no_mesh, remote, slice_mesh
 from monarch.tensor_engine import grad_function, grad_generator, gradient_execution_order
 
 pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
@@ -199,3 +200,15 @@ def test_a_backward_function_runs_where_the_call_was(mesh: Any) -> None:
     assert [(at, stream) for at, stream, _ in seen] == [(first, other)] * 2
     assert all(high.mesh is first and high.stream is other for _, _, high in seen)
     assert inspect(by_torch).tolist() == inspect(one_by_one).tolist() == [2, 2, 0, 0]
+
+
+def test_operations_of_a_rank_take_its_share_of_the_cores(mesh: Any) -> None:
+    share = max(1, len(os.sched_getaffinity(0)) // 2)
+    expected = int(os.environ.get("OMP_NUM_THREADS", share))
+    assert set(remote("torch.get_num_threads").call().get().values()) == {expected}
+
+
+def test_an_error_of_shapes_ends_where_the_operation_was_issued(mesh: Any) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.ones(3) @ torch.ones(4)
+    assert not any("fake_tensor" in str(entry.path) for entry in caught.traceback)

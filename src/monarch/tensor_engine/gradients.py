@@ -7,6 +7,7 @@ with the mesh and the stream of their gradient active, so that one graph may go 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -260,14 +261,20 @@ def _zeros(node: Node, number: int) -> torch.Tensor:
 
 def _release(node: Node) -> None:
     """Free the tensors that were saved for a node, by letting a hook pack them into nothing."""
-    for name in dir(node):
-        if name.startswith("_raw_saved_"):
-            saved = getattr(node, name)
-            for each in saved if isinstance(saved, (list, tuple)) else (saved,):
-                try:
-                    each.register_hooks(_pack_nothing, _unpack_nothing)
-                except (RuntimeError, TypeError):  # a number, or nothing; or hooks of the user's own have packed it
-                    pass
+    kind: Any = type(node)
+    for name in _saved_by(kind):
+        saved = getattr(node, name)
+        for each in saved if isinstance(saved, (list, tuple)) else (saved,):
+            try:
+                each.register_hooks(_pack_nothing, _unpack_nothing)
+            except (RuntimeError, TypeError):  # a number, or nothing; or hooks of the user's own have packed it
+                pass
+
+
+@functools.cache
+def _saved_by(kind: type) -> list[str]:
+    """The attributes in which nodes of a kind keep what was saved."""
+    return [name for name in dir(kind) if name.startswith("_raw_saved_")]
 
 
 def _pack_nothing(_: torch.Tensor) -> None:
@@ -297,7 +304,7 @@ def _topological_order(roots: Iterable[Node]) -> list[Node]:
 def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
     """A gradient in the shape and type of what it belongs to: formulas leave that to whoever runs the graph."""
     metadata = node._input_metadata[number]
-    if gradient.shape != metadata.shape:
+    if gradient.shape != tuple(metadata.shape):
         gradient = gradient.sum_to_size(metadata.shape)
     if gradient.is_complex() and not metadata.dtype.is_complex:
         gradient = gradient.real

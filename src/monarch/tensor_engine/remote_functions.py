@@ -202,8 +202,17 @@ class Remote(Generic[P, R]):
         """The function as workers find it; made once."""
         if self._wire is None:
             found = resolve(self._function)
-            self._wire = found if isinstance(found, str) else pickling.dumps_inline(found)
+            self._wire = found if isinstance(found, str) else self._pickled(found)
         return self._wire
+
+    def _pickled(self, function: Any) -> bytes:
+        try:
+            return pickling.dumps_inline(function)
+        except TypeError as error:
+            raise TypeError(
+                f"{self.__name__} can't be sent to the ranks, with what it refers to: {error}. Open files, locks and functions "
+                "made by torch.compile are made inside of it, or in a module that the ranks import"
+            ) from error
 
     # without a rule
 
