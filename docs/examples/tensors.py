@@ -1,7 +1,11 @@
 """Distributed tensors: each region is a piece of docs/tensors.md."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from monarch import (
     Stream,
@@ -16,7 +20,7 @@ from monarch import (
     slice_mesh,
 )
 from monarch.actor import Actor, endpoint, this_host
-from monarch.tensor_engine import RemoteException, TensorError, distribute, record
+from monarch.tensor_engine import OpaqueModule, RemoteException, TensorError, distribute, record, remote_generator
 
 # region first
 procs = this_host().spawn_procs(per_host={"hosts": 2, "gpus": 2})
@@ -104,6 +108,56 @@ with procs.activate():
     checkpoints = procs.spawn("checkpoints", Checkpoint)
     norms = checkpoints.save.call(torch.ones(4)).get()
     assert set(norms.values()) == {2.0}
+# endregion
+
+# region opaque
+with procs.activate():
+    torch.manual_seed(0)
+    there = OpaqueModule("torch.nn.Linear", 4, 1)  # its graph, too, is on the ranks
+    loss = there(torch.ones(2, 4), propagator=lambda x: torch.empty(2, 1)).sum()
+    loss.backward()
+    assert inspect(there.parameters()[0].grad).tolist() == [[2.0] * 4]
+# endregion
+
+
+# region pipe
+def load(pipe: Any, size: int) -> None:  # runs in a process of its own beside each rank
+    for step in range(3):
+        pipe.send(torch.full((size,), float(step)))
+
+
+@remote_generator(load)
+def batches(pipe: Any, size: int) -> Iterator[torch.Tensor]:  # what arrives, as fakes
+    for _ in range(3):
+        yield torch.empty(size)
+
+
+with procs.activate():
+    pipe = batches(2)
+    assert [inspect(pipe.recv()).tolist() for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
+    pipe.drop()
+# endregion
+
+
+# region dtensor
+@remote(propagate=lambda x, mesh: torch.empty(4, 2))
+def columns(x: torch.Tensor, mesh: Any) -> torch.Tensor:
+    sharded = DTensor.from_local(x, mesh, [Shard(0), Replicate()])  # shape (4, 4)
+    return sharded.redistribute(placements=[Replicate(), Shard(1)])  # comes back as the rank's part of it
+
+
+with procs.activate() as mesh:
+    x = torch.arange(8.0).reshape(2, 4) + 8 * mesh.rank("hosts")
+    y = columns(x, mesh.torch_mesh())
+    assert inspect(y, hosts=0, gpus=1).tolist() == [[2.0, 3.0], [6.0, 7.0], [10.0, 11.0], [14.0, 15.0]]
+# endregion
+
+# region engines
+others = this_host().spawn_procs(per_host={"hosts": 2, "gpus": 2})  # other processes
+with procs.activate() as mesh:
+    moved = (torch.ones(2) * mesh.rank("gpus")).to_mesh(others)
+    assert inspect(moved + 1, hosts=0, gpus=1).tolist() == [2.0, 2.0]
+others.stop().get()
 # endregion
 
 # region train

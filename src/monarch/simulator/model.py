@@ -229,7 +229,7 @@ class Model:
         self._moves.routes[number] = routes
 
     def _move_make_groups(self, ranks: Ranks, stream: int, site: int, *args: Any) -> None:
-        """They are for functions of the user, which are not run."""
+        """Groups of `torch.distributed` are for functions of the user, which are not run."""
 
     def _move_seed(self, ranks: Ranks, stream: int, site: int, number: int) -> None:
         self._compute(ranks, stream, "manual_seed", site, Work(), (), ())
