@@ -55,6 +55,7 @@ def test_bytes_go_both_ways_between_hosts(pair: Pair) -> None:
 def test_leases_and_deaths_are_told_of_between_hosts(pair: Pair, faults: Faults) -> None:
     kept = pair.owner.make_and_keep.call_one("kept", 100).get()
     pair.user.keep.call_one("mine", kept).get()
+    pair.user.read_kept.call_one("mine").get()  # now the owner knows of this holder, whichever message is faster
     pair.owner.forget.call_one("kept").get()
     del kept
     assert pair.user.read_kept.call_one("mine").get() == bytes(100)
