@@ -72,6 +72,7 @@ _LAZY = {
     "get_runtime_config": ".config",
     "mast_reserve": ".notebook",
     "set_meta": ".simulator",
+    "world_mesh": ".python_local_mesh",
 }
 """Where names are found, and what they are called there if it is something else."""
 _TENSOR_ENGINE = frozenset(
@@ -90,9 +91,8 @@ _TENSOR_ENGINE = frozenset(
 )
 """What is found in `monarch.tensor_engine`, which needs torch."""
 _MODULES_WITH_TORCH = frozenset({"builtins", "timer"})
+_WITH_TORCH = _TENSOR_ENGINE | _MODULES_WITH_TORCH | {"Simulator", "set_meta", "world_mesh"}
 _TO_COME = frozenset({"Module"})
-
-_WITH_TORCH = _TENSOR_ENGINE | _MODULES_WITH_TORCH | {"world_mesh"}
 
 _compat.install()
 
@@ -110,14 +110,12 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(".tensor_engine", __name__), name)
     if name in _MODULES_WITH_TORCH:
         return import_module(f".{name}", __name__)
-    if name == "world_mesh":
-        return import_module(".python_local_mesh", __name__).world_mesh
     if name == "__all__":  # what `from monarch import *` asks for; nothing that needs torch where there is none
-        return sorted(_LAZY) if find_spec("torch") is None else sorted([*_LAZY, *_WITH_TORCH])
+        return sorted(_LAZY.keys() - _WITH_TORCH if find_spec("torch") is None else _LAZY.keys() | _WITH_TORCH)
     if name in _TO_COME:
         raise _NotYet(f"monarch.{name} is part of the distributed tensors that this version does not have yet")
     raise AttributeError(f"module 'monarch' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY, *_WITH_TORCH])
+    return sorted(globals().keys() | _LAZY.keys() | _WITH_TORCH)
