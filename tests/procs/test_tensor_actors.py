@@ -77,6 +77,18 @@ class Keeper(Actor):
     def local(self, x: Any) -> Any:
         return {"parameter": nn.Parameter(torch.ones(2)), "sparse": torch.eye(2).to_sparse(), "given": x}
 
+    @endpoint(explicit_response_port=True)
+    def answer(self, port: Any, x: Any) -> None:
+        port.send(float(x.sum()))
+
+    @endpoint
+    def describe(self, tensors: Any, mesh: Any) -> Any:
+        return sum(float(each.sum()) for each in tensors["all"]), mesh.ranks, mesh.sizes
+
+    @endpoint(propagate=lambda x: (x.clone(), x.clone()))
+    def one_of_two(self, x: Any) -> Any:
+        return x
+
     def plain(self, x: Any) -> Any:
         return -x
 
@@ -111,6 +123,22 @@ def test_each_actor_gets_the_tensor_of_its_rank(mesh: Any, keepers: Any) -> None
     assert list(keepers.total.call(x).get().values()) == [0.0, 3.0]
     assert list(keepers.total.call([x, x][1], {"x": x}).get().values()) == [0.0, 3.0]
     assert {answer.get() for answer in keepers.total.stream(x)} == {0.0, 3.0}
+
+
+def test_tensors_come_in_all_kinds_of_calls(mesh: Any, keepers: Any) -> None:
+    x = torch.ones(2) * mesh.rank("gpus")
+    assert list(keepers.answer.call(x).get().values()) == [0.0, 2.0]
+    nested = {"all": [x, x + 1, x[:1]]}
+    answers = keepers.describe.call(nested, mesh=mesh).get()
+    assert answers.item(gpus=1) == (7.0, {"gpus": 1}, {"gpus": 2})
+    assert keepers.describe.call({"all": []}, mesh).get().item(gpus=0) == (0, {"gpus": 0}, {"gpus": 2})
+
+
+def test_a_result_that_is_not_what_the_rule_says_is_told(mesh: Any, keepers: Any) -> None:
+    first, _ = keepers.one_of_two.rref(torch.ones(1))
+    with pytest.raises(RemoteException, match="unexpected number of returns"):
+        inspect(first)
+    assert inspect(keepers.make.rref()).tolist() == [7.0, 7.0]
 
 
 def test_an_actor_works_on_the_tensor_itself(mesh: Any, keepers: Any) -> None:
