@@ -65,6 +65,8 @@ WORKLOADS = (
     Workload("tensor_ops_1", "small tensor operations, 1 proc", "/s", better="higher", group="tensors"),
     Workload("tensor_ops_2", "small tensor operations, 2 procs", "/s", better="higher", group="tensors"),
     Workload("tensor_ops_4", "small tensor operations, 4 procs", "/s", better="higher", group="tensors"),
+    Workload("tensor_recorded_1", "the same, recorded and replayed, 1 proc", "/s", better="higher", group="tensors"),
+    Workload("tensor_recorded_4", "the same, recorded and replayed, 4 procs", "/s", better="higher", group="tensors"),
     Workload("tensor_fetch_1", "fetch_shard().get() of a small tensor, 1 proc, p50", "µs", group="tensors"),
     Workload("tensor_fetch_4", "fetch_shard().get() of a small tensor, 4 procs, p50", "µs", group="tensors"),
     Workload("tensor_reduce_1mb", "all-reduce of 1 MiB in place, 2 procs", "ms", group="tensors"),

@@ -50,6 +50,8 @@ TARGETS = {
     "tensor_ops_1": Target(must=5, should=15),
     "tensor_ops_2": Target(must=5, should=15),
     "tensor_ops_4": Target(must=5, should=15),
+    "tensor_recorded_1": Target(must=1),
+    "tensor_recorded_4": Target(must=1),
     "tensor_fetch_1": Target(must=4),
     "tensor_fetch_4": Target(must=4),
 }

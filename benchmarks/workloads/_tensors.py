@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import statistics
 import time
@@ -16,6 +17,7 @@ from benchmarks.workloads._harness import Measured, Options, latency, rate, time
 from monarch import fetch_shard, reduce_, remote
 from monarch.actor import this_host
 
+_RECORDED = 50  # operations
 _ROUNDS = 5
 _SIZES = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 _BUSY = 0.8  # of the time
@@ -39,6 +41,34 @@ def measure_operations(options: Options, ranks: int) -> Measured:
             seconds.append(time.perf_counter() - start)
     procs.stop().get()
     return rate(count, seconds)
+
+
+def measure_recorded(options: Options, ranks: int) -> Measured:
+    """As `measure_operations`, in recordings of 50 that are replayed."""
+    record = importlib.import_module("monarch.common._coalescing").compile  # as it is called in 0.7.0
+    procs = this_host().spawn_procs(per_host={"gpus": ranks})
+    calls = options.count(200, least=10)
+    seconds = []
+    with procs.activate():
+        one, x = torch.ones(4, 4), torch.zeros(4, 4)
+
+        def add(x: torch.Tensor) -> torch.Tensor:
+            for _ in range(_RECORDED):
+                x = x + one
+            return x
+
+        additions = record(add)
+        for _ in range(5):
+            x = additions(x)
+        fetch_shard(x).get()
+        for _ in range(5):
+            start = time.perf_counter()
+            for _ in range(calls):
+                x = additions(x)
+            fetch_shard(x).get()
+            seconds.append(time.perf_counter() - start)
+    procs.stop().get()
+    return rate(calls * _RECORDED, seconds)
 
 
 def measure_fetch(options: Options, ranks: int) -> Measured:
