@@ -453,6 +453,19 @@ def test_what_was_borrowed_before_is_used_in_a_recording(mesh: Any) -> None:
         function()
 
 
+@remote(propagate=lambda tensor, group: torch.empty_like(tensor))
+def sum_over(tensor: torch.Tensor, group: Any) -> torch.Tensor:
+    total = tensor.clone()
+    torch.distributed.all_reduce(total, group=group)
+    return total
+
+
+def test_a_process_group_may_be_made_in_a_recording(mesh: Any) -> None:
+    function = record(lambda x: sum_over(x, mesh.process_group("gpus")))
+    for step in range(4):
+        assert inspect(function(torch.full((2,), float(step)))).tolist() == [2 * step] * 2
+
+
 def test_each_move_can_be_recorded_but_for_these() -> None:
     set_up = {"define_groups", "define_routes", "make_groups"}
     assert movers.MOVERS.keys() - movers.USES.keys() == set_up | {"lend", "export", "import"}

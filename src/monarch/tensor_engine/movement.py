@@ -415,7 +415,7 @@ def public_groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
     if number is None:
         number = engine.defined[key] = len(engine.defined)
         args = engine.uid, number, engine.size, _meeting(engine), _members_along(mesh, names)
-        engine.submit(engine.everyone, (MOVE, sites.here(), "make_groups", args))
+        engine.pass_on(engine.everyone, (MOVE, sites.here(), "make_groups", args))
     return number
 
 
