@@ -22,7 +22,7 @@ from torch import nn
 
 from monarch import Stream, coalescing, fetch_shard, inspect, reduce, remote
 from monarch.actor import ProcMesh
-from monarch.tensor_engine import RemoteException, TensorError, record, spawn_tensor_engine
+from monarch.tensor_engine import RemoteException, TensorError, movers, record, spawn_tensor_engine
 
 pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
 
@@ -299,6 +299,21 @@ def test_what_is_made_and_not_returned_is_void(mesh: Any) -> None:
         kept[0].add(1)
 
 
+def test_a_method_is_recorded_for_each_instance(mesh: Any) -> None:
+    class Net(nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            self.weight = torch.full((2,), scale)
+
+        @record
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight
+
+    nets = [Net(2.0), Net(3.0)]
+    for _ in range(3):
+        assert [inspect(net(torch.ones(2))).tolist() for net in nets] == [[2, 2], [3, 3]]
+
+
 def test_a_function_that_changes_its_mind_diverges(mesh: Any) -> None:
     runs: list[None] = []
 
@@ -419,6 +434,29 @@ def test_recordings_go_over_meshes_and_streams(mesh: Any) -> None:
         assert inspect(here).tolist() == [1]
         assert inspect(back).tolist() == [3**step * 2] * 2
     assert inspect(x).tolist() == [81, 81]
+
+
+def test_what_was_borrowed_before_is_used_in_a_recording(mesh: Any) -> None:
+    other = Stream("other")
+    tensor = torch.ones(2)
+    lent, borrow = other.borrow(tensor, mutable=True)
+
+    @record
+    def function() -> None:
+        lent.mul_(2)
+
+    with other.activate():
+        for _ in range(3):
+            function()
+    borrow.drop()
+    assert inspect(tensor).tolist() == [8, 8]
+    with other.activate(), pytest.raises(TensorError, match="DROPPED"):
+        function()
+
+
+def test_each_move_can_be_recorded_but_for_these() -> None:
+    set_up = {"define_groups", "define_routes", "make_groups"}
+    assert movers.MOVERS.keys() - movers.USES.keys() == set_up | {"lend", "export", "import"}
 
 
 # errors

@@ -177,7 +177,7 @@ class _Lent(Storage):
         self.borrow.last_use()
 
 
-def borrow(stream: Stream, tensor: torch.Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
+def borrow(stream: Stream, tensor: Any, mutable: bool = False) -> tuple[Tensor, Borrow]:
     if isinstance(tensor, Tensor):
         _check_not_lent(stream, tensor, mutable)
     mixing.check("borrow", tensor, any_stream=True)

@@ -395,5 +395,6 @@ USES: dict[str, Callable[..., Uses]] = {
     "take_back": lambda ticket, value, used: Uses((value,), (), (used,)),
     "transfer": lambda source, output, look, number: Uses((source,), (output,), (look, number)),
 }
-JOINT = frozenset({"accept", "give_back", "offer", "receive", "reduce", "send", "take_back", "transfer"})
+BORROWS = frozenset(function.__name__ for function in handoffs.FUNCTIONS)
+JOINT = BORROWS | {"receive", "reduce", "send", "transfer"}
 """What others wait for: it is done even where nothing else can be, any more."""

@@ -12,7 +12,7 @@ from .activation import no_mesh
 from .engine import Engine, Ranks
 from .held import Held
 from .instructions import CALL, CONSTANT, FREE, MOVE, Instruction
-from .movers import USES, Uses
+from .movers import BORROWS, USES, Uses
 from .programs import call_text
 from .tensor import Storage, Value
 
@@ -68,6 +68,9 @@ class Recorder(Held):
         return number
 
     def take(self, engine: Engine, ranks: Ranks, instruction: Instruction, now: bool) -> None:
+        if instruction[0] == MOVE and instruction[2] in BORROWS and not self._is_ours(instruction[3][0]):
+            engine.pass_on(ranks, instruction)  # it happens once, not in each replay
+            return
         super().take(engine, ranks, instruction, now)
         for ref in uses(engine, instruction).writes:
             self._note_write(ref)
@@ -81,10 +84,14 @@ class Recorder(Held):
                 self.instructions.append((ranks, (FREE, here)))
             if elsewhere and self.engine is not None:
                 self.engine.pass_on(ranks, (FREE, elsewhere))
-        elif instruction[0] == MOVE and instruction[3][0] in [borrow.ticket for borrow in self.borrows]:
+        elif instruction[0] == MOVE and self._is_ours(instruction[3][0]):
             self.instructions.append((ranks, instruction))
         elif self.engine is not None:
             self.engine.pass_on(ranks, instruction)
+
+    def _is_ours(self, ticket: int) -> bool:
+        """Whether a borrow was made in the call."""
+        return any(borrow.ticket == ticket for borrow in self.borrows)
 
     def _note_write(self, ref: int) -> None:
         storage = self.used[ref].storage if ref in self.used else self._made[ref]()

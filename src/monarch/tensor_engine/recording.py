@@ -9,7 +9,7 @@ them share memory, all other arguments, the active mesh and stream. Tensors that
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
 
 import torch
@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from . import mixing, sites
 from .activation import active_mesh
-from .engine import Engine, Ranks, holder
+from .engine import Ranks, holder
 from .fakes import Meta
 from .instructions import PROGRAM, REPLAY, Program
 from .recorder import Recorder, difference
@@ -83,7 +83,7 @@ class _Recording:
         self.verified = False
         self._name = name
         self._tree = tree
-        self._engine: Engine | None = recorder.engine
+        self._engine: Any = recorder.engine  # None where there are no instructions
         positions = {tensor._value.id: index for index, tensor in reversed(list(enumerate(arguments)))}
         ids = recorder.formals()
         self._formals: list[int | Value] = [positions.get(ref, recorder.used[ref]) for ref in ids]
@@ -94,9 +94,8 @@ class _Recording:
             index for index, storage in enumerate(storages) if any(storage is each for each in recorder.written)
         ]
         self._results = [self._result_of(leaf, positions, recorder, storages) for leaf in leaves]
-        made = list(dict.fromkeys(each.id for each in self._results if isinstance(each, _Made)))
-        self._made = made
-        self._parts = list(self._define(recorder, ids, made))
+        self._made = list(dict.fromkeys(each.id for each in self._results if isinstance(each, _Made)))
+        self._parts = list(self._define(recorder, ids))
 
     def _result_of(self, leaf: Any, positions: dict[int, int], recorder: Recorder, storages: list[Storage]) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -112,21 +111,19 @@ class _Recording:
         shares = next((index for index, storage in enumerate(storages) if storage is value.storage), None)
         return _Made(value.id, value.mesh, value.lane, value.meta, id(value.storage), shares)
 
-    def _define(self, recorder: Recorder, ids: list[int], made: list[int]) -> Any:
+    def _define(self, recorder: Recorder, ids: list[int]) -> Iterator[_Part]:
         for lane, instructions, defined in recorder.parts():
             formals = tuple(index for index, ref in enumerate(ids) if recorder.is_on(ref, lane))
-            results = tuple(index for index, ref in enumerate(made) if ref in defined)
+            results = tuple(index for index, ref in enumerate(self._made) if ref in defined)
             program = Program(
                 instructions,
                 tuple(ids[index] for index in formals),
-                tuple(made[index] for index in results),
+                tuple(self._made[index] for index in results),
                 tuple(position for position, index in enumerate(formals) if index in self._written),
                 recorder.references,
             )
-            engine = self._engine
-            assert engine is not None  # there are instructions
-            number = next(engine.ids)
-            engine.submit(engine.every_stream_of(lane), (PROGRAM, number, program))
+            number = next(self._engine.ids)
+            self._engine.submit(self._engine.every_stream_of(lane), (PROGRAM, number, program))
             yield _Part(lane, number, formals, results)
 
     def fits(self, arguments: Sequence[Tensor]) -> bool:
@@ -153,8 +150,7 @@ class _Recording:
         site = sites.here()
         for lane, number, formals, given in self._parts:
             instruction = (REPLAY, site, number, [ids[index] for index in formals], [outputs[index] for index in given])
-            lane_engine: Any = self._engine
-            lane_engine.submit(lane, instruction)
+            self._engine.submit(lane, instruction)
         self._note_writes(values, arguments)
         return pytree.tree_unflatten(results, self._tree)
 
@@ -227,6 +223,10 @@ class Recorded:
         elif self._verify and not found.verified:
             self._compare(found, args, kwargs, tensors)
         return found.replay(tensors)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """As a method: each instance has recordings of its own."""
+        return self if instance is None else functools.partial(self, instance)
 
     def _check(self, leaves: list[Any]) -> list[Tensor]:
         tensors: list[Any] = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -21,6 +21,8 @@ from .engine import spread_engines
 from .instructions import MAIN
 
 if TYPE_CHECKING:
+    import torch
+
     from .borrows import Borrow
     from .tensor import Tensor
 
