@@ -13,6 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
+
+pytest.importorskip("torch", reason="distributed tensors need torch")
+
 import torch
 from torch import nn
 
