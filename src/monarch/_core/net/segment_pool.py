@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..wire.frame import Bytes, segment_offsets
+from .copying import copy
 from .segment import Segment, make_segment, new_file, warn_of_shortage, write_file
 
 POOLED_SIZE = 1024 * 1024
@@ -29,7 +30,6 @@ POOLED_SIZE = 1024 * 1024
 
 _LIMIT = 512 * 1024 * 1024
 _KEEP = 0.5  # seconds
-_CHUNK = 1024 * 1024  # bytes written at a time, so that other threads get the interpreter lock in between
 
 CallLater = Callable[[float, Callable[[], None]], object]
 
@@ -87,10 +87,7 @@ class _File:
             self._memory = mmap.mmap(self.fd, self.size, flags=mmap.MAP_SHARED | _POPULATE)
         memory = memoryview(self._memory)
         for offset, buffer in zip(offsets, buffers, strict=True):
-            data = memoryview(buffer)
-            for start in range(0, len(data), _CHUNK):
-                part = data[start : start + _CHUNK]
-                memory[offset + start : offset + start + len(part)] = part
+            copy(memory[offset : offset + len(buffer)], memoryview(buffer))
 
     def __del__(self) -> None:
         if self.fd >= 0:
