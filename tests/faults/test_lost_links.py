@@ -149,7 +149,7 @@ def test_the_death_of_a_proc_is_told_at_once_though_a_child_that_it_forked_lives
 def test_a_forked_child_of_the_client_may_end_without_harm_to_the_clients_procs() -> None:
     result = run_script(
         """
-        import os, sys
+        import asyncio, os, sys
         from monarch.actor import Actor, endpoint, this_host
 
         class Echo(Actor):
@@ -157,17 +157,26 @@ def test_a_forked_child_of_the_client_may_end_without_harm_to_the_clients_procs(
             def say(self, value):
                 return value
 
-        echo = this_host().spawn_procs().spawn("echo", Echo)
-        assert echo.say.call_one(1).get(timeout=20) == 1
+        async def read_by_the_io_thread(future):
+            return await asyncio.wait_for(future, 20)
+
+        echo = this_host().spawn_procs({"gpus": 2}).spawn("echo", Echo)
+        one = echo.slice(gpus=1)
+        assert echo.say.call(1).get(timeout=20).values() == [1, 1]
         child = os.fork()
         if child == 0:
             sys.exit(7)
         _, status = os.waitpid(child, 0)
-        print(os.WEXITSTATUS(status), echo.say.call_one("still here").get(timeout=20))
+        assert os.WEXITSTATUS(status) == 7
+        for _ in range(3):
+            assert echo.say.call(2).get(timeout=20).values() == [2, 2]
+            assert asyncio.run(read_by_the_io_thread(echo.say.call(3))).values() == [3, 3]
+            assert asyncio.run(read_by_the_io_thread(one.say.call_one(4))) == 4
+        print(one.say.call_one("still here").get(timeout=20))
         """
     )
     assert result.exit_code == 0, str(result)
-    assert "7 still here" in result.stdout, str(result)
+    assert "still here" in result.stdout, str(result)
     assert result.left_behind == []
 
 

@@ -97,9 +97,9 @@ class Connection(Lendable):
         self._frames_sent = self._bytes_sent = self._writes = 0
         self._frames_read = self._bytes_read = self._reads = 0
         self._log = log
+        poller.add(self.fd, self._ready)
         if log is not None:
             log.opened(self)
-        poller.add(self.fd, self._ready)
 
     @property
     def closed(self) -> bool:

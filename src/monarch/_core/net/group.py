@@ -12,7 +12,7 @@ from __future__ import annotations
 import select
 
 from .loan import Lendable
-from .poller import READ, WRITE, Handler, Poller
+from .poller import READ, WRITE, Handler, Poller, guarded
 
 
 class Group(Lendable):
@@ -36,8 +36,8 @@ class Group(Lendable):
 
     def add(self, fd: int, handler: Handler, events: int = READ) -> None:
         """As `Poller.add`."""
-        self._handlers[fd] = handler
         self._epoll.register(fd, events)
+        self._handlers[fd] = handler
 
     def modify(self, fd: int, events: int) -> None:
         """Change what is told of `fd`; that it can be written to is told to the poller's thread."""
@@ -70,6 +70,11 @@ class Group(Lendable):
                 self._poller.remove(self.fd)
                 self._epoll.close()
 
+    def abandon(self) -> None:
+        """In a forked child: let go of the descriptor, and of nothing else. What it stands for is the parent's."""
+        self._closed = True
+        self._epoll.close()
+
     # reading
 
     @property
@@ -77,10 +82,14 @@ class Group(Lendable):
         return not self._closed
 
     def receive(self) -> None:
-        for fd, events in self._epoll.poll(0):
+        try:
+            ready = self._epoll.poll(0)
+        except ValueError:  # it was closed since the reader looked
+            return
+        for fd, events in ready:
             handler = self._handlers.get(fd)
             if handler is not None:
-                handler(events)
+                guarded(handler, events)
 
     def _ready(self, events: int) -> None:
         if not self._reading.acquire(blocking=False):

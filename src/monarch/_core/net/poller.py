@@ -106,9 +106,9 @@ class Poller:
             for fd, events in ready:
                 handler = handlers.get(fd)
                 if handler is not None:
-                    self._guard(handler, events)
+                    guarded(handler, events)
             for _ in range(len(soon)):  # not those that they queue: these must not starve the connections
-                self._guard(soon.popleft())
+                guarded(soon.popleft())
             self._run_timers()
         self.thread_id = None
 
@@ -121,12 +121,6 @@ class Poller:
             if fd >= 0:
                 os.close(fd)
         self._handlers.clear()
-
-    def _guard(self, callback: Callable[..., None], *args: int) -> None:
-        try:
-            callback(*args)
-        except Exception:  # a bug in one handler must not end every other conversation of the process
-            logger.exception("internal error in a handler of the I/O loop; please report it")
 
     def _timeout(self) -> float | None:
         if self._soon:
@@ -141,7 +135,7 @@ class Poller:
         while timers and timers[0][0] <= time.monotonic():
             callback = heapq.heappop(timers)[2].callback
             if callback is not None:
-                self._guard(callback)
+                guarded(callback)
 
     def _wake(self) -> None:
         try:
@@ -154,3 +148,11 @@ class Poller:
             os.read(self._wake_read, 4096)
         except BlockingIOError:
             pass
+
+
+def guarded(callback: Callable[..., None], *args: int) -> None:
+    """Call what one connection, or timer, has left to be called; a bug there must not end those of others."""
+    try:
+        callback(*args)
+    except Exception:
+        logger.exception("internal error in a handler of the I/O loop; please report it")

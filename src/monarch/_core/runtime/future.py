@@ -459,4 +459,6 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _in_a_notebook() -> bool:
     """Whether this is the thread of a notebook that runs its cells: one after the other, whatever a cell waits for."""
-    return "ipykernel" in sys.modules and threading.current_thread() is threading.main_thread()
+    kernel: Any = sys.modules.get("ipykernel.kernelapp")
+    is_kernel = kernel is not None and kernel.IPKernelApp.initialized()
+    return is_kernel and threading.current_thread() is threading.main_thread()

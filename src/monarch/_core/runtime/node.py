@@ -43,11 +43,10 @@ from ..wire.frame import (
     URGENT,
     Bytes,
     Frame,
-    encode_around_rank,
     new_frame,
-    pack_rank,
 )
 from .deadlock import DeadlockDetector
+from .fan_out import write_to_each
 from .other_hosts import OtherHosts
 from .peer import Peer
 from .remote import RemoteOrigin, RemotePeer
@@ -192,7 +191,7 @@ class Node:
         )
         if several and not buffers and not flags & URGENT:
             call = Frame(CALL, flags, 0, target, sender, request_id, meta, payload)
-            numbered = self._write_to_each(numbered, call, request is not None)
+            numbered = write_to_each(self.peers, numbered, call, self.answers if request is not None else None)
         segment = self.segments.make(buffers) if buffers and several else None
         hosts, far = self.hosts, False
         for rank, address in numbered:
@@ -210,28 +209,6 @@ class Node:
             frame = Frame(CALL, flags, 0, target, sender, request_id, meta, payload, buffers)
             self.others.cast(procs, ranks, frame, request)
         return request_id
-
-    def _write_to_each(
-        self, procs: Iterable[tuple[int, ProcAddress]], call: Frame, answered: bool
-    ) -> Sequence[tuple[int, ProcAddress]]:
-        """Write a small call to those whose connection is up and idle; returns the others. Waits for nothing.
-
-        The frame is encoded once, but for the rank. The connections are lent meanwhile, as the first answers would wake up the
-        poller's thread, which would hold up whoever still asks the others.
-        """
-        lent = answered and self.answers.borrow()
-        before, after = encode_around_rank(call)
-        peers, left = self.peers, []
-        try:
-            for one in procs:
-                peer = peers.get(one[1])
-                connection = peer.connection if peer.__class__ is Peer else None
-                if connection is None or not connection.write_if_idle(b"".join((before, pack_rank(one[0]), after))):
-                    left.append(one)
-        finally:
-            if lent:
-                self.answers.give_back()
-        return left
 
     def not_sent(self, request_id: int, request: Request | None, address: ProcAddress, failure: Failure) -> None:
         if request is not None and request.peer_failed(address, failure):
@@ -438,7 +415,7 @@ class Node:
                 connection.abandon()
         self.segments.forget()
         self._listener.close()
-        self.answers.close()
+        self.answers.abandon()
         self.poller.close()
 
     # receiving, on the poller's thread

@@ -162,8 +162,8 @@ class Peer:
         elif self._connected:
             broken = Failure(LINK, "the connection to the process broke although it runs", proc=self.address.proc)
             self._node.tell(self.address, broken, self.end(broken))
-        else:
-            self._reconnect()
+        else:  # not here: this may be a thread of the program that reads answers, and sending may block
+            self._node.poller.call_here_or_soon(self._reconnect)
 
     def _reconnect(self) -> None:
         with self._lock:
