@@ -107,6 +107,11 @@ class Event:
             self.stopped.add(instance)
             self._end_owned(instance)
 
+    def may_be_heard(self, instance: Instance, death: Death) -> None:
+        """The owner may hear of this, though nothing in the event has to tell it."""
+        hearing = Hearing(instance.mesh.owner, instance, {death}, certain=False)
+        self.hearings.setdefault(hearing.key, hearing)
+
     def _end_owned(self, owner: Instance) -> None:
         for mesh in owner.owned:
             self.stop(mesh)

@@ -9,7 +9,7 @@ from pathlib import Path
 from chaos.calls import Violation
 from chaos.consequences import HOST, KILLED, Death, Event
 from chaos.episode import Episode
-from chaos.model import ALIVE, Procs, View
+from chaos.model import ALIVE, Proc, Procs, View
 from chaos.outcome import DEAD, outcome_of
 from helpers.leaks import descendants
 from monarch.actor import shutdown_context, this_host
@@ -58,11 +58,15 @@ def kill_agent(episode: Episode) -> None:
     procs = episode.world.living_procs()
     event = Event()
     event.kill(dict.fromkeys(procs, Death(HOST)))
+    for proc in procs:
+        # an actor that has just stopped by itself may be taken along before its owner knows, and is heard of in place of the proc
+        for instance in proc.instances:
+            event.may_be_heard(instance, Death(HOST))
     for hearing in event.hearings.values():
         hearing.deaths.add(
             Death(KILLED, int(signal.SIGKILL))
         )  # the processes go with the agent: either may be seen first
-        if hearing.hearer is not None:
+        if hearing.hearer is not None or (isinstance(hearing.subject, Proc) and hearing.subject.instances):
             hearing.certain = False
     episode.note("kill the host agent")
     episode.tally.injected("host agent killed")
