@@ -29,6 +29,7 @@ from monarch.rdma import (
     SharedState,
     TransferTimeoutError,
     pull,
+    push,
     share_state,
 )
 
@@ -289,3 +290,53 @@ def test_a_state_whose_writer_died_in_the_middle_is_torn_until_all_of_it_is_writ
     shared.update({"a": array("d", [2.0] * 10)}).get()
     assert pull(shared, into).get() == (2,)
     assert into["a"][0] == 2
+
+
+class Sharer(Actor):
+    def __init__(self) -> None:
+        self.shared = share_state({"a": array("d", [0.0] * 10)})
+
+    @endpoint
+    def share(self) -> tuple[SharedState, int]:
+        return self.shared, os.getpid()
+
+
+def pulled(sources: list[SharedState]) -> tuple[tuple[int | None, ...], float]:
+    """The versions, and one value of the first."""
+    into = {"a": array("d", [-1.0] * 10)}
+    return pull(sources, into, timeout=20).get(), into["a"][0]
+
+
+def test_a_push_that_a_dead_owner_ended_leaves_the_others_readable(spawn: Spawn, faults: Faults) -> None:
+    (dead, pid), (living, _) = (spawn(1).spawn("sharer", Sharer).share.call_one().get() for _ in range(2))
+    os.kill(pid, signal.SIGKILL)
+    faults.wait_for(1)
+    with pytest.raises(OwnerLostError):
+        push({"a": array("d", [1.0] * 10)}, [dead, living]).get(timeout=30)
+    assert pulled([living]) == ((1,), 0.0)
+
+
+def test_a_write_that_begins_after_the_push_was_given_up_ends_too(spawn: Spawn) -> None:
+    sharer = spawn(1).spawn("sharer", Sharer)
+    shared, pid = sharer.share.call_one().get()
+    with stopped(pid), pytest.raises(TransferTimeoutError):
+        push({"a": array("d", [1.0] * 10)}, shared, timeout=0.2).get(timeout=30)
+    sharer.share.call_one().get()  # what was sent before has arrived, too
+    assert pulled([shared]) == ((1,), 0.0)
+
+
+def test_an_owner_that_dies_as_a_push_ends_keeps_no_other_from_hearing_of_the_end(
+    spawn: Spawn, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (dying, pid), (living, _) = (spawn(1).spawn("sharer", Sharer).share.call_one().get() for _ in range(2))
+    end = dying.versions.end
+
+    def end_of_a_dead(*args: Any, **options: Any) -> Any:
+        os.kill(pid, signal.SIGKILL)
+        faults.wait_for(1)
+        return end(*args, **options)
+
+    monkeypatch.setattr(dying.versions, "end", end_of_a_dead)
+    with pytest.raises(OwnerLostError):
+        push({"a": array("d", [1.0] * 10)}, [dying, living]).get(timeout=30)
+    assert pulled([living]) == ((1,), 1.0)
