@@ -222,6 +222,9 @@ def _pull_once(
 def push(state: State, targets: States, *, shards: Shards | None = None, timeout: float = 60) -> Future[None]:
     """Write the tensors of a state dict to wherever they are shared: every element that a target has, too.
 
+    Several may push different elements at one time. Writers of the same elements must take turns: otherwise some values of
+    each remain, and no reader is told.
+
     Args:
         state: As for `share_state`; leave it unchanged until the future is done.
         targets: Who shall get it.
