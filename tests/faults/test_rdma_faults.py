@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import platform
 import signal
+import weakref
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -28,10 +30,13 @@ from monarch.rdma import (
     RDMAError,
     SharedState,
     TransferTimeoutError,
+    plane,
     pull,
     push,
     share_state,
 )
+from monarch.rdma.paths.cuda_ipc import CudaPath
+from monarch.rdma.paths.path import Deadline
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -340,3 +345,33 @@ def test_an_owner_that_dies_as_a_push_ends_keeps_no_other_from_hearing_of_the_en
     with pytest.raises(OwnerLostError):
         push({"a": array("d", [1.0] * 10)}, [dying, living]).get(timeout=30)
     assert pulled([living]) == ((1,), 1.0)
+
+
+class Opened:
+    """Stands for a tensor that was opened here."""
+
+    all: ClassVar[list[weakref.ref[Opened]]] = []
+
+    def __init__(self) -> None:
+        Opened.all.append(weakref.ref(self))
+
+
+class GpuOwner(Owner):
+    """Hands its memory out as if it were a GPU's."""
+
+    @endpoint
+    def pretend(self, handed_out: bytes) -> None:
+        plane.share = lambda memory: handed_out  # type: ignore[attr-defined]  # imported there, not exported
+
+
+def test_memory_of_a_gpu_that_is_handed_out_too_late_is_opened_and_closed(spawn: Spawn) -> None:
+    owner = spawn(1).spawn("owner", GpuOwner)
+    owner.pretend.call_one(pickle.dumps((Opened, ()))).get()
+    buffer = owner.make.call_one("a", SIZE).get()
+    buffer.read_into(bytearray(SIZE)).get()
+    lease = buffer._lease
+    assert lease.grant is not None
+    pid = owner.pid.call_one().get()
+    with stopped(pid), pytest.raises(TransferTimeoutError):
+        CudaPath().connect(buffer.plane, lease, lease.grant, Deadline(0.1))
+    wait_until(lambda: [opened() for opened in Opened.all] == [None], what="the memory to be opened and closed")
