@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import platform
 import signal
+import weakref
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pytest
 
@@ -28,9 +30,13 @@ from monarch.rdma import (
     RDMAError,
     SharedState,
     TransferTimeoutError,
+    plane,
     pull,
+    push,
     share_state,
 )
+from monarch.rdma.paths.cuda_ipc import CudaPath
+from monarch.rdma.paths.path import Deadline
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -289,3 +295,83 @@ def test_a_state_whose_writer_died_in_the_middle_is_torn_until_all_of_it_is_writ
     shared.update({"a": array("d", [2.0] * 10)}).get()
     assert pull(shared, into).get() == (2,)
     assert into["a"][0] == 2
+
+
+class Sharer(Actor):
+    def __init__(self) -> None:
+        self.shared = share_state({"a": array("d", [0.0] * 10)})
+
+    @endpoint
+    def share(self) -> tuple[SharedState, int]:
+        return self.shared, os.getpid()
+
+
+def pulled(sources: list[SharedState]) -> tuple[tuple[int | None, ...], float]:
+    """The versions, and one value of the first."""
+    into = {"a": array("d", [-1.0] * 10)}
+    return pull(sources, into, timeout=20).get(), into["a"][0]
+
+
+def test_a_push_that_a_dead_owner_ended_leaves_the_others_readable(spawn: Spawn, faults: Faults) -> None:
+    (dead, pid), (living, _) = (spawn(1).spawn("sharer", Sharer).share.call_one().get() for _ in range(2))
+    os.kill(pid, signal.SIGKILL)
+    faults.wait_for(1)
+    with pytest.raises(OwnerLostError):
+        push({"a": array("d", [1.0] * 10)}, [dead, living]).get(timeout=30)
+    assert pulled([living]) == ((1,), 0.0)
+
+
+def test_a_write_that_begins_after_the_push_was_given_up_ends_too(spawn: Spawn) -> None:
+    sharer = spawn(1).spawn("sharer", Sharer)
+    shared, pid = sharer.share.call_one().get()
+    with stopped(pid), pytest.raises(TransferTimeoutError):
+        push({"a": array("d", [1.0] * 10)}, shared, timeout=0.2).get(timeout=30)
+    sharer.share.call_one().get()  # what was sent before has arrived, too
+    assert pulled([shared]) == ((1,), 0.0)
+
+
+def test_an_owner_that_dies_as_a_push_ends_keeps_no_other_from_hearing_of_the_end(
+    spawn: Spawn, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (dying, pid), (living, _) = (spawn(1).spawn("sharer", Sharer).share.call_one().get() for _ in range(2))
+    end = dying.versions.end
+
+    def end_of_a_dead(*args: Any, **options: Any) -> Any:
+        os.kill(pid, signal.SIGKILL)
+        faults.wait_for(1)
+        return end(*args, **options)
+
+    monkeypatch.setattr(dying.versions, "end", end_of_a_dead)
+    with pytest.raises(OwnerLostError):
+        push({"a": array("d", [1.0] * 10)}, [dying, living]).get(timeout=30)
+    assert pulled([living]) == ((1,), 1.0)
+
+
+class Opened:
+    """Stands for a tensor that was opened here."""
+
+    all: ClassVar[list[weakref.ref[Opened]]] = []
+
+    def __init__(self) -> None:
+        Opened.all.append(weakref.ref(self))
+
+
+class GpuOwner(Owner):
+    """Hands its memory out as if it were a GPU's."""
+
+    @endpoint
+    def pretend(self, handed_out: bytes) -> None:
+        plane.share = lambda memory: handed_out  # type: ignore[attr-defined]  # imported there, not exported
+
+
+def test_memory_of_a_gpu_that_is_handed_out_too_late_is_opened_and_closed(spawn: Spawn) -> None:
+    owner = spawn(1).spawn("owner", GpuOwner)
+    owner.pretend.call_one(pickle.dumps((Opened, ()))).get()
+    buffer = owner.make.call_one("a", SIZE).get()
+    buffer.read_into(bytearray(SIZE)).get()
+    lease = buffer._lease
+    assert lease.grant is not None
+    pid = owner.pid.call_one().get()
+    with stopped(pid), pytest.raises(TransferTimeoutError):
+        CudaPath().connect(buffer.plane, lease, lease.grant, Deadline(0.1))
+    wait_until(lambda: [opened() for opened in Opened.all] == [None], what="the memory to be opened and closed")

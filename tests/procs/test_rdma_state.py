@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import weakref
 from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,10 @@ import pytest
 from helpers.actors import open_channel
 from monarch.actor import Actor, Port, context, endpoint
 from monarch.rdma import (
+    BufferAccessError,
     BufferDroppedError,
     InconsistentStateError,
+    RDMABuffer,
     Shard,
     SharedState,
     Split,
@@ -22,6 +25,9 @@ from monarch.rdma import (
     push,
     share_state,
 )
+from monarch.rdma.memory import Memory
+from monarch.rdma.versions import Versions
+from monarch.rdma.writes import Writes
 
 np = pytest.importorskip("numpy", reason="shares arrays; numpy is not installed")
 
@@ -410,3 +416,44 @@ def test_whole_states_that_several_push_at_one_time_are_all_counted(spawn: Spawn
     for pushed in [push(value, shared) for value in values]:
         pushed.get()
     assert pull(shared, empty_like(shared)).get() == (8,)
+
+
+class OfADevice(Memory):
+    """Has an address that says nothing here."""
+
+    device = "cuda:0"
+
+    def __init__(self) -> None:
+        self.content = np.zeros(4, dtype=np.uint64)
+        self.address, self.nbytes, self.readonly = int(self.content.ctypes.data), self.content.nbytes, False
+
+    def read(self, offset: int, nbytes: int) -> memoryview:
+        return memoryview(self.content).cast("B")[offset : offset + nbytes]
+
+    def write(self, offset: int, data: memoryview) -> None:
+        self.read(offset, data.nbytes)[:] = data
+
+
+def test_writes_are_counted_in_memory_of_the_cpu_only() -> None:
+    memory = OfADevice()
+    versions = Versions()
+    versions.buffer = RDMABuffer.of_memory(memory)
+    with pytest.raises(BufferAccessError, match="no versions of a state"):
+        versions.begin().get()
+    assert not memory.content.any()
+
+
+def test_a_state_that_is_dropped_as_a_write_begins_lets_its_memory_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = share_state({"w": np.zeros(3)})
+    kept = list[weakref.ref[Any]]()
+
+    class DroppedBefore(Writes):
+        def __init__(self, memory: Memory) -> None:
+            kept.append(weakref.ref(self))
+            shared.drop()
+            super().__init__(memory)
+
+    monkeypatch.setattr("monarch.rdma.plane.Writes", DroppedBefore)
+    with pytest.raises(BufferDroppedError):
+        push({"w": np.ones(3)}, shared).get()
+    assert [writes() for writes in kept] == [None]

@@ -19,7 +19,7 @@ from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame
 from ..errors import BackpressureError
 from .leases import Leases
-from .memory import Memory
+from .memory import HostMemory, Memory
 from .paths.cuda_ipc import share
 from .paths.messages import refused
 from .paths.nixl import NixlAgent
@@ -96,13 +96,23 @@ class Plane:
     def count_write(self, writer: ProcAddress, step: WriteStep) -> int | Refusal:
         """Count a step of a write of a shared state of this process."""
         try:
-            memory = self.registry.memory(step.claim, 0, WORDS_SIZE, write=True)
+            return self._writes_of(step.claim).step(writer, step)
         except RefusedError as error:
             return error.refusal
-        writes = self._writes.get(step.claim.id)
+
+    def _writes_of(self, claim: Claim) -> Writes:
+        memory = self.registry.memory(claim, 0, WORDS_SIZE, write=True)
+        if not isinstance(memory, HostMemory):
+            raise RefusedError(Refusal(False, "these are no versions of a state"))
+        writes = self._writes.get(claim.id)
         if writes is None:
-            writes = self._writes.setdefault(step.claim.id, Writes(memory))
-        return writes.step(writer, step)
+            writes = self._writes.setdefault(claim.id, Writes(memory))
+            try:
+                self.registry.memory(claim, 0, WORDS_SIZE, write=True)
+            except RefusedError:  # freed meanwhile, perhaps before there was anything to forget
+                _forget(self._writes, claim.id)
+                raise
+        return writes
 
 
 _planes: weakref.WeakValueDictionary[ProcAddress, Plane] = weakref.WeakValueDictionary()

@@ -13,10 +13,11 @@ from __future__ import annotations
 import mmap
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from .._core.runtime.future import Future, map_future
+from ..errors import MonarchError
 from .boxes import Box, cover, runs
 from .buffer import RDMABuffer, checked_timeout
 from .errors import InconsistentStateError, TransferTimeoutError
@@ -221,6 +222,9 @@ def _pull_once(
 def push(state: State, targets: States, *, shards: Shards | None = None, timeout: float = 60) -> Future[None]:
     """Write the tensors of a state dict to wherever they are shared: every element that a target has, too.
 
+    Several may push different elements at one time. Writers of the same elements must take turns: otherwise some values of
+    each remain, and no reader is told.
+
     Args:
         state: As for `share_state`; leave it unchanged until the future is done.
         targets: Who shall get it.
@@ -247,20 +251,35 @@ def _push(writes: Sequence[tuple[SharedState, Sequence[Operation]]], deadline: D
     if not writes:  # nothing in common
         return
     plane = writes[0][0].versions.buffer.plane
-    begins = [within(plane, target.versions.begin(), deadline) for target, _ in writes]
-    tokens: list[int] = []
+    begins: list[tuple[Versions, Future[int]]] = []
+    writing = False
     try:
-        for begin in begins:
-            token = yield begin
-            tokens.append(token)
+        for target, _ in writes:
+            begins.append((target.versions, target.versions.begin()))
+        for _, begin in begins:
+            yield within(plane, begin, deadline)
+        writing = True
         yield submit(plane, [operation for _, some in writes for operation in some], deadline)
     except BaseException:
-        for token, (target, _) in zip(tokens, writes, strict=False):
-            target.versions.end(token, failed=len(tokens) == len(writes))  # otherwise nothing was written
+        for versions, begin in begins:
+            _end_once_begun(plane, versions, begin, failed=writing)  # otherwise nothing was written
         raise
-    for token, (target, some) in zip(tokens, writes, strict=True):
+    ends = []
+    for (target, some), (_, begin) in zip(writes, begins, strict=True):
         whole = sum(operation.nbytes for operation in some) == target.nbytes
-        yield within(plane, target.versions.end(token, whole=whole), deadline)
+        ends.append(target.versions.end(begin.get(), whole=whole))
+    for end in ends:  # all are on their way, whatever becomes of one
+        yield within(plane, end, deadline)
+
+
+def _end_once_begun(plane: Plane, versions: Versions, begin: Future[int], failed: bool) -> None:
+    """End a write that was given up; nobody waits. Its owner may count it later, and tell the token then."""
+
+    def end() -> None:
+        with suppress(MonarchError):  # the owner is gone, or has no such state any more
+            versions.end(begin.get(), failed=failed)
+
+    begin._subscribe(lambda: plane.workers.submit(end))
 
 
 def _all(states: States, use: str) -> list[SharedState]:

@@ -5,6 +5,9 @@ meanwhile. It asks nobody, and nobody waits for it.
 
 Writers tell the owner's process when they begin and end, and it counts: for it knows who of them has died. A write that failed,
 or whose process died, leaves the state torn, until all of it is written anew.
+
+Writers do not see each other. Those of different elements may write at one time; those of the same elements must take turns,
+or the state ends up with some values of each, and no count shows it.
 """
 
 from __future__ import annotations

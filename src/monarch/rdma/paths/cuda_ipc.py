@@ -3,7 +3,10 @@
 Device to device without touching the host; the other side may also be memory of the host.
 
 torch counts who has memory open: the owner's stays until as many have closed it as it was handed to. So the owner hands it out
-only to whoever is just about to open it, and the other side closes it with its last handle, or when the owner recalls it.
+only to whoever is just about to open it, and the other side closes it with its last handle, or when the owner recalls it. What
+is handed to somebody who has given up by then is opened and closed at once.
+
+What ends a wait: the owner's answer, the end of its process, or the deadline of the transfer.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ import importlib
 import importlib.util
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..._core.runtime.future import Future
 from ..memory import DeviceMemory, Memory
 from ..questions import ask
 from ..records import Grant, Refusal, here
@@ -62,17 +67,29 @@ class CudaPath(Path):
         try:
             shared = question.get(timeout=deadline.left())
         except TimeoutError:
+            question._subscribe(lambda: plane.workers.submit(lambda: _open_and_close(question)))
             raise deadline.error() from None
-        if isinstance(shared, Refusal):
-            raise UnavailableError(shared.reason)
-        try:
-            rebuild, arguments = pickle.loads(shared)
-            return CudaLink(rebuild(*arguments), watch)
-        except Exception as error:  # no CUDA here, no way between the two devices, a handle that was opened too late
-            raise UnavailableError(f"torch can't open it: {type(error).__name__}: {error}") from None
+        return CudaLink(_open(shared), watch)
 
     def key(self, lease: Lease, grant: Grant) -> tuple[object, ...]:
         return (self.name, lease.info.owner, grant.pid, lease.info.id)
+
+
+def _open(shared: bytes | Refusal) -> Any:
+    """The tensor that an owner has handed out."""
+    if isinstance(shared, Refusal):
+        raise UnavailableError(shared.reason)
+    try:
+        rebuild, arguments = pickle.loads(shared)
+        return rebuild(*arguments)
+    except Exception as error:  # no CUDA here, no way between the two devices, a handle that was opened too late
+        raise UnavailableError(f"torch can't open it: {type(error).__name__}: {error}") from None
+
+
+def _open_and_close(question: Future[Any]) -> None:
+    """An answer that came too late: the owner's memory stays until somebody has had it open."""
+    with suppress(Exception):  # whatever it is: then nothing is open
+        _open(question.get())
 
 
 class CudaLink(Link):
