@@ -610,3 +610,28 @@ def test_a_late_instruction_is_sent_without_being_asked_for(spawn: Spawn) -> Non
         inspect(torch.ones(1))
         kept = [torch.ones(1) for _ in range(7)]
         wait_until(lambda: slots.count.call_one().get() >= len(kept), what="the last instruction to arrive")
+
+
+def test_a_number_that_is_read_in_another_way_is_not_known_any_more(mesh: Any) -> None:
+    one = torch.tensor(1.0)
+    assert one.item() == 1.0
+    bits = one.view(torch.int32)
+    with pytest.raises(Exception, match="inspect|fetch"):
+        bits.item()
+    assert inspect(bits).item() == 0x3F800000
+
+
+def test_a_bad_state_of_random_numbers_harms_nothing_else(mesh: Any) -> None:
+    torch.set_rng_state(torch.zeros(3, dtype=torch.uint8))
+    assert inspect(torch.ones(1)).item() == 1
+    with pytest.raises(RemoteException, match="set_rng_state"):
+        mesh.exit()
+
+
+def test_data_has_a_version_of_its_own(mesh: Any) -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    z = (y * y).sum()
+    y.data.add_(1)  # as in torch: autograd does not notice
+    z.backward()
+    assert x.grad is not None

@@ -246,3 +246,10 @@ def test_seeding_is_the_same_on_all_ranks(mesh: Any) -> None:
     with monarch.no_mesh.activate():
         torch.manual_seed(7)
         assert torch.rand(3).tolist() == values[0]
+
+
+def test_what_is_only_noted_as_conjugated_arrives_conjugated(mesh: Any) -> None:
+    x = torch.tensor([1 + 2j, 3 - 1j]).conj()
+    label = mesh.extent.labels[-1]
+    there = monarch.slice_mesh(x, **{label: 0}).to_mesh(mesh.slice(**{label: 1}))
+    assert inspect(there).tolist() == [1 - 2j, 3 + 1j]

@@ -616,3 +616,21 @@ def test_a_move_to_another_engine_is_not_recorded_and_harms_nothing(mesh: Any, p
         move(tensor)
     assert inspect(tensor.to_mesh(other) + 1).tolist() == [2, 2]
     other.exit()
+
+
+def test_autocast_makes_another_recording(mesh: Any) -> None:
+    x, weight = torch.ones(2, 2), torch.ones(2, 2)
+    product = record(lambda x: x @ weight)
+    for _ in range(3):
+        assert product(x).dtype is torch.float32
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = product(x)
+    assert found.dtype is torch.bfloat16
+    assert inspect(found).dtype is torch.bfloat16
+
+
+def test_minus_zero_is_not_zero_to_a_recording(mesh: Any) -> None:
+    copysign = record(lambda x, sign: torch.copysign(x, sign))
+    for _ in range(3):
+        assert inspect(copysign(torch.ones(1), 0.0)).item() == 1
+    assert inspect(copysign(torch.ones(1), -0.0)).item() == -1

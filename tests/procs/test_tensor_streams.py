@@ -479,3 +479,15 @@ def test_an_actor_may_use_a_tensor_of_another_stream(mesh: Any, other: Stream) -
     with pytest.raises(TensorError, match="WRONG_STREAM"):
         actors.say.call([tensor, torch.ones(1)])
     actors.stop().get()
+
+
+def test_a_gradient_generator_adds_what_comes_back_from_another_stream(mesh: Any, other: Stream) -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x * 3
+    main = get_active_stream()
+    there = y.to_mesh(mesh, stream=other)
+    with other.activate():
+        back = (there * 2).to_mesh(mesh, stream=main)
+    loss = (y + back).sum()
+    (gradient,) = grad_generator(loss, [x])
+    assert inspect(gradient).tolist() == [9, 9]

@@ -45,6 +45,7 @@ class Borrow:
     def __init__(self, origin: Value, stream: Stream, mutable: bool) -> None:
         self.mutable = mutable
         self.made = _stack()
+        self._site = sites.here()  # finalizers can't look for it: that takes a lock
         self._origin = origin  # keeps its memory: the borrower uses it
         self._engine = origin.mesh.engine
         self._lane = self._engine.group(origin.lane.ranks, stream.number)
@@ -137,11 +138,15 @@ class Borrow:
     def last_use(self) -> None:
         """The borrower's last handle is gone: on any thread, inside of any lock."""
         if self._used and not self._ended:
-            self._lane.freed.append((self._lane, _move("give_back", self._ticket, self._root)))
+            self._lane.freed.append((self._lane, self._give_back()))
 
     def _last_instructions(self) -> list[tuple[Any, Instruction]]:
-        back = (self._origin.lane, _move("take_back", self._ticket, self._origin.id, self._used))
-        return [(self._lane, _move("give_back", self._ticket, self._root)), back] if self._used else [back]
+        args = (self._ticket, self._origin.id, self._used)
+        back: tuple[Any, Instruction] = (self._origin.lane, (MOVE, self._site, "take_back", args))
+        return [(self._lane, self._give_back()), back] if self._used else [back]
+
+    def _give_back(self) -> Instruction:
+        return (MOVE, self._site, "give_back", (self._ticket, self._root))
 
     def __enter__(self) -> Borrow:
         return self

@@ -127,8 +127,10 @@ def import_(worker: Runner, site: int, output: int, shape: Any, dtype: Any, devi
         if isinstance(found, Poison):
             result = found
         elif found is not None:
-            found.read_into(result, timeout=TIMEOUT.total_seconds()).get()
-            found.drop()
+            try:
+                found.read_into(result, timeout=TIMEOUT.total_seconds()).get()
+            finally:
+                found.drop()
     except Exception as error:
         result = worker.failed(site, "to_mesh", error)
     worker.slots[output] = result

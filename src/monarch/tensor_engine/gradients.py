@@ -218,7 +218,8 @@ class _Graph:
             return
         with _place_of(arrived.values()).activated():
             for (following, number), gradient in _call(node, arrived):
-                self._arrive(following, number, _fitted(gradient, following, number))
+                with _place_of([gradient]).activated():  # a move may have taken it to another stream
+                    self._arrive(following, number, _fitted(gradient, following, number))
         with no_mesh.activate():  # what was saved may be a number, which torch takes for a local tensor
             _release(node)
 

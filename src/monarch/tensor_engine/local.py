@@ -93,6 +93,13 @@ def forget_loan(uid: str, ticket: int) -> None:
     _loans.pop((uid, ticket), None)
 
 
+def end_loans(uid: str, why: Poison) -> None:
+    """The worker has ended: whoever waits for it is told."""
+    for key, each in list(_loans.items()):
+        if key[0] == uid:
+            each.open(why, keep=False)
+
+
 class Lent(NamedTuple):
     """A message with tensors in it, for an actor that lives where they do.
 

@@ -138,14 +138,20 @@ def seed(worker: Runner, site: int, number: int) -> None:
 
 def random_state(worker: Runner, site: int, output: int, device: str) -> None:
     """The state of this process's generator of random numbers."""
-    worker.slots[output] = torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
+    try:
+        worker.slots[output] = torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
+    except Exception as error:  # this rank has no such device
+        worker.slots[output] = worker.failed(site, "get_rng_state", error)
 
 
 def set_random_state(worker: Runner, site: int, state: int, device: str) -> None:
     """Let the generator go on from a state; from where it is, if that has failed."""
     found = worker.slots[state]
     if isinstance(found, torch.Tensor):
-        (torch.cuda.set_rng_state if device == "cuda" else torch.set_rng_state)(found)
+        try:
+            (torch.cuda.set_rng_state if device == "cuda" else torch.set_rng_state)(found)
+        except Exception as error:  # it is no state, or one of another device
+            worker.poison_aliases([state], worker.failed(site, "set_rng_state", error))
 
 
 def define_groups(worker: Runner, site: int, number: int, meeting: Meeting, groups: list[tuple[int, ...]]) -> None:
@@ -167,7 +173,9 @@ def reduce(worker: Runner, site: int, reduction: Reduction) -> None:
     try:
         group = worker.communication.numbered(reduction.groups)
         look = reduction.look
-        data = torch.zeros(look.shape, dtype=look.dtype, device=look.device) if poison is not None else given
+        data = (
+            torch.zeros(look.shape, dtype=look.dtype, device=look.device) if poison is not None else _as_it_reads(given)
+        )
         exchange = group.start_exchange(poison, data)
         out = written if isinstance(written, torch.Tensor) else None
         result = _reduce(group, data, reduction.kind, reduction.scatter, out)
@@ -242,14 +250,14 @@ def send(worker: Runner, site: int, source: int, look: Look, number: int, ticket
     meeting, routes = worker.communication.known.routes[number]
     given, receivers = worker.slots[source], routes[worker.rank]
     try:
+        if worker.rank in receivers:  # first: whatever becomes of the others, this rank waits for it
+            worker.shared.handoffs.give(ticket, given.clone() if isinstance(given, torch.Tensor) else given)
         works = [
             work
             for peer in receivers
             if peer != worker.rank
             for work in _send(_directed(worker, meeting, worker.rank, peer, link), given, look)
         ]
-        if worker.rank in receivers:
-            worker.shared.handoffs.give(ticket, given.clone() if isinstance(given, torch.Tensor) else given)
         for work, _ in works:
             work.wait()
     except Exception as error:
@@ -291,9 +299,14 @@ def _send(group: Group, given: Any, look: Look) -> list[tuple[Any, torch.Tensor]
     header = torch.tensor([1 if poison is not None else 0])
     works = [(group.cpu.send([header], peer, _TAG), header)]
     if poison is None:
-        data = given.contiguous()
+        data = _as_it_reads(given).contiguous()
         works.append((group.backend(look.device).send([data], peer, _TAG), data))
     return works
+
+
+def _as_it_reads(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor whose memory has its values: ``conj()`` and others only take a note."""
+    return tensor.resolve_conj().resolve_neg()
 
 
 def _receive(group: Group, look: Look) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from .opaque import OpaqueRef
@@ -107,6 +108,7 @@ class _Node(torch.autograd.Function):
         return tuple(leaf for leaf in flat if isinstance(leaf, Tensor))
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         graph = pytree.tree_unflatten(list(ctx.saved_tensors), ctx.graph_tree)
         wanted = ctx.wanted

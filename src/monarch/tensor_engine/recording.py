@@ -243,6 +243,7 @@ class Recorded:
             active.get().number,
             torch.is_grad_enabled(),
             torch.get_default_dtype(),
+            *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")),
         ]
         seen: list[tuple[Value, Storage]] = []
         for leaf in leaves:
@@ -254,7 +255,7 @@ class Recorded:
                 parts += [value.meta, value.mesh, value.lane, same, alias]
                 seen.append((value, value.storage))
             else:
-                parts.append(leaf)
+                parts.append(leaf.hex() if type(leaf) is float else leaf)  # 0.0 == -0.0, and nan is never the same
         try:
             hash(tuple(parts))
         except TypeError as error:

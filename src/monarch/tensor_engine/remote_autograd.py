@@ -10,6 +10,7 @@ import functools
 from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from .opaque import OpaqueRef
@@ -71,6 +72,7 @@ class _Node(torch.autograd.Function):
         return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Any:
         context = pytree.tree_unflatten(list(ctx.saved_tensors), ctx.context_tree)
         given: list[Any] = [None] * ctx.outputs

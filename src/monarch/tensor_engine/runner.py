@@ -79,7 +79,7 @@ class Shared:
             self.programs[number] = Compiled(program, self)
 
     def forget(self, template: int) -> None:
-        for number in [number for number in self.templates if number < template]:
+        for number in [number for number in list(self.templates) if number < template]:
             del self.templates[number]
 
 

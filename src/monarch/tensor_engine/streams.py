@@ -15,8 +15,6 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from .engine import spread_engines
 from .instructions import MAIN
 

@@ -28,6 +28,10 @@ _get_default_dtype = torch.get_default_dtype
 _AS_STRIDED = torch.ops.aten.as_strided.default
 _LOCAL_SCALAR = torch.ops.aten._local_scalar_dense.default
 _LIFTS = ("aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift")
+_REINTERPRETS = frozenset(
+    f"aten::{name}"
+    for name in ("view.dtype", "_conj.default", "_neg_view.default", "view_as_real.default", "view_as_complex.default")
+)
 _PASSED_ON = ("aten::_local_scalar_dense", "aten::set_")
 _SMALL = 64 * 1024  # bytes; less is copied rather than sent at once
 
@@ -120,7 +124,7 @@ class Tensor(torch.Tensor):
 
     @property
     def data(self) -> Any:
-        return self.detach()
+        return handle(self._value)
 
     @data.setter
     def data(self, new: Tensor) -> None:
@@ -261,6 +265,8 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         held.note(values)
     if op.moves:
         values[0] = _rebase(args[0])
+    if values and values[0].storage.known is not None and op.path in _REINTERPRETS:
+        values[0].storage.known = None  # other handles read the same memory in another way
     known = _compute_known(op, plan, args, kwargs, values) if plan.known or plan.writes else None
     ids = engine.ids
     if plan.only is not None:

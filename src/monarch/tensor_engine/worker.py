@@ -18,7 +18,7 @@ from .._core.runtime.context import context
 from .._core.runtime.endpoint import endpoint
 from .._core.runtime.ports import Port
 from . import crossing, local, worlds
-from .instructions import ALL, FORGET, MAIN, SPREAD, Instruction
+from .instructions import ALL, FORGET, MAIN, SPREAD, Instruction, Poison
 from .runner import Runner, Shared, here
 
 
@@ -47,6 +47,7 @@ class Worker(Actor):
             runner.close()
         worlds.close(self.uid)
         crossing.offers.end(self.uid)
+        local.end_loans(self.uid, Poison(-1, self.rank, "the tensor engine", "it has ended"))
 
     @endpoint
     def run(self, batches: list[tuple[int, list[Instruction]]]) -> None:
