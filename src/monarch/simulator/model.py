@@ -33,6 +33,7 @@ from monarch.tensor_engine.instructions import (
     Instruction,
     Program,
 )
+from monarch.tensor_engine.movement import reduced_shape
 from monarch.tensor_engine.streams import stream_of
 
 from . import cost
@@ -40,7 +41,7 @@ from .cohorts import Cohort, Cohorts, Span
 from .cost import Effect, Template, Work
 from .machine import Machine
 from .memory import Held, Memory
-from .moves import Moves, collective_of, reduced_shape
+from .moves import Moves, collective_of
 from .record import Event, Node, Recorder
 from .replays import Replay, awaited, meets
 

@@ -207,10 +207,3 @@ def collective_of(kind: str, scatter: bool) -> str:
     if scatter:
         return "all-to-all" if kind == "stack" else "reduce-scatter"
     return "all-gather" if kind == "stack" else "all-reduce"
-
-
-def reduced_shape(shape: tuple[int, ...], size: int, kind: str, scatter: bool) -> tuple[int, ...]:
-    """The shape of what a member gets; see `tensor_engine.movement.reduce`."""
-    if scatter:
-        return shape if kind == "stack" else shape[1:]
-    return (size, *shape) if kind == "stack" else shape

@@ -134,3 +134,10 @@ def first_poison(values: Iterable[Any]) -> Poison | None:
         if type(value) is Poison:
             return value
     return None
+
+
+def leaves(result: Any) -> list[Any]:
+    """The values in a result, which may be in lists and tuples. Both ends number the results of an operation by this order."""
+    if isinstance(result, (list, tuple)):
+        return [leaf for each in result for leaf in leaves(each)]
+    return [result]

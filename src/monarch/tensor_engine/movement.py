@@ -257,6 +257,11 @@ def _shape(tensor: Tensor, names: tuple[str, ...], kind: str, scatter: bool) -> 
         raise TypeError(
             f"When scattering, the first dimension must have the size of {names[0]!r}, {count}; it is {shape[:1]}"
         )
+    return reduced_shape(shape, count, kind, scatter)
+
+
+def reduced_shape(shape: tuple[int, ...], count: int, kind: str, scatter: bool) -> tuple[int, ...]:
+    """The shape of what each of `count` members gets."""
     if kind == "stack":
         return shape if scatter else (count, *shape)
     return shape[1:] if scatter else shape

@@ -13,7 +13,7 @@ import torch
 
 from . import fakes
 from .fakes import Meta
-from .instructions import Input, Number
+from .instructions import Input, Number, leaves
 
 _NUMBERS = (int, float, complex)
 _VALUE_ONLY = ("aten::scalar_tensor", "aten::full", "aten::full_like", "aten::new_full")  # numbers are only filled in
@@ -110,7 +110,7 @@ class Plan:
     def __init__(self, result: Any, writes: tuple[int, ...], known: bool) -> None:
         self.result = result
         self.writes = writes
-        self.outputs = [leaf for leaf in _leaves(result) if isinstance(leaf, Output)]
+        self.outputs = [leaf for leaf in leaves(result) if isinstance(leaf, Output)]
         self.only = result if isinstance(result, Output) else None
         self.constant = not self.outputs and not writes
         self.known = known and (bool(writes) or self.only is not None) and all(map(_is_scalar, self.outputs))
@@ -123,7 +123,7 @@ class Plan:
         if not new:
             return ()
         ids = iter(new)
-        return tuple(next(ids) if isinstance(leaf, Output) else 0 for leaf in _leaves(self.result))
+        return tuple(next(ids) if isinstance(leaf, Output) else 0 for leaf in leaves(self.result))
 
 
 def make_plan(operator: Operator, args: Any, kwargs: Any, metas: Sequence[Meta], place: Any) -> Plan:
@@ -174,7 +174,7 @@ def _written(operator: Operator, args: Any, kwargs: Any, inputs: Sequence[Any]) 
     if not operator.writes:
         return ()
     given = [*enumerate(args), *kwargs.items()]
-    tensors = [leaf for key, arg in given if key in operator.writes for leaf in _leaves(arg)]
+    tensors = [leaf for key, arg in given if key in operator.writes for leaf in leaves(arg)]
     return tuple(index for index, fake in enumerate(inputs) if any(fake is tensor for tensor in tensors))
 
 
@@ -194,12 +194,6 @@ def template_arguments(operator: Operator, args: Any, kwargs: Any, place: Any, s
     }
     placed: tuple[Any, Any] = place((args, kwargs), Input)
     return placed
-
-
-def _leaves(result: Any) -> list[Any]:
-    if isinstance(result, (list, tuple)):
-        return [leaf for each in result for leaf in _leaves(each)]
-    return [result]
 
 
 def _numel(meta: Meta) -> int:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .instructions import CALL, CONSTANT, FREE, MOVE, Input, Instruction, Number, Poison, Program, first_poison
+from .instructions import CALL, CONSTANT, FREE, MOVE, Input, Instruction, Number, Poison, Program, first_poison, leaves
 from .movers import JOINT, USES
 
 if TYPE_CHECKING:
@@ -265,10 +265,3 @@ def call_text(
 
     parts = [*map(text, template.args), *(f"{name}={text(arg)}" for name, arg in template.kwargs.items())]
     return f"{function}({', '.join(parts)})"
-
-
-def leaves(result: Any) -> list[Any]:
-    """The values in a result, which may be in lists and tuples."""
-    if isinstance(result, (list, tuple)):
-        return [leaf for each in result for leaf in leaves(each)]
-    return [result]

@@ -41,8 +41,9 @@ from .instructions import (
     Poison,
     Program,
     first_poison,
+    leaves,
 )
-from .programs import Compiled, Template, leaves
+from .programs import Compiled, Template
 
 _here = threading.local()
 

@@ -1,6 +1,7 @@
 """The executor of real programs: one `Worker` actor on each process of a mesh, to which batches of instructions are sent.
 
-Ranks that get the same instructions get the same message. Nothing here waits but `stop`; see `worker` for the other end.
+Ranks that get the same instructions get the same message. Nothing here waits but `stop`, and `wait_until_there`
+for workers that start; see `worker` for the other end.
 """
 
 from __future__ import annotations
