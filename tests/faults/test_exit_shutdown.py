@@ -27,7 +27,6 @@ class Worker(Actor):
 
     @endpoint
     def hold_the_gil(self):
-        print("busy", flush=True)
         ctypes.PyDLL(None).sleep(60)
 
     @endpoint

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.waiting import wait_gone, wait_until
 from monarch.config import configured
-from monarch.job import JobError, ProcessJob, job_load
+from monarch.job import JobError, ProcessJob, job_load, processes
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -250,3 +250,13 @@ def test_a_process_number_that_belongs_to_somebody_else_by_now_is_left_alone(sta
     job.kill()
     wait_gone(worker.pid)
     os.kill(stranger, 0)
+
+
+def test_a_child_in_the_last_moments_of_its_life_is_waited_for() -> None:
+    child = os.posix_spawn("/bin/sleep", ["sleep", "1000"], {})
+    try:
+        assert processes.reap(child) is None
+    finally:
+        os.kill(child, signal.SIGKILL)
+    assert processes.reap(child, 60) == -signal.SIGKILL
+    assert processes.reap(child, 60) is None  # it is no child any more

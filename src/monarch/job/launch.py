@@ -150,14 +150,7 @@ def let_go(leashes: Sequence[socket.socket]) -> None:
 
 def _how(pid: int) -> str:
     """The exit status of a child that closed its leash, which it does in the last moments of its life."""
-    fd = os.pidfd_open(pid)
-    try:
-        poll = select.poll()
-        poll.register(fd, select.POLLIN)
-        poll.poll(1000)
-    finally:
-        os.close(fd)
-    return describe_status(processes.reap(pid))
+    return describe_status(processes.reap(pid, 1.0))
 
 
 def _flags() -> list[str]:

@@ -128,8 +128,8 @@ class ProcessJob(JobTrait):
         self._leashes = ()
         if self._apply_id is not None:
             processes.end(self._apply_id)
-        for worker in self._all_workers():
-            processes.reap(worker.pid)
+        for worker in self._all_workers():  # one that was in the last moments of its life had no mark any more
+            processes.reap(worker.pid, processes.GRACE)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._workers, self._folder, self._machine = {}, None, ""

@@ -63,13 +63,32 @@ def end(job: str, grace: float = GRACE) -> None:
         _signal(left, signal.SIGKILL, _ROUND)
 
 
-def reap(pid: int) -> int | None:
-    """The exit status of a child that has ended, as `subprocess` gives it; None for what is not, or no child."""
+def reap(pid: int, timeout: float = 0.0) -> int | None:
+    """The exit status of a child that has ended, as `subprocess` gives it; None for what is not, or no child.
+
+    Args:
+        pid: Its process.
+        timeout: Seconds to wait for its end.
+    """
     try:
         ended, status = os.waitpid(pid, os.WNOHANG)
+        if not ended and timeout:
+            _await_end(pid, timeout)
+            ended, status = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
         return None
     return os.waitstatus_to_exitcode(status) if ended else None
+
+
+def _await_end(pid: int, timeout: float) -> None:
+    """Wait for the end of a child that nobody else reaps, for at most `timeout` seconds."""
+    fd = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll(timeout * 1000)
+    finally:
+        os.close(fd)
 
 
 def _signal(pids: Iterable[int], number: signal.Signals, timeout: float) -> None:

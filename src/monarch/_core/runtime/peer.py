@@ -40,7 +40,7 @@ class Peer:
     """A process that this process sends requests to."""
 
     __slots__ = (
-        "_connected", "_inquiry", "_lock", "_node", "_replaced", "_state", "_waiting", "address", "connection", "failure",
+        "_connected", "_ended_pid", "_inquiry", "_lock", "_node", "_state", "_waiting", "address", "connection", "failure",
     )  # fmt: skip
 
     def __init__(self, node: Node, address: ProcAddress) -> None:
@@ -50,7 +50,7 @@ class Peer:
         self._state = NEW
         self._connected = 0.0  # when the last connection was made
         self._inquiry = 0  # number of the last question to the agent
-        self._replaced = 0  # process id of an incarnation that is known to have ended
+        self._ended_pid = 0  # of the last incarnation that is known to have ended
         self.connection: Connection | None = None  # where requests go, and replies come from; None unless it is up
         self._waiting: list[tuple[Frame, Segment | None]] = []
         self.failure: Failure | None = None
@@ -93,8 +93,9 @@ class Peer:
         """
         with self._lock:
             awaited = self._state in (NEW, ASKING) and not self._connected
-            if not certain and failure.restarts and (awaited or (failure.pid and failure.pid == self._replaced)):
+            if not certain and failure.restarts and (awaited or (failure.pid and failure.pid == self._ended_pid)):
                 return None
+            self._ended_pid = failure.pid or self._ended_pid
             if self._state == FAILED:
                 if self.failure is not None and self.failure.restarts:  # it may be given up by now
                     self.failure = failure
@@ -111,7 +112,6 @@ class Peer:
     # with the lock held
 
     def _await_restart(self) -> None:
-        self._replaced = self.failure.pid if self.failure is not None else 0
         self.failure = None
         self._connected = 0.0
         self._inquiry += 1  # an answer that is still to come is about the incarnation before
@@ -139,7 +139,7 @@ class Peer:
 
     def _lost(self, connection: Connection, reason: str) -> None:
         with self._lock:
-            if self._state != UP:
+            if connection is not self.connection:  # late news: there is another one by now, or the end is known
                 return
             self._state = ASKING
             self.connection = None

@@ -143,6 +143,7 @@ class Spawner:
             if pid == 0:
                 ours.clear()
                 return self._child(spec, start, start.environment(_base(request)))
+            listener.close()  # before it may be known that the child has ended: nobody must reach what it leaves
             try:
                 ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
                 send_message(self._control, ("forked", request.mesh, start.rank, pid), ours)
