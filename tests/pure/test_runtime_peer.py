@@ -74,6 +74,10 @@ def address() -> Iterator[ProcAddress]:
         yield address
 
 
+def same(one: object, other: object) -> bool:
+    return one is other
+
+
 def killed(pid: int) -> Failure:
     return Failure(KILLED, "the process was ended by SIGKILL", pid=pid, restarts=True)
 
@@ -85,7 +89,7 @@ def test_a_connection_that_breaks_late_does_not_take_the_next_one_along(node: No
     assert peer.send(CALLED) is None
     first, second = node.connections
     first.on_close(first, "it closed the connection")  # the thread that read it had been waiting for its turn
-    assert peer.connection is second
+    assert same(peer.connection, second)
     assert node.questions == []
     second.on_close(second, "it closed the connection")
     assert peer.connection is None
@@ -99,5 +103,5 @@ def test_the_end_of_an_incarnation_is_told_once_whatever_was_said_since(node: No
     assert peer.end(Failure(STOPPED, "it starts again", restarts=True), certain=False) is None
     peer.send(CALLED)  # to the next incarnation
     assert peer.end(killed(100), certain=False) is None
-    assert peer.connection is node.connections[1]
+    assert same(peer.connection, node.connections[1])
     assert peer.end(killed(101), certain=False) == list(node.requests.items())
