@@ -121,6 +121,25 @@ def test_a_message_of_many_medium_buffers_is_one_segment_and_each_part_may_be_wr
     assert all(block.data[0] == 0 for block in blocks)
 
 
+class Reader(Actor):
+    @endpoint
+    def measure(self, block: Block) -> int:
+        return len(block.data)
+
+
+class AsyncReader(Actor):
+    @endpoint
+    async def measure(self, block: Block) -> int:
+        return len(block.data)
+
+
+@pytest.mark.parametrize("kind", [Reader, AsyncReader])
+def test_an_actor_without_anything_to_do_keeps_nothing_of_what_it_was_sent(spawn: Spawn, kind: type[Reader]) -> None:
+    reader = spawn(1).spawn("reader", kind)
+    assert reader.measure.call_one(Block(bytearray(LARGE))).get(timeout=20) == LARGE
+    wait_until(lambda: not users_of_segments(), what="the end of the segment")
+
+
 def test_large_bytes_arrive_as_what_they_were(spawn: Spawn) -> None:
     class Echo(Actor):
         @endpoint

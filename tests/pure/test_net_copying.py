@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import _thread
 import os
 import random
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -31,11 +33,49 @@ def test_no_thread_is_left_and_the_memory_is_let_go() -> None:
 
 
 def test_without_a_thread_to_spare_one_copies_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(thread: threading.Thread) -> None:
+    def refuse(function: Callable[[], object], args: tuple[()]) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     data, target = bytearray(os.urandom(MIB) * 40), bytearray(40 * MIB)
     copy(memoryview(target), memoryview(data))
     assert target == data
+
+
+def test_a_thread_that_comes_late_finds_nothing_to_do_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    late: list[Callable[[], object]] = []
+    monkeypatch.setattr(_thread, "start_new_thread", lambda function, args: late.append(function))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    data, target = bytearray(os.urandom(MIB) * 40), bytearray(40 * MIB)
+    copy(memoryview(target), memoryview(data))
+    assert target == data
+    data[0] ^= 1
+    data.append(0)  # refused while anything has its memory
+    target.append(0)
+    late[0]()
+    assert target[0] != data[0]
+
+
+def test_both_threads_copy_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    start = _thread.start_new_thread
+    begun, copied = threading.Event(), threading.Event()
+
+    def start_and_wait(function: Callable[[], object], args: tuple[()]) -> int:
+        def run() -> None:
+            begun.set()
+            function()
+            copied.set()
+
+        thread = start(run, ())
+        begun.wait(60)
+        return thread
+
+    monkeypatch.setattr(_thread, "start_new_thread", start_and_wait)
+    for size in (16 * MIB, 64 * MIB + 77):
+        copied.clear()
+        data, target = bytearray(random.Random(size).randbytes(size)), bytearray(size)
+        copy(memoryview(target), memoryview(data))
+        assert target == data
+        assert copied.wait(60)

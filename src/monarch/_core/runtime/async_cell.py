@@ -191,6 +191,7 @@ class AsyncCell(Cell):
             else:
                 await self._handle(*item)
                 await self._absorb_cancel()
+            del item  # what came with a message is not kept until the next one comes
             if self._paused and len(inbox) <= self._mailbox_limit // 2:
                 self._resume_senders()
             handled += 1

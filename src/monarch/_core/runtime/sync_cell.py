@@ -80,9 +80,10 @@ class SyncCell(Cell):
 
     def _serve(self) -> None:
         first = self._first
-        item: tuple[Origin, Frame] | None = None
+        last: Origin | None = None
         while True:
-            item = self._next(item[0] if item is not None else None)
+            item = self._next(last)
+            last = item[0] if item is not None else None
             while first and self._ending is None:
                 first.popleft()()
             if self._ending is not None:
@@ -93,6 +94,7 @@ class SyncCell(Cell):
                 self._handle(*item)
                 if self._paused and len(self._inbox) <= self._mailbox_limit // 2:
                     self._resume_senders()
+            item = None  # what came with a message is not kept until the next one comes
 
     def _next(self, last: Origin | None) -> tuple[Origin, Frame] | None:
         """The next message, or None for a wake-up."""
