@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from monarch.tensor_engine import remote
-
-_STATE_BYTES = torch.get_rng_state().numel()
+from monarch.tensor_engine.movement import STATE_BYTES
 
 
 @remote(propagate="inspect")
@@ -39,7 +38,7 @@ def random_seed_remote(seed: int) -> None:
     random.seed(seed)
 
 
-@remote(propagate=lambda: torch.empty(_STATE_BYTES, dtype=torch.uint8))
+@remote(propagate=lambda: torch.empty(STATE_BYTES["cpu"], dtype=torch.uint8))
 def get_rng_state_remote() -> torch.Tensor:
     """The state of the CPU's generator of each rank, as a distributed tensor."""
     return torch.get_rng_state()

@@ -77,18 +77,7 @@ class DeviceMesh(ShapedMesh):
             KeyError: There is no such dimension.
         """
         names = (dims,) if isinstance(dims, str) else tuple(dims)
-        self.size(names)
-        labels, ndslice = self._labels, self._ndslice
-        coordinates = []
-        for index in range(len(ndslice)):
-            position, rest = 0, index
-            point: dict[str, int] = {}
-            for label, size in reversed(list(zip(labels, ndslice.sizes, strict=True))):
-                rest, point[label] = divmod(rest, size)
-            for name in names:
-                position = position * self.size(name) + point[name]
-            coordinates.append(position)
-        return self._per_rank(coordinates)
+        return movement.per_rank(self, movement.positions(self, names))
 
     @property
     def ranks(self) -> dict[str, Tensor]:
@@ -97,10 +86,7 @@ class DeviceMesh(ShapedMesh):
 
     def process_idx(self) -> Tensor:
         """A scalar int64 tensor: on each rank its rank in the whole mesh of the engine."""
-        return self._per_rank(list(self.group.ranks))
-
-    def _per_rank(self, numbers: list[int]) -> Tensor:
-        return movement.per_rank(self, numbers)
+        return movement.per_rank(self, self.group.ranks)
 
     def process_group(self, dims: str | Iterable[str]) -> RemoteProcessGroup:
         """The rows of ranks along some dimensions, as an argument of remote functions.

@@ -10,6 +10,7 @@ import torch
 
 from .._core.runtime.context import NotYet, context, current_node
 from .._core.runtime.future import running_loop
+from .._core.shape import Slice
 from .._core.wire import pickling
 from . import worlds
 from .errors import RemoteException
@@ -187,10 +188,9 @@ class MeshHere(NamedTuple):
 def mesh_here(uid: str, labels: tuple[str, ...], sizes: tuple[int, ...], ranks: tuple[int, ...]) -> MeshHere:
     """Stands in pickled arguments for a mesh."""
     index = ranks.index(workers[uid].rank)
-    dims, stride = {}, 1
-    for label, size in reversed(list(zip(labels, sizes, strict=True))):
-        coordinate = index // stride % size
+    rows = Slice.new_row_major(sizes)
+    dims = {}
+    for label, size, stride, coordinate in zip(labels, sizes, rows.strides, rows.coordinates(index), strict=True):
         first = index - coordinate * stride
-        dims[label] = Dim(coordinate, size, [ranks[first + step * stride] for step in range(size)])
-        stride *= size
-    return MeshHere({label: dims[label] for label in labels}, list(ranks))
+        dims[label] = Dim(coordinate, size, list(ranks[first : first + size * stride : stride]))
+    return MeshHere(dims, list(ranks))

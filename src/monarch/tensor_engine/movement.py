@@ -10,14 +10,15 @@ import socket
 import tempfile
 import traceback
 import weakref
-from collections.abc import Iterable, Iterator
-from math import prod
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .._core.mesh.proc_mesh import ProcMesh
+from .._core.shape.ndslice import row_major_strides
 from . import mixing, sites
 from .crossing import Source
 from .engine import Engine
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
 _KINDS = ("stack", "sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 _LINEAR = ("stack", "sum", "avg")
-_STATE_BYTES = {"cpu": torch.get_rng_state().numel(), "cuda": 16}
+STATE_BYTES = {"cpu": torch.get_rng_state().numel(), "cuda": 16}
+"""How large the state of a generator of random numbers is, by device."""
 
 
 def reduce(
@@ -137,7 +139,7 @@ class MeshSliceTensor:
         return f"<what {self.mesh.extent} has of {self.tensor!r}>"
 
 
-def per_rank(mesh: DeviceMesh, numbers: list[int]) -> Tensor:
+def per_rank(mesh: DeviceMesh, numbers: Sequence[int]) -> Tensor:
     """A scalar int64 tensor with these values on the ranks of a mesh."""
     made = new_tensor(mesh, contiguous((), torch.int64, torch.device("cpu")))
     _submit(mesh, "per_rank", made._value.id, dict(zip(mesh.group.ranks, numbers, strict=True)))
@@ -161,7 +163,7 @@ def seed(mesh: DeviceMesh, number: int) -> None:
 
 def random_state(mesh: DeviceMesh, device: str) -> Tensor:
     """The state of each rank's generator of random numbers, for the CPU or ``"cuda"``."""
-    made = new_tensor(mesh, contiguous((_STATE_BYTES[device],), torch.uint8, torch.device("cpu")))
+    made = new_tensor(mesh, contiguous((STATE_BYTES[device],), torch.uint8, torch.device("cpu")))
     _submit(mesh, "random_state", made._value.id, device)
     return made
 
@@ -426,15 +428,11 @@ def public_groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
 
 def _members_along(mesh: DeviceMesh, names: tuple[str, ...]) -> list[tuple[int, ...]]:
     """The ranks of each row, in the order of their coordinates."""
-    groups: dict[tuple[int, ...], dict[int, int]] = {}
-    for index, rank in enumerate(mesh.group.ranks):
-        point = _coordinates(mesh, index)
-        others = tuple(point[label] for label in mesh._labels if label not in names)
-        position = 0
-        for label in names:
-            position = position * mesh.size(label) + point[label]
-        groups.setdefault(others, {})[position] = rank
-    return [tuple(group[position] for position in range(len(group))) for group in groups.values()]
+    others = [label for label in mesh._labels if label not in names]
+    rows: dict[int, dict[int, int]] = {}
+    for rank, row, position in zip(mesh.group.ranks, positions(mesh, others), positions(mesh, names), strict=True):
+        rows.setdefault(row, {})[position] = rank
+    return [tuple(row[position] for position in range(len(row))) for row in rows.values()]
 
 
 def _routes(source: DeviceMesh, destination: DeviceMesh) -> int:
@@ -453,23 +451,20 @@ def _routes(source: DeviceMesh, destination: DeviceMesh) -> int:
 
 def _pairs(source: DeviceMesh, destination: DeviceMesh) -> Iterator[tuple[int, int]]:
     """Who sends to whom: for each rank of the destination the one of the source with the same coordinates."""
-    at = {tuple(_coordinates(source, index).values()): rank for index, rank in enumerate(source.group.ranks)}
-    for index, rank in enumerate(destination.group.ranks):
-        point = _coordinates(destination, index)
-        yield at[tuple(point[label] for label in source._labels)], rank
+    for position, rank in zip(positions(destination, source._labels), destination.group.ranks, strict=True):
+        yield source.group.ranks[position], rank
 
 
 def _define(engine: Engine, name: str, number: int, who: Any) -> None:
     engine.submit(engine.every_stream, (MOVE, sites.here(), name, (number, _meeting(engine), who)))
 
 
-def _coordinates(mesh: DeviceMesh, index: int) -> dict[str, int]:
-    """Where the rank with an index is, by label, in the order of the mesh."""
-    found = {}
-    for label, size in mesh.sizes.items():
-        inner = prod(mesh.size(later) for later in mesh._labels[mesh._labels.index(label) + 1 :])
-        found[label] = index // inner % size
-    return found
+def positions(mesh: DeviceMesh, names: Sequence[str]) -> list[int]:
+    """Where each rank of a mesh is along some of its dimensions: their coordinates, combined in row-major order."""
+    strides = row_major_strides([mesh.size(name) for name in names])
+    along = [(mesh._labels.index(name), stride) for name, stride in zip(names, strides, strict=True)]
+    points = product(*map(range, mesh.sizes.values()))
+    return [sum(point[d] * stride for d, stride in along) for point in points]
 
 
 def _meeting(engine: Engine) -> Meeting:
