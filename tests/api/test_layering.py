@@ -16,6 +16,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "monarch"
 LAYERS = {
     "monarch.errors": 0,
     "monarch.config": 0,
+    "monarch._lazy": 0,
     "monarch._core.shape": 1,
     "monarch._core.supervision": 1,
     "monarch._core.wire": 1,

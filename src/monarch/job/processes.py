@@ -115,12 +115,11 @@ def _wait(pidfds: dict[int, int], timeout: float) -> None:
     poll = select.poll()
     for fd in pidfds:
         poll.register(fd, select.POLLIN)
-    end, left = time.monotonic() + timeout, len(pidfds)
-    while left and (rest := end - time.monotonic()) > 0:
+    waiting, end = dict(pidfds), time.monotonic() + timeout
+    while waiting and (rest := end - time.monotonic()) > 0:
         for fd, _ in poll.poll(rest * 1000):
             poll.unregister(fd)
-            reap(pidfds[fd])
-            left -= 1
+            reap(waiting.pop(fd))
 
 
 def _stat(pid: int) -> list[str] | None:

@@ -18,8 +18,9 @@ out, are in docs/simulator.md. What may not live here: anything that workers nee
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
 
 if TYPE_CHECKING:
     from .machine import MACHINES as MACHINES
@@ -33,21 +34,12 @@ if TYPE_CHECKING:
     from .simulator import replay as replay
     from .simulator import set_meta as set_meta
 
-_PLACES = {
-    "machine": ("MACHINES", "Link", "Machine", "load"),
-    "meter": ("measure",),
-    "mocking": ("patch_tensor_engine",),
-    "simulator": ("Simulator", "Step", "replay", "set_meta"),
-}
-_MODULES = {name: module for module, names in _PLACES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{module}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "machine": ("MACHINES", "Link", "Machine", "load"),
+        "meter": ("measure",),
+        "mocking": ("patch_tensor_engine",),
+        "simulator": ("Simulator", "Step", "replay", "set_meta"),
+    },
+)

@@ -24,8 +24,9 @@ anything that actors without torch need. Read `instructions`, then `tensor`.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
 
 if TYPE_CHECKING:
     from .activation import get_active_mesh as get_active_mesh
@@ -70,36 +71,27 @@ if TYPE_CHECKING:
     from .streams import get_active_stream as get_active_stream
     from .tensor import Tensor as Tensor
 
-_PLACES = {
-    "activation": ("get_active_mesh", "no_mesh"),
-    "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
-    "errors": ("OperatorError", "RemoteException", "TensorError"),
-    "fetching": ("distribute", "fetch_shard", "inspect", "show"),
-    "gradients": ("grad_function", "grad_generator", "gradient_execution_order"),
-    "held": ("coalescing",),
-    "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
-    "opaque": ("OpaqueRef",),
-    "opaque_module": ("OpaqueModule",),
-    "opaque_object": ("OpaqueObject", "opaque_method"),
-    "pipes": ("Pipe", "create_pipe", "remote_generator"),
-    "process_group": ("RemoteProcessGroup",),
-    "recording": ("record",),
-    "remote_autograd": ("remote_autograd_function",),
-    "remote_class": ("ControllerRemoteClass", "WorkerRemoteClass", "remote_method"),
-    "remote_functions": ("Remote", "call_on_shard_and_fetch", "function_resolvers", "remote"),
-    "streams": ("Stream", "get_active_stream"),
-    "shard_table": ("Shards", "shards"),
-    "tensor": ("Tensor",),
-}
-_MODULES = {name: module for module, names in _PLACES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{module}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_MODULES])
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "activation": ("get_active_mesh", "no_mesh"),
+        "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
+        "errors": ("OperatorError", "RemoteException", "TensorError"),
+        "fetching": ("distribute", "fetch_shard", "inspect", "show"),
+        "gradients": ("grad_function", "grad_generator", "gradient_execution_order"),
+        "held": ("coalescing",),
+        "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
+        "opaque": ("OpaqueRef",),
+        "opaque_module": ("OpaqueModule",),
+        "opaque_object": ("OpaqueObject", "opaque_method"),
+        "pipes": ("Pipe", "create_pipe", "remote_generator"),
+        "process_group": ("RemoteProcessGroup",),
+        "recording": ("record",),
+        "remote_autograd": ("remote_autograd_function",),
+        "remote_class": ("ControllerRemoteClass", "WorkerRemoteClass", "remote_method"),
+        "remote_functions": ("Remote", "call_on_shard_and_fetch", "function_resolvers", "remote"),
+        "streams": ("Stream", "get_active_stream"),
+        "shard_table": ("Shards", "shards"),
+        "tensor": ("Tensor",),
+    },
+)

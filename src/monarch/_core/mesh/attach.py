@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..runtime import client
 from ..runtime.context import current_node
+from ..runtime.countdown import countdown
 from ..runtime.future import Described, Future, completed
 from ..runtime.request import StopCall
 from ..shape import Extent, Shape
@@ -94,19 +95,10 @@ class Attachment:
             client.client().hosts.give_up(self._hosts, "it was stopped before it was reached")
         stopping = [owned.stop(f"its hosts were {how}") for owned in self._spawned]
         done: Future[None] = Future._new(Described(f"{len(self.hosts())} hosts to be {how}"))
-        left = len(stopping) + 1
-        lock = threading.Lock()
-
-        def one_done() -> None:
-            nonlocal left
-            with lock:
-                left -= 1
-            if not left:
-                (self._shut_down if how == "shut down" else self._detach)(done)
-
+        finish = self._shut_down if how == "shut down" else self._detach
+        stopped = countdown(len(stopping), lambda: finish(done))
         for future in stopping:
-            future._subscribe(one_done)
-        one_done()
+            future._subscribe(stopped)
         return done
 
     def _shut_down(self, done: Future[None]) -> None:

@@ -14,6 +14,7 @@ from ..wire.frame import ERROR, REPLY, Frame
 from .base_cell import BaseCell
 from .cell import Cell, SpawnSpec
 from .context import note_thread_starters
+from .countdown import countdown
 from .node import Node, Origin
 from .statistics import statistics_of
 from .sync_cell import SyncCell
@@ -146,21 +147,11 @@ class ProcSystem(System):
         self.node.deadlocks.receive(probe)
 
     def stop_all(self, reason: str, done: Callable[[], None], cause: str = STOPPED) -> None:
-        """Stop every actor here; `done` is called when all have ended, within `cleanup_timeout`."""
+        """Stop every actor here; `done` is called on the poller's thread when all have ended, within `cleanup_timeout`."""
         cells = self.cells
-        left = len(cells)
-
-        def one_ended() -> None:
-            nonlocal left
-            left -= 1
-            if left == 0:
-                self.node.poller.call_soon(done)
-
+        ended = countdown(len(cells), lambda: self.node.poller.call_soon(done))
         for cell in cells:
-            failure = Failure(cause, reason, str(cell.record), host=self.node.address.host)
-            cell.stop(failure, lambda: self.node.poller.call_soon(one_ended))
-        if not cells:
-            done()
+            cell.stop(Failure(cause, reason, str(cell.record), host=self.node.address.host), ended)
 
     def _requester_lost(self, address: ProcAddress) -> None:
         """A process is gone that talked to this one: what its actors owned here goes with it."""

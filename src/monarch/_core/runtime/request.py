@@ -62,15 +62,10 @@ def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | N
     return None
 
 
-def connection_to(proc: ProcAddress) -> Lendable | None:
+def _connection_to(node: Node, proc: ProcAddress) -> Lendable | None:
     """The connection over which a process answers this one."""
-    peer = current_node().peers.get(proc)
+    peer = node.peers.get(proc)
     return None if peer is None else peer.connection
-
-
-def way_of_answers(procs: Sequence[ProcAddress]) -> Lendable | None:
-    """What to read for the answers of these processes."""
-    return connection_to(procs[0]) if len(procs) == 1 else current_node().answers
 
 
 class One(Source):
@@ -107,8 +102,7 @@ class One(Source):
         self.future._fail(call, lambda: call.error(rank))
 
     def connection(self) -> Lendable | None:
-        peer = self._node.peers.get(self._proc)
-        return None if peer is None else peer.connection
+        return _connection_to(self._node, self._proc)
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, (self._proc,), self.name)
@@ -144,7 +138,8 @@ class _MeshCall(Source):
         self._failed: FailedCall | None = None
 
     def connection(self) -> Lendable | None:
-        return way_of_answers(self._procs)
+        node = current_node()
+        return _connection_to(node, self._procs[0]) if len(self._procs) == 1 else node.answers
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, self._procs, self.name)
