@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -15,7 +16,7 @@ import chaos.operations  # noqa: F401  # both for what they enter into the table
 import monarch.actor
 from chaos.calls import Violation
 from chaos.endings import ENDINGS, stop_all
-from chaos.episode import Episode, Hang
+from chaos.episode import Episode, Hang, NotNow
 from chaos.journal import Heard, Journal
 from chaos.model import CLIENT, View
 from chaos.table import TABLE
@@ -139,7 +140,8 @@ class Campaign:
             while done < self.options.operations:
                 self._watch()
                 name = episode.rng.choices(names, drawn)[0]
-                if TABLE[name].run(episode):
+                with suppress(NotNow):
+                    TABLE[name].run(episode)
                     done += 1
                     self.tally.did(name)
                 episode.review()

@@ -91,11 +91,13 @@ class Episode:
             rest, point[label] = divmod(rest, size)
         return View(instance.mesh, dict(point))
 
-    def any_target(self) -> View | None:
-        """Actors to call: now and then ones that are gone."""
+    def any_target(self) -> View:
+        """Actors to call: now and then ones that are gone. Raises `NotNow` where there are none."""
         gone_too = self.rng.random() < 0.1
         meshes = [mesh for mesh in self.world.actors if gone_too or mesh.state == ALIVE]
-        return self.any_view(self.rng.choice(meshes)) if meshes else None
+        if not meshes:
+            raise NotNow
+        return self.any_view(self.rng.choice(meshes))
 
     def any_owner(self) -> Instance | None:
         """Who makes something: the client (None), or an actor that is not too deep in the tree."""
@@ -322,6 +324,10 @@ class Episode:
             kind = f"{'async' if actors.is_async else 'sync'}, {actors.policy}"
             lines.append(f"{actors.name} ({kind}) of {actors.owner or CLIENT}: " + _states(actors.instances))
         return lines
+
+
+class NotNow(Exception):
+    """An operation has nothing to work on."""
 
 
 class Hang(Violation):

@@ -1,4 +1,7 @@
-"""What breaks things. Each works out what must follow before it does it, and may leave that to be waited for later."""
+"""What breaks things. Each works out what must follow before it does it, and may leave that to be waited for later.
+
+They begin with `settle`: faults do not overlap, but for those of one operation. Calls may be in flight.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from chaos.calls import Violation
 from chaos.consequences import ABORTED, ANY, EXCEPTION, EXITED, KILLED, Death, Event
-from chaos.episode import Episode
+from chaos.episode import Episode, NotNow
 from chaos.model import ALIVE, Instance, Proc, View
 from chaos.outcome import RAISED
 from chaos.table import operation
@@ -17,16 +21,11 @@ from chaos.table import operation
 LATER = 0.5  # share of faults whose consequences are not waited for at once
 
 
-def _prepare(episode: Episode) -> None:
-    """Faults do not overlap, but for those of one operation; calls may be in flight."""
-    episode.settle()
-
-
 def _afterwards(episode: Episode) -> None:
     """Calls go on while the consequences come about; then those that survived must still answer."""
     for _ in range(episode.rng.randint(0, 3)):
-        view = episode.any_target()
-        if view is not None:
+        with suppress(NotNow):
+            view = episode.any_target()
             episode.in_flight.append(episode.send(view, episode.rng.choice(("call", "stream", "broadcast"))))
     if episode.rng.random() < LATER:
         return
@@ -42,7 +41,7 @@ def _survivors_answer(episode: Episode) -> None:
         episode.collect(*episode.send(episode.view_of(instance), "call_one"))
 
 
-def _pick(episode: Episode, make: Callable[[Instance], Event]) -> tuple[Instance, Event] | None:
+def _pick(episode: Episode, make: Callable[[Instance], Event]) -> tuple[Instance, Event]:
     """A living actor of which it is certain what its end brings about."""
     living = list(episode.world.living())
     episode.rng.shuffle(living)
@@ -50,7 +49,15 @@ def _pick(episode: Episode, make: Callable[[Instance], Event]) -> tuple[Instance
         event = make(instance)
         if not event.ambiguous:
             return instance, event
-    return None
+    raise NotNow
+
+
+def _inhabited(episode: Episode) -> list[Proc]:
+    """The processes with actors in them that live."""
+    procs = [proc for proc in episode.world.living_procs() if any(i.state == ALIVE for i in proc.instances)]
+    if not procs:
+        raise NotNow
+    return procs
 
 
 def _failure(instance: Instance, cause: str) -> Event:
@@ -60,19 +67,19 @@ def _failure(instance: Instance, cause: str) -> Event:
 
 
 @operation(weight=3)
-def fail_unheard(episode: Episode) -> bool:
+def fail_unheard(episode: Episode) -> None:
     """An endpoint raises, and nobody waits for its answer: that ends the actor."""
-    _prepare(episode)
+    episode.settle()
     meshes = [mesh for mesh in episode.world.actors if mesh.state == ALIVE]
     if not meshes:
-        return False
+        raise NotNow
     view = episode.any_view(episode.rng.choice(meshes))
     event = Event()
     for instance in view.instances:
         if instance.state == ALIVE:
             event.fail(instance, EXCEPTION)
     if event.ambiguous or not event.failed:
-        return False
+        raise NotNow
     episode.note(f"client: {view}.fail.broadcast()")
     episode.tally.injected("fail_unheard")
     partly_gone = any(instance.state != ALIVE for instance in view.instances)
@@ -84,40 +91,36 @@ def fail_unheard(episode: Episode) -> bool:
         if not partly_gone:
             raise Violation(f"{view}.fail.broadcast() raised, though every rank lived") from None
     _afterwards(episode)
-    return True
 
 
 @operation(weight=3)
-def give_up(episode: Episode) -> bool:
+def give_up(episode: Episode) -> None:
     """An actor ends itself, and its process stays."""
-    _prepare(episode)
+    episode.settle()
     how = episode.rng.choice(("abort", "kill", "SystemExit"))
     cause = EXCEPTION if how == "SystemExit" else ABORTED
-    picked = _pick(episode, lambda instance: _failure(instance, cause))
-    return picked is not None and _tell_to_end(episode, *picked, how)
+    _tell_to_end(episode, *_pick(episode, lambda instance: _failure(instance, cause)), how)
 
 
 @operation(weight=1)
-def stop_itself(episode: Episode) -> bool:
-    _prepare(episode)
+def stop_itself(episode: Episode) -> None:
+    episode.settle()
 
     def make(instance: Instance) -> Event:
         event = Event()
         event.stop_one(instance)
         return event
 
-    picked = _pick(episode, make)
-    return picked is not None and _tell_to_end(episode, *picked, "stop")
+    _tell_to_end(episode, *_pick(episode, make), "stop")
 
 
 @operation(weight=3)
-def end_process(episode: Episode) -> bool:
+def end_process(episode: Episode) -> None:
     """An actor ends the process that it is in."""
-    _prepare(episode)
+    episode.settle()
     how = episode.rng.choice(("exit 1", "exit 0", "exit 7", "SIGKILL", "SIGSEGV", "SIGTERM"))
     death = _death(how)
-    picked = _pick(episode, lambda instance: _kill([instance.proc], death))
-    return picked is not None and _tell_to_end(episode, *picked, how)
+    _tell_to_end(episode, *_pick(episode, lambda instance: _kill([instance.proc], death)), how)
 
 
 def _death(how: str) -> Death:
@@ -132,7 +135,7 @@ def _kill(procs: list[Proc], death: Death) -> Event:
     return event
 
 
-def _tell_to_end(episode: Episode, instance: Instance, event: Event, how: str) -> bool:
+def _tell_to_end(episode: Episode, instance: Instance, event: Event, how: str) -> None:
     adverb = episode.rng.choice(("call_one", "broadcast"))
     what = f"client: {instance}.end.{adverb}({how!r})"
     episode.note(what)
@@ -142,21 +145,18 @@ def _tell_to_end(episode: Episode, instance: Instance, event: Event, how: str) -
     _afterwards(episode)
     if answer is not None and episode.wait("fault", what, answer).kind == RAISED:
         raise Violation(f"{what}: it ended, and was answered with an ActorError")
-    return True
 
 
 @operation(weight=4)
-def kill_processes(episode: Episode) -> bool:
+def kill_processes(episode: Episode) -> None:
     """Processes are killed from outside, sometimes several at the same time."""
-    _prepare(episode)
-    candidates = [proc for proc in episode.world.living_procs() if any(i.state == ALIVE for i in proc.instances)]
-    if not candidates:
-        return False
+    episode.settle()
+    candidates = _inhabited(episode)
     victims = episode.rng.sample(candidates, min(len(candidates), episode.rng.choice((1, 1, 1, 2, 3))))
     number = episode.rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM))
     event = _kill(victims, Death(KILLED, int(number)))
     if event.ambiguous:
-        return False
+        raise NotNow
     _learn_pids(episode, victims)
     for _ in range(episode.rng.randint(0, 3)):
         instance = next(i for i in victims[0].instances if i.state == ALIVE)
@@ -167,7 +167,6 @@ def kill_processes(episode: Episode) -> bool:
     for victim in victims:
         os.kill(victim.pid, number)
     _afterwards(episode)
-    return True
 
 
 def _learn_pids(episode: Episode, procs: list[Proc]) -> None:
@@ -178,13 +177,10 @@ def _learn_pids(episode: Episode, procs: list[Proc]) -> None:
 
 
 @operation(weight=2)
-def freeze(episode: Episode) -> bool:
+def freeze(episode: Episode) -> None:
     """A process stands still for a moment: calls wait, and are answered afterwards."""
-    _prepare(episode)
-    candidates = [proc for proc in episode.world.living_procs() if any(i.state == ALIVE for i in proc.instances)]
-    if not candidates:
-        return False
-    victim = episode.rng.choice(candidates)
+    episode.settle()
+    victim = episode.rng.choice(_inhabited(episode))
     _learn_pids(episode, [victim])
     instance = next(i for i in victim.instances if i.state == ALIVE)
     seconds = episode.rng.choice((0.01, 0.05, 0.2))
@@ -198,24 +194,19 @@ def freeze(episode: Episode) -> bool:
         os.kill(victim.pid, signal.SIGCONT)
     for one in sent:
         episode.collect(*one)
-    return True
 
 
 @operation(weight=0)
-def freeze_for_good(episode: Episode) -> bool:
+def freeze_for_good(episode: Episode) -> None:
     """A process stands still for longer than `heartbeat_timeout`: it counts as dead, and is ended. Off unless given a weight."""
-    _prepare(episode)
-    candidates = [proc for proc in episode.world.living_procs() if any(i.state == ALIVE for i in proc.instances)]
-    if not candidates:
-        return False
-    victim = episode.rng.choice(candidates)
+    episode.settle()
+    victim = episode.rng.choice(_inhabited(episode))
     event = _kill([victim], Death(ANY))
     if event.ambiguous:
-        return False
+        raise NotNow
     _learn_pids(episode, [victim])
     episode.note(f"freeze {victim} for good")
     episode.tally.injected("freeze for good")
     episode.begin(event)
     os.kill(victim.pid, signal.SIGSTOP)
     _afterwards(episode)
-    return True

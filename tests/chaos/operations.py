@@ -8,7 +8,7 @@ from typing import Any
 
 from chaos.calls import ADVERBS, Sent, Violation, plan
 from chaos.consequences import Event
-from chaos.episode import MOST_ACTORS, MOST_IN_FLIGHT, MOST_PROCS, Episode, Held
+from chaos.episode import MOST_ACTORS, MOST_IN_FLIGHT, MOST_PROCS, Episode, Held, NotNow
 from chaos.model import ALIVE, CLIENT, Instance, View
 from chaos.outcome import DEAD, RAISED, VALUE, Outcome
 from chaos.table import operation
@@ -16,22 +16,21 @@ from monarch.actor import Channel
 
 
 @operation(weight=6)
-def spawn_procs(episode: Episode) -> bool:
+def spawn_procs(episode: Episode) -> None:
     if len(episode.world.living_procs()) >= MOST_PROCS:
-        return False
+        raise NotNow
     episode.settle()
     sizes = episode.rng.choice([{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}, {"a": 2, "b": 2}, {}])
     procs = episode.spawn_procs(episode.any_owner(), sizes)
     if procs.owner is None and episode.rng.random() < 0.5:
         episode.demand("spawn", f"{procs.name}.initialized", procs.handle.initialized)
-    return True
 
 
 @operation(weight=10)
-def spawn_actors(episode: Episode) -> bool:
+def spawn_actors(episode: Episode) -> None:
     meshes = [mesh for mesh in episode.world.procs if mesh.state == ALIVE]
     if not meshes or sum(1 for _ in episode.world.living()) >= MOST_ACTORS:
-        return False
+        raise NotNow
     episode.settle()
     where = episode.any_view(episode.rng.choice(meshes))
     actors = episode.spawn_actors(episode.any_owner(), where, *episode.any_class())
@@ -40,57 +39,57 @@ def spawn_actors(episode: Episode) -> bool:
         episode.demand("spawn", f"{actors.name}.initialized", actors.handle.initialized)
     if episode.rng.random() < 0.7:
         episode.collect(*episode.send(View(actors, {}), "call"))
-    return True
 
 
 @operation(weight=4)
-def spawn_and_call(episode: Episode) -> bool:
+def spawn_and_call(episode: Episode) -> None:
     """Procs, actors on them and calls of these, with no wait in between."""
     if len(episode.world.living_procs()) >= MOST_PROCS:
-        return False
+        raise NotNow
     episode.settle()
     procs = episode.spawn_procs(None, {"n": episode.rng.randint(1, 3)})
     actors = episode.spawn_actors(None, View(procs, {}), *episode.any_class())
     for _ in range(episode.rng.randint(2, 6)):
         adverb = episode.rng.choice(("call", "stream", "broadcast"))
         episode.in_flight.append(episode.send(episode.any_view(actors), adverb))
-    return True
+
+
+def _settled_target(episode: Episode) -> View:
+    """Actors to call, of which all live for certain."""
+    view = episode.any_target()
+    episode.settle()
+    if any(instance.state != ALIVE for instance in view.instances):
+        raise NotNow
+    return view
 
 
 @operation(weight=40)
-def call(episode: Episode) -> bool:
+def call(episode: Episode) -> None:
     view = episode.any_target()
-    if view is None:
-        return False
     episode.collect(*episode.send(view))
-    return True
 
 
 @operation(weight=20)
-def send_ahead(episode: Episode) -> bool:
+def send_ahead(episode: Episode) -> None:
     """Calls that are left in flight."""
     for _ in range(episode.rng.randint(1, 8)):
         view = episode.any_target()
-        if view is None or len(episode.in_flight) >= MOST_IN_FLIGHT:
-            return False
+        if len(episode.in_flight) >= MOST_IN_FLIGHT:
+            raise NotNow
         adverb = episode.rng.choice(("call", "stream", "broadcast"))
         episode.in_flight.append(episode.send(view, adverb))
-    return True
 
 
 @operation(weight=10)
-def collect(episode: Episode) -> bool:
+def collect(episode: Episode) -> None:
     episode.note("collect what is in flight")
     episode.collect_all()
-    return True
 
 
 @operation(weight=10)
-def fail(episode: Episode) -> bool:
+def fail(episode: Episode) -> None:
     """An endpoint raises, and the caller is told."""
     view = episode.any_target()
-    if view is None:
-        return False
     what = f"client: {view}.fail.call()"
     episode.note(what)
     stamp = episode.stamp(view.instances)
@@ -100,21 +99,19 @@ def fail(episode: Episode) -> bool:
         raise Violation(f"{what}: an ActorError was due, it came: {outcome}")
     if outcome.kind == RAISED and (outcome.value != f"Boom: {what}" or (ALIVE not in states and "going" not in states)):
         raise Violation(f"{what}: raised something else: {outcome}")
-    return True
 
 
 @operation(weight=15)
-def relay(episode: Episode) -> bool:
+def relay(episode: Episode) -> None:
     """One actor calls others, and says what came of it."""
     relays = list(episode.world.living())
     target = episode.any_target()
-    if not relays or target is None:
-        return False
+    if not relays:
+        raise NotNow
     through = episode.rng.choice(relays)
     if through in target.instances:
-        return False
+        raise NotNow
     _judge_relayed(episode, *_send_relayed(episode, through, target))
-    return True
 
 
 def _send_relayed(episode: Episode, through: Instance, target: View, adverb: str | None = None) -> tuple[Sent, Any]:
@@ -138,11 +135,11 @@ def _judge_relayed(episode: Episode, sent: Sent, future: Any) -> None:
 
 
 @operation(weight=4)
-def crowd(episode: Episode) -> bool:
+def crowd(episode: Episode) -> None:
     """Many actors call one at the same time."""
     living = list(episode.world.living())
     if len(living) < 3:
-        return False
+        raise NotNow
     episode.settle()
     living = list(episode.world.living())
     target, *callers = episode.rng.sample(living, min(len(living), 6))
@@ -150,18 +147,12 @@ def crowd(episode: Episode) -> bool:
     calls = [_send_relayed(episode, caller, episode.view_of(target), "call_one") for caller in callers]
     for sent, future in calls:
         _judge_relayed(episode, sent, future)
-    return True
 
 
 @operation(weight=3)
-def threads(episode: Episode) -> bool:
+def threads(episode: Episode) -> None:
     """Several client threads call the same actors; each counts as a sender of its own."""
-    view = episode.any_target()
-    if view is None:
-        return False
-    episode.settle()
-    if any(instance.state != ALIVE for instance in view.instances):
-        return False
+    view = _settled_target(episode)
     count, each = episode.rng.randint(2, 4), 5
     episode.note(f"client: {count} threads call {view}.add {each} times each")
     calls = [
@@ -182,15 +173,12 @@ def threads(episode: Episode) -> bool:
         thread.join()
     for sent in itertools.chain(*calls):
         sent.judge([outcomes[id(sent)]])
-    return True
 
 
 @operation(weight=5)
-def hold(episode: Episode) -> bool:
+def hold(episode: Episode) -> None:
     """A call whose answer comes later, from another endpoint."""
     view = episode.any_target()
-    if view is None:
-        return False
     what = f"client: {view}.hold.call()"
     episode.note(what)
     gone = any(instance.state not in (ALIVE, "going") for instance in view.instances)
@@ -198,13 +186,12 @@ def hold(episode: Episode) -> bool:
     for instance in view.instances:
         instance.holding += 1
     episode.held.append(Held(what, view, future, gone))
-    return True
 
 
 @operation(weight=4)
-def release(episode: Episode) -> bool:
+def release(episode: Episode) -> None:
     if not episode.held:
-        return False
+        raise NotNow
     view = View(episode.rng.choice(episode.held).view.mesh, {})
     what = f"client: {view}.release.call()"
     episode.note(what)
@@ -221,18 +208,12 @@ def release(episode: Episode) -> bool:
     if outcome.kind != VALUE and all(instance.state == ALIVE for instance in view.instances):
         raise Violation(f"{what}: {expected} was due, it came {outcome}")
     episode.collect_held()
-    return True
 
 
 @operation(weight=5)
-def report(episode: Episode) -> bool:
+def report(episode: Episode) -> None:
     """Actors send values through a port of the client's."""
-    view = episode.any_target()
-    if view is None:
-        return False
-    episode.settle()
-    if any(instance.state != ALIVE for instance in view.instances):
-        return False
+    view = _settled_target(episode)
     count = episode.rng.randint(1, 20)
     what = f"client: {view}.report(port, {count})"
     episode.note(what)
@@ -244,24 +225,23 @@ def report(episode: Episode) -> bool:
         if index != due[rank]:
             raise Violation(f"{what}: rank {rank} should have sent {due[rank]}, it came {index}")
         due[rank] += 1
-    return True
 
 
 @operation(weight=3)
-def stop_actors(episode: Episode) -> bool:
-    return _stop(episode, [mesh for mesh in episode.world.actors if mesh.state == ALIVE])
+def stop_actors(episode: Episode) -> None:
+    _stop(episode, [mesh for mesh in episode.world.actors if mesh.state == ALIVE])
 
 
 @operation(weight=2)
-def stop_procs(episode: Episode) -> bool:
-    return _stop(episode, [mesh for mesh in episode.world.procs if mesh.state == ALIVE])
+def stop_procs(episode: Episode) -> None:
+    _stop(episode, [mesh for mesh in episode.world.procs if mesh.state == ALIVE])
 
 
-def _stop(episode: Episode, meshes: list[Any]) -> bool:
+def _stop(episode: Episode, meshes: list[Any]) -> None:
     episode.settle()
     meshes = [mesh for mesh in meshes if mesh.state == ALIVE and not _owner_is_on(mesh)]
     if not meshes:
-        return False
+        raise NotNow
     mesh = episode.rng.choice(meshes)
     what = f"{mesh.owner or CLIENT}: {mesh.name}.stop()"
     episode.note(what)
@@ -278,7 +258,6 @@ def _stop(episode: Episode, meshes: list[Any]) -> bool:
             raise Violation(f"{what}: a result")
     episode.settle()
     episode.collect_held()
-    return True
 
 
 def _owner_is_on(mesh: Any) -> bool:

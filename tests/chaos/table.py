@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from chaos.episode import Episode
 
-Step = Callable[[Episode], bool]
+Step = Callable[[Episode], None]
 
 
 class Operation(NamedTuple):
     weight: float
     run: Step
-    """Draws what it needs, and does it; False says that it had nothing to work on."""
+    """Draws what it needs, and does it; raises `NotNow` where it has nothing to work on."""
 
 
 TABLE: dict[str, Operation] = {}
