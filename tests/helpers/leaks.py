@@ -11,6 +11,8 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,3 +152,12 @@ def wait_settled(
         if not found or time.monotonic() > deadline:
             return found
         time.sleep(0.02)
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """A block that leaves nothing behind."""
+    before = take_snapshot()
+    yield
+    left = wait_settled(before)
+    assert not left, left

@@ -17,24 +17,23 @@ from typing import Any
 import pytest
 
 from helpers.borrowing import borrowed
-from helpers.leaks import take_snapshot, wait_settled
+from helpers.leaks import nothing_left
+from helpers.pollers import running_poller, settle
+from helpers.waiting import PATIENCE
 from monarch._core.net.connection import Connection
 from monarch._core.net.poller import Poller
 from monarch._core.net.segment import SEGMENT_SIZE, Segment
 from monarch._core.wire.frame import CALL, HEADER_SIZE, READ_SIZE, Bytes, Frame, encode
 from monarch.errors import BackpressureError
 
-PATIENCE = 20.0
 MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
     gc.collect()
-    before = take_snapshot()
-    yield
-    left = wait_settled(before)
-    assert not left, left
+    with nothing_left():
+        yield
 
 
 class Inbox:
@@ -71,12 +70,10 @@ class Inbox:
 
 
 class Bench:
-    """A poller on a thread, and connections and sockets that end with the test."""
+    """Connections and sockets that end with the test."""
 
-    def __init__(self) -> None:
-        self.poller = Poller()
-        self.thread = threading.Thread(target=self.poller.run, name="test-poller")
-        self.thread.start()
+    def __init__(self, poller: Poller) -> None:
+        self.poller = poller
         self._ends: list[Connection | socket.socket] = []
 
     def sockets(self, buffer: int | None = None) -> tuple[socket.socket, socket.socket]:
@@ -118,26 +115,20 @@ class Bench:
         return self.wrap(one, inbox, **options), other, inbox
 
     def settle(self) -> None:
-        for _ in range(2):
-            done = threading.Event()
-            self.poller.call_soon(done.set)
-            assert done.wait(PATIENCE)
+        settle(self.poller)
 
     def close(self) -> None:
         for end in self._ends:
             end.close()
         self._ends.clear()  # what they have received goes with them
-        self.poller.stop()
-        self.thread.join(PATIENCE)
-        assert not self.thread.is_alive()
-        self.poller.close()
 
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.close()
+    with running_poller() as poller:
+        bench = Bench(poller)
+        yield bench
+        bench.close()
 
 
 def call(request: int = 0, payload: Bytes = b"", buffers: list[Bytes] | None = None, rank: int = 0) -> Frame:

@@ -8,23 +8,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from helpers.leaks import take_snapshot, wait_settled
+from helpers.leaks import nothing_left
+from helpers.pollers import running_poller, settle
+from helpers.waiting import PATIENCE
 from monarch._core.net.connection import Connection
 from monarch._core.net.group import Group
 from monarch._core.net.poller import Poller
 from monarch._core.wire.frame import CALL, Frame, encode
 
-PATIENCE = 20.0
-
 
 class Ends:
     """Three connections in one group, and the other end of each."""
 
-    def __init__(self) -> None:
-        self.poller = Poller()
-        self.group = Group(self.poller)
-        self.thread = threading.Thread(target=self.poller.run)
-        self.thread.start()
+    def __init__(self, poller: Poller) -> None:
+        self.poller = poller
+        self.group = Group(poller)
         self.got: list[tuple[int, int]] = []  # request, thread that read it
         self.reasons: list[str] = []
         self._changed = threading.Condition()
@@ -54,31 +52,23 @@ class Ends:
             assert self._changed.wait_for(condition, PATIENCE), (self.got, self.reasons)
 
     def settle(self) -> None:
-        for _ in range(2):
-            done = threading.Event()
-            self.poller.call_soon(done.set)
-            assert done.wait(PATIENCE)
+        settle(self.poller)
 
     def close(self) -> None:
         for connection in self.here:
             connection.close()
         for there in self.there:
             there.close()
-        self.poller.stop()
-        self.thread.join(PATIENCE)
         self.group.close()
         self.group.close()  # which may happen twice
-        self.poller.close()
 
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
-    before = take_snapshot()
-    ends = Ends()
-    yield ends
-    ends.close()
-    left = wait_settled(before)
-    assert not left, left
+    with nothing_left(), running_poller() as poller:
+        ends = Ends(poller)
+        yield ends
+        ends.close()
 
 
 def message(request: int, payload: bytes = b"") -> bytes:

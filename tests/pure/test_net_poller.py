@@ -12,41 +12,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.leaks import take_snapshot, wait_settled
+from helpers.leaks import nothing_left
+from helpers.pollers import running_poller, settle
+from helpers.waiting import PATIENCE
 from monarch._core.net.poller import READ, WRITE, Poller, Timer
-
-PATIENCE = 20.0
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
-    before = take_snapshot()
-    yield
-    left = wait_settled(before)
-    assert not left, left
-
-
-class Loop:
-    """A poller that runs on a thread of its own until the test ends."""
-
-    def __init__(self) -> None:
-        self.poller = Poller()
-        self.thread = threading.Thread(target=self.poller.run, name="test-poller")
-
-    def __enter__(self) -> Poller:
-        self.thread.start()
-        return self.poller
-
-    def __exit__(self, *error: object) -> None:
-        self.poller.stop()
-        self.thread.join(PATIENCE)
-        assert not self.thread.is_alive()
-        self.poller.close()
+    with nothing_left():
+        yield
 
 
 @pytest.fixture
 def poller() -> Iterator[Poller]:
-    with Loop() as poller:
+    with running_poller() as poller:
         yield poller
 
 
@@ -66,14 +46,6 @@ def each(*calls: Callable[[], object]) -> Callable[[], None]:
             one()
 
     return call
-
-
-def settle(poller: Poller) -> None:
-    """Wait until the loop has taken everything that was asked of it before, and polled once."""
-    for _ in range(2):
-        done = threading.Event()
-        poller.call_soon(done.set)
-        assert done.wait(PATIENCE)
 
 
 def count_down(count: int) -> tuple[Callable[[], None], threading.Event]:
@@ -276,7 +248,7 @@ def test_a_call_from_another_thread_wakes_the_loop(poller: Poller) -> None:
 
 
 def test_calls_run_in_the_order_of_each_thread() -> None:
-    with Loop() as poller:
+    with running_poller() as poller:
         seen: dict[int, list[int]] = {number: [] for number in range(4)}
         call, done = count_down(4 * 500)
 
@@ -423,7 +395,7 @@ def test_a_timer_that_is_months_away_does_not_end_the_loop(pair: tuple[socket.so
 
 
 def test_stopping_ends_the_loop_from_any_thread_and_from_a_handler() -> None:
-    with Loop() as poller:
+    with running_poller() as poller:
         settle(poller)
         assert poller.thread_id is not None
     other = Poller()

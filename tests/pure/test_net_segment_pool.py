@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from helpers.leaks import take_snapshot, wait_settled
+from helpers.leaks import nothing_left
 from monarch._core.net import segment_pool
 from monarch._core.net.segment import map_segment
 from monarch._core.net.segment_pool import POOLED_SIZE, SegmentPool
@@ -20,10 +20,8 @@ Later = list[Callable[[], None]]
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
-    before = take_snapshot()
-    yield
-    left = wait_settled(before)
-    assert not left, left
+    with nothing_left():
+        yield
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.leaks import take_snapshot, wait_settled
+from helpers.leaks import nothing_left
 from monarch._core.net import segment as lane
 from monarch._core.net import unix
 from monarch._core.net.segment import SEGMENT_SIZE, Segment, make_segment, map_segment
@@ -23,10 +23,8 @@ from monarch._core.wire.frame import split_segment
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
-    before = take_snapshot()
-    yield
-    left = wait_settled(before)
-    assert not left, left
+    with nothing_left():
+        yield
 
 
 def descriptors_of_segments() -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from helpers.leaks import take_snapshot, wait_settled
+from helpers.leaks import nothing_left
 from monarch._core.net.waiter import Waiter, thread_waiter
 
 PATIENCE = 20.0
@@ -16,10 +16,8 @@ PATIENCE = 20.0
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
     thread_waiter()  # that of this thread lives as long as it
-    before = take_snapshot()
-    yield
-    left = wait_settled(before)
-    assert not left, left
+    with nothing_left():
+        yield
 
 
 @pytest.fixture

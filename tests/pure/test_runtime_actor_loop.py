@@ -10,62 +10,19 @@ from typing import Any
 
 import pytest
 
+from helpers.answers import Wire
 from helpers.borrowing import borrowed
-from helpers.leaks import take_snapshot, wait_settled
-from monarch._core.net.connection import Connection
-from monarch._core.net.poller import Poller
+from helpers.leaks import nothing_left
 from monarch._core.runtime.actor_loop import ActorLoop, ReadingSelector
-from monarch._core.runtime.future import Future, Source
-from monarch._core.wire.frame import REPLY, Frame, encode
+from monarch._core.runtime.future import Future
 
 PATIENCE = 20.0
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
-    before = take_snapshot()
-    yield
-    left = wait_settled(before)
-    assert not left, left
-
-
-class Over(Source):
-    """An answer that comes over a connection."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def connection(self) -> Connection | None:
-        return self._connection
-
-
-class Wire:
-    """A connection and its peer. Its poller does not run, so whatever arrives was read by who waited for it."""
-
-    def __init__(self) -> None:
-        self.poller = Poller()
-        sock, self.peer = socket.socketpair()
-        sock.setblocking(False)
-        self.arrived: list[tuple[int, int]] = []  # request, thread
-        self.reasons: list[str] = []
-        self.connection = Connection(
-            self.poller, sock, self._arrived, lambda _, reason: self.reasons.append(reason), limit=1 << 20,
-            send_limit=1 << 20, send_timeout=1,
-        )  # fmt: skip
-        self.futures: list[Future[Any]] = [Future._new(Over(self.connection)) for _ in range(4)]
-
-    def _arrived(self, connection: Connection, frame: Frame) -> None:
-        self.arrived.append((frame.request, threading.get_ident()))
-        self.futures[frame.request]._resolve(bytes(frame.payload))
-
-    def answer(self, *requests: int) -> None:
-        self.peer.sendall(b"".join(encode(Frame(REPLY, 0, 0, 0, 0, n, b"", b"answer"))[0] for n in requests))
-
-    def close(self) -> None:
-        self.futures.clear()
-        self.connection.close()
-        self.peer.close()
-        self.poller.close()
+    with nothing_left():
+        yield
 
 
 @pytest.fixture
@@ -184,7 +141,8 @@ def test_the_end_of_the_connection_is_told_and_then_it_waits_without(selector: R
     selector.connection = wire.connection
     wire.peer.close()
     assert selector.select(PATIENCE) == []
-    assert wire.reasons == ["it closed the connection"]
+    with pytest.raises(ConnectionError, match="it closed the connection"):
+        wire.futures[0].get(timeout=0)
     assert selector.select(0.001) == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.leaks import take_snapshot, wait_settled
+from helpers.leaks import nothing_left
 from monarch._core.runtime.control import _INLINE, ControlQueue, control_pair, receive_message, send_message
 
 PATIENCE = 20.0
@@ -22,10 +22,8 @@ Pair = tuple[socket.socket, socket.socket]
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
     gc.collect()
-    before = take_snapshot()
-    yield
-    left = wait_settled(before)
-    assert not left, left
+    with nothing_left():
+        yield
 
 
 @pytest.fixture

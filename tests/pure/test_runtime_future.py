@@ -6,7 +6,6 @@ import gc
 import os
 import pickle
 import signal
-import socket
 import threading
 import traceback
 import warnings
@@ -15,15 +14,13 @@ from typing import Any
 
 import pytest
 
+from helpers.answers import Wire
 from helpers.borrowing import borrowed
-from helpers.leaks import take_snapshot, wait_settled
-from monarch._core.net.connection import Connection
-from monarch._core.net.poller import Poller
+from helpers.leaks import nothing_left
 from monarch._core.net.waiter import thread_waiter
 from monarch._core.runtime.callbacks import CallbackThread
 from monarch._core.runtime.future import Described, Future, Source, completed, map_future
 from monarch._core.runtime.returns_future import returns_future
-from monarch._core.wire.frame import REPLY, Frame, encode
 from monarch.errors import DeadlockError
 
 PATIENCE = 20.0
@@ -37,10 +34,8 @@ class Boom(Exception):
 def _nothing_left() -> Iterator[None]:
     settle_callbacks()  # its thread lives as long as the process
     thread_waiter()
-    before = take_snapshot()
-    yield
-    left = wait_settled(before)
-    assert not left, left
+    with nothing_left():
+        yield
 
 
 def settle_callbacks() -> None:
@@ -631,48 +626,6 @@ def test_a_mapped_future_is_refused_where_the_original_would_be() -> None:
 # reading the connection oneself
 
 
-class Over(Source):
-    """An answer that comes over a connection."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def connection(self) -> Connection | None:
-        return self._connection
-
-
-class Wire:
-    """A connection whose frames complete the future of that number, and whose loop does not run."""
-
-    def __init__(self) -> None:
-        self.poller = Poller()
-        sock, self.peer = socket.socketpair()
-        sock.setblocking(False)
-        self.readers: list[int] = []
-        self.connection = Connection(
-            self.poller, sock, self._arrived, lambda c, r: self._lost(r), limit=1 << 20, send_limit=1 << 20,
-            send_timeout=1,
-        )  # fmt: skip
-        self.futures: list[Future[Any]] = [Future._new(Over(self.connection)) for _ in range(4)]
-
-    def _arrived(self, connection: Connection, frame: Frame) -> None:
-        self.readers.append(threading.get_ident())
-        self.futures[frame.request]._resolve(bytes(frame.payload))
-
-    def _lost(self, reason: str) -> None:
-        for future in self.futures:
-            future._reject(Boom(reason))
-
-    def answer(self, *requests: int) -> None:
-        self.peer.sendall(b"".join(encode(Frame(REPLY, 0, 0, 0, 0, n, b"", b"answer"))[0] for n in requests))
-
-    def close(self) -> None:
-        self.futures.clear()
-        self.connection.close()
-        self.peer.close()
-        self.poller.close()
-
-
 @pytest.fixture
 def wire() -> Iterator[Wire]:
     wire = Wire()
@@ -683,13 +636,13 @@ def wire() -> Iterator[Wire]:
 def test_a_thread_that_waits_for_an_answer_reads_it_itself(wire: Wire) -> None:
     wire.answer(0)
     assert wire.futures[0].get(timeout=PATIENCE) == b"answer"
-    assert wire.readers == [threading.get_ident()]
+    assert wire.arrived == [(0, threading.get_ident())]
 
 
 def test_a_thread_that_waits_for_a_mapped_answer_reads_it_itself(wire: Wire) -> None:
     wire.answer(0)
     assert map_future(wire.futures[0], len).get(timeout=PATIENCE) == len(b"answer")
-    assert wire.readers == [threading.get_ident()]
+    assert wire.arrived == [(0, threading.get_ident())]
 
 
 def test_a_thread_that_reads_hands_other_answers_to_their_futures(wire: Wire) -> None:
@@ -703,7 +656,7 @@ def test_a_thread_that_reads_is_woken_when_the_answer_comes_another_way(wire: Wi
     other.start()
     assert wire.futures[0].get(timeout=PATIENCE) == 5
     other.join(PATIENCE)
-    assert wire.readers == []
+    assert wire.arrived == []
 
 
 def test_a_thread_that_reads_gives_up_in_time_and_gives_the_connection_back(wire: Wire) -> None:
@@ -716,7 +669,7 @@ def test_a_thread_that_reads_gives_up_in_time_and_gives_the_connection_back(wire
 
 def test_a_thread_that_reads_hears_of_the_end_of_the_connection(wire: Wire) -> None:
     wire.peer.close()
-    with pytest.raises(Boom, match="closed the connection"):
+    with pytest.raises(ConnectionError, match="closed the connection"):
         wire.futures[0].get(timeout=PATIENCE)
 
 
