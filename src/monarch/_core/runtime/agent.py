@@ -451,8 +451,7 @@ class Agent(System):
 
     def _has_ended(self, entry: ProcEntry, end: Failure) -> None:
         entry.end = end
-        if self.gateway is not None:
-            self.gateway.process_ended(entry.address, end)
+        self.node.tell(entry.address, end, ())  # the gateway, whether or not this process has talked to it
         self._resolved(entry.address.proc)
         for callback in self._awaiting_end.pop(entry.address.proc, []):
             callback()

@@ -46,7 +46,7 @@ class HostGateway:
         self.links = Links(node.poller, random_name(), self._name, trust, self)
         node.gateway = self._from_here
         node.inbound_lost_hooks.append(self._caller_lost)
-        node.peer_lost_hooks.append(self._peer_lost)
+        node.peer_lost_hooks.append(self._process_ended)
 
     def _name(self) -> str:
         return self._node.address.host
@@ -64,20 +64,6 @@ class HostGateway:
         self.core.close()
         self.links.close(reason, _LEAVE)
 
-    def process_ended(self, address: ProcAddress, failure: Failure) -> None:
-        """A process of this host has ended; others are told once all that it has said is read."""
-        name = address.proc
-
-        def tell() -> None:
-            if self._ending.pop(name, None) is not None:
-                self.core.proc_ended(address, failure)
-
-        self._ending[name] = tell
-        if name in self._callers:
-            self._node.poller.call_later(_LAST_WORDS, tell)
-        else:
-            tell()
-
     # from processes here
 
     def _from_here(self, connection: Connection | None, frame: Frame) -> None:
@@ -92,9 +78,21 @@ class HostGateway:
             if tell is not None:
                 tell()
 
-    def _peer_lost(self, address: ProcAddress, failure: Failure) -> None:
-        if address.host in self._node.hosts:
-            self.process_ended(address, failure)
+    def _process_ended(self, address: ProcAddress, failure: Failure) -> None:
+        """Of a process of this host, or the way to it; others are told once all that it has said is read."""
+        name = address.proc
+        if address.host not in self._node.hosts:
+            return
+
+        def tell() -> None:
+            if self._ending.pop(name, None) is not None:
+                self.core.proc_ended(address, failure)
+
+        self._ending[name] = tell
+        if name in self._callers:
+            self._node.poller.call_later(_LAST_WORDS, tell)
+        else:
+            tell()
 
     # what the core acts on
 
