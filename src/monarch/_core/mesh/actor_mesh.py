@@ -190,7 +190,7 @@ def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
         raise TypeError(f"incarnations takes an actor mesh, got {mesh!r}")
     target, cell = mesh._target, context()._cell
     request = Gather(f"incarnations({mesh._name})", SYSTEM, target.procs, target.extent)
-    content = pickling.dumps(((target.uid,), {}))
+    content = pickling.dumps_call((target.uid,), {})
     cell.node.cast(target.procs, SYSTEM, b"incarnation", content, request, cell.uid)
     return request.future
 

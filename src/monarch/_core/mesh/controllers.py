@@ -68,7 +68,7 @@ def get_or_spawn_controller(
     init = pickling.dumps_inline((cls, args, kwargs))
     info = (f"{cls.__module__}.{cls.__qualname__}", describe_class(cls).is_async)
     request = One(f"get_or_spawn_controller({name!r})", SYSTEM, root, cell.node)
-    content = pickling.dumps(((name, *info, class_payload, init), {}))
+    content = pickling.dumps_call((name, *info, class_payload, init), {})
     cell.node.cast([root], SYSTEM, b"controller", content, request, cell.uid)
 
     def reference(found: tuple[int, bytes]) -> A:

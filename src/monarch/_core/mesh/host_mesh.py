@@ -142,7 +142,7 @@ class HostMesh(ShapedMesh):
         procs = Procs(random_name(60), _check_name(name), hosts, size, self._python)
         default = python_bootstrap_cmd(self._python) if self._python else default_bootstrap_cmd()
         starts = [
-            _start(procs, rank, choose_command(bootstrap_command, Point(rank, extent), default), bindings[rank % size])
+            _start(rank, choose_command(bootstrap_command, Point(rank, extent), default), bindings[rank % size])
             for rank in range(extent.nelements)
         ]
         mesh = launch(procs, extent, starts, _first_function(bootstrap), restart)
@@ -232,7 +232,7 @@ class HostMesh(ShapedMesh):
         return _host_mesh, (self._hosts, self._shape, self._python)
 
 
-def _host_mesh(hosts: tuple[str, ...], shape: Shape, python: str = "") -> HostMesh:
+def _host_mesh(hosts: tuple[str, ...], shape: Shape, python: str) -> HostMesh:
     """A reference to hosts."""
     return HostMesh(lambda: hosts, shape, python)
 
@@ -263,7 +263,7 @@ def _check_name(name: str | None) -> str:
     return "anon" if name is None else name
 
 
-def _start(procs: Procs, rank: int, command: BootstrapCommand, binding: Mapping[str, str]) -> Start:
+def _start(rank: int, command: BootstrapCommand, binding: Mapping[str, str]) -> Start:
     by_exec = not command.is_default or config.value("proc_spawn_method") == "exec"
     nodes = {key: value for key, value in binding.items() if key != "cpus"} if sys.platform == "linux" else {}
     return Start(

@@ -36,12 +36,12 @@ def launch(
     """
     cell = context()._cell
     group = cell.restart_group(restart) if restart is not None else None
-    launch = _Launch(cell, procs, extent, starts, first, restart is not None)
+    how = _Launch(cell, procs, extent, starts, first, restart is not None)
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     _ensure_agents(cell, addresses)
-    owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, launch.start_again)
+    owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, how.start_again)
     cell.own(owned)
-    started = launch.start(b"spawn_procs", starts)
+    started = how.start(b"spawn_procs", starts)
     mesh = ProcMesh(procs, Shape.from_extent(extent), owned, started)
     if first is not None:
         mesh._ready = _run_first(mesh, first, started)
@@ -88,7 +88,7 @@ class _Launch(NamedTuple):
             procs.uid, procs.name, self.extent.nelements, procs.per_host, tuple(starts), cell.address, cell.node.root,
             list(sys.path), os.getcwd(), environ, _preload(), config.exported(), self.restarts,
         )  # fmt: skip
-        content = pickling.dumps(((request,), {}))
+        content = pickling.dumps_call((request,), {})
         cell.node.cast(agents, SYSTEM, method, content, started, cell.uid, ranks=positions)
 
     def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
@@ -105,7 +105,7 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
     """Run a function on every proc, and hold back all other actors until it has returned."""
     cell = context()._cell
     addresses = mesh._addresses()
-    nothing = pickling.dumps(((), {}))
+    nothing = pickling.dumps_call((), {})
     cell.node.cast(addresses, SYSTEM, b"close_gate", nothing, None, cell.uid)
     bootstrap: Any = mesh._spawn(mesh.name, Bootstrap, (), {}, gated=False)
     ran = bootstrap.bootstrap.call(first)
@@ -113,7 +113,7 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
 
     def open_gate(ran: Future[Any]) -> None:
         error = ran.exception()
-        content = pickling.dumps(((None if error is None else relay_error(error),), {}))
+        content = pickling.dumps_call((None if error is None else relay_error(error),), {})
         cell.node.cast(addresses, SYSTEM, b"open_gate", content, None, cell.uid)
         bootstrap.stop()
         started._subscribe(lambda: ready._resolve(None, lambda _: started.get() and (ran.get() is not None)))

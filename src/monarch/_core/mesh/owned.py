@@ -75,7 +75,7 @@ class OwnedActors(Owned):
         return request.future
 
     def _stop(self, request: StopCall, procs: Sequence[ProcAddress], reason: str, again: bool = False) -> None:
-        content = pickling.dumps(((self._actor, reason, again), {}))
+        content = pickling.dumps_call((self._actor, reason, again), {})
         self._cell.node.cast(procs, SYSTEM, b"stop_actor", content, request, self._cell.uid, URGENT)
         self._bound(request.future)
 
@@ -121,7 +121,7 @@ class OwnedProcs(Owned):
             request = StopCall(f"{self.name}.stop()", agents)
             self.stopping = request.future
             self._cell.disown(self.uid)
-            content = pickling.dumps(((self.uid, None, reason), {}))
+            content = pickling.dumps_call((self.uid, None, reason), {})
             self._cell.node.cast(agents, SYSTEM, b"stop_mesh", content, request, self._cell.uid)
             request.future._subscribe(lambda: self._stopped(reason))
         return self.stopping
@@ -146,6 +146,6 @@ class OwnedProcs(Owned):
         request = StopCall(f"{self.name}: {len(ranks)} ranks to end", agents)
         for index, agent in enumerate(agents):
             here = [rank for rank in ranks if self._procs[rank].agent == agent]
-            content = pickling.dumps(((self.uid, here, *args), {}))
+            content = pickling.dumps_call((self.uid, here, *args), {})
             self._cell.node.cast([agent], SYSTEM, method, content, request, self._cell.uid, ranks=[index])
         return request.future

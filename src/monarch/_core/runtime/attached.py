@@ -114,7 +114,7 @@ class AttachedHosts:
             return completed(None)
         agents = self.agents(list(self._hosts))
         request = StopCall("the procs on other hosts to end", agents)
-        content = pickling.dumps(((self._node.root, reason, grace), {}))
+        content = pickling.dumps_call((self._node.root, reason, grace), {})
         self._node.cast(agents, SYSTEM, b"stop_client", content, request, ROOT)
         timer = self._node.poller.call_later(grace + _LEAVE_BOUND, lambda: request.future._resolve(None))
         request.future._subscribe(timer.cancel)
@@ -150,7 +150,7 @@ class _Attaching:
         agents = tuple(self._agents[rank] for rank in ranks)
         for agent in agents:
             self._node.host_is_back(agent.host)
-        content = pickling.dumps(((config.exported(),), {}))
+        content = pickling.dumps_call((config.exported(),), {})
         self._node.cast(agents, SYSTEM, b"attach", content, self, ROOT, STANDING, ranks)
 
     def reply(self, frame: Frame) -> bool:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S")
 R_co = TypeVar("R_co", covariant=True)
 
 Propagate = Any
@@ -94,8 +93,8 @@ class ArgumentCheck:
 
     Args:
         function: Who will take the arguments.
-        name: What it is called, for errors.
         skip: How many it gets before them: ``self``, a response port. Where it takes those as part of ``*args``, that stays.
+        name: What it is called, for errors.
     """
 
     __slots__ = ("_most", "_name", "_required", "signature")

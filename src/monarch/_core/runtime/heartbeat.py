@@ -17,8 +17,6 @@ from ..wire.frame import URGENT, Frame
 from .children import is_stopped, is_traced
 from .node import Node
 
-_NO_ARGUMENTS = pickling.dumps(((), {}))
-
 
 class Silence:
     """Calls `lost` after `timeout` seconds on the poller's thread, unless `end` is called before.
@@ -107,7 +105,7 @@ class Heartbeat:
         """Begin; `within` gives the first answer another time-out, for a process that has yet to start."""
         timeout = self._timeout if within is None else within
         self._silence = Silence(self._node.poller, timeout, lambda: self._lost(timeout))
-        self._node.cast([self._address], SYSTEM, b"ping", _NO_ARGUMENTS, self, flags=URGENT)
+        self._node.cast([self._address], SYSTEM, b"ping", pickling.dumps_call((), {}), self, flags=URGENT)
 
     def reply(self, frame: Frame) -> bool:
         self._silence.end()

@@ -191,4 +191,4 @@ def spawn_content(spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gate
     """The arguments of ``spawn``; large constructor arguments stay out of band, though they were pickled before."""
     payload, buffers = init
     parts = [PickleBuffer(buffer) for buffer in buffers]
-    return pickling.dumps(((spec, is_async, PickleBuffer(payload), parts, gated), {}))
+    return pickling.dumps_call((spec, is_async, PickleBuffer(payload), parts, gated), {})

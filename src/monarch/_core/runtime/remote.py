@@ -72,7 +72,7 @@ class RemotePeer:
         self._sent += size  # of two threads that send at once one may not be counted: credits make up for it
         failure = self._node.others.send(with_prefix(frame, self._prefix))
         if size and self.outstanding > self._window:
-            self.wait_for_room(frame)
+            self.wait_for_room()
         return failure
 
     def known_failure(self) -> Failure | None:
@@ -127,7 +127,7 @@ class RemotePeer:
             self._credited += taken
             self._room.notify_all()
 
-    def wait_for_room(self, frame: Frame) -> None:
+    def wait_for_room(self) -> None:
         """Raises:
         BackpressureError: The receiver has taken nothing in for `message_delivery_timeout` seconds.
         """
@@ -164,7 +164,7 @@ class CastGroup:
         if self._budget < 0:
             for peer in self._peers:
                 if peer.failure is None and peer.outstanding > peer.window:
-                    peer.wait_for_room(frame)
+                    peer.wait_for_room()
             self._budget = min(
                 (peer.window - peer.outstanding for peer in self._peers if peer.failure is None), default=0
             )
