@@ -301,13 +301,12 @@ class Casting:
             cast = self._casts.get(key)
             if cast is None or cast.parent != neighbour:
                 continue
-            failure = Failure(LINK, "it has left", proc=key[0])
             if frame.flags & LOST:
                 self._orphan(cast, neighbour, host_lost(key[0], "it is out of contact"))
             else:
                 self._over(cast)
                 if cast.standing:
-                    self._watch_ended(key[0], failure)
+                    self._watch_ended(key[0], Failure(LINK, "it has left", proc=key[0]))
 
     def _watch_ended(self, host: str, failure: Failure) -> None:
         if not self.watches(host):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from operator import index
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from monarch._core.shape import table
 from monarch._core.shape.extent import OutOfRangeError
@@ -19,31 +19,11 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-class LazyValue(Generic[V]):
-    """A value that is made when it is first read, and once: slices of a mesh share it with the mesh."""
-
-    __slots__ = ("_load", "_loaded")
-
-    def __init__(self, load: Callable[[], V]) -> None:
-        self._load: Callable[[], V] | None = load
-        self._loaded: list[V] = []
-
-    def read(self) -> V:
-        """The value. Raises whatever making it raises, at each read. Any thread may call it."""
-        load = self._load
-        if load is not None:
-            # Two threads may both load; the first to append wins, so that all readers see one object without a lock.
-            self._loaded.append(load())
-            self._load = None
-        return self._loaded[0]
-
-
 class ValueMesh(MeshTrait, Generic[V]):
     """One value per rank: what `call` gives. It slices, splits, renames and flattens like any mesh.
 
     Iteration yields `(Point, value)` pairs in row-major order; the rank of a point counts from 0 in this mesh. `len` is
     the number of values. The mesh itself does not change; its values are the objects that were put in, one per rank.
-    Values that came in a reply are unpickled when they are first read, so one that cannot be unpickled raises there.
 
     Args:
         shape: the arrangement.
@@ -60,7 +40,7 @@ class ValueMesh(MeshTrait, Generic[V]):
         if not isinstance(shape, Shape):
             raise TypeError(f"ValueMesh needs a Shape, got {shape!r}; for an extent, Shape.from_extent(extent)")
         self._shape = shape
-        self._values: list[V | LazyValue[V]] = list(values)
+        self._values = list(values)
         if len(self._values) != len(shape):
             raise ValueError(f"ValueMesh of shape {shape} needs {len(shape)} values, got {len(self._values)}")
 
@@ -85,11 +65,6 @@ class ValueMesh(MeshTrait, Generic[V]):
             raise ValueError(f"ValueMesh of shape {shape} has no value for {len(missing)} ranks: {missing[:10]}{more}")
         return cls(shape, (values[rank] for rank in range(len(shape))))
 
-    @classmethod
-    def _from_loaders(cls, shape: Shape, loaders: Iterable[Callable[[], V]]) -> Self:
-        """A mesh whose values are made on first read, each by its own function."""
-        return cls(shape, cast("Iterable[V]", map(LazyValue, loaders)))
-
     @property
     def _ndslice(self) -> Slice:
         return self._shape._ndslice
@@ -105,20 +80,20 @@ class ValueMesh(MeshTrait, Generic[V]):
         else:
             by_rank = dict(zip(mine.ranks(), self._values, strict=True))
             picked = [by_rank[rank] for rank in ranks]
-        return type(self)(shape, cast("list[V]", picked))
+        return type(self)(shape, picked)
 
     def items(self) -> Iterator[tuple[Point, V]]:
         """`(Point, value)` pairs in row-major order; the rank of a point counts from 0 in this mesh."""
         extent = self.extent
-        for rank in range(len(self._values)):
-            yield Point(rank, extent), self._read(rank)
+        for rank, value in enumerate(self._values):
+            yield Point(rank, extent), value
 
     def __iter__(self) -> Iterator[tuple[Point, V]]:
         return self.items()
 
     def values(self) -> list[V]:
         """All values in row-major order, as a new list."""
-        return [self._read(rank) for rank in range(len(self._values))]
+        return list(self._values)
 
     def get(self, rank: int) -> V:
         """The value at a row-major position of this mesh, from 0.
@@ -127,7 +102,7 @@ class ValueMesh(MeshTrait, Generic[V]):
             ValueError: the rank is negative or not below `len` (it is an IndexError too).
             TypeError: the rank is not a whole number.
         """
-        return self._read(_check_rank(rank, len(self._values)))
+        return self._values[_check_rank(rank, len(self._values))]
 
     def item(self, /, **coords: int) -> V:
         """The value at some coordinates: `mesh.item(hosts=0, gpus=1)`, `mesh.item(**point)`.
@@ -144,7 +119,7 @@ class ValueMesh(MeshTrait, Generic[V]):
         rank = 0
         for i, size in zip(check_coordinates(self._labels, sizes, coords), sizes, strict=True):
             rank = rank * size + i
-        return self._read(rank)
+        return self._values[rank]
 
     @overload
     def __getitem__(self, key: int) -> V: ...
@@ -175,7 +150,7 @@ class ValueMesh(MeshTrait, Generic[V]):
         else:
             return self.get(key)
         part = self.slice(**selection)
-        return part if part._labels else part._read(0)
+        return part if part._labels else part._values[0]
 
     def _by_position(self, key: tuple[int | slice, ...]) -> dict[str, int | slice]:
         if len(key) != len(self._labels):
@@ -185,20 +160,16 @@ class ValueMesh(MeshTrait, Generic[V]):
             )
         return dict(zip(self._labels, key, strict=True))
 
-    def _read(self, rank: int) -> V:
-        value = self._values[rank]
-        return value.read() if isinstance(value, LazyValue) else value
-
     def __repr__(self) -> str:
         """A text table of the coordinates and shortened values of at most `table.MAX_ROWS` ranks."""
-        return table.as_text(f"ValueMesh({self.extent}):", self.extent, self._read)
+        return table.as_text(f"ValueMesh({self.extent}):", self.extent, self._values.__getitem__)
 
     def _repr_html_(self) -> str:
         """The same table for notebooks, with everything escaped."""
-        return table.as_html(f"ValueMesh({self.extent})", self.extent, self._read)
+        return table.as_html(f"ValueMesh({self.extent})", self.extent, self._values.__getitem__)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._shape, self.values())
+        return type(self), (self._shape, self._values)
 
 
 def _check_rank(rank: object, count: int) -> int:

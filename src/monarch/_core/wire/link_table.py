@@ -334,7 +334,7 @@ class LinkTable:
     def _record(self, number: int, stream: _Stream, record: Record, now: float) -> None:
         link, kind = stream.link, record.kind
         if stream.peer is None:
-            self._greeted(number, stream, record, now)
+            self._greeted(stream, record, now)
         elif link is None:
             if kind != JOIN:
                 raise LinkError(f"it sent a record of kind {kind} on a stream that is of no link")
@@ -352,7 +352,7 @@ class LinkTable:
         else:
             raise LinkError(f"it sent a record of kind {kind} to a link that is {link.state}")
 
-    def _greeted(self, number: int, stream: _Stream, record: Record, now: float) -> None:
+    def _greeted(self, stream: _Stream, record: Record, now: float) -> None:
         if stream.decoder.version != VERSION:
             raise LinkError(
                 f"it speaks version {stream.decoder.version} of the protocol between hosts, and {self._me()} speaks "
