@@ -15,7 +15,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Echo
-from helpers.scripts import run_script
+from helpers.scripts import run_program
 from helpers.waiting import wait_until
 from monarch.actor import Actor, ActorError, Channel, Port, SupervisionError, endpoint
 
@@ -216,7 +215,6 @@ def test_the_death_of_a_proc_is_told_at_once_while_others_are_being_spawned(
 
 HOST_SCRIPT = """
     import json, os, signal, sys, threading, time
-    sys.path.append({helpers!r})
     import monarch.actor
     from helpers.processes import agent_of, spawner_of
     from monarch.actor import Actor, SupervisionError, endpoint, shutdown_context, this_host
@@ -255,10 +253,7 @@ HOST_SCRIPT = """
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 @pytest.mark.parametrize("number", ["SIGKILL", "SIGSEGV"])
 def test_a_caller_is_told_of_the_loss_of_the_host_within_a_second(who: str, number: str, table: Table) -> None:
-    script = HOST_SCRIPT.format(helpers=str(Path(__file__).parent.parent), tries=3, who=who, number=number)
-    result = run_script(textwrap.dedent(script))
-    assert result.exit_code == 0, str(result)
-    assert result.left_behind == [], str(result)
+    result = run_program(HOST_SCRIPT.format(tries=3, who=who, number=number))
     times = json.loads(result.stdout)
     table(f"{who}: {number}", times)
     assert len(times) == 3

@@ -9,17 +9,13 @@ Each test is a program of its own, because the time-out is settled when the host
 from __future__ import annotations
 
 import signal
-import textwrap
-from pathlib import Path
 
 import pytest
 
-from helpers.scripts import ScriptResult, run_script
+from helpers.scripts import ScriptResult, program, run_program, run_script
 
-HELPERS = str(Path(__file__).parent.parent)
-START = f"""
+START = """
     import ctypes, os, signal, subprocess, sys, threading, time
-    sys.path.append({HELPERS!r})
     import monarch.actor
     from helpers.faults import Faults
     from helpers.processes import agent_of, spawner_of, stopped, wait_stopped
@@ -43,7 +39,7 @@ START = f"""
             try:
                 call.get()
             except SupervisionError as error:
-                return f"told: {{error}}"
+                return f"told: {error}"
 
         @endpoint
         def hold_the_interpreter(self, seconds):
@@ -58,14 +54,14 @@ START = f"""
             try:
                 await call
             except SupervisionError as error:
-                return f"told: {{error}}"
+                return f"told: {error}"
 
     def hold_the_interpreter(seconds):
         ctypes.PyDLL(None).usleep(int(seconds * 1e6))  # PyDLL, unlike CDLL, does not let go of it
 
     def up(count=2, **knobs):
-        configure(**{{"heartbeat_timeout": "1s", **knobs}})
-        procs = this_host().spawn_procs(per_host={{"g": count}}, name="trainers")
+        configure(**{"heartbeat_timeout": "1s", **knobs})
+        procs = this_host().spawn_procs(per_host={"g": count}, name="trainers")
         workers = procs.spawn("worker", Worker)
         return procs, workers, list(workers.pid.call().get(timeout=30).values())
 
@@ -82,11 +78,7 @@ START = f"""
 
 
 def run(source: str, *, timeout: float = 40.0) -> ScriptResult:
-    result = run_script(textwrap.dedent(START) + textwrap.dedent(source), timeout=timeout)
-    assert result.exit_code == 0, str(result)
-    assert result.left_behind == [], str(result)
-    assert "internal error" not in result.stderr, str(result)
-    return result
+    return run_program(START, source, timeout=timeout)
 
 
 # stopped for good
@@ -464,19 +456,17 @@ def test_shutdown_ends_although_the_host_stands_still(who: str, before: bool) ->
 
 
 def test_a_proc_that_is_stopped_does_not_outlive_a_client_that_is_killed() -> None:
+    source = """
+        procs, workers, pids = up(2, heartbeat_timeout="1m")
+        for pid in (pids[1], agent_of(pids[0])):
+            os.kill(pid, signal.SIGSTOP)
+            wait_stopped(pid)
+        os.kill(agent_of(pids[0]), signal.SIGCONT)
+        print("now", flush=True)
+        workers.wait.call().get(timeout=60)
+        """
     result = run_script(
-        textwrap.dedent(START)
-        + textwrap.dedent(
-            """
-            procs, workers, pids = up(2, heartbeat_timeout="1m")
-            for pid in (pids[1], agent_of(pids[0])):
-                os.kill(pid, signal.SIGSTOP)
-                wait_stopped(pid)
-            os.kill(agent_of(pids[0]), signal.SIGCONT)
-            print("now", flush=True)
-            workers.wait.call().get(timeout=60)
-            """
-        ),
+        program(START, source),
         signal_after=("now", signal.SIGKILL),
         settle=10.0,
     )

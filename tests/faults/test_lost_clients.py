@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +15,8 @@ import pytest
 
 from helpers.leaks import open_descriptors
 from helpers.processes import wait_stopped
-from helpers.remote import BOUND, RECONNECT, SLACK, TESTS
+from helpers.remote import BOUND, RECONNECT, SLACK
+from helpers.scripts import program
 from helpers.waiting import wait_until
 from helpers.workers import SECRET, Workers, children_of, wait_for_procs, workers
 from monarch import config
@@ -24,7 +24,6 @@ from monarch import config
 PER_CLIENT = 2  # procs on each host
 CLIENT = f"""
     import sys
-    sys.path.append({TESTS!r})
     from helpers.remote import *
     from monarch.actor import attach
 
@@ -68,7 +67,7 @@ def hosts() -> Iterator[Workers]:
 def client(hosts: Workers, how: str, folder: Path, via: str = "") -> Iterator[subprocess.Popen[str]]:
     """A program that has procs on all hosts, and is up."""
     script = folder / "client.py"
-    script.write_text(textwrap.dedent(CLIENT))
+    script.write_text(program(CLIENT))
     with (folder / "stderr").open("w") as stderr:
         process = subprocess.Popen(
             [sys.executable, str(script), how, via, *hosts.addresses],
@@ -168,7 +167,6 @@ def test_a_client_that_stands_still_for_a_moment_has_never_been_away(hosts: Work
 
 COMERS = f"""
     import sys
-    sys.path.append({TESTS!r})
     from helpers.remote import *
 
     if __name__ == "__main__":
@@ -200,7 +198,7 @@ def resources(hosts: Workers) -> list[int]:
 @pytest.mark.parametrize("count", [3, pytest.param(50, marks=[SLOW, pytest.mark.timeout(300)])])
 def test_clients_that_came_and_went_leave_nothing_on_a_worker(hosts: Workers, count: int, tmp_path: Path) -> None:
     script = tmp_path / "comers.py"
-    script.write_text(textwrap.dedent(COMERS))
+    script.write_text(program(COMERS))
 
     def come_and_go(clients: int) -> None:
         command = [sys.executable, str(script), str(clients), *hosts.addresses]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import textwrap
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from helpers.scripts import run_script
+from helpers.scripts import program, run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
 from monarch._core.mesh.bootstrap import BootstrapCommand, CommandChoice
 from monarch._core.shape import Point
@@ -460,9 +459,8 @@ def test_a_program_that_a_dead_process_left_behind_does_not_hold_its_address(
     assert len(faults) == 0
 
 
-PROGRAM = f"""
+PROGRAM = """
     import os, signal, sys, time
-    sys.path.append({str(Path(__file__).parent.parent)!r})
     import monarch.actor
     from helpers.faults import Faults
     from helpers.processes import agent_of, spawner_of, wait_stopped
@@ -488,14 +486,12 @@ PROGRAM = f"""
 """
 
 
-def program(text: str) -> str:
-    return textwrap.dedent(PROGRAM) + textwrap.dedent(text)
-
-
 @pytest.mark.parametrize("who", ["spawner", "agent", "frozen agent"])
 def test_what_a_lost_host_ran_is_not_started_again_however_often_it_was(who: str) -> None:
     ended = run_script(
-        program(f"""
+        program(
+            PROGRAM,
+            f"""
             configure(heartbeat_timeout="2s")
             faults = monarch.actor.unhandled_fault_hook = Faults()
             mesh = this_host().spawn_procs({{"gpus": 1}}, restart=OneForOne(max_restarts=1000)).spawn("workers", Worker)
@@ -513,7 +509,8 @@ def test_what_a_lost_host_ran_is_not_started_again_however_often_it_was(who: str
             assert isinstance(error, SupervisionError), error
             assert len(faults) == 1, faults.reports()
             print("done")
-        """)
+        """,
+        )
     )
     assert (ended.stdout, ended.exit_code) == ("done\n", 0), ended
     assert ended.stderr.count("restarting") == 1, ended
@@ -521,7 +518,9 @@ def test_what_a_lost_host_ran_is_not_started_again_however_often_it_was(who: str
 
 def test_a_program_may_end_during_a_restart() -> None:
     ended = run_script(
-        program("""
+        program(
+            PROGRAM,
+            """
             class Slow(Worker):
                 def __cleanup__(self, error):
                     time.sleep(0.5)
@@ -529,7 +528,8 @@ def test_a_program_may_end_during_a_restart() -> None:
             mesh = this_host().spawn_procs({"gpus": 2}, restart=AllForOne()).spawn("workers", Slow)
             mesh.pid.call().get()
             kill(mesh.slice(gpus=0))
-        """)
+        """,
+        )
     )
     assert ended.exit_code == 0, ended
     assert ended.stderr.count("restarting") == 1, ended
@@ -540,7 +540,9 @@ def test_a_program_may_end_during_a_restart() -> None:
 def test_the_time_out_of_a_first_start_does_not_end_a_later_one(tmp_path: Path) -> None:
     start = f"mkdir {tmp_path}/started 2>/dev/null || sleep 4; exec {sys.executable} -m monarch._core.runtime.proc"
     ended = run_script(
-        program(f"""
+        program(
+            PROGRAM,
+            f"""
             from monarch._core.mesh.bootstrap import BootstrapCommand
 
             configure(host_spawn_ready_timeout="7s")
@@ -552,6 +554,7 @@ def test_the_time_out_of_a_first_start_does_not_end_a_later_one(tmp_path: Path) 
             kill(mesh)
             mesh.pid.call_one().get()
             print(incarnations(mesh).get().values())
-        """)
+        """,
+        )
     )
     assert (ended.stdout, ended.exit_code) == ("[1]\n", 0), ended

@@ -18,6 +18,7 @@ from typing import IO
 
 from helpers.leaks import describe
 
+TESTS = str(Path(__file__).parent.parent)
 TAG = "MONARCH_TEST_SCRIPT"
 GONE_WITHIN = 2.0  # seconds: what a program started is gone this soon after its end, however it ends
 SLACK = 3.0  # seconds more, for a machine that runs other things as well
@@ -188,6 +189,20 @@ def run_script(
         )
     assert not hung, f"the script had not ended after {timeout} s\n{result}"
     assert signal_after is None or signalled, f"never printed {signal_after!r}\n{result}"
+    return result
+
+
+def program(*parts: str) -> str:
+    """The source of a script that can import the helpers, of parts that are each indented in a way of its own."""
+    return "\n".join([f"import sys\nsys.path.append({TESTS!r})", *map(textwrap.dedent, parts)])
+
+
+def run_program(*parts: str, timeout: float = 40.0) -> ScriptResult:
+    """Runs a `program`, which must end well and leave nothing."""
+    result = run_script(program(*parts), timeout=timeout)
+    assert result.exit_code == 0, str(result)
+    assert result.left_behind == [], str(result)
+    assert "internal error" not in result.stderr, str(result)
     return result
 
 
