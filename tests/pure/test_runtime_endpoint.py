@@ -335,7 +335,6 @@ def test_reading_a_class_runs_no_properties() -> None:
         def go(self) -> None: ...
 
     assert set(describe_class(Thing).endpoints) == {"go"}
-    assert {"trouble", "go"} <= describe_class(Thing).attributes
 
 
 def test_a_cleanup_hook_is_of_the_kind_of_the_endpoints() -> None:

@@ -248,8 +248,7 @@ class Connection(Lendable):
         self._writes += 1
         try:
             if segment is not None:
-                ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]
-                sent = self._sock.sendmsg(chunks, ancillary)
+                sent = self._sock.sendmsg(chunks, _passing(segment))
                 segment = None
             else:
                 sent = self._sock.sendmsg(chunks)
@@ -307,9 +306,8 @@ class Connection(Lendable):
         self._writes += 1
         head, segment = self._queue[0]
         if segment is not None:
-            ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]
             try:
-                sent = self._sock.sendmsg([head], ancillary)
+                sent = self._sock.sendmsg([head], _passing(segment))
             except OSError as error:
                 if error.errno != errno.ETOOMANYREFS:
                     raise
@@ -427,6 +425,11 @@ class Connection(Lendable):
     def _cut_short(self, error: BaseException) -> None:
         reason = f"reading it was cut short by {type(error).__name__}"
         self._poller.call_soon(lambda: self._lost(reason))
+
+
+def _passing(segment: Segment) -> list[tuple[int, int, array.array[int]]]:
+    """What takes the descriptor of a segment along."""
+    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]
 
 
 def _in_line(head: Bytes, segment: Segment) -> list[Bytes]:

@@ -83,8 +83,9 @@ class Dial:
         self._patience = CONNECT_TIMEOUT / max(1, len(addresses))
         self._try_next("it has no address")
 
-    def _try_next(self, reason: str, final: bool = False) -> None:
+    def _try_next(self, reason: str) -> None:
         """Connect to the next address, or fail with what was wrong with the last."""
+        final = False
         self._let_go()
         while self._addresses:
             family, address = self._addresses.pop()

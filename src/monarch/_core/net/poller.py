@@ -140,7 +140,7 @@ class Poller:
     def _wake(self) -> None:
         try:
             os.write(self._wake_write, b"\0")
-        except (BlockingIOError, OSError):  # full: it will wake anyway; closed: nobody to wake
+        except OSError:  # full: it will wake anyway; closed: nobody to wake
             pass
 
     def _woken(self, events: int) -> None:

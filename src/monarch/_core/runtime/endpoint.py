@@ -248,7 +248,6 @@ class ActorClass(NamedTuple):
 
     endpoints: dict[str, EndpointDefinition[Any, Any]]
     is_async: bool
-    attributes: frozenset[str]
     check_init: ArgumentCheck
 
 
@@ -284,7 +283,7 @@ def _describe(cls: type) -> ActorClass:
         )
     is_async = colours != {False}
     _check_hooks(cls, is_async)
-    return ActorClass(endpoints, is_async, frozenset(dir(cls)), ArgumentCheck(_constructor(cls), 1, cls.__qualname__))
+    return ActorClass(endpoints, is_async, ArgumentCheck(_constructor(cls), 1, cls.__qualname__))
 
 
 def _constructor(cls: Any) -> Callable[..., Any]:
