@@ -207,6 +207,7 @@ def test_a_failed_tensor_fails_the_call_and_not_the_actor(mesh: Any, keepers: An
     with pytest.raises(ActorError, match="index_select"):
         keepers.slice(gpus=1).total.call_one(bad).get()
     assert keepers.total.call(torch.ones(1)).get().item(gpus=1) == 1.0
+    mesh.exit()  # it was told
 
 
 def test_results_stay_on_the_ranks(mesh: Any, keepers: Any) -> None:

@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import monarch
-from monarch import fetch_shard, get_active_mesh, inspect, no_mesh
+from monarch import fetch_shard, get_active_mesh, inspect, no_mesh, slice_mesh
 from monarch.actor import Actor, ProcMesh, endpoint, this_host
 from monarch.tensor_engine import OperatorError, RemoteException, TensorError, spawn_tensor_engine
 
@@ -527,6 +527,20 @@ def test_leaving_an_engine_tells_of_a_failure_that_nobody_has_seen(mesh: Any) ->
     with pytest.raises(RemoteException):
         mesh.exit()
     assert inspect(torch.ones(1)).item() == 1
+    mesh.exit()
+
+
+def test_leaving_an_engine_does_not_repeat_what_was_told_where_a_move_has_taken_it(mesh: Any) -> None:
+    def spoilt() -> Any:
+        return slice_mesh(fails(), gpus=1).to_mesh(mesh.slice(gpus=0))
+
+    with pytest.raises(RemoteException, match="rank 1"):
+        inspect(spoilt())
+    spoilt()  # the same operation fails once more, and nobody is told
+    with pytest.raises(RemoteException):
+        mesh.exit()
+    with pytest.raises(RemoteException, match="rank 1"):
+        inspect(spoilt())
     mesh.exit()
 
 

@@ -253,3 +253,36 @@ def test_what_is_only_noted_as_conjugated_arrives_conjugated(mesh: Any) -> None:
     label = mesh.extent.labels[-1]
     there = monarch.slice_mesh(x, **{label: 0}).to_mesh(mesh.slice(**{label: 1}))
     assert inspect(there).tolist() == [1 - 2j, 3 + 1j]
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.int16, torch.float16], ids=str)
+def test_tensors_of_any_type_are_reduced_and_moved(mesh: Any, dtype: torch.dtype) -> None:
+    unit = torch.ones((), dtype=dtype) * (2j if dtype.is_complex else 2)
+    two = 2j if dtype.is_complex else 2
+    x = (index(mesh) * unit).to(dtype).expand(2).clone()  # 0, 2, 4, 6 on the four ranks, times i
+    assert inspect(x.reduce("tp", "sum"), dp=1, tp=0).tolist() == [5 * two] * 2
+    assert inspect(x.reduce(("dp", "tp"), "avg")).tolist() == [1.5 * two] * 2
+    assert inspect(x.reduce("dp", "stack"), dp=0, tp=1).tolist() == [[two] * 2, [3 * two] * 2]
+    assert inspect(x.reduce("tp", "sum", scatter=True), dp=1, tp=1).item() == 5 * two
+    assert inspect(x.reduce("tp", "stack", scatter=True), dp=1, tp=0).tolist() == [2 * two, 3 * two]
+    assert inspect((x + two).reduce("tp", "product"), dp=0, tp=0).tolist() == [2 * two * two] * 2
+    moved = x.slice_mesh(dp=1).to_mesh(mesh.slice(dp=0))
+    assert inspect(moved, tp=1).tolist() == [3 * two] * 2
+    gathered = x.reduce("tp", "sum", mesh=mesh.slice(tp=0))
+    assert inspect(gathered, dp=1).tolist() == [5 * two] * 2
+    x.reduce_("dp", "sum")
+    assert inspect(x, dp=0, tp=1).tolist() == [4 * two] * 2
+
+
+def test_what_is_only_noted_as_conjugated_is_reduced_in_place(mesh: Any) -> None:
+    x = torch.tensor([1 + 2j]) * (1 + mesh.rank("dp"))
+    x.conj().reduce_("dp")
+    assert inspect(x).tolist() == [3 + 6j]
+
+
+def test_reductions_that_a_type_does_not_have_are_refused_at_once(mesh: Any) -> None:
+    for kind in ("min", "max"):
+        with pytest.raises(TypeError, match="complex64 does not have"):
+            torch.ones(2, dtype=torch.complex64).reduce("dp", kind)
+    with pytest.raises(TypeError, match="band is for integers"):
+        torch.ones(2).reduce("dp", "band")

@@ -282,3 +282,62 @@ def test_ranks_are_seeded_alike_or_apart(mesh: Any) -> None:
     set_rng_state_remote(state)
     drawn = torch.rand(2)
     assert draws() == first
+
+
+def test_ranks_that_do_not_agree_about_results_are_found_out(mesh: Any) -> None:
+    def different(x: Any, how: str) -> Any:
+        if x.item() == 0:
+            return x + 1
+        return {"shape": torch.ones(3), "type": x + 1.5, "same": x, "count": (x + 1, x)}[how]
+
+    rank = mesh.rank("gpus")
+    for how, shown in [("shape", r"\(3,\)"), ("type", "float32"), ("same", "of its arguments"), ("count", "tuple of")]:
+        with pytest.raises(ValueError, match=rf"different(.|\n)*rank 0: a torch.int64(.|\n)*rank 1:.*{shown}"):
+            remote(different)(rank, how)
+    agreeing = remote(lambda x: torch.ones(3).narrow(0, x.item(), 2))(rank)  # each its own part
+    assert inspect(agreeing, gpus=1).tolist() == [1.0, 1.0]
+
+
+def test_a_first_call_that_fails_spoils_what_it_has_written_to(mesh: Any) -> None:
+    def write_and_fail(x: Any, rank: Any) -> Any:
+        x.add_(1)
+        if rank.item() == 1:
+            raise ValueError("too late")
+        return x + 1
+
+    x, other = torch.zeros(2), torch.zeros(2)
+    with pytest.raises(RemoteException, match="too late"):
+        remote(write_and_fail)(x, mesh.rank("gpus"))
+    with pytest.raises(RemoteException, match="too late"):
+        inspect(x)
+    assert inspect(other).tolist() == [0.0, 0.0]
+
+
+def test_a_first_call_can_not_write_to_what_is_lent(mesh: Any) -> None:
+    from monarch import Stream
+
+    x = torch.zeros(4)
+    lent, borrow = Stream("reader").borrow(x)
+    values = counts(mesh)
+    with pytest.raises(TypeError, match="MUTATING_BORROW"):
+        remote(lambda x: x.add_(1))(x)
+    half = remote(lambda x: x[2:])(x)  # reading is no harm
+    assert inspect(half).tolist() == [0.0, 0.0]
+    del lent
+    borrow.drop()
+    x.add_(5)
+    assert inspect(half).tolist() == [5.0, 5.0]  # it shares the memory of the tensor, not of a copy
+    del half
+    fetch_shard(None).get()
+    assert counts(mesh) <= values
+
+
+def counts(mesh: Any) -> int:
+    """How many values a rank keeps at most."""
+
+    def count() -> int:
+        from monarch.tensor_engine import local
+
+        return sum(worker.count for worker in local.workers.values())
+
+    return int(max(remote(count).call().get().values()))

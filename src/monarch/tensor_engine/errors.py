@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Any
+
 from . import sites
 from .instructions import Poison
+
+_told: deque[int] = deque(maxlen=10_000)  # hashes of failures that the program was told of; the last of them
+
+
+def was_told(poison: Poison) -> bool:
+    """Whether the program has had a `RemoteException` for a failure, wherever it was fetched."""
+    return hash(poison) in _told
 
 
 class RemoteException(Exception):
@@ -16,6 +26,8 @@ class RemoteException(Exception):
     """
 
     def __init__(self, poison: Poison) -> None:
+        _told.append(hash(poison))
+        self._poison = poison
         self.rank = poison.rank
         self.worker_error_string = poison.error
         self.controller_frames = sites.lines(poison.site)
@@ -28,6 +40,17 @@ class RemoteException(Exception):
             f"The operation was issued here (most recent call last):\n{stack}\n"
             f"On rank {poison.rank} it raised:\n{poison.error}"
         )
+
+    def __reduce__(self) -> Any:
+        return _arrived, (self._poison, self.args, vars(self))
+
+
+def _arrived(poison: Poison, args: tuple[Any, ...], attributes: dict[str, Any]) -> RemoteException:
+    """One that an actor got, which has told this program of it; the stack is known where it was made."""
+    _told.append(hash(poison))
+    error = RemoteException.__new__(RemoteException, *args)
+    vars(error).update(attributes)
+    return error
 
 
 class TensorError(TypeError):

@@ -74,6 +74,35 @@ class Expected(NamedTuple):
     shares: int | None = None
 
 
+class Found(NamedTuple):
+    """What a worker says that a new tensor is, where nobody has said it before.
+
+    Attributes:
+        shares: Position of the input with which it shares memory, or None.
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: Any
+    device: Any
+    shares: int | None
+
+
+class Told(NamedTuple):
+    """What a worker says of a call.
+
+    Attributes:
+        skeleton: The result, with None for each leaf.
+        leaves: What each leaf is: a new tensor, the position of an input, or None for what is no tensor.
+        written: Positions of the inputs that were written to.
+    """
+
+    skeleton: Any
+    leaves: list[Found | int | None]
+    written: tuple[int, ...]
+
+
 class Call(NamedTuple):
     """A function to be run on each rank.
 
@@ -120,12 +149,14 @@ class Poison(NamedTuple):
         rank: The rank in the engine on which it failed.
         function: What failed.
         error: The traceback of the worker, as text.
+        number: Which failure of that rank it is: the same operation may fail again.
     """
 
     site: int
     rank: int
     function: str
     error: str
+    number: int = 0
 
 
 def first_poison(values: Iterable[Any]) -> Poison | None:

@@ -72,8 +72,8 @@ def reduce(
     Raises:
         KeyError: There is no such dimension.
         ValueError: A dimension twice, several where one is needed, an unknown reduction, or another mesh.
-        TypeError: A tensor does not have the shape that it must have, is a local one, or requires a gradient that can't be passed
-            on.
+        TypeError: A tensor does not have the shape that it must have, or a type that can be reduced so, is a local one, or requires
+            a gradient that can't be passed on.
     """
     return pytree.tree_map(lambda each: _reduce(each, dims, reduction, scatter, mesh, out, False), tensors)
 
@@ -194,6 +194,7 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
     names = _dims(tensor.mesh, dims)
     if kind not in _KINDS:
         raise ValueError(f"reduction must be one of {', '.join(_KINDS)}, got {kind!r}")
+    _check_type(tensor.dtype, kind)
     if len(names) > 1 and (scatter or kind == "stack"):
         what = "scatter" if scatter else "stack"
         raise ValueError(f"{what} is not valid for multiple dimensions {names}; flatten them into one first")
@@ -215,6 +216,13 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
         result: Tensor = _Reduce.apply(tensor, names, kind, scatter)
         return result
     return _issue_reduce(tensor, names, kind, scatter, shape, tensor if in_place else out, keep)
+
+
+def _check_type(dtype: torch.dtype, kind: str) -> None:
+    if dtype.is_complex and kind in ("min", "max"):
+        raise TypeError(f"{kind} needs an order, which {dtype} does not have; reduce its abs(), or the real part")
+    if kind in ("band", "bor", "bxor") and (dtype.is_complex or dtype.is_floating_point):
+        raise TypeError(f"{kind} is for integers and booleans, got a {dtype} tensor")
 
 
 def _is_part(mesh: DeviceMesh, whole: DeviceMesh) -> bool:

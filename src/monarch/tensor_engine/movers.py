@@ -32,6 +32,20 @@ _OPS = {
     "bor": dist.ReduceOp.BOR,
     "bxor": dist.ReduceOp.BXOR,
 }
+_REDUCED = frozenset(
+    {
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+    }
+)
+"""Types that backends reduce themselves. Of others each member gathers what all have."""
 _FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": lambda rows: rows.sum(0, dtype=rows.dtype),
     "avg": lambda rows: _divide(rows.sum(0, dtype=rows.dtype), len(rows)),
@@ -197,20 +211,29 @@ def _reduce(group: Group, data: torch.Tensor, kind: str, scatter: bool, out: tor
     backend = group.backend(data.device)
     if scatter:
         rows = torch.empty_like(data, memory_format=torch.contiguous_format)
-        backend.alltoall_base(rows, data.contiguous(), [], []).wait()
+        backend.alltoall_base(_as_bytes(rows), _as_bytes(data.contiguous()), [], []).wait()
         return rows if kind == "stack" else _FOLDS[kind](rows)
-    if kind == "stack":
+    parts = data.dtype.is_complex and kind in (
+        "sum",
+        "avg",
+    )  # it is the sum of the real ones, and of the imaginary ones
+    if kind == "stack" or not (parts or data.dtype in _REDUCED):
         stacked = data.new_empty((group.size, *data.shape))
-        backend._allgather_base(stacked.view(-1), data.contiguous().view(-1)).wait()
-        return stacked
-    if out is None or not out.is_contiguous():
+        backend._allgather_base(_as_bytes(stacked), _as_bytes(data.contiguous())).wait()
+        return stacked if kind == "stack" else _FOLDS[kind](stacked)
+    if out is None or not out.is_contiguous() or out.is_conj() or out.is_neg():
         result = data.clone(memory_format=torch.contiguous_format)
     else:
         result = out if out is data else out.copy_(data)
     options = dist.AllreduceOptions()
     options.reduceOp = _OPS[kind]  # type: ignore[assignment]  # torch's types are wrong here
-    backend.allreduce([result], options).wait()
+    backend.allreduce([torch.view_as_real(result) if parts else result], options).wait()
     return _divide(result, group.size) if kind == "avg" else result
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The memory of a contiguous tensor, flat, as backends move it: they do not know all types."""
+    return tensor.view(-1).view(torch.uint8)
 
 
 def _divide(total: torch.Tensor, count: int) -> torch.Tensor:

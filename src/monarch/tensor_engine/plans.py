@@ -15,7 +15,7 @@ from . import fakes
 from .fakes import Meta
 from .instructions import Input, Number, leaves
 
-_NUMBERS = (int, float, complex)
+_NUMBERS = (int, float)  # as in `tensor.dispatch`: a complex one is part of the key
 _VALUE_ONLY = ("aten::scalar_tensor", "aten::full", "aten::full_like", "aten::new_full")  # numbers are only filled in
 _UNSPECIFIED = ("aten::empty", "aten::new_empty")  # what their results hold nobody knows
 

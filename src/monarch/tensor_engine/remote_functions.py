@@ -22,10 +22,9 @@ from .._core.wire import pickling
 from . import fakes, local, mixing, sites
 from .activation import active_mesh, get_active_mesh, no_mesh
 from .device_mesh import DeviceMesh
-from .errors import RemoteException
 from .fetching import raise_poison, rank_at, read_here
 from .functions import find
-from .instructions import CALL, UNPACK, Call, Expected, Poison
+from .instructions import CALL, UNPACK, Call, Expected, Found, Told
 from .plans import Output, Plan, Same, plan_of
 from .references import collecting
 from .tensor import Tensor, new_tensor
@@ -232,26 +231,42 @@ class Remote(Generic[P, R]):
 
     def _first(self, mesh: DeviceMesh, arguments: Arguments, key: Any) -> Any:
         """Run it and wait for the pattern of its results."""
-        engine = mesh.engine
+        engine, lane = mesh.engine, mesh.lane
         bundle = next(engine.ids)
         call = self._as_call(arguments, None, None)
-        replies = engine.call(mesh.lane, "run_and_tell", (sites.here(), call, bundle), f"{self.__name__}()").get()
-        for reply in replies.values():
-            if type(reply) is Poison:
-                mesh.lane.freed.append(bundle)
-                raise RemoteException(reply)
-        skeleton, leaves, written = next(iter(replies.values()))
-        tree = pytree.tree_structure(skeleton)
-        plan = Plan(
-            [Same(leaf) if isinstance(leaf, int) else _output(leaf) if leaf is not None else None for leaf in leaves],
-            written,
-            known=False,
-        )
+        frozen = tuple(tensor._value.id for tensor in arguments.tensors if tensor._value.storage.frozen is not None)
+        replies = engine.call(lane, "run_and_tell", (sites.here(), call, bundle, frozen), f"{self.__name__}()").get()
+        try:
+            raise_poison(replies.values())
+            plan, tree = self._pattern(dict(zip(lane.ranks, replies.values(), strict=True)))
+            made = results(mesh, plan, arguments.tensors)
+        except Exception:
+            lane.freed.append(bundle)
+            raise
         if key is not None:
             self._patterns[key] = (plan, tree)
-        made = results(mesh, plan, arguments.tensors)
-        engine.submit(mesh.lane, (UNPACK, bundle, outputs_of(plan, made)[0]))
+        engine.submit(lane, (UNPACK, bundle, outputs_of(plan, made)[0]))
         return pytree.tree_unflatten(built(plan, made, arguments.tensors), tree)
+
+    def _pattern(self, told: dict[int, Told]) -> tuple[Plan, Any]:
+        """The plan of a call, with the leaves of its result as a list, and their structure, from what each rank has told.
+
+        Raises:
+            ValueError: The ranks do not agree.
+        """
+        first = next(iter(told.values()))
+        if any(_kind(each) != _kind(first) for each in told.values()):
+            shown = "\n".join(f"  rank {rank}: {_text(each)}" for rank, each in told.items())
+            raise ValueError(
+                f"{self.__name__} gave other results on one rank than on another, so they can't be distributed tensors; give all "
+                f"ranks the same shapes and types, or ask for values with call():\n{shown}"
+            )
+        leaves = [
+            Same(leaf) if isinstance(leaf, int) else _output(leaf) if leaf is not None else None
+            for leaf in first.leaves
+        ]
+        written = sorted({index for each in told.values() for index in each.written})
+        return Plan(leaves, tuple(written), known=False), pytree.tree_structure(first.skeleton)
 
     # asking
 
@@ -414,9 +429,29 @@ def built(plan: Plan, made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list
     ]
 
 
-def _output(leaf: tuple[Any, ...]) -> Output:
-    shape, stride, offset, dtype, device, shares = leaf
-    return Output(fakes.interned((shape, stride, offset, dtype, device)), shares)
+def _kind(told: Told) -> Any:
+    """What must be the same on all ranks. How a result lies in memory need not: a part of a tensor may be another one on each."""
+    leaves = [
+        (leaf.shape, leaf.dtype, leaf.device.type, leaf.shares) if isinstance(leaf, Found) else leaf
+        for leaf in told.leaves
+    ]
+    return pytree.tree_structure(told.skeleton), leaves
+
+
+def _text(told: Told) -> str:
+    texts = []
+    for leaf in told.leaves:
+        if isinstance(leaf, Found):
+            shares = "" if leaf.shares is None else f" that shares memory with tensor {leaf.shares} of its arguments"
+            texts.append(f"a {leaf.dtype} tensor of shape {leaf.shape} on {leaf.device.type}{shares}")
+        else:
+            texts.append("no tensor" if leaf is None else f"tensor {leaf} of its arguments")
+    many = pytree.tree_structure(told.skeleton).is_leaf()
+    return ", ".join(texts) if many else f"{type(told.skeleton).__name__} of {', '.join(texts) or 'nothing'}"
+
+
+def _output(leaf: Found) -> Output:
+    return Output(fakes.interned(tuple(leaf[:-1])), leaf.shares)
 
 
 def _values(replies: Iterable[Any]) -> list[Any]:

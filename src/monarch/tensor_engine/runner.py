@@ -11,6 +11,8 @@ What ends the wait of such a thread for work: work, or the end of the worker.
 
 from __future__ import annotations
 
+import copy
+import itertools
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -37,9 +39,11 @@ from .instructions import (
     UNPACK,
     Call,
     Expected,
+    Found,
     Instruction,
     Poison,
     Program,
+    Told,
     first_poison,
     leaves,
 )
@@ -57,6 +61,7 @@ class Shared:
         known: The groups and routes that were defined.
         handoffs: What one stream has for another.
         unreported: The last failure, until somebody is told of it.
+        failures: Numbers them.
     """
 
     def __init__(self, rank: int, uid: str) -> None:
@@ -67,6 +72,7 @@ class Shared:
         self.known = movers.Known()
         self.handoffs = Handoffs()
         self.unreported: Poison | None = None
+        self.failures = itertools.count(1)
 
     def define(self, number: int, path: str, args: Any, kwargs: Any, writes: tuple[int, ...]) -> None:
         function = find(path)
@@ -257,18 +263,32 @@ class Runner:
             return None, self._report(poison)
         return pytree.tree_map_only(torch.Tensor, _portable, result), None
 
-    def run_and_tell(self, site: int, call: Call, bundle: int) -> Any:
-        """Run a function, keep the leaves of its result under one id, and answer with what they look like."""
+    def run_and_tell(self, site: int, call: Call, bundle: int, frozen: tuple[int, ...]) -> Told | Poison:
+        """Run a function, keep the leaves of its result under one id, and answer with what they look like.
+
+        Args:
+            frozen: Ids of inputs that must not be written to. Whether the function does, nobody knows yet, so it gets copies.
+        """
+        lent = {ref: self.slots[ref] for ref in frozen}
+        self.slots.update(copy.deepcopy(lent))  # what shares memory still does
         inputs = [self.slots[ref] for ref in call.inputs]
-        versions = [value._version for value in inputs if isinstance(value, torch.Tensor)]
+        versions = [getattr(value, "_version", 0) for value in inputs]
         result, poison = self._try_call(site, call)
+        written = [index for index, value in enumerate(inputs) if getattr(value, "_version", 0) != versions[index]]
+        self.slots.update(lent)
         if poison is not None:
+            self.poison_aliases([ref for ref in map(call.inputs.__getitem__, written) if ref not in lent], poison)
             return self._report(poison)
         leaves, tree = pytree.tree_flatten(result)
-        self.slots[bundle] = leaves = [_own(leaf) for leaf in leaves]
-        written = tuple(index for index, value in enumerate(inputs) if value._version != versions[index])
+        leaves = [_own(leaf) for leaf in leaves]
+        found = [_looks(leaf, inputs) for leaf in leaves]
+        for leaf, each in zip(leaves, found, strict=True):
+            if isinstance(each, Found) and each.shares is not None and call.inputs[each.shares] in lent:
+                origin = lent[call.inputs[each.shares]].untyped_storage()
+                leaf.set_(origin, leaf.storage_offset(), leaf.shape, leaf.stride())  # a view of the copy
+        self.slots[bundle] = leaves
         skeleton = pytree.tree_unflatten([None] * len(leaves), tree)  # trees themselves do not travel well
-        return skeleton, [_looks(leaf, inputs) for leaf in leaves], written
+        return Told(skeleton, found, tuple(written))
 
     def finish(self) -> Poison | None:
         """An error that nobody has been told of, if there is one. It counts as told now."""
@@ -282,7 +302,7 @@ class Runner:
         self.poisoned = True
         shown = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without our own frame
         text = "".join(traceback.format_exception(type(error), error, shown))
-        self.shared.unreported = poison = Poison(site, self.rank, function, text)
+        self.shared.unreported = poison = Poison(site, self.rank, function, text, next(self.shared.failures))
         return poison
 
     def _report(self, poison: Poison) -> Poison:
@@ -374,7 +394,7 @@ def _describe(call: Call) -> str:
         return "a remote function"
 
 
-def _looks(leaf: Any, inputs: Sequence[Any]) -> Any:
+def _looks(leaf: Any, inputs: Sequence[Any]) -> Found | int | None:
     """What the controller must know of a result: all of a new tensor, the position of an input, or that it is no tensor."""
     if not isinstance(leaf, torch.Tensor):
         return None
@@ -382,4 +402,5 @@ def _looks(leaf: Any, inputs: Sequence[Any]) -> Any:
         if leaf is value:
             return index
     shares = next((index for index, value in enumerate(inputs) if _storage(value) == _storage(leaf)), None)
-    return tuple(leaf.shape), leaf.stride(), leaf.storage_offset(), leaf.dtype, leaf.device, shares
+    shape, offset = tuple(leaf.shape), int(leaf.storage_offset())
+    return Found(shape, leaf.stride(), offset, leaf.dtype, leaf.device, shares)
