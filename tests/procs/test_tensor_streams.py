@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 
+from helpers.waiting import wait_until
+
 pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
 
 from monarch import Stream, fetch_shard, get_active_stream, inspect, no_mesh, remote, slice_mesh
-from monarch.tensor_engine import OperatorError, RemoteException, TensorError, grad_generator
+from monarch.tensor_engine import OperatorError, RemoteException, TensorError, grad_generator, record
 
 pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
 
@@ -491,3 +493,88 @@ def test_a_gradient_generator_adds_what_comes_back_from_another_stream(mesh: Any
     loss = (y + back).sum()
     (gradient,) = grad_generator(loss, [x])
     assert inspect(gradient).tolist() == [9, 9]
+
+
+# the end of a stream
+
+
+def _threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("monarch-stream-")]
+
+
+def threads(stream: int | None = None) -> int:
+    """How many threads the ranks have for streams, all together; or for one stream."""
+    names = [name for each in remote(_threads).call().get().values() for name in each]
+    return len(names) if stream is None else names.count(f"monarch-stream-{stream}")
+
+
+def test_a_stream_ends_with_its_last_handle(mesh: Any) -> None:
+    before = threads()
+    for step in range(5):
+        stream = Stream("short")
+        with stream.activate():
+            total = (torch.ones(2) * (step + mesh.rank("gpus"))).reduce("gpus")
+            assert inspect(total).tolist() == [2 * step + 1] * 2
+    del stream, total
+    wait_until(lambda: threads() <= before, what="the threads of the streams to end")
+    assert len([group for group in mesh.engine._groups.values() if group.stream > 0]) <= before
+
+
+def test_a_tensor_keeps_its_stream(mesh: Any) -> None:
+    stream = Stream("kept")
+    number = stream.number
+    with stream.activate():
+        x = torch.ones(2)
+    del stream
+    assert threads(number) == 2
+    assert x.stream.name == "kept"
+    with x.stream.activate():
+        x = x + 1
+    assert threads(number) == 2
+    assert inspect(x).tolist() == [2, 2]
+    del x
+    wait_until(lambda: threads(number) == 0, what="the stream to end")
+
+
+def test_what_was_issued_on_a_stream_is_done_before_it_ends(mesh: Any, other: Stream) -> None:
+    x = torch.zeros(1)
+    stream = Stream("late")
+    number = stream.number
+    lent, borrow = stream.borrow(x, mutable=True)
+    with stream.activate():
+        pass_gate("end of a stream")
+        lent.add_(5)
+    borrow.drop()
+    del stream, lent, borrow
+    with other.activate():
+        assert threads(number) == 2  # this asks, and tells of the end
+        open_gate("end of a stream")
+    assert inspect(x).tolist() == [5]
+    wait_until(lambda: threads(number) == 0, what="the stream to end")
+    assert fetch_shard(None).get() is None
+
+
+def test_a_recorded_function_keeps_the_streams_in_it(mesh: Any) -> None:
+    made: list[int] = []
+
+    def add_up(x: torch.Tensor) -> torch.Tensor:
+        stream = Stream("inside")
+        made.append(stream.number)
+        with stream.activate():
+            total = torch.ones(2).reduce("gpus")
+        borrowed, borrow = get_active_stream().borrow(total)
+        with borrow:
+            x = x + borrowed
+            del borrowed
+        return x
+
+    recorded = record(add_up, verify=False)
+    x = torch.zeros(2)
+    for _ in range(4):
+        x = recorded(x)
+        assert fetch_shard(None).get() is None
+    assert inspect(x).tolist() == [8, 8]
+    assert len(made) == 1
+    assert threads(made[0]) == 2
+    del recorded
+    wait_until(lambda: threads(made[0]) == 0, what="the stream to end")

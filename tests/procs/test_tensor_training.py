@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import pytest
@@ -212,3 +213,40 @@ def test_an_error_of_shapes_ends_where_the_operation_was_issued(mesh: Any) -> No
     with pytest.raises(RuntimeError) as caught:
         torch.ones(3) @ torch.ones(4)
     assert not any("fake_tensor" in str(entry.path) for entry in caught.traceback)
+
+
+def test_backward_passes_stay_on_the_thread_that_asks_for_them(mesh: Any) -> None:
+    """torch runs those of GPUs on threads of its own, unless it is told not to: there, nothing is active."""
+
+    def is_off() -> bool:
+        return not torch._C._is_multithreading_enabled()
+
+    seen: list[bool] = []
+
+    def leaf() -> Any:
+        x = torch.ones(2, requires_grad=True)
+        x.register_hook(lambda grad: seen.append(is_off()))
+        return x
+
+    elsewhere = threading.Thread(target=lambda: seen.append(is_off()))
+    elsewhere.start()
+    elsewhere.join()
+    assert seen == [False]  # another thread goes on as it was
+    x = leaf()
+    torch.autograd.backward((x * 2).sum())
+    with mesh.slice(gpus=0).activate():
+        assert is_off()
+    assert is_off()
+    loss = (leaf() * 2).sum()
+    thread = threading.Thread(target=loss.backward)  # where no mesh is active
+    thread.start()
+    thread.join()
+    assert seen == [False, True, True]
+
+
+def test_whether_backward_passes_have_threads_is_as_before_when_no_mesh_is_active(pair: Any) -> None:
+    for before in (True, False):
+        with torch.autograd.set_multithreading_enabled(before):
+            with pair.activate():
+                assert not torch._C._is_multithreading_enabled()
+            assert torch._C._is_multithreading_enabled() == before

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import torch
 
 from monarch.tensor_engine import no_mesh
+from monarch.tensor_engine.engine import living_streams
 from monarch.tensor_engine.executor import Ranks, Segment, answer, answers, nowhere
 from monarch.tensor_engine.fakes import Meta, contiguous
 from monarch.tensor_engine.functions import name_of
@@ -22,6 +23,7 @@ from monarch.tensor_engine.instructions import (
     CALL,
     CONSTANT,
     DEFINE,
+    END,
     FORGET,
     FREE,
     MAIN,
@@ -34,7 +36,6 @@ from monarch.tensor_engine.instructions import (
     Program,
 )
 from monarch.tensor_engine.movement import reduced_shape
-from monarch.tensor_engine.streams import stream_of
 
 from . import cost
 from .cohorts import Cohort, Cohorts, Span
@@ -138,7 +139,7 @@ class Model:
             self._define_program(*instruction[1:])
         elif what == REPLAY:
             self._replay(ranks, *instruction[1:])
-        elif what != SPREAD:
+        elif what not in (SPREAD, END):
             raise NotImplementedError(f"instruction {what} can't be simulated")
 
     def _of(self, ranks: Ranks) -> list[Cohort]:
@@ -406,7 +407,8 @@ class Model:
     def _note(self, cohort: Cohort, stream: int, name: str, kind: str, span: Span, site: int) -> None:
         if self.recorder.timed:
             if stream not in self.recorder.streams:
-                self.recorder.streams[stream] = stream_of(stream).name
+                found = living_streams.get(stream)  # nobody may have it any more
+                self.recorder.streams[stream] = f"stream {stream}" if found is None else found.name
             self.recorder.events.append(Event(cohort.ranks, stream, name, kind, *span, site, self.tag))
 
     def _graph(

@@ -12,6 +12,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from torch.autograd.grad_mode import set_multithreading_enabled
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import tensor
@@ -31,14 +32,21 @@ class _Interceptor(TorchDispatchMode):
 
 
 class _Interceptions(threading.local):
-    """How many activations of this thread are entered, and what intercepts for all of them."""
+    """How many activations of this thread are entered, and what intercepts for all of them.
+
+    Meanwhile backward passes stay on this thread: for tensors on GPUs torch has threads of its own, on which no stream is active,
+    no mesh, and nothing is recorded.
+    """
 
     count = 0
     interceptor: _Interceptor | None = None
+    multithreading: Any = None
 
     def enter(self) -> None:
         self.count += 1
         if self.count == 1:
+            self.multithreading = set_multithreading_enabled(False)
+            self.multithreading.__enter__()
             self.interceptor = _Interceptor()
             self.interceptor.__enter__()
 
@@ -47,6 +55,7 @@ class _Interceptions(threading.local):
         if not self.count and self.interceptor is not None:
             self.interceptor.__exit__(None, None, None)
             self.interceptor = None
+            self.multithreading.__exit__(None, None, None)
 
 
 _interceptions = _Interceptions()

@@ -25,7 +25,7 @@ from .._core.shape import Shape, Slice
 from .._core.wire import pickling
 from .errors import RemoteException, was_told
 from .executor import Executor, Ranks
-from .instructions import ALL, DEFINE, FORGET, FREE, MAIN, SPREAD, Instruction
+from .instructions import ALL, DEFINE, END, FORGET, FREE, MAIN, SPREAD, Instruction
 from .plans import Plan
 from .workers import Workers
 
@@ -166,6 +166,19 @@ class Engine:
         for where, instruction in freeing(ranks):
             self._append(where, instruction)
 
+    def _free_all(self) -> None:
+        """Free what nobody uses any more, on all streams, and the streams that nobody has any more."""
+        groups = list(self._groups.values())
+        over = {group.stream for group in groups if group.stream > MAIN and group.stream not in living_streams}
+        for group in groups:
+            if group.freed:
+                self._free(group)
+        for stream in over:
+            self._append(self.every_stream, (END, stream))
+        for group in groups:
+            if group.stream in over:
+                del self._groups[group.ranks, group.stream]
+
     def flush(self) -> None:
         """Let what was issued be on its way."""
         with self._lock:
@@ -236,9 +249,7 @@ class Engine:
                 "has not been sent. Do it afterwards"
             )
         with self._lock:
-            for group in list(self._groups.values()):
-                if group.freed:
-                    self._free(group)
+            self._free_all()
             self._flush()
             return ask(ranks, method, args, what)
 
@@ -274,6 +285,10 @@ class Template(NamedTuple):
 
 holders: dict[int, Any] = {}
 """By thread: what takes the instructions that it issues, in place of the workers. See `held`."""
+
+
+living_streams: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""By number: the streams of which the program has a handle, or a tensor."""
 
 
 def holder() -> Any:

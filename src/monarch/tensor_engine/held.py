@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from .engine import Engine, Ranks, freeing, holder, holders
-from .instructions import FREE, Instruction
+from .instructions import FREE, MAIN, Instruction
+from .streams import Stream, stream_of
 from .tensor import Bar, Storage, Value
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Held:
         self.engine: Engine | None = None
         self.instructions: list[tuple[Ranks, Instruction]] = []
         self.borrows: list[Borrow] = []
+        self.streams: dict[int, Stream] = {}  # they must not end before
         self._storages: list[weakref.ref[Storage]] = []
 
     @contextmanager
@@ -74,6 +76,8 @@ class Held:
             raise ValueError(f"{self.what} takes operations of one tensor engine, got some of two")
         for each in freeing(ranks):
             self.take_freed(*each)
+        if ranks.stream > MAIN:
+            self.streams[ranks.stream] = stream_of(ranks.stream)
         self.instructions.append((ranks, pickle.loads(pickle.dumps(instruction, 5)) if now else instruction))
 
     def take_freed(self, ranks: Ranks, instruction: Instruction) -> None:

@@ -12,6 +12,7 @@ FREE         ids                                       forget these values
 DEFINE       template, function, args, kwargs, writes  define a template
 FORGET       template                                  forget all templates with smaller numbers
 PROGRAM      number, `Program` or None                 define a program, or forget it
+END          stream                                    end a stream, when it has done what came before
 REPLAY       site, number, formals, results            run it: on these values, leaving its results under these ids
 SPREAD                                                 from now on each stream has a thread of its own
 CONSTANT     site, output, value                       a value that the controller had
@@ -41,6 +42,7 @@ FORGET = -7
 SPREAD = -8
 PROGRAM = -9
 REPLAY = -10
+END = -11
 
 MAIN = 0
 """The stream of programs that use no other."""

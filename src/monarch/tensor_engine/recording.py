@@ -84,6 +84,7 @@ class _Recording:
         self._name = name
         self._tree = tree
         self._engine: Any = recorder.engine  # None where there are no instructions
+        self._streams = recorder.streams  # they live as long as this
         positions = {tensor._value.id: index for index, tensor in reversed(list(enumerate(arguments)))}
         ids = recorder.formals()
         self._formals: list[int | Value] = [positions.get(ref, recorder.used[ref]) for ref in ids]

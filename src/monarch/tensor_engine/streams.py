@@ -10,12 +10,11 @@ Which stream is active is a context variable, as the active mesh is: it belongs 
 from __future__ import annotations
 
 import itertools
-import weakref
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from .engine import spread_engines
+from .engine import living_streams, spread_engines
 from .instructions import MAIN
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     from .tensor import Tensor
 
 _numbers = itertools.count(MAIN)
-_streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
 
 
 class Stream:
-    """A line of operations. May be used with any mesh.
+    """A line of operations. May be used with any mesh. It ends on the ranks, with its thread, after the last of its handles and
+    tensors is gone, and all that was issued on it is done.
 
     Args:
         name: For messages; need not be unique.
@@ -38,7 +37,7 @@ class Stream:
     def __init__(self, name: str) -> None:
         self.name = name
         self.number = next(_numbers)
-        _streams[self.number] = self
+        living_streams[self.number] = self
         if self.number != MAIN:
             spread_engines()
 
@@ -103,10 +102,6 @@ def get_active_stream() -> Stream:
 
 
 def stream_of(number: int) -> Stream:
-    """The stream with a number."""
-    found = _streams.get(number)
-    if found is None:  # nobody has it any more but a tensor
-        found = Stream.__new__(Stream)
-        found.name, found.number = f"stream {number}", number
-        _streams[number] = found
+    """The stream with a number, which somebody has."""
+    found: Stream = living_streams[number]
     return found

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.autograd.grad_mode import set_multithreading_enabled
 
 from . import fakes, mixing, references, sites
 from .engine import holder, holders
@@ -71,9 +72,10 @@ class Value:
 
     Attributes:
         lane: The ranks, and the stream.
+        stream: The stream, which lives as long as this; None for the main one, which always does.
     """
 
-    __slots__ = ("id", "lane", "mesh", "meta", "storage")
+    __slots__ = ("id", "lane", "mesh", "meta", "storage", "stream")
 
     def __init__(self, id: int, mesh: DeviceMesh, lane: Ranks, meta: Meta, storage: Storage) -> None:  # noqa: A002
         self.id = id
@@ -81,6 +83,7 @@ class Value:
         self.lane = lane
         self.meta = meta
         self.storage = storage
+        self.stream = stream_of(lane.stream) if lane.stream else None
 
     def __del__(self) -> None:
         self.lane.freed.append(self.id)
@@ -114,6 +117,11 @@ class Tensor(torch.Tensor):
         """Whether `drop` was called on it, or on what it shares memory with; or it was borrowed, and that has ended."""
         barred = self._value.storage.barred
         return type(barred) is Bar and barred.label == "DROPPED"
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """As that of any tensor, and on this thread, as where a mesh is active: see `activation`."""
+        with set_multithreading_enabled(False):
+            super().backward(*args, **kwargs)
 
     # filled by `movement`, which is built on this
     drop: Callable[[Tensor], None]

@@ -18,7 +18,7 @@ from .._core.runtime.context import context
 from .._core.runtime.endpoint import endpoint
 from .._core.runtime.ports import Port
 from . import crossing, local, worlds
-from .instructions import ALL, FORGET, MAIN, SPREAD, Instruction, Poison
+from .instructions import ALL, END, FORGET, MAIN, SPREAD, Instruction, Poison
 from .runner import Runner, Shared, here
 
 
@@ -35,6 +35,7 @@ class Worker(Actor):
         self._shared = Shared(self.rank, uid)
         self._main = Runner(self._shared, MAIN)
         self._runners = {MAIN: self._main}
+        self._ending = threading.Lock()
         self._spread = False
         self._failed: Callable[[BaseException], object] = context()._cell._fail
         _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
@@ -43,7 +44,7 @@ class Worker(Actor):
     def __cleanup__(self, error: Exception | None) -> None:
         local.workers.pop(self.uid, None)
         self._shared.handoffs.close()
-        for runner in self._runners.values():
+        for runner in list(self._runners.values()):
             runner.close()
         worlds.close(self.uid)
         crossing.offers.end(self.uid)
@@ -79,7 +80,7 @@ class Worker(Actor):
     @property
     def count(self) -> int:
         """How many values it keeps."""
-        return sum(len(runner.slots) for runner in self._runners.values())
+        return sum(len(runner.slots) for runner in list(self._runners.values()))
 
     @property
     def runner(self) -> Runner:
@@ -104,6 +105,8 @@ class Worker(Actor):
             if instruction[0] == SPREAD:
                 self._spread = True
                 self._main.start_thread(self._failed)
+            elif instruction[0] == END:
+                self._end(instruction[1])
             elif instruction[0] == FORGET:
                 self._when_all_are_here(functools.partial(self._main.control, instruction))
             else:
@@ -111,8 +114,7 @@ class Worker(Actor):
 
     def _when_all_are_here(self, then: Callable[[], object]) -> None:
         """Do something when all streams have done what came before; the last of them does it."""
-        runners = list(self._runners.values())
-        lock, missing = threading.Lock(), len(runners)
+        lock, missing = threading.Lock(), 0
 
         def arrive() -> None:
             nonlocal missing
@@ -122,8 +124,22 @@ class Worker(Actor):
                     return
             then()
 
-        for runner in runners:
-            runner.do(arrive)
+        with self._ending:  # a stream takes part, or has ended before
+            runners = list(self._runners.values())
+            missing = len(runners)
+            for runner in runners:
+                runner.do(arrive)
+
+    def _end(self, stream: int) -> None:
+        runner = self._runners.get(stream)
+        if runner is not None:
+            runner.do(functools.partial(self._forget, runner, stream))
+
+    def _forget(self, runner: Runner, stream: int) -> None:
+        """On its own thread, which ends after this."""
+        with self._ending:
+            del self._runners[stream]
+            runner.close()
 
 
 def _answer(port: Port[Any], runner: Runner, method: str, args: tuple[Any, ...]) -> None:
