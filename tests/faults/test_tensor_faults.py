@@ -133,6 +133,42 @@ def test_a_recorded_program_hears_of_a_dead_worker(spawn: Spawn, faults: Faults)
     faults.wait_for(1)
 
 
+@pytest.mark.parametrize("spread", [False, True])
+def test_ranks_beside_a_dead_one_go_on(spawn: Spawn, faults: Faults, spread: bool) -> None:
+    procs = spawn(3)
+    with procs.activate() as mesh:
+        living, dead = mesh.slice(gpus=slice(0, 2)), mesh.slice(gpus=2)
+        stream = Stream("other") if spread else get_active_stream()
+        with stream.activate(), living.activate():
+            x = torch.ones(2) * living.rank("gpus")
+            weight = torch.ones(2, requires_grad=True)
+        with stream.activate(), dead.activate():
+            lost = torch.ones(2)
+        whole = torch.ones(2)
+        inspect(whole)
+        procs.slice(gpus=2).spawn("killer", Killer).die.broadcast()
+        faults.wait_for(1)
+        with stream.activate(), living.activate():
+            for _ in range(20_000):  # farther than the controller may be ahead of a worker
+                x = x + 1
+            assert inspect(x, gpus=1).tolist() == [20_001.0] * 2
+            assert inspect(reduce(x, "gpus")).tolist() == [40_001.0] * 2
+            assert remote("os.getpid").call().get().size() == 2
+            (weight * x).sum().backward()
+            assert inspect(weight.grad, gpus=0).tolist() == [20_000.0] * 2
+            assert fetch_shard(None).get() is None
+        with procs.slice(gpus=slice(0, 2)).activate() as again:
+            assert again is living
+        for touch in (lambda: whole + 1, lambda: inspect(whole), lambda: torch.ones(1), lambda: inspect(lost)):
+            with pytest.raises(SupervisionError, match="rank 2"):
+                touch()
+        with stream.activate(), pytest.raises(SupervisionError, match="rank 2"):
+            lost + 1
+        with living.activate():
+            assert inspect(torch.ones(1)).item() == 1
+        mesh.exit()  # those that live
+
+
 # no memory
 
 

@@ -30,6 +30,7 @@ class History:
         self._path = path
         self.uid, self.size, self.name, self.target = model.uid, model.size, model.name, model.target
         self.spread = model.spread
+        self.gone: tuple[int, ...] = ()
         path.write_bytes(pickle.dumps(("start", hosts, gpus)))
 
     @property
@@ -48,6 +49,9 @@ class History:
 
     def stop(self, timeout: float) -> None:
         self._model.stop(timeout)
+
+    def check(self, ranks: Ranks) -> None:
+        """Nothing: no rank is ever gone."""
 
     def run(self, segments: list[Segment]) -> None:
         self._note("run", [(_described(ranks), batch) for ranks, batch in segments])

@@ -72,6 +72,7 @@ class Model:
         self.target = 0
         self.spread = False
         self.is_usable = True
+        self.gone: tuple[int, ...] = ()
         self.costs: dict[str, Cost] = {}
         self.tag: Any = None
         self.now = 0.0
@@ -104,6 +105,9 @@ class Model:
         self.is_usable = False
 
     # one way
+
+    def check(self, ranks: Ranks) -> None:
+        """Nothing: no rank is ever gone."""
 
     def run(self, segments: list[Segment]) -> None:
         with self._lock:

@@ -4,7 +4,7 @@ By whom, an `Executor` says: workers (`workers`), or a model of them. Instructio
 else when `_BATCH` of them are there, when something is asked for, or after `_DELAY` seconds, whatever comes first. The
 controller does not wait for workers, with two exceptions: for what it asks (`call`), and, every `_STRETCH` instructions, for
 them to be at most `_AHEAD` stretches behind, so that a long loop needs bounded memory. The end of a worker's process ends
-both.
+both. Ranks that are gone get no more instructions; what is for one of them is refused, and the others go on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .._core.mesh.proc_mesh import ProcMesh
@@ -23,9 +24,10 @@ from .._core.runtime.context import context
 from .._core.runtime.future import Future
 from .._core.shape import Shape, Slice
 from .._core.wire import pickling
+from ..errors import SupervisionError
 from .errors import RemoteException, was_told
 from .executor import Executor, Ranks
-from .instructions import ALL, DEFINE, END, FORGET, FREE, MAIN, SPREAD, Instruction
+from .instructions import ALL, DEFINE, END, FORGET, FREE, MAIN, SPREAD, Instruction, Poison
 from .plans import Plan
 from .workers import Workers
 
@@ -102,13 +104,15 @@ class Engine:
 
         Raises:
             RuntimeError: The engine has exited.
-            SupervisionError: A worker is known to be gone.
+            SupervisionError: One of these ranks is known to be gone.
         """
         if self._closed is not None:
             raise RuntimeError(self._closed)
         if holders and ranks.stream != ALL and (held := holder()) is not None:
             held.take(self, ranks, instruction, now)
             return
+        if self.executor.gone:
+            self.check(ranks)
         with self._lock:
             if ranks.freed:
                 self._free(ranks)
@@ -118,8 +122,24 @@ class Engine:
                 self._flush()
             elif not self._timer_set:
                 self._set_timer()
+        if self.executor.gone:  # since this was sent
+            self.check(ranks)
         if self._since_settled >= _STRETCH:
             self._keep_up()
+
+    def check(self, ranks: Ranks) -> None:
+        """Raise if one of these ranks is known to be gone, unless all streams are meant, where the others go on.
+
+        Raises:
+            SupervisionError: It is.
+        """
+        if ranks.stream != ALL:
+            self.executor.check(ranks)
+
+    def _living(self) -> Ranks:
+        """All streams of the ranks that are not known to be gone."""
+        gone = self.executor.gone
+        return self.group([rank for rank in range(self.size) if rank not in gone], ALL) if gone else self.every_stream
 
     def define(self, plan: Plan, path: str, args: Any, kwargs: Any) -> None:
         """Give a plan its number on all workers.
@@ -149,6 +169,9 @@ class Engine:
 
     def submit_held(self, instructions: Iterable[tuple[Ranks, Instruction]]) -> None:
         """Have instructions run that were held; all of them go out together."""
+        instructions = list(instructions)
+        for ranks, _ in instructions:
+            self.check(ranks)
         with self._lock:
             for ranks, instruction in instructions:
                 self._append(ranks, instruction)
@@ -210,21 +233,22 @@ class Engine:
                 self._set_timer()
             elif self._segments:
                 self._flush()
-        except Exception:  # a worker is gone: whoever issues next, or asks, is told
+        except Exception:  # nobody is here to be told
             pass
         finally:
             self._lock.release()
 
     def _keep_up(self) -> None:
         self._since_settled = 0
-        settling = self.call(self.every_stream, "settle", ())
-        settling._subscribe(settling._noticed)  # what it may tell of a worker, others tell, too
-        self._settling.append(settling)
-        if len(self._settling) > _AHEAD:
-            future = self._settling.popleft()
-            if not future.done():
-                future._block(None, None)  # not `get`: whether the caller runs an event loop does not matter here
-            future.get()
+        with suppress(SupervisionError):  # of a rank that is gone: whoever issues something for it is told
+            settling = self.call(self._living(), "settle", ())
+            settling._subscribe(settling._noticed)
+            self._settling.append(settling)
+            if len(self._settling) > _AHEAD:
+                future = self._settling.popleft()
+                if not future.done():
+                    future._block(None, None)  # not `get`: whether the caller runs an event loop does not matter here
+                future.get()
 
     # questions
 
@@ -251,14 +275,20 @@ class Engine:
         with self._lock:
             self._free_all()
             self._flush()
+            self.executor.check(ranks)
             return ask(ranks, method, args, what)
 
     def close(self, timeout: float) -> None:
         """Wait until all is done, then stop what executes. See `DeviceMesh.exit`."""
         if self._closed is not None:
             return
-        poisons = self.call(self.every_stream, "finish", (), "exit of the tensor engine").get(timeout=timeout)
-        unreported = [poison for poison in poisons.values() if poison is not None and not was_told(poison)]
+        self.flush()
+        living = self._living()
+        poisons: Iterable[Poison | None] = ()
+        if living.ranks:
+            asked = self.call(living, "finish", (), "exit of the tensor engine")
+            poisons = asked.get(timeout=timeout).values()
+        unreported = [poison for poison in poisons if poison is not None and not was_told(poison)]
         if unreported:  # a rank does not know what was told of its failure where a move has taken it
             raise RemoteException(unreported[0])
         self._closed = "this tensor engine has exited; activate the proc mesh again for a new one"
@@ -270,7 +300,7 @@ class Engine:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it has not exited, and nothing of what executes is known to be gone."""
+        """Whether it has not exited, and another one over the same processes could do no more."""
         return self._closed is None and self.executor.is_usable
 
 

@@ -6,7 +6,7 @@ There are two executors: `workers.Workers` has them run on processes, `monarch.s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from .._core.mesh.proc_mesh import ProcMesh
@@ -66,17 +66,24 @@ class Executor(Protocol):
         """
 
     @property
+    def gone(self) -> Collection[int]:
+        """The ranks that are known to be gone, for good; `run` looks for them."""
+
+    @property
     def is_usable(self) -> bool:
-        """Whether nothing of it is known to be gone."""
+        """Whether it is of use: not so if all of it is gone, or what another one over the same processes would have."""
+
+    def check(self, ranks: Ranks) -> None:
+        """Raises:
+        SupervisionError: One of these ranks is known to be gone.
+        """
 
     def address(self, rank: int) -> ProcAddress:
         """Where a rank lives."""
 
     def run(self, segments: list[Segment]) -> None:
-        """Have instructions executed by the ranks that each segment is for, in order; returns before they are.
-
-        Raises:
-            SupervisionError: A rank is known to be gone.
+        """Have instructions executed by the ranks that each segment is for, in order, but for those that are gone; returns before
+        they are.
         """
 
     def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Future[Any]:

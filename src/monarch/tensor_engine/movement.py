@@ -429,6 +429,7 @@ def public_groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
     number = engine.defined.get(key)
     if number is None:
         number = engine.defined[key] = len(engine.defined)
+        engine.check(engine.everyone)  # all of them take part
         args = engine.uid, number, engine.size, _meeting(engine), _members_along(mesh, names)
         engine.pass_on(engine.everyone, (MOVE, sites.here(), "make_groups", args))  # once, even where it is recorded
     return number

@@ -18,6 +18,7 @@ from .._core.runtime.message import encode_meta
 from .._core.runtime.remote_error import supervision_error
 from .._core.runtime.request import Gather, Stream
 from .._core.shape import Extent
+from .._core.supervision.failure import Failure
 from .._core.wire import pickling
 from .._core.wire.address import ProcAddress, random_uid
 from .._core.wire.frame import EXPLICIT
@@ -52,6 +53,7 @@ class Workers:
         )
         self.target: int = self._workers._uid
         self.spread = False
+        self.gone: dict[int, Failure] = {}
         self._addresses = [self.address(rank) for rank in range(self.size)]
 
     def wait_until_there(self) -> None:
@@ -64,26 +66,37 @@ class Workers:
     @property
     def is_usable(self) -> bool:
         node = self._cell.node
-        return not any(node.fate(address, self.target) for address in self._addresses)
+        living = [address for address in self._addresses if not node.process_fate(address)]
+        return bool(living) and not any(node.fate(address, self.target) for address in living)
+
+    def check(self, ranks: Ranks) -> None:
+        for rank, failure in self.gone.items():
+            if rank in ranks.members:
+                raise supervision_error(failure, f"the tensor engine, on rank {rank},")
 
     def run(self, segments: list[Segment]) -> None:
         node, uid = self._cell.node, self._cell.uid
+        self._look_who_is_gone()
         for ranks, procs, batches in self._merged(segments):
             content = pickling.dumps(((batches,), {}))
             self._cell.note_unsettled(self.target, procs)
             node.cast(procs, self.target, _RUN, content, None, uid, 0, ranks)
-        for address in self._addresses:
-            failure = node.fate(address, self.target)
-            if failure is not None:
-                raise supervision_error(failure, "the tensor engine")
+
+    def _look_who_is_gone(self) -> None:
+        for rank, address in enumerate(self._addresses):
+            failure = self._cell.node.fate(address, self.target)
+            if failure is not None and rank not in self.gone:
+                self.gone = {**self.gone, rank: failure}  # others may be reading it
 
     def _merged(self, segments: list[Segment]) -> list[tuple[Sequence[int], Sequence[ProcAddress], list[Batch]]]:
         """One message for each set of ranks that get the same instructions."""
         first = segments[0][0]
-        if all(ranks.ranks == first.ranks for ranks, _ in segments):
+        if not self.gone and all(ranks.ranks == first.ranks for ranks, _ in segments):
             return [(first.ranks, first.procs, _by_stream(segments))]
         by_parts: dict[tuple[int, ...], list[int]] = {}
         for rank in range(self.size):
+            if rank in self.gone:
+                continue
             parts = tuple(index for index, (ranks, _) in enumerate(segments) if rank in ranks.members)
             by_parts.setdefault(parts, []).append(rank)
         return [
