@@ -20,6 +20,7 @@ from monarch import (
     slice_mesh,
 )
 from monarch.actor import Actor, endpoint, this_host
+from monarch.parallel.pipelining import PipelineParallelism
 from monarch.tensor_engine import OpaqueModule, RemoteException, TensorError, distribute, record, remote_generator
 
 # region first
@@ -215,6 +216,17 @@ for batch in loader:  # here, with no mesh active
         loss = net(x).pow(2).mean()
 with procs.activate():
     net.load_state_dict(distribute(state))  # a state that was fetched, or that `torch.load` has read
+# endregion
+
+# region pipeline
+with procs.activate() as mesh:
+    meshes = [mesh.slice(hosts=0), mesh.slice(hosts=1)]
+stages: list[list[nn.Module]] = [[nn.Linear(4, 8), nn.Tanh()], [nn.Linear(8, 1)]]
+pipeline = PipelineParallelism(meshes, stages, batch_size=8, microbatch_size=2, loss_fn=nn.functional.mse_loss)
+pipeline.initialize()  # moves the parameters of each stage to its mesh
+pipeline.configure_optimizers(0.1, lambda rate, parameters: torch.optim.SGD(parameters, lr=rate))
+losses = [pipeline.run(torch.ones(8, 4), torch.ones(8, 1)) for _ in range(5)]
+assert inspect(losses[4]) < inspect(losses[0])
 # endregion
 
 

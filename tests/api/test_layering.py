@@ -38,6 +38,7 @@ LAYERS = {
     "monarch.builtins": 6,
     "monarch.memory": 6,
     "monarch.notebook": 6,
+    "monarch.parallel": 6,
     "monarch.profiler": 6,
     "monarch.python_local_mesh": 6,
     "monarch.safe_torch": 6,

@@ -1,0 +1,1 @@
+"""Ways to train one network on several meshes, built on distributed tensors: `pipelining`."""
