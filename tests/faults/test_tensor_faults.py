@@ -94,6 +94,37 @@ def test_a_reduction_with_a_dead_rank_ends(spawn: Spawn, faults: Faults) -> None
     faults.wait_for(1)
 
 
+@pytest.mark.parametrize("how", ["reduce", "to_mesh", "process group"])
+def test_ranks_that_have_yet_to_meet_a_dead_one_do_not_wait_for_it(spawn: Spawn, faults: Faults, how: str) -> None:
+    procs = spawn(2)
+    with procs.activate() as mesh:
+        living, dead = mesh.slice(gpus=0), mesh.slice(gpus=1)
+        x = torch.ones(1)
+        inspect(x)
+        with dead.activate():
+            remote("time.sleep", propagate="inspect")(60)  # it will not come to the meeting
+        if how == "to_mesh":
+            with dead.activate():
+                moved = torch.ones(1).to_mesh(living)
+            with living.activate():
+                value = fetch_shard(moved)
+        elif how == "reduce":
+            value = fetch_shard(reduce(x, "gpus"), gpus=0)
+        else:
+            group = mesh.process_group(("gpus",))
+            value = fetch_shard(remote(_size_of, propagate=lambda group: torch.ones(()))(group), gpus=0)
+        procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
+        with pytest.raises((RemoteException, SupervisionError), match=r"rank 1|anon\[1\]"):
+            value.get(timeout=30)
+        with living.activate():
+            assert fetch_shard(torch.ones(1)).get(timeout=30).item() == 1
+    faults.wait_for(1)
+
+
+def _size_of(group: torch.distributed.ProcessGroup) -> torch.Tensor:
+    return torch.tensor(float(group.size()))
+
+
 def test_a_loop_without_fetches_hears_of_a_dead_worker(spawn: Spawn, faults: Faults) -> None:
     procs = spawn(2)
 

@@ -44,6 +44,9 @@ class History:
     def address(self, rank: int) -> Any:
         return self._model.address(rank)
 
+    def when_gone(self, tell: Callable[[int], object]) -> None:
+        self._model.when_gone(tell)
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._model.call_later(seconds, callback)
 

@@ -98,6 +98,9 @@ class Model:
     def address(self, rank: int) -> Any:
         return nowhere(self.name, rank)
 
+    def when_gone(self, tell: Callable[[int], object]) -> None:
+        """Never: no rank is."""
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Never: whatever needs to know asks, and gets all that is waiting first."""
 

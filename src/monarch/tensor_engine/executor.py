@@ -98,6 +98,9 @@ class Executor(Protocol):
     def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Future[Any]]:
         """As `call`; a future for each answer, in the order in which they will arrive."""
 
+    def when_gone(self, tell: Callable[[int], object]) -> None:
+        """Call `tell`, on a thread of its own, with each rank whose process ends."""
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call back some time later on a thread that must not be held up; how an engine sends what waits for more."""
 

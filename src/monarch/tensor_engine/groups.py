@@ -4,7 +4,8 @@ A group is made by its own members when they first need it, at the same point of
 part, and torch's default group, which belongs to the user's code, is left alone; `worlds` is for that. Members find each
 other through a store: a file where all are on one host, else a server in the controller's process.
 
-What ends the wait for a peer: the peer, its end, or `TIMEOUT`.
+What ends the wait for a peer: the peer, its end, or `TIMEOUT`. Of the end of one that has yet to come to the meeting, the
+controller leaves word in the store, or the worker itself if it can.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import datetime
 import json
 import os
 import socket
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +26,7 @@ from .instructions import Poison
 
 TIMEOUT = datetime.timedelta(minutes=30)
 _LOOPBACK = "127.0.0.1"
+_SHORTEST, _LONGEST = 0.0005, 0.05  # seconds between two looks into the store
 
 
 class Meeting(NamedTuple):
@@ -43,6 +47,33 @@ class Meeting(NamedTuple):
             return dist.FileStore(self.path, -1)
         return dist.TCPStore(self.host, self.port, is_master=False, timeout=TIMEOUT)
 
+    def await_all(self, what: str, members: Sequence[int], rank: int) -> None:
+        """Wait until all members are here: what makes them known to each other does not end while one is missing.
+
+        Args:
+            what: What they come for; the same for all, and nothing else.
+            members: Their ranks in the engine.
+            rank: This one.
+
+        Raises:
+            RuntimeError: One of them has ended.
+        """
+        store = self.store()
+        store.set(f"here/{what}/{rank}", "")
+        wanted = [f"here/{what}/{member}" for member in members]
+        pause = _SHORTEST
+        while not store.check(wanted):
+            ended = [member for member in members if store.check([f"ended/{member}"])]
+            if ended:
+                raise RuntimeError(f"rank {ended[0]} has ended")
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST)
+
+    def note_end(self, rank: int) -> None:
+        """Nobody needs to wait for a rank any more."""
+        with suppress(RuntimeError):  # the engine has ended, and with it the store
+            self.store().set(f"ended/{rank}", "")
+
 
 class Group:
     """Some ranks, as one of them sees them.
@@ -52,14 +83,18 @@ class Group:
         members: Their ranks in the engine, in the order of their coordinates.
         rank: This one.
         name: Tells groups of the same members apart, as those of two streams.
+
+    Raises:
+        RuntimeError: A member has ended.
     """
 
     def __init__(self, meeting: Meeting, members: Sequence[int], rank: int, name: str = "") -> None:
         self.members = tuple(members)
         self.index = self.members.index(rank)
         self.size = len(self.members)
-        numbers = "-".join(map(str, self.members))
-        self._store = dist.PrefixStore(f"group/{name}/{numbers}", meeting.store())
+        key = f"group/{name}/{'-'.join(map(str, self.members))}"
+        meeting.await_all(key, self.members, rank)
+        self._store = dist.PrefixStore(key, meeting.store())
         self._one_host = bool(meeting.path)
         self.cpu = self._gloo("cpu")
         self._gpu: Any = None

@@ -488,6 +488,9 @@ def _meeting(engine: Engine) -> Meeting:
             store = torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
             engine.meeting = Meeting("", host, store.port)
             engine.end_meeting = weakref.finalize(engine, id, store)  # keeps it until then
+        engine.executor.when_gone(engine.meeting.note_end)
+        for rank in engine.executor.gone:
+            engine.meeting.note_end(rank)
     return engine.meeting
 
 

@@ -102,6 +102,12 @@ class Known:
         self.groups: dict[int, tuple[Meeting, tuple[int, ...]]] = {}
         self.routes: dict[int, tuple[Meeting, dict[int, tuple[int, ...]]]] = {}
 
+    def note_end(self, rank: int) -> None:
+        """Of this worker, wherever others may come to wait for it."""
+        meetings = [meeting for meeting, _ in (*self.groups.values(), *self.routes.values())]
+        for meeting in dict.fromkeys(meetings):
+            meeting.note_end(rank)
+
 
 class Communication:
     """The groups of one stream of a worker, made as they are needed. No two streams share one: each would have its own order.

@@ -47,6 +47,8 @@ class Worker(Actor):
         for runner in list(self._runners.values()):
             runner.close()
         worlds.close(self.uid)
+        if error is not None:
+            self._shared.known.note_end(self.rank)
         crossing.offers.end(self.uid)
         local.end_loans(self.uid, Poison(-1, self.rank, "the tensor engine", "it has ended"))
 

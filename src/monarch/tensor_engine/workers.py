@@ -7,7 +7,9 @@ for workers that start; see `worker` for the other end.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from .._core.mesh.proc_mesh import ProcMesh
@@ -55,6 +57,8 @@ class Workers:
         self.spread = False
         self.gone: dict[int, Failure] = {}
         self._addresses = [self.address(rank) for rank in range(self.size)]
+        self._tell_gone: list[Callable[[int], object]] = []
+        self._cell.node.peer_lost_hooks.append(self._lost)
 
     def wait_until_there(self) -> None:
         """Wait until every rank has a worker; bounded by what bounds the start of processes (``host_spawn_ready_timeout``)."""
@@ -123,10 +127,22 @@ class Workers:
         endpoint, flags = ("ask_stream", EXPLICIT) if self.spread else ("ask", 0)
         cell.node.cast(ranks.procs, self.target, encode_meta(endpoint, extent), content, request, cell.uid, flags)
 
+    def when_gone(self, tell: Callable[[int], object]) -> None:
+        self._tell_gone.append(tell)
+
+    def _lost(self, address: ProcAddress, failure: Failure) -> None:
+        """On the poller's thread, or whichever has heard of it."""
+        if address in self._addresses:
+            rank = self._addresses.index(address)
+            for tell in self._tell_gone:
+                with suppress(RuntimeError):  # the system has no thread to give
+                    threading.Thread(target=tell, args=(rank,), name="monarch-rank-gone", daemon=True).start()
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._cell.node.poller.call_later(seconds, callback)
 
     def stop(self, timeout: float) -> None:
+        self._cell.node.peer_lost_hooks.remove(self._lost)
         self._workers.stop("the tensor engine exited").get(timeout=timeout)
 
 

@@ -43,6 +43,7 @@ class World:
         """Make this rank's one of some groups, and keep it under a number."""
         found: Any = None
         try:
+            meeting.await_all(f"world/{number}", range(ranks), rank)
             with _on_loopback(bool(meeting.path)):
                 self._join(rank, ranks, meeting)
                 for members in groups:  # all ranks make all of them: torch names groups by how many a process has made
