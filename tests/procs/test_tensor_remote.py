@@ -282,3 +282,10 @@ def test_ranks_are_seeded_alike_or_apart(mesh: Any) -> None:
     set_rng_state_remote(state)
     drawn = torch.rand(2)
     assert draws() == first
+
+
+def test_a_rule_changes_the_shape_of_nothing_in_place(mesh: Any) -> None:
+    x = torch.ones(2, 3)
+    with pytest.raises(NotImplementedError, match=r"in place, from \(2, 3\) to \(3, 2\)"):
+        remote(lambda x: x.t_(), propagate=lambda x: x.t_())(x)
+    assert inspect(x).shape == x.shape == (2, 3)

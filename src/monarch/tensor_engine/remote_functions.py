@@ -382,7 +382,17 @@ def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, An
         )
         leaves, tree = pytree.tree_flatten(rule(*args, **kwargs))
         written = tuple(index for index, fake in enumerate(stand_ins) if fake._version != versions[index])
+        _check_shapes(arguments.tensors, stand_ins)
         return plan_of(leaves, stand_ins, written), tree
+
+
+def _check_shapes(tensors: Sequence[Tensor], stand_ins: Sequence[Any]) -> None:
+    for tensor, fake in zip(tensors, stand_ins, strict=True):
+        if fakes.meta_of(fake).geometry != tensor._value.meta.geometry:
+            raise NotImplementedError(
+                f"a rule changes the shape or the strides of an argument in place, from {tuple(tensor.shape)} to "
+                f"{tuple(fake.shape)}, and handles of it would not know: return a view of it"
+            )
 
 
 def results(mesh: DeviceMesh, plan: Plan, tensors: Sequence[Tensor]) -> list[Tensor]:

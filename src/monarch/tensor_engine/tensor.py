@@ -286,12 +286,11 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
     for index in plan.writes:
         if values[index].storage.frozen is not None:
             raise mixing.error(op.path, args, kwargs, [values[index].storage for index in plan.writes])
-    tensors = _tensors((args, kwargs)) if held is not None or plan.moved else []
     if held is not None:
-        held.note(tensors)
+        held.note(_tensors((args, kwargs)))
         held.changes(values[index].storage for index in plan.writes)
-    for index, _ in plan.moved:
-        values[index] = _rebase(tensors[index])
+    if plan.moved:
+        _rebase_all(plan, _tensors((args, kwargs)), values)
     if values and values[0].storage.known is not None and op.path in _REINTERPRETS:
         values[0].storage.known = None  # other handles read the same memory in another way
     known = _compute_known(op, plan, args, kwargs, values) if plan.known or plan.writes else None
@@ -313,11 +312,11 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
     ]
     outputs = plan.ids([each._value.id for each in results])
     engine.submit(lane, (plan.template, sites.here(), tuple([v.id for v in values]), outputs, tuple(numbers)))
+    given = _tensors((args, kwargs))
     for index, meta in plan.moved:
-        value = tensors[index]._value
-        value.meta = meta
-        set_value(tensors[index], value)
-    return build(plan.result, iter(results), _tensors((args, kwargs)))
+        values[index].meta = meta
+        set_value(given[index], values[index])
+    return build(plan.result, iter(results), given)
 
 
 def build(result: Any, made: Any, given: Sequence[Any]) -> Any:
@@ -448,6 +447,11 @@ def _compute_known(op: Operator, plan: Plan, args: Any, kwargs: Any, values: lis
 
 
 # operations that change the geometry of a tensor in place: `t_`, `squeeze_`, those with an `out=` that they resize
+
+
+def _rebase_all(plan: Plan, tensors: Sequence[Tensor], values: list[Value]) -> None:
+    for index, _ in plan.moved:
+        values[index] = _rebase(tensors[index])
 
 
 def _rebase(tensor: Tensor) -> Value:
