@@ -424,7 +424,11 @@ def test_replays_give_back_the_memory_that_they_take(sim: Simulator) -> None:
 def test_replays_outlive_the_templates_of_their_time(sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("monarch.tensor_engine.engine._PLANS", 4)
     a = torch.ones(40)
-    recorded: Any = record(lambda: sum(a[index] * index for index in range(20)))
+
+    @record
+    def recorded() -> Any:
+        return sum(a[index] * index for index in range(20))
+
     for _ in range(3):
         assert recorded().shape == ()
         for index in range(40):
