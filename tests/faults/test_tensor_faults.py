@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
 
-from monarch import Stream, fetch_shard, get_active_stream, inspect, reduce, remote
+from monarch import Stream, fetch_shard, get_active_stream, inspect, reduce, remote, to_mesh
 from monarch.actor import Actor, SupervisionError, endpoint
 from monarch.tensor_engine import RemoteException, record
 
@@ -105,7 +105,7 @@ def test_ranks_that_have_yet_to_meet_a_dead_one_do_not_wait_for_it(spawn: Spawn,
             remote("time.sleep", propagate="inspect")(60)  # it will not come to the meeting
         if how == "to_mesh":
             with dead.activate():
-                moved = torch.ones(1).to_mesh(living)
+                moved = to_mesh(torch.ones(1), living)
             with living.activate():
                 value = fetch_shard(moved)
         elif how == "reduce":

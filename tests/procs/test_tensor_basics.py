@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import monarch
-from monarch import fetch_shard, get_active_mesh, inspect, no_mesh, slice_mesh
+from monarch import Stream, fetch_shard, get_active_mesh, inspect, no_mesh, slice_mesh
 from monarch.actor import Actor, ProcMesh, endpoint, this_host
 from monarch.tensor_engine import OperatorError, RemoteException, TensorError, spawn_tensor_engine
 
@@ -317,6 +317,50 @@ def test_operations_that_change_the_geometry_in_place(mesh: Any) -> None:
     assert inspect(x).tolist() == [[[0, 3], [1, 4], [2, 5]]]
     assert (same.shape, inspect(same).tolist()) == ((2, 3), [[0, 1, 2], [3, 4, 5]])
     assert inspect(x + 1).tolist() == [[[1, 4], [2, 5], [3, 6]]]
+
+
+def test_what_is_resized_to_hold_a_result_has_its_shape(mesh: Any) -> None:
+    out = torch.empty(0)
+    same = out.detach()
+    assert torch.add(torch.arange(3.0), 1, out=out) is out
+    assert (out.shape, inspect(out).tolist()) == ((3,), [1, 2, 3])
+    assert same.shape == (0,)
+    values, indices = torch.empty(0), torch.empty(0, dtype=torch.int64)
+    found = torch.sort(torch.tensor([[3.0, 1.0], [1.0, 2.0]]), out=(values, indices))
+    assert found.values is values
+    assert values.shape == indices.shape == (2, 2)
+    assert inspect((values * 1, indices))[1].tolist() == [[1, 0], [0, 1]]
+    for length in (2, 3, 4):
+        torch.arange(0.0, length, out=out.resize_(0))
+        assert (out.shape, inspect(out).tolist()) == ((length,), list(range(length)))
+    out.resize_(1).fill_(7)
+    assert (out.shape, inspect(out + 1).tolist()) == ((1,), [8])
+
+
+def test_numbers_of_which_only_the_type_matters_make_one_plan(mesh: Any) -> None:
+    x = torch.ones(2)
+    many: list[Any] = [
+        lambda number: x.clamp(min=number),
+        lambda number: x.clamp(max=number, min=0.0),
+        lambda number: x.clone().clamp_(number, None),
+        lambda number: torch.nan_to_num(x, nan=number, posinf=number),
+        lambda number: torch._foreach_add([x, x], [number, 2 * number])[1],
+        lambda number: x * complex(number, 1.0),
+        lambda number: x.add(x, alpha=number),
+    ]
+    for function in many:
+        function(1.0)
+        before = len(mesh.engine.plans)
+        for step in range(2, 5):
+            found = inspect(function(step / 10))
+            with no_mesh.activate():
+                there, x = x, torch.ones(2)
+                assert found.tolist() == function(step / 10).tolist()
+            x = there
+        assert len(mesh.engine.plans) == before
+    assert inspect(x.clamp(min=1)).dtype is torch.float32
+    whole = torch.ones(2, dtype=torch.int64)
+    assert [whole.clamp(min=bound).dtype for bound in (2, 2.5, 3)] == [torch.int64, torch.float32, torch.int64]
 
 
 def test_numbers_and_shapes_do_not_get_mixed_up(mesh: Any) -> None:
@@ -640,6 +684,25 @@ def test_a_bad_state_of_random_numbers_harms_nothing_else(mesh: Any) -> None:
     assert inspect(torch.ones(1)).item() == 1
     with pytest.raises(RemoteException, match="set_rng_state"):
         mesh.exit()
+
+
+def test_a_known_number_is_read_in_the_shape_of_its_handle(mesh: Any) -> None:
+    one = torch.tensor(5.0)
+    row = one.view(1, 1)
+    assert (row[0, 0].item(), row.sum(1).item(), (row.t() + 1)[0].item()) == (5.0, 5.0, 6.0)
+    row[0].add_(1)
+    assert one.item() == inspect(one).item() == 6.0
+    assert inspect(one.expand(3).sum(0)).item() == 18.0
+
+
+def test_who_borrows_a_number_may_change_it(mesh: Any) -> None:
+    other, number = Stream("other"), torch.tensor(1.0)
+    lent, borrow = other.borrow(number, mutable=True)
+    with borrow, other.activate():
+        lent.add_(1)
+    with pytest.raises(RuntimeError, match="inspect|fetch"):
+        number.item()
+    assert inspect(number).item() == 2.0
 
 
 def test_data_has_a_version_of_its_own(mesh: Any) -> None:

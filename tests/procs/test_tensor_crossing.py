@@ -99,13 +99,22 @@ def test_two_engines_of_the_same_processes_exchange_tensors(mesh: Any, pair: Pro
     second.exit()
 
 
+def buffers() -> int:
+    from monarch._core.runtime.context import current_node
+    from monarch.rdma.plane import plane_of
+
+    return plane_of(current_node()).registry.statistics().buffers
+
+
+def test_nothing_is_set_aside_for_an_engine_that_has_exited(mesh: Any, others: ProcMesh) -> None:
+    engine = spawn_tensor_engine(others)
+    engine.exit()
+    with pytest.raises(RuntimeError, match="has exited"):
+        torch.ones(1000).to_mesh(engine)
+    assert set(remote(buffers).call().get().values()) == {0}
+
+
 def test_what_was_moved_is_freed_by_the_sender(mesh: Any, others: ProcMesh) -> None:
-    def buffers() -> int:
-        from monarch._core.runtime.context import current_node
-        from monarch.rdma.plane import plane_of
-
-        return plane_of(current_node()).registry.statistics().buffers
-
     moved = [torch.ones(1000).to_mesh(others) for _ in range(5)]
     fetch_shard(moved).get()
     gc.collect()

@@ -80,6 +80,22 @@ def test_a_process_is_sent_tensors_of_its_rank(mesh: Any) -> None:
     pipe.drop()
 
 
+def test_what_was_sent_is_let_go(mesh: Any) -> None:
+    pipe = create_pipe(remote("builtins.id", propagate=lambda pipe: iter(())))  # asks for nothing
+    before = max(remote(_count).call().get().values())
+    for _ in range(10):
+        pipe.send({"x": torch.ones(1)})
+    torch.ones(1)
+    assert max(remote(_count).call().get().values()) <= before + 2
+    pipe.drop()
+
+
+def _count() -> int:
+    from monarch.tensor_engine import local
+
+    return sum(worker.count for worker in local.workers.values())
+
+
 def test_a_pipe_of_a_slice_has_one_process(mesh: Any) -> None:
     with mesh.slice(gpus=slice(1, 2)).activate():
         fakes = lambda pipe: iter([torch.empty(1)])  # noqa: E731

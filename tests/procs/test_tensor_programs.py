@@ -1,11 +1,11 @@
-"""Random programs: issued as they come, in a block, recorded, and with a second stream, they compute what torch computes."""
+"""Random programs compute what torch computes: as they come, in a block, after one that raised, recorded, with a second stream."""
 
 # mypy: disable-error-code="no-untyped-call, attr-defined"
 
 from __future__ import annotations
 
 import random
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -73,12 +73,19 @@ class Program:
             del lent
 
 
+def _run_in_vain(run: Any, given: list[torch.Tensor]) -> None:
+    """In a block that raises, as if it had never been."""
+    with suppress(KeyError), coalescing():
+        run(*given)
+        raise KeyError
+
+
 @pytest.fixture(scope="module")
 def stream() -> Stream:
     return Stream("other")
 
 
-@pytest.mark.parametrize("way", ["issued", "block", "recorded"])
+@pytest.mark.parametrize("way", ["issued", "block", "raised", "recorded"])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_random_program_computes_what_torch_computes(mesh: Any, stream: Stream, seed: int, way: str) -> None:
     program = Program(seed)
@@ -93,6 +100,8 @@ def test_a_random_program_computes_what_torch_computes(mesh: Any, stream: Stream
 
     step: Any = record(run) if way == "recorded" else run
     for expected in rounds:
+        if way == "raised":
+            _run_in_vain(run, given)
         context: AbstractContextManager[Any] = coalescing() if way == "block" else nullcontext()
         with context:
             found = step(*given)

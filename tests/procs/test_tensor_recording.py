@@ -118,6 +118,99 @@ def test_a_block_that_raises_has_done_nothing(mesh: Any) -> None:
     assert inspect(base).tolist() == [1, 1]
 
 
+def raise_in_block(block: Any) -> None:
+    def raising() -> None:
+        with coalescing():
+            block()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        raising()
+
+
+def test_views_of_what_was_there_before_are_void_with_a_block_that_raises(mesh: Any) -> None:
+    base = torch.ones(2)
+    views: list[Any] = []
+    raise_in_block(lambda: views.extend([base[:1], base.view(2, 1)]))
+    for view in views:
+        with pytest.raises(TensorError, match=r"DROPPED(.|\n)*coalescing\(\), which raised"):
+            view.add(1)
+    assert not base.dropped
+    assert inspect(base[1:]).tolist() == [1]
+
+
+def test_numbers_that_the_program_knows_are_those_of_the_ranks_after_a_block_that_raised(mesh: Any) -> None:
+    step, view = torch.tensor(3.0), torch.tensor([1.0])
+
+    def block() -> None:
+        step.add_(1)
+        step.mul_(2)
+        assert step.item() == 8
+        view[0].fill_(9)
+
+    raise_in_block(block)
+    for tensor, expected in ((step, 3), (view, 1)):
+        assert tensor.item() == inspect(tensor).item() == expected
+    step.add_(1)
+    assert step.item() == inspect(step).item() == 4
+
+
+def test_an_optimizer_goes_on_after_a_block_that_raised(mesh: Any) -> None:
+    def train(disturbed: bool) -> list[float]:
+        weight = torch.full((2,), 1.0, requires_grad=True)
+        optimizer = torch.optim.Adam([weight], lr=0.1)
+        for _ in range(3):
+            weight.grad = torch.full((2,), 0.5)
+            optimizer.step()
+            if disturbed:
+                raise_in_block(optimizer.step)
+        return inspect(weight.detach()).tolist()
+
+    assert train(True) == train(False)
+
+
+def test_shapes_that_were_changed_in_place_are_as_before_after_a_block_that_raised(mesh: Any) -> None:
+    x, y, z = torch.arange(6).view(2, 3), torch.ones(2), torch.empty(0)
+
+    def block() -> None:
+        x.t_().unsqueeze_(0)
+        y.data = torch.zeros(5)
+        torch.add(y, 1, out=z)
+        assert (x.shape, y.shape, z.shape) == ((1, 3, 2), (5,), (5,))
+
+    raise_in_block(block)
+    assert (x.shape, y.shape, z.shape) == ((2, 3), (2,), (0,))
+    assert inspect((x, y, z, x + 1))[0].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert inspect(y + 1).tolist() == [2, 2]
+
+
+def test_what_ends_in_a_block_that_raises_is_ended(mesh: Any) -> None:
+    other = Stream("other")
+    x, y = torch.ones(1), torch.ones(1)
+    (used, first), (unused, second) = other.borrow(x, mutable=True), other.borrow(y, mutable=True)
+
+    def block() -> None:
+        with other.activate():
+            used.add_(5)  # for the first time
+        second.drop()
+
+    raise_in_block(block)
+    with other.activate():
+        used.add_(1)
+    first.drop()
+    del unused
+    assert inspect((x, y))[0].item() == 2
+    before = max(remote(_count).call().get().values())
+    kept = [torch.ones(1) for _ in range(20)]
+
+    def free() -> None:
+        kept.clear()
+        torch.ones(1)
+
+    raise_in_block(free)
+    assert max(remote(_count).call().get().values()) <= before + 2
+
+
 def test_nothing_is_fetched_in_a_block(mesh: Any) -> None:
     tensor = torch.ones(2)
     actors = mesh.procs.spawn("echo", Echo)
@@ -268,12 +361,17 @@ def test_results_may_be_arguments_captures_views_and_share_memory(mesh: Any) -> 
     def function(x: torch.Tensor) -> Any:
         x.add_(1)
         made = x + 1
-        return x, x[:1], made, made[:1], made, capture
+        return x, x.detach(), x[:1], made, made[:1], made, capture
 
     x = torch.zeros(2)
     for step in range(1, 4):
-        same, view, made, made_view, again, captured = function(x)
+        same, detached, view, made, made_view, again, captured = function(x)
         assert same is x
+        assert detached is not x
+        versions = x._version, made._version
+        (view if step == 2 else detached).add_(0)
+        made_view.add_(0)
+        assert (x._version, made._version) == (versions[0] + 1, versions[1] + 1)
         assert captured is capture
         assert again is made
         made.add_(10)
@@ -284,6 +382,49 @@ def test_results_may_be_arguments_captures_views_and_share_memory(mesh: Any) -> 
         assert not x.dropped
     x.drop()
     assert view.dropped
+
+
+def test_a_graph_notices_that_a_replay_has_written_to_what_it_saved(mesh: Any) -> None:
+    weight, state, untouched = torch.ones(2), torch.ones(2), torch.ones(2)
+
+    @record
+    def function(given: torch.Tensor) -> torch.Tensor:
+        weight[:1].add_(1)
+        state.detach().mul_(2)
+        untouched.data.add_(1)  # as in torch: autograd does not notice
+        return given.add_(1) + untouched
+
+    given = torch.ones(2)
+    for _ in range(3):
+        function(given)
+    for saved, is_noticed in ((weight, True), (state, True), (given, True), (untouched, False)):
+        x = torch.ones(2, requires_grad=True)
+        loss = (x * saved).sum()
+        function(given)
+        if is_noticed:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                loss.backward()
+        else:
+            loss.backward()
+    assert inspect(weight).tolist() == [8, 1]
+
+
+def test_a_recorded_function_changes_the_shape_of_nothing_from_elsewhere(mesh: Any) -> None:
+    captured, out = torch.ones(2, 3), torch.empty(0)
+    for function in (
+        lambda x: x.t_(),
+        lambda x: x.add(captured.t_().sum()),
+        lambda x: torch.add(x, 1, out=out),
+        lambda x: setattr(captured, "data", x + 1),
+    ):
+        with pytest.raises(NotImplementedError, match="changes the shape of a tensor from elsewhere"):
+            record(function)(x := torch.ones(2, 3))
+        assert x.shape == captured.shape == (2, 3)
+        assert out.shape == (0,)
+    assert inspect(captured.sum()).item() == 6
+    transposed = record(lambda x: x.detach().t_() + 1)
+    for _ in range(3):
+        assert transposed(captured).shape == (3, 2)
 
 
 def test_what_is_made_and_not_returned_is_void(mesh: Any) -> None:
@@ -297,6 +438,10 @@ def test_what_is_made_and_not_returned_is_void(mesh: Any) -> None:
     assert inspect(function(torch.zeros(1))).tolist() == [2]
     with pytest.raises(TensorError, match=r"DROPPED(.|\n)*does not return it"):
         kept[0].add(1)
+    record(lambda x: kept.append(x[:1]))(x := torch.ones(2))
+    with pytest.raises(TensorError, match=r"DROPPED(.|\n)*does not return it"):
+        kept[-1].add(1)
+    assert inspect(x).tolist() == [1, 1]
 
 
 def test_a_method_is_recorded_for_each_instance(mesh: Any) -> None:
@@ -407,6 +552,17 @@ def test_what_the_controller_knows_of_arguments_is_no_part_of_a_recording(mesh: 
     record(lambda x: x.add_(1))(step := torch.tensor(3.0))
     with pytest.raises(RuntimeError, match="depends on values"):
         step.item()
+    counting = record(lambda step: count(step))
+    for _ in range(3):
+        counting(step := torch.tensor(3.0))
+        with pytest.raises(RuntimeError, match="depends on values"):
+            step.item()
+        assert inspect(step).item() == 4
+
+
+@remote(propagate="inspect")
+def count(step: torch.Tensor) -> None:
+    step.add_(1)
 
 
 def test_recordings_go_over_meshes_and_streams(mesh: Any) -> None:
@@ -569,6 +725,60 @@ def test_recordings_in_recordings_and_in_blocks(mesh: Any) -> None:
         results = [outer(torch.zeros(1)) for _ in range(4)]
         total = results[0] + results[3]
     assert inspect(total).tolist() == [8]
+
+
+def test_what_was_made_in_a_block_may_end_in_a_recording(mesh: Any) -> None:
+    other = Stream("other")
+    recorded = record(lambda x: x + 1)
+    before = max(remote(_count).call().get().values())
+    with coalescing():
+        x = torch.ones(1)
+        made = [torch.ones(1) for _ in range(20)]
+        total = sum(made)
+        lent, borrow = other.borrow(x, mutable=True)
+        with other.activate():
+            lent.add_(1)
+
+        @record
+        def function(x: torch.Tensor) -> torch.Tensor:
+            if borrow.is_open:
+                made.clear()
+                borrow.drop()
+            return x + 1
+
+        result = function(total)
+    assert inspect((x, result, recorded(result)))[2].item() == 22
+    assert max(remote(_count).call().get().values()) <= before + 5
+
+
+def test_what_is_held_back_outlives_the_templates_of_its_time(mesh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monarch.tensor_engine.engine._PLANS", 4)
+    x = torch.arange(40)
+
+    def picked(first: int) -> Any:
+        return sum(x[index] * index for index in range(first, first + 20))
+
+    with coalescing():
+        found = picked(0)
+    assert inspect(found).item() == sum(index**2 for index in range(20))
+    recorded = record(lambda: picked(0))
+    for _ in range(3):
+        assert inspect(recorded()).item() == sum(index**2 for index in range(20))
+        picked(20)
+
+
+def test_recordings_of_kinds_that_are_not_used_any_more_are_forgotten(
+    mesh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monarch.tensor_engine.recording._KINDS", 3)
+    counted = Counted(lambda x, step: x + step, verify=False)
+    for step in range(10):
+        counted(torch.ones(1), step)
+        assert inspect(counted(torch.ones(1), 0)).item() == 1  # that of what is used is kept
+    assert counted.runs == 10
+    gc.collect()
+    torch.ones(1)
+    assert max(remote(_programs).call().get().values()) <= 4
 
 
 def test_replays_leave_nothing_on_the_ranks(mesh: Any) -> None:

@@ -341,3 +341,10 @@ def counts(mesh: Any) -> int:
         return sum(worker.count for worker in local.workers.values())
 
     return int(max(remote(count).call().get().values()))
+
+
+def test_a_rule_changes_the_shape_of_nothing_in_place(mesh: Any) -> None:
+    x = torch.ones(2, 3)
+    with pytest.raises(NotImplementedError, match=r"in place, from \(2, 3\) to \(3, 2\)"):
+        remote(lambda x: x.t_(), propagate=lambda x: x.t_())(x)
+    assert inspect(x).shape == x.shape == (2, 3)

@@ -421,6 +421,20 @@ def test_replays_give_back_the_memory_that_they_take(sim: Simulator) -> None:
     assert sim.step().megabytes == pytest.approx(1, abs=1e-3)
 
 
+def test_replays_outlive_the_templates_of_their_time(sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monarch.tensor_engine.engine._PLANS", 4)
+    a = torch.ones(40)
+
+    @record
+    def recorded() -> Any:
+        return sum(a[index] * index for index in range(20))
+
+    for _ in range(3):
+        assert recorded().shape == ()
+        for index in range(40):
+            a[index].add_(1)
+
+
 def test_streams_of_a_recorded_function_run_side_by_side() -> None:
     stream = Stream("communication")
     sim = simulator()
@@ -697,6 +711,21 @@ def test_the_graph_of_a_program_has_an_edge_for_each_need(tmp_path: Path) -> Non
     assert sorted(map(tuple, graph["edges"])) == [(0, 1), (0, 2), (1, 2), (1, 3)]
     sim.export_ir(tmp_path / "graph.csv")
     assert len((tmp_path / "graph.csv").read_text().splitlines()) == 5
+
+
+def test_what_functions_write_to_has_edges(tmp_path: Path) -> None:
+    change = remote(lambda x: x.add_(1), propagate=lambda x: x.add_(1))
+    sim = simulator(build_ir=True)
+    with sim.mesh.activate():
+        recorded = record(lambda x: change(x).detach(), verify=False)
+        a = torch.ones(2)
+        recorded(a)
+        change(a)
+        a.sum()
+    sim.export_ir(tmp_path / "graph.json")
+    graph = json.loads((tmp_path / "graph.json").read_text())
+    assert len(graph["nodes"]) == 4
+    assert sorted(map(tuple, graph["edges"])) == [(0, 1), (1, 2), (2, 3)]
 
 
 def test_a_graph_must_have_been_kept(sim: Simulator) -> None:

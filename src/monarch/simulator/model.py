@@ -129,7 +129,8 @@ class Model:
         elif what == DEFINE:
             self._templates[instruction[1]] = Template(*instruction[2:])
         elif what == FORGET:
-            for number in [number for number in self._templates if number < instruction[1]]:
+            kept = {each[0] for program in self._programs.values() for each in program.instructions}
+            for number in [number for number in self._templates if number < instruction[1] and number not in kept]:
                 del self._templates[number]
                 self._effects.pop(number, None)
         elif what == CONSTANT:
@@ -227,7 +228,8 @@ class Model:
         seconds = self.costs.get(name, self.costs.get(name.rpartition(".")[2]))
         if callable(seconds):
             seconds = seconds(*metas)
-        self._compute(ranks, stream, name, site, cost.touching(metas, made), inputs, call.outputs or (), seconds)
+        work, writes = cost.touching(metas, made), [call.inputs.index(ref) for ref in call.writes]
+        self._compute(ranks, stream, name, site, work, inputs, call.outputs or (), seconds, writes)
 
     # moves: functions of `tensor_engine.movers`, and what is left of them
 

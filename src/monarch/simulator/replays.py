@@ -66,8 +66,10 @@ class Replay:
         if instruction[0] != CALL:
             return instruction
         what, site, call = instruction
-        references = self._program.references
-        return what, site, call._replace(inputs=tuple(references.get(ref, ref) for ref in call.inputs))
+        inputs, writes = (
+            tuple(self._program.references.get(ref, ref) for ref in some) for some in (call.inputs, call.writes)
+        )
+        return what, site, call._replace(inputs=inputs, writes=writes)
 
 
 def awaited(instruction: Instruction) -> int | None:

@@ -66,7 +66,9 @@ class Borrow:
         self._engine.submit(origin.lane, _move("offer", self._ticket, origin.id))
         owner = origin.storage
         if self.mutable:
-            owner.barred = Bar("BORROWED", self.made)
+            if held is not None:
+                held.changes([owner])
+            owner.barred, owner.known = Bar("BORROWED", self.made), None
         else:
             _readers[owner] = _readers.get(owner, 0) + 1
             owner.frozen = Bar("MUTATING_BORROW", self.made)
@@ -76,7 +78,7 @@ class Borrow:
         self._lent = weakref.ref(lent)
         value = Value(self._root, origin.mesh, self._lane, origin.meta, lent)
         if held is not None:
-            held.born(value, True)
+            held.born(value)
         return handle(value)
 
     def begin(self) -> None:

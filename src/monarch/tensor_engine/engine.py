@@ -93,6 +93,11 @@ class Engine:
                 self._flush()
                 self.executor.spread = True
 
+    def check_open(self) -> None:
+        """Raises RuntimeError: the engine has exited."""
+        if self._closed is not None:
+            raise RuntimeError(self._closed)
+
     # instructions
 
     def submit(self, ranks: Ranks, instruction: Instruction, now: bool = False, weight: int = 0) -> None:
@@ -106,8 +111,7 @@ class Engine:
             RuntimeError: The engine has exited.
             SupervisionError: One of these ranks is known to be gone.
         """
-        if self._closed is not None:
-            raise RuntimeError(self._closed)
+        self.check_open()
         if holders and ranks.stream != ALL and (held := holder()) is not None:
             held.take(self, ranks, instruction, now)
             return
@@ -152,7 +156,7 @@ class Engine:
             plan.template = next(self._templates)
             self.described[plan.template] = Template(path, args, kwargs, plan.writes)
             self._append(self.every_stream, (DEFINE, plan.template, path, args, kwargs, plan.writes))
-            if len(self.plans) >= _PLANS:
+            if len(self.plans) >= _PLANS and not holders:  # what is held back may be of any age
                 self.plans.clear()
                 # a thread may just now use a plan of those; none can still use one of the time before
                 self._append(self.every_stream, (FORGET, self._oldest_template))
@@ -265,8 +269,7 @@ class Engine:
         return self._ask(self.executor.stream, ranks, method, args, what)
 
     def _ask(self, ask: Callable[..., Any], ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Any:
-        if self._closed is not None:
-            raise RuntimeError(self._closed)
+        self.check_open()
         if holder() is not None:
             raise NotImplementedError(
                 "nothing can be fetched or asked of the ranks within `coalescing()` or a recorded function: what comes before "

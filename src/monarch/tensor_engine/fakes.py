@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,6 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
-from torch.utils._mode_utils import no_dispatch
 
 _lock = threading.RLock()  # fakes are not made for several threads
 _metas: weakref.WeakValueDictionary[tuple[Any, ...], Meta] = weakref.WeakValueDictionary()
@@ -43,6 +42,11 @@ class Meta:
         self.offset = offset
         self.dtype = dtype
         self.device = device
+
+    @property
+    def geometry(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """What distinguishes views of the same memory that read it in the same way."""
+        return self.shape, self.stride, self.offset
 
     def fake(self) -> Any:
         """A fake tensor like this, with a storage of its own; within `faking`."""
@@ -132,15 +136,4 @@ def storage_of(fake: Any) -> int:
     return int(fake.untyped_storage()._cdata)
 
 
-def change_geometry(func: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Do to the wrappers in `args` what an operation does that changes a tensor's shape or strides in place."""
-    with no_dispatch():
-        before = torch._C._meta_in_tls_dispatch_include()
-        torch._C._set_meta_in_tls_dispatch_include(True)
-        try:
-            func(*args, **kwargs)
-        finally:
-            torch._C._set_meta_in_tls_dispatch_include(before)
-
-
-__all__ = ["FakeTensor", "Meta", "change_geometry", "faking", "meta_of", "storage_of"]
+__all__ = ["FakeTensor", "Meta", "faking", "meta_of", "storage_of"]

@@ -10,16 +10,20 @@ import pickle
 import threading
 import traceback
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from .activation import no_mesh
 from .engine import Engine, Ranks, freeing, holder, holders
-from .instructions import FREE, MAIN, Instruction
+from .instructions import FREE, MAIN, MOVE, PROGRAM, Instruction
+from .movers import BORROWS
 from .streams import Stream, stream_of
-from .tensor import Bar, Storage, Value
+from .tensor import Bar, Storage, Tensor, Value, set_value
 
 if TYPE_CHECKING:
+    import torch
+
     from .borrows import Borrow
 
 
@@ -29,6 +33,7 @@ class Held:
     Attributes:
         instructions: In order, each with where it goes.
         borrows: What was borrowed meanwhile.
+        moved: Handles that are of another value since, and that of before: their shape was changed in place, for one.
     """
 
     what = "coalescing()"
@@ -38,13 +43,16 @@ class Held:
         self.instructions: list[tuple[Ranks, Instruction]] = []
         self.borrows: list[Borrow] = []
         self.streams: dict[int, Stream] = {}  # they must not end before
-        self._storages: list[weakref.ref[Storage]] = []
+        self.moved: list[tuple[weakref.ref[Tensor], Value]] = []
+        self._outer: Held | None = None
+        self._born: list[weakref.ref[Value]] = []
+        self._known: dict[Storage, torch.Tensor] = {}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
         """In here it is this thread's holder. If that raises, nothing was ever issued."""
         thread = threading.get_ident()
-        before = holders.get(thread)
+        before = self._outer = holders.get(thread)
         holders[thread] = self
         try:
             yield
@@ -83,13 +91,23 @@ class Held:
     def take_freed(self, ranks: Ranks, instruction: Instruction) -> None:
         self.instructions.append((ranks, instruction))
 
-    def note(self, values: Sequence[Value]) -> None:
+    def note(self, tensors: Sequence[Tensor]) -> None:
         """These are about to be used."""
 
-    def born(self, value: Value, is_new: bool) -> None:
-        """This is about to be made; with memory of its own, or it shares that of another."""
-        if is_new:
-            self._storages.append(weakref.ref(value.storage))
+    def born(self, value: Value) -> None:
+        """This is about to be made."""
+        self._born.append(weakref.ref(value))
+
+    def moves(self, tensor: Tensor) -> None:
+        """This handle is about to be one of another value."""
+        self.moved.append((weakref.ref(tensor), tensor._value))
+
+    def changes(self, storages: Iterable[Storage]) -> None:
+        """What the controller knows of these is about to change."""
+        for storage in storages:
+            if storage.known is not None and storage not in self._known:
+                with no_mesh.activate():
+                    self._known[storage] = storage.known.clone()
 
     def borrowed(self, borrow: Borrow) -> None:
         """This begins."""
@@ -104,17 +122,42 @@ class Held:
         return value.id
 
     def void(self, why: str) -> None:
-        """Of what was made, nothing can be used any more."""
+        """Of what was made, nothing can be used any more; what was there before is as it was."""
         for borrow in self.borrows:
             borrow.void()
-        bar = Bar("DROPPED", f"    {why}\n{''.join(traceback.format_stack()[:-2])}")
-        for reference in self._storages:
-            storage = reference()
-            if storage is not None:
-                storage.barred = bar
+        for handle, value in reversed(self.moved):
+            if (tensor := handle()) is not None:
+                set_value(tensor, value)
+        for storage, known in self._known.items():
+            storage.known = known
+        nowhere = Storage()
+        nowhere.barred = Bar("DROPPED", f"    {why}\n{''.join(traceback.format_stack()[:-2])}")
+        for reference in self._born:
+            if (made := reference()) is not None:
+                made.storage = nowhere  # its own: it may be a view of what can still be used
         for ranks, instruction in self.instructions:
-            if instruction[0] == FREE and self.engine is not None:
-                self.engine.pass_on(ranks, instruction)  # some of it was made before
+            if self._is_of_before(instruction):
+                self._pass_on(ranks, instruction)
+
+    def _is_of_before(self, instruction: Instruction) -> bool:
+        """Whether it frees, begins or ends what was made before, which holds whatever becomes of the rest."""
+        what = instruction[0]
+        return what in (FREE, PROGRAM) or self._is_borrow_of_before(instruction)
+
+    def _is_borrow_of_before(self, instruction: Instruction) -> bool:
+        if instruction[0] != MOVE or instruction[2] not in BORROWS:
+            return False
+        ticket = instruction[3][0]
+        return not any(borrow.ticket == ticket for borrow in self.borrows)
+
+    def _pass_on(self, ranks: Ranks, instruction: Instruction) -> None:
+        """To the ranks, after what an outer holder has for them."""
+        if self.engine is None:
+            return
+        if self._outer is not None and self._outer.engine is self.engine:
+            self._outer.take_freed(ranks, instruction)
+        else:
+            self.engine.pass_on(ranks, instruction)
 
 
 @contextmanager

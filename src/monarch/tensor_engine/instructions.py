@@ -49,6 +49,9 @@ MAIN = 0
 ALL = -1
 """In place of a stream: what is for all of them."""
 
+SMALL = 64 * 1024
+"""Bytes of a constant; less is copied, rather than held on to where it lies."""
+
 Instruction = tuple[Any, ...]
 
 

@@ -100,7 +100,7 @@ def check(function: str, arg: Any, any_stream: bool = False) -> None:
     if value.storage.barred is not None or not (any_stream or value.lane.stream == active.get().number):
         raise error(function, (arg,), {}, stream=value.lane.stream if any_stream else None)
     if (held := holder()) is not None:
-        held.note([value])
+        held.note([arg])
 
 
 def check_write(function: str, arg: tensors.Tensor) -> None:

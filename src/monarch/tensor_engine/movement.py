@@ -372,6 +372,7 @@ def _issue_crossing(tensor: Tensor, result: Tensor, source: DeviceMesh, destinat
     engine, meta = source.engine, tensor._value.meta
     if not (isinstance(engine.executor, Workers) and isinstance(destination.engine.executor, Workers)):
         raise ValueError(f"{source!r} and {destination!r}: tensors move between engines only where both have processes")
+    destination.engine.check_open()  # before memory is set aside for it
     engine.executor.wait_until_there()  # the receivers will ask them
     ticket = next(engine.ids)
     takers = dict.fromkeys(source.group.ranks, 0)

@@ -28,6 +28,7 @@ from .._core.runtime.context import context
 from .._core.runtime.endpoint import concurrent_endpoint, endpoint
 from .activation import get_active_mesh
 from .device_mesh import DeviceMesh
+from .fakes import Meta
 from .functions import find
 from .remote_functions import Remote, remote, resolve
 from .tensor import Tensor
@@ -44,7 +45,8 @@ class Pipe:
 
     def __init__(self, mesh: DeviceMesh, function: Remote[..., Any], args: Any, kwargs: Any, max_messages: int) -> None:
         self._mesh = mesh
-        self._sent: deque[Any] = deque()
+        # what the generator of fakes did not ask for yet; None when it has ended
+        self._sent: deque[Any] | None = deque()
         self._fakes: Iterator[Any] | None = None
         self._make_fakes = functools.partial(function._propagate, _FakeEnd(mesh, self._sent), *args, **kwargs)
         procs = mesh.procs
@@ -77,7 +79,8 @@ class Pipe:
         """
         with self._mesh.activate():
             as_endpoint(self._ends.send, propagate="inspect").rref(obj)
-        self._sent.append(obj)
+        if self._sent is not None:
+            self._sent.append(pytree.tree_map_only(Tensor, lambda each: each._value.meta, obj))
 
     def drop(self) -> None:
         """End the processes, whatever they do; waits until they are gone. The second time does nothing."""
@@ -91,6 +94,7 @@ class Pipe:
         try:
             return next(self._fakes)
         except StopIteration:
+            self._sent = None
             raise RuntimeError("nothing more comes from this pipe: its generator of fakes has ended") from None
 
 
@@ -158,7 +162,7 @@ class _FakeEnd:
     def recv(self) -> Any:
         if not self._sent:
             raise RuntimeError("the process waits for something that was not sent; send before recv")
-        return pytree.tree_map_only(Tensor, lambda each: each._value.meta.fake(), self._sent.popleft())
+        return pytree.tree_map_only(Meta, lambda each: each.fake(), self._sent.popleft())
 
 
 def _places(hosts: list[str], per_host: int) -> list[int]:

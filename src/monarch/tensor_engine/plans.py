@@ -7,6 +7,7 @@ tensors and the same other arguments; numbers that cannot change a shape (the 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from . import fakes
 from .fakes import Meta
 from .instructions import Input, Number, leaves
 
-_NUMBERS = (int, float)  # as in `tensor.dispatch`: a complex one is part of the key
+NUMBERS = frozenset((int, float, complex))
+"""The types of numbers of which the type alone may matter."""
 _VALUE_ONLY = ("aten::scalar_tensor", "aten::full", "aten::full_like", "aten::new_full")  # numbers are only filled in
+_SHAPING = ("aten::arange", "aten::range")  # numbers are shapes, even where there is an ``out=``
 _UNSPECIFIED = ("aten::empty", "aten::new_empty")  # what their results hold nobody knows
 
 
@@ -25,27 +28,25 @@ class Operator:
 
     Attributes:
         free: Positions and names of arguments whose number is a value only.
+        free_lists: The same for lists of numbers.
         without_tensors: Whether that holds for calls without tensors, too.
         writes: Positions of arguments that are written to.
-        moves: Whether it changes the geometry of its argument in place.
         keeps: Whether its result is its argument.
         random: Whether it draws random numbers.
         known: Whether its result is a function of its arguments.
     """
 
-    __slots__ = ("free", "func", "keeps", "known", "moves", "name", "path", "random", "without_tensors", "writes")
+    __slots__ = ("free", "free_lists", "func", "keeps", "known", "name", "path", "random", "without_tensors", "writes")
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
         self.func = func  # keeps it, so that no other gets its id
         self.name = schema.name
         self.path = f"{schema.name}.{func._overloadname}"
-        free = [
-            (index, argument.name)
-            for index, argument in enumerate(schema.arguments)
-            if isinstance(argument.type, (torch.NumberType, torch.FloatType, torch.TensorType))
-        ]
-        self.free: frozenset[Any] = frozenset(key for pair in free for key in pair)
+        arguments = () if schema.name in _SHAPING else schema.arguments
+        kinds = {key: _kind(argument) for index, argument in enumerate(arguments) for key in (index, argument.name)}
+        self.free: frozenset[Any] = frozenset(key for key, kind in kinds.items() if kind == "number")
+        self.free_lists: frozenset[Any] = frozenset(key for key, kind in kinds.items() if kind == "numbers")
         self.without_tensors = schema.name in _VALUE_ONLY
         self.writes = frozenset(
             key
@@ -54,10 +55,21 @@ class Operator:
             for key in (index, argument.name)
         )
         tags = getattr(func, "tags", ())
-        self.moves = torch.Tag.inplace_view in tags
         self.random = torch.Tag.nondeterministic_seeded in tags
         self.keeps = self.name in ("aten::detach", "aten::alias", "aten::lift_fresh")
         self.known = not self.random and not schema.name.startswith(_UNSPECIFIED)
+
+
+def _kind(argument: Any) -> str:
+    """Whether a number, or a list of numbers, may stand there of which the type alone matters."""
+    found = argument.type
+    if isinstance(found, torch.OptionalType):
+        found = found.getElementType()
+    if isinstance(found, (torch.NumberType, torch.FloatType, torch.TensorType)):
+        return "number"
+    if isinstance(found, torch.ListType) and isinstance(found.getElementType(), torch.NumberType):
+        return "numbers"  # lists of floats are not: shapes may be scaled by them
+    return ""
 
 
 _operators: dict[int, Operator] = {}
@@ -82,7 +94,7 @@ class Output:
     def __init__(self, meta: Meta, shares: int | None) -> None:
         self.meta = meta
         self.shares = shares
-        self.geometry = (meta.shape, meta.stride, meta.offset)
+        self.geometry = meta.geometry
 
 
 class Same:
@@ -100,20 +112,25 @@ class Plan:
     outputs: The new tensors in it; in order.
     only: The one `Output`, where the result is nothing else.
     writes: Positions of inputs that are written to.
+    moved: Positions of inputs whose geometry changes in place, and what they look like then.
     known: Whether the controller can compute it, if it knows the inputs.
     template: Its number on the workers of the engine.
     constant: Nothing needs to be done by workers.
     """
 
-    __slots__ = ("constant", "known", "only", "outputs", "result", "template", "writes")
+    __slots__ = ("constant", "known", "moved", "only", "outputs", "result", "template", "writes")
 
-    def __init__(self, result: Any, writes: tuple[int, ...], known: bool) -> None:
+    def __init__(
+        self, result: Any, writes: tuple[int, ...], known: bool, moved: tuple[tuple[int, Meta], ...] = ()
+    ) -> None:
         self.result = result
         self.writes = writes
+        self.moved = moved
         self.outputs = [leaf for leaf in leaves(result) if isinstance(leaf, Output)]
         self.only = result if isinstance(result, Output) else None
         self.constant = not self.outputs and not writes
-        self.known = known and (bool(writes) or self.only is not None) and all(map(_is_scalar, self.outputs))
+        metas = [output.meta for output in self.outputs] + [meta for _, meta in moved]
+        self.known = known and (bool(writes) or self.only is not None) and all(map(_is_scalar, metas))
         self.template = -1
 
     def ids(self, new: Sequence[int]) -> Any:
@@ -146,15 +163,18 @@ def make_plan(operator: Operator, args: Any, kwargs: Any, metas: Sequence[Meta],
                 None
             ) from None  # a dozen lines of torch that lead to a shape say nothing about it
         written = _written(operator, fake_args, fake_kwargs, inputs)
-        return _plan(result, inputs, written, operator.known and all(_numel(meta) == 1 for meta in metas))
+        known = operator.known and all(prod(meta.shape) == 1 for meta in metas)
+        return _plan(result, inputs, written, known, _moved(inputs, metas))
 
 
 def plan_of(result: Any, inputs: Sequence[Any], written: tuple[int, ...]) -> Plan:
     """The plan of something whose results, as fakes, and writes are known."""
-    return _plan(result, inputs, written, known=False)
+    return _plan(result, inputs, written, known=False, moved=())
 
 
-def _plan(result: Any, inputs: Sequence[Any], written: tuple[int, ...], known: bool) -> Plan:
+def _plan(
+    result: Any, inputs: Sequence[Any], written: tuple[int, ...], known: bool, moved: tuple[tuple[int, Meta], ...]
+) -> Plan:
     storages = {fakes.storage_of(fake): index for index, fake in enumerate(inputs)}
 
     def describe(leaf: Any) -> Any:
@@ -167,7 +187,7 @@ def _plan(result: Any, inputs: Sequence[Any], written: tuple[int, ...], known: b
                 return Same(index)
         return Output(fakes.meta_of(leaf), storages.get(fakes.storage_of(leaf)))
 
-    return Plan(describe(result), written, known)
+    return Plan(describe(result), written, known, moved)
 
 
 def _written(operator: Operator, args: Any, kwargs: Any, inputs: Sequence[Any]) -> tuple[int, ...]:
@@ -178,30 +198,33 @@ def _written(operator: Operator, args: Any, kwargs: Any, inputs: Sequence[Any]) 
     return tuple(index for index, fake in enumerate(inputs) if any(fake is tensor for tensor in tensors))
 
 
+def _moved(inputs: Sequence[Any], metas: Sequence[Meta]) -> tuple[tuple[int, Meta], ...]:
+    after = [fakes.meta_of(fake) for fake in inputs]
+    return tuple((index, meta) for index, meta in enumerate(after) if meta.geometry != metas[index].geometry)
+
+
 def template_arguments(operator: Operator, args: Any, kwargs: Any, place: Any, some_tensors: bool) -> tuple[Any, Any]:
     """The arguments as a template has them: tensors and free numbers are places."""
-    free = operator.free if some_tensors or operator.without_tensors else ()
+    free, free_lists = (operator.free, operator.free_lists) if some_tensors or operator.without_tensors else ((), ())
     count = 0
 
     def number(arg: Any) -> Any:
         nonlocal count
+        if type(arg) not in NUMBERS:
+            return arg
         count += 1
         return Number(count - 1)
 
-    args = [number(arg) if index in free and type(arg) in _NUMBERS else arg for index, arg in enumerate(args)]
-    kwargs = {
-        name: number(arg) if name in free and type(arg) in _NUMBERS else arg for name, arg in sorted(kwargs.items())
-    }
+    def given(key: Any, arg: Any) -> Any:
+        if key in free:
+            return number(arg)
+        return list(map(number, arg)) if key in free_lists and type(arg) is list else arg
+
+    args = [given(index, arg) for index, arg in enumerate(args)]
+    kwargs = {name: given(name, arg) for name, arg in sorted(kwargs.items())}
     placed: tuple[Any, Any] = place((args, kwargs), Input)
     return placed
 
 
-def _numel(meta: Meta) -> int:
-    size = 1
-    for length in meta.shape:
-        size *= length
-    return size
-
-
-def _is_scalar(output: Output) -> bool:
-    return _numel(output.meta) == 1 and output.meta.device.type == "cpu"
+def _is_scalar(meta: Meta) -> bool:
+    return prod(meta.shape) == 1 and meta.device.type == "cpu"

@@ -12,9 +12,9 @@ from .activation import no_mesh
 from .engine import Engine, Ranks
 from .held import Held
 from .instructions import CALL, CONSTANT, FREE, MOVE, Instruction
-from .movers import BORROWS, USES, Uses
+from .movers import USES, Uses
 from .programs import call_text
-from .tensor import Storage, Value
+from .tensor import Storage, Tensor, Value
 
 _SHOWN = 200  # characters of a constant
 _RANKS = 8  # shown of a set
@@ -27,39 +27,58 @@ class Recorder(Held):
         arguments: Values of the tensors among the arguments.
         used: Values that were not made in the call, by id.
         written: Their storages, where those are written to.
+        shown: Their storages, where functions of the user get them: who knows what they do to them.
         references: What stands for a value in pickled arguments, and its id.
     """
 
     what = "a recorded function"
 
-    def __init__(self, arguments: Sequence[Value]) -> None:
+    def __init__(self, arguments: Sequence[Tensor]) -> None:
         super().__init__()
-        self.arguments = [value.id for value in arguments]
+        self.arguments = [tensor._value.id for tensor in arguments]
         self.used: dict[int, Value] = {}
-        self.written: list[Storage] = []
+        self.written: dict[Storage, None] = {}
+        self.shown: dict[Storage, None] = {}
         self.references: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         self._made: dict[int, weakref.ref[Storage]] = {}
-        self._elsewhere: set[int] = set()  # ids of storages that `used` keeps
+        self._elsewhere: set[Storage] = set()
+        self._versions: dict[int, tuple[weakref.ref[Tensor], int]] = {}  # of handles, by their id
         self.note(arguments)
 
-    def note(self, values: Sequence[Value]) -> None:
-        for value in values:
-            if value.id not in self._made and value.id not in self.used:
+    def note(self, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            value = tensor._value
+            if value.id in self._made:
+                continue
+            if value.id not in self.used:
                 self.used[value.id] = value
-                self._elsewhere.add(id(value.storage))
+                self._elsewhere.add(value.storage)
+            seen = self._versions.get(id(tensor))
+            if (seen is None or seen[0]() is not tensor) and not tensor.is_inference():
+                self._versions[id(tensor)] = weakref.ref(tensor), tensor._version
 
-    def born(self, value: Value, is_new: bool) -> None:
-        super().born(value, is_new)
+    def changed(self) -> list[Tensor]:
+        """The handles of tensors from elsewhere that know that they were written to: those of which the version is a new one."""
+        found = [(handle(), version) for handle, version in self._versions.values()]
+        return [tensor for tensor, version in found if tensor is not None and tensor._version != version]
+
+    def handle_of(self, storage: Storage) -> Tensor | None:
+        """A handle of what was there before and has this storage, if there is one still."""
+        found = (handle() for handle, _ in self._versions.values())
+        return next((tensor for tensor in found if tensor is not None and tensor._value.storage is storage), None)
+
+    def born(self, value: Value) -> None:
+        super().born(value)
         self._made[value.id] = weakref.ref(value.storage)
 
     def borrowed(self, borrow: Any) -> None:
         super().borrowed(borrow)
         if borrow.mutable:
-            self._note_write(borrow.origin.id)
+            self._note(self.written, borrow.origin.id)
 
     def may_know(self, value: Value) -> bool:
-        return id(value.storage) not in self._elsewhere and value.id in self._made
+        return value.storage not in self._elsewhere and value.id in self._made
 
     def reference(self, value: Value) -> int:
         """A number that does not depend on what else the program does, so that two recordings look the same."""
@@ -68,12 +87,16 @@ class Recorder(Held):
         return number
 
     def take(self, engine: Engine, ranks: Ranks, instruction: Instruction, now: bool) -> None:
-        if instruction[0] == MOVE and instruction[2] in BORROWS and not self._is_ours(instruction[3][0]):
-            engine.pass_on(ranks, instruction)  # it happens once, not in each replay
+        if self._is_borrow_of_before(instruction):
+            self.engine = self.engine or engine
+            self._pass_on(ranks, instruction)  # it happens once, not in each replay
             return
         super().take(engine, ranks, instruction, now)
-        for ref in uses(engine, instruction).writes:
-            self._note_write(ref)
+        use = uses(engine, instruction)
+        for ref in use.writes:
+            self._note(self.written, ref)
+        for ref in use.inputs if instruction[0] == CALL else ():
+            self._note(self.shown, ref)
 
     def take_freed(self, ranks: Ranks, instruction: Instruction) -> None:
         """Only what was made in the call is freed by each replay."""
@@ -82,25 +105,25 @@ class Recorder(Held):
             elsewhere = [ref for ref in instruction[1] if ref not in self._made]
             if here:
                 self.instructions.append((ranks, (FREE, here)))
-            if elsewhere and self.engine is not None:
-                self.engine.pass_on(ranks, (FREE, elsewhere))
-        elif instruction[0] == MOVE and self._is_ours(instruction[3][0]):
+            if elsewhere:
+                self._pass_on(ranks, (FREE, elsewhere))
+        elif self._is_of_before(instruction):
+            self._pass_on(ranks, instruction)
+        else:
             self.instructions.append((ranks, instruction))
-        elif self.engine is not None:
-            self.engine.pass_on(ranks, instruction)
 
-    def _is_ours(self, ticket: int) -> bool:
-        """Whether a borrow was made in the call."""
-        return any(borrow.ticket == ticket for borrow in self.borrows)
-
-    def _note_write(self, ref: int) -> None:
+    def _note(self, storages: dict[Storage, None], ref: int) -> None:
         storage = self.used[ref].storage if ref in self.used else self._made[ref]()
-        if storage is not None and id(storage) in self._elsewhere and not any(storage is each for each in self.written):
-            self.written.append(storage)
+        if storage is not None and storage in self._elsewhere:
+            storages[storage] = None
 
     def was_made(self, value: Value) -> bool:
         """Whether it was made in the call."""
         return value.id in self._made
+
+    def moved_elsewhere(self) -> bool:
+        """Whether the shape of a tensor from elsewhere was changed in place."""
+        return any(handle() is not None and not self.was_made(value) for handle, value in self.moved)
 
     # taken apart
 
@@ -168,12 +191,23 @@ class Recorder(Held):
         return found
 
 
-def difference(before: Recorder, now: Recorder) -> str:
-    """How two recordings differ, as text; empty if they do not."""
-    captures = {ref: f"capture{index}" for index, ref in enumerate(before.used.keys() - set(before.arguments))}
-    with no_mesh.activate():
-        both = before.lines(captures), now.lines(captures)
-    return "\n".join(difflib.unified_diff(*both, "recorded", "now", lineterm="", n=2))
+class Shown:
+    """A recording as text, to be compared with another one.
+
+    Made at once: the engine does not describe its templates for ever.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        elsewhere = recorder.used.keys() - set(recorder.arguments)
+        self._captures = {ref: f"capture{index}" for index, ref in enumerate(elsewhere)}
+        with no_mesh.activate():
+            self._lines = recorder.lines(self._captures)
+
+    def difference(self, now: Recorder) -> str:
+        """How another recording differs; empty if it does not."""
+        with no_mesh.activate():
+            lines = now.lines(self._captures)
+        return "\n".join(difflib.unified_diff(self._lines, lines, "recorded", "now", lineterm="", n=2))
 
 
 def uses(engine: Engine, instruction: Instruction) -> Uses:

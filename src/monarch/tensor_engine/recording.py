@@ -20,18 +20,26 @@ from .activation import active_mesh
 from .engine import Ranks, holder
 from .fakes import Meta
 from .instructions import PROGRAM, REPLAY, Program
-from .recorder import Recorder, difference
+from .recent import Recent
+from .recorder import Recorder, Shown
 from .streams import active
-from .tensor import Storage, Tensor, Value, handle
+from .tensor import Storage, Tensor, Value, handle, new_value, view_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_KINDS = 256  # of arguments of one function that have a recording
 
 
 class _Given(NamedTuple):
-    """A result that is an argument: the one with this position among the tensors."""
+    """A result that is an argument, or another handle of it, as ``detach()`` gives.
+
+    Attributes:
+        argument: Its position among the tensors.
+        itself: Whether it is the argument.
+    """
 
     argument: int
+    itself: bool
 
 
 class _Made(NamedTuple):
@@ -74,13 +82,16 @@ class _Recording:
         arguments: The tensors among the arguments.
         leaves: Of the result, and
         tree: its structure.
+        verify: Whether it will be compared with another one.
+
+    Attributes:
+        shown: What it is compared with; None if it was, or need not be.
     """
 
     def __init__(
-        self, name: str, recorder: Recorder, arguments: Sequence[Tensor], leaves: list[Any], tree: Any
+        self, name: str, recorder: Recorder, arguments: Sequence[Tensor], leaves: list[Any], tree: Any, verify: bool
     ) -> None:
-        self.recorder: Recorder | None = recorder  # until it was compared with another
-        self.verified = False
+        self.shown = Shown(recorder) if verify else None
         self._name = name
         self._tree = tree
         self._engine: Any = recorder.engine  # None where there are no instructions
@@ -91,14 +102,30 @@ class _Recording:
         self._captures = [formal for formal in self._formals if isinstance(formal, Value)]
         self._pattern = self._pattern_of(arguments)
         storages = [recorder.used[ref].storage for ref in ids]
-        self._written = [
-            index for index, storage in enumerate(storages) if any(storage is each for each in recorder.written)
+        self._written = [index for index, storage in enumerate(storages) if storage in recorder.written]
+        self._shown = [index for index, storage in enumerate(storages) if storage in recorder.shown]
+        changed = recorder.changed()
+        self._changed_arguments = [
+            index for index, argument in enumerate(arguments) if any(argument is each for each in changed)
         ]
-        self._results = [self._result_of(leaf, positions, recorder, storages) for leaf in leaves]
+        # no more than their versions: a graph that they are part of may go
+        self._changed_captures = [
+            each.detach() for each in changed if not any(each is argument for argument in arguments)
+        ]
+        # of captures that results are views of
+        self._bases: dict[int, Any] = {}
+        self._results = [self._result_of(leaf, arguments, positions, recorder, storages) for leaf in leaves]
         self._made = list(dict.fromkeys(each.id for each in self._results if isinstance(each, _Made)))
         self._parts = list(self._define(recorder, ids))
 
-    def _result_of(self, leaf: Any, positions: dict[int, int], recorder: Recorder, storages: list[Storage]) -> Any:
+    def _result_of(
+        self,
+        leaf: Any,
+        arguments: Sequence[Tensor],
+        positions: dict[int, int],
+        recorder: Recorder,
+        storages: list[Storage],
+    ) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
         mixing.check(self._name, leaf, any_stream=True)
@@ -106,10 +133,15 @@ class _Recording:
             raise mixing.grad_error(f"the result of {self._name}", leaf)
         value = leaf._value
         if value.id in positions:
-            return _Given(positions[value.id])
+            itself = next((index for index, each in enumerate(arguments) if each is leaf), None)
+            return _Given(positions[value.id], False) if itself is None else _Given(itself, True)
         if not recorder.was_made(value):
             return leaf
         shares = next((index for index, storage in enumerate(storages) if storage is value.storage), None)
+        if shares is not None and isinstance(self._formals[shares], Value):
+            base = recorder.handle_of(value.storage)
+            if base is not None:
+                self._bases[shares] = base.detach()
         return _Made(value.id, value.mesh, value.lane, value.meta, id(value.storage), shares)
 
     def _define(self, recorder: Recorder, ids: list[int]) -> Iterator[_Part]:
@@ -141,12 +173,9 @@ class _Recording:
         """Run it on the ranks; returns what the function returned, with tensors of its own."""
         values = [each if isinstance(each, Value) else arguments[each]._value for each in self._formals]
         self._check(values)
-        held = holder()
-        if held is not None:
-            held.note(values)
         made: dict[int, Tensor] = {}
-        storages: dict[int, Storage] = {}
-        results = [self._made_result(each, arguments, values, made, storages) for each in self._results]
+        bases: dict[int, Tensor] = {}
+        results = [self._made_result(each, arguments, values, made, bases) for each in self._results]
         ids, outputs = [value.id for value in values], [made[ref]._value.id for ref in self._made]
         site = sites.here()
         for lane, number, formals, given in self._parts:
@@ -169,32 +198,36 @@ class _Recording:
         arguments: Sequence[Tensor],
         values: list[Value],
         made: dict[int, Tensor],
-        storages: dict[int, Storage],
+        bases: dict[int, Tensor],
     ) -> Any:
         if isinstance(result, _Given):
-            return arguments[result.argument]
+            return arguments[result.argument] if result.itself else arguments[result.argument].detach()
         if not isinstance(result, _Made):
             return result
         if result.id not in made:
-            is_new = result.shares is None and result.storage not in storages
-            storage = (
-                values[result.shares].storage
-                if result.shares is not None
-                else storages.setdefault(result.storage, Storage())
-            )
-            value = Value(next(result.mesh.engine.ids), result.mesh, result.lane, result.meta, storage)
-            if (held := holder()) is not None:
-                held.born(value, is_new)
-            made[result.id] = handle(value)
+            base = bases[result.storage] if result.storage in bases else self._base_of(result.shares, arguments)
+            storage = base._value.storage if base is not None else None
+            if result.shares is not None:
+                storage = values[result.shares].storage
+            value = new_value(result.mesh, result.meta, storage, result.lane)
+            made[result.id] = bases[result.storage] = handle(value) if base is None else view_of(base, value)
         return made[result.id]
 
+    def _base_of(self, shares: int | None, arguments: Sequence[Tensor]) -> Tensor | None:
+        """A handle of what a result shares memory with, as a formal."""
+        if shares is None:
+            return None
+        formal = self._formals[shares]
+        return self._bases.get(shares) if isinstance(formal, Value) else arguments[formal]
+
     def _note_writes(self, values: list[Value], arguments: Sequence[Tensor]) -> None:
-        written = [values[index].storage for index in self._written]
-        for storage in written:
+        storages = [values[index].storage for index in (*self._written, *self._shown)]
+        if (held := holder()) is not None:
+            held.changes(storages)
+        for storage in storages:
             storage.known = None
-        for tensor in arguments:
-            if any(tensor._value.storage is storage for storage in written):
-                torch.autograd.graph.increment_version(tensor)
+        for tensor in (*(arguments[index] for index in self._changed_arguments), *self._changed_captures):
+            torch.autograd.graph.increment_version(tensor)
 
     def __del__(self) -> None:
         for part in getattr(self, "_parts", ()):
@@ -207,7 +240,7 @@ class Recorded:
     def __init__(self, function: Callable[..., Any], verify: bool) -> None:
         self._function = function
         self._verify = verify
-        self._recordings: dict[Any, list[_Recording]] = {}
+        self._recordings: Recent[Any, list[_Recording]] = Recent(_KINDS)
         functools.update_wrapper(self, function)
         self._name = getattr(function, "__qualname__", repr(function))
 
@@ -217,12 +250,13 @@ class Recorded:
         leaves, tree = pytree.tree_flatten((args, kwargs))
         tensors = self._check(leaves)
         key = self._kind(leaves, tree)
-        found = next((each for each in self._recordings.get(key, ()) if each.fits(tensors)), None)
+        kept = self._recordings.get(key) or []
+        found = next((each for each in kept if each.fits(tensors)), None)
         if found is None:
             found = self._record(args, kwargs, tensors)
-            self._recordings.setdefault(key, []).append(found)
-        elif self._verify and not found.verified:
-            self._compare(found, args, kwargs, tensors)
+            self._recordings[key] = [*kept, found]
+        elif found.shown is not None:
+            self._compare(found, found.shown, args, kwargs, tensors)
         return found.replay(tensors)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -266,34 +300,33 @@ class Recorded:
         return tuple(parts)
 
     def _run(self, args: Any, kwargs: Any, tensors: list[Tensor]) -> tuple[Recorder, Any]:
-        recorder = Recorder([tensor._value for tensor in tensors])
-        before = [tensor._value for tensor in tensors]
+        recorder = Recorder(tensors)
         with recorder.installed():
             result = self._function(*args, **kwargs)
-            if any(tensor._value is not value for tensor, value in zip(tensors, before, strict=True)):
+            if recorder.moved_elsewhere():
                 raise NotImplementedError(
-                    f"{self._name} changes the shape of an argument in place, which can't be replayed"
+                    f"{self._name} changes the shape of a tensor from elsewhere in place, or sets its data, which can't be "
+                    "replayed"
                 )
         return recorder, result
 
     def _record(self, args: Any, kwargs: Any, tensors: list[Tensor]) -> _Recording:
         recorder, result = self._run(args, kwargs, tensors)
         try:
-            return _Recording(self._name, recorder, tensors, *pytree.tree_flatten(result))
+            return _Recording(self._name, recorder, tensors, *pytree.tree_flatten(result), self._verify)
         finally:
             recorder.void(f"it was made in {self._name}, which is recorded and does not return it")
 
-    def _compare(self, found: _Recording, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
+    def _compare(self, found: _Recording, shown: Shown, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
         recorder, _ = self._run(args, kwargs, tensors)
         recorder.void(f"it was made in {self._name}, which is recorded and does not return it")
-        assert found.recorder is not None  # until now
-        text = difference(found.recorder, recorder)
+        text = shown.difference(recorder)
         if text:
             raise RuntimeError(
                 f"{self._name} diverges from its recording, so it can't be replayed: run again with the same arguments, it did "
                 f"something else. (-: recorded, +: now)\n{text}"
             )
-        found.verified, found.recorder = True, None
+        found.shown = None
 
     def __repr__(self) -> str:
         return f"<recorded {self._name}>"

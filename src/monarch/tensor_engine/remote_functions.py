@@ -26,11 +26,13 @@ from .fetching import raise_poison, rank_at, read_here
 from .functions import find
 from .instructions import CALL, UNPACK, Call, Expected, Found, Told
 from .plans import Output, Plan, Same, plan_of
+from .recent import Recent
 from .references import collecting
-from .tensor import Tensor, new_tensor
+from .tensor import Tensor, new_tensor, new_value, view_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_PATTERNS = 4096  # kinds of arguments of one function of which it is known what comes out
 
 
 class Arguments(NamedTuple):
@@ -93,7 +95,7 @@ class Remote(Generic[P, R]):
             raise TypeError(f"propagate is a function, 'cached', 'inspect' or None; got {propagate!r}")
         self._function = function
         self._propagate = propagate
-        self._patterns: dict[Any, tuple[Plan, Any]] = {}
+        self._patterns: Recent[Any, tuple[Plan, Any]] = Recent(_PATTERNS)
         self._wire: Any = None
         self.__doc__ = getattr(function, "__doc__", None)
         self.__name__ = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
@@ -395,7 +397,17 @@ def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, An
         )
         leaves, tree = pytree.tree_flatten(rule(*args, **kwargs))
         written = tuple(index for index, fake in enumerate(stand_ins) if fake._version != versions[index])
+        _check_shapes(arguments.tensors, stand_ins)
         return plan_of(leaves, stand_ins, written), tree
+
+
+def _check_shapes(tensors: Sequence[Tensor], stand_ins: Sequence[Any]) -> None:
+    for tensor, fake in zip(tensors, stand_ins, strict=True):
+        if fakes.meta_of(fake).geometry != tensor._value.meta.geometry:
+            raise NotImplementedError(
+                f"a rule changes the shape or the strides of an argument in place, from {tuple(tensor.shape)} to "
+                f"{tuple(fake.shape)}, and handles of it would not know: return a view of it"
+            )
 
 
 def results(mesh: DeviceMesh, plan: Plan, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -405,9 +417,13 @@ def results(mesh: DeviceMesh, plan: Plan, tensors: Sequence[Tensor]) -> list[Ten
     for index in plan.writes:
         torch.autograd.graph.increment_version(tensors[index])
     return [
-        new_tensor(mesh, output.meta, None if output.shares is None else tensors[output.shares]._value.storage)
+        new_tensor(mesh, output.meta) if output.shares is None else _sharing(mesh, output.meta, tensors[output.shares])
         for output in plan.outputs
     ]
+
+
+def _sharing(mesh: DeviceMesh, meta: fakes.Meta, tensor: Tensor) -> Tensor:
+    return view_of(tensor, new_value(mesh, meta, tensor._value.storage))
 
 
 def outputs_of(plan: Plan, made: Sequence[Tensor]) -> tuple[tuple[int, ...], tuple[Expected | None, ...]]:

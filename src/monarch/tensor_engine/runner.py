@@ -36,6 +36,7 @@ from .instructions import (
     MOVE,
     PROGRAM,
     REPLAY,
+    SMALL,
     UNPACK,
     Call,
     Expected,
@@ -184,7 +185,9 @@ class Runner:
             for ref in instruction[1]:
                 self.slots.pop(ref, None)
         elif what == CONSTANT:
-            self.slots[instruction[2]] = instruction[3]
+            data = instruction[3]
+            # what lies in a message can't be resized, as an ``out=`` may have to be
+            self.slots[instruction[2]] = data.clone() if data.nbytes < SMALL else data
         elif what == CALL:
             self._run_call(*instruction[1:])
         elif what == UNPACK:

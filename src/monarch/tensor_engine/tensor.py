@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
@@ -17,8 +18,8 @@ from torch.autograd.grad_mode import set_multithreading_enabled
 from . import fakes, mixing, references, sites
 from .engine import holder, holders
 from .fakes import Meta
-from .instructions import CONSTANT
-from .plans import Operator, Output, Plan, Same, make_plan, operator, template_arguments
+from .instructions import CONSTANT, SMALL
+from .plans import NUMBERS, Operator, Output, Plan, Same, make_plan, operator, template_arguments
 from .streams import Stream, active, stream_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ _REINTERPRETS = frozenset(
     for name in ("view.dtype", "_conj.default", "_neg_view.default", "view_as_real.default", "view_as_complex.default")
 )
 _PASSED_ON = ("aten::_local_scalar_dense", "aten::set_")
-_SMALL = 64 * 1024  # bytes; less is copied rather than sent at once
 
 
 class Bar(NamedTuple):
@@ -75,7 +75,7 @@ class Value:
         stream: The stream, which lives as long as this; None for the main one, which always does.
     """
 
-    __slots__ = ("id", "lane", "mesh", "meta", "storage", "stream")
+    __slots__ = ("__weakref__", "id", "lane", "mesh", "meta", "storage", "stream")
 
     def __init__(self, id: int, mesh: DeviceMesh, lane: Ranks, meta: Meta, storage: Storage) -> None:  # noqa: A002
         self.id = id
@@ -138,8 +138,9 @@ class Tensor(torch.Tensor):
     def data(self, new: Tensor) -> None:
         if not isinstance(new, Tensor):
             raise mixing.local_error("data =", new)
-        torch.Tensor.data.__set__(self, new)
-        self._value = new._value
+        if (held := holder()) is not None:
+            held.moves(self)
+        set_value(self, new._value)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         meta, grad = self._value.meta, ", requires_grad=True" if self.requires_grad else ""
@@ -185,16 +186,34 @@ def handle(value: Value) -> Tensor:
     return made
 
 
+def set_value(tensor: Tensor, value: Value) -> None:
+    """Let a handle be one of another value. Autograd and other handles do not notice."""
+    torch.Tensor.data.__set__(tensor, handle(value))
+    tensor._value = value
+
+
+def view_of(tensor: Tensor, value: Value) -> Tensor:
+    """A handle of a value that shares memory with a tensor: with its versions, by which autograd tells who wrote to it."""
+    made: Any = tensor.detach()
+    set_value(made, value)
+    return cast("Tensor", made)
+
+
 def new_tensor(mesh: DeviceMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None) -> Tensor:
-    """A handle of a value that an instruction is about to make.
+    """A handle of a value that an instruction is about to make: see `new_value`."""
+    return handle(new_value(mesh, meta, storage, lane))
+
+
+def new_value(mesh: DeviceMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None) -> Value:
+    """A value that an instruction is about to make.
 
     Args:
         lane: Where that instruction goes; by default to the active stream.
     """
     value = Value(next(mesh.engine.ids), mesh, lane or mesh.lane, meta, storage or Storage())
     if (held := holder()) is not None:
-        held.born(value, storage is None)
-    return handle(value)
+        held.born(value)
+    return value
 
 
 def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) -> Any:
@@ -219,18 +238,22 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
             value = arg._value
             key.append(value.meta)
             values.append(value)
-        elif index in free and (kind is float or kind is int):
+        elif index in free and kind in NUMBERS:
             key.append(kind)
             numbers.append(arg)
+        elif kind is list and index in op.free_lists:
+            _scan_numbers(arg, key, numbers)
         else:
             strangers += _scan(arg, key, values)
     if kwargs:
         for name in sorted(kwargs):
             arg = kwargs[name]
             key.append(name)
-            if name in free and (type(arg) is float or type(arg) is int):
+            if name in free and type(arg) in NUMBERS:
                 key.append(type(arg))
                 numbers.append(arg)
+            elif type(arg) is list and name in op.free_lists:
+                _scan_numbers(arg, key, numbers)
             else:
                 strangers += _scan(arg, key, values)
     if not values:
@@ -253,7 +276,10 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
                 strangers = 1
         if strangers or lane.stream != active.get().number:
             mixing.admit(op.path, args, kwargs)
+    held = holder() if holders else None
     if op.keeps:
+        if held is not None:
+            held.note(args[:1])
         return handle(values[0])
     if func is _LOCAL_SCALAR and (scalar := _known(values[0])) is not None:
         return scalar.item()
@@ -268,11 +294,11 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
     for index in plan.writes:
         if values[index].storage.frozen is not None:
             raise mixing.error(op.path, args, kwargs, [values[index].storage for index in plan.writes])
-    held = holder() if holders else None
     if held is not None:
-        held.note(values)
-    if op.moves:
-        values[0] = _rebase(args[0])
+        held.note(_tensors((args, kwargs)))
+        held.changes(values[index].storage for index in plan.writes)
+    if plan.moved:
+        _rebase_all(plan, _tensors((args, kwargs)), values)
     if values and values[0].storage.known is not None and op.path in _REINTERPRETS:
         values[0].storage.known = None  # other handles read the same memory in another way
     known = _compute_known(op, plan, args, kwargs, values) if plan.known or plan.writes else None
@@ -285,7 +311,7 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         made: Tensor = _wrap(Tensor, *output.geometry, dtype=output.meta.dtype, device=output.meta.device)
         made._value = Value(number, mesh, lane, output.meta, storage)
         if held is not None:
-            held.born(made._value, output.shares is None)
+            held.born(made._value)
         engine.submit(lane, instruction)
         return made
     results = [
@@ -294,9 +320,11 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
     ]
     outputs = plan.ids([each._value.id for each in results])
     engine.submit(lane, (plan.template, sites.here(), tuple([v.id for v in values]), outputs, tuple(numbers)))
-    if op.moves:
-        _move(args[0], func, args, kwargs)
-    return build(plan.result, iter(results), _tensors((args, kwargs)))
+    given = _tensors((args, kwargs))
+    for index, meta in plan.moved:
+        values[index].meta = meta
+        set_value(given[index], values[index])
+    return build(plan.result, iter(results), given)
 
 
 def build(result: Any, made: Any, given: Sequence[Any]) -> Any:
@@ -325,6 +353,17 @@ def _scan(arg: Any, key: list[Any], values: list[Value]) -> int:
     key.append(kind)
     key.append(arg)
     return 0
+
+
+def _scan_numbers(arg: Any, key: list[Any], numbers: list[Any]) -> None:
+    """Note a list of numbers of which only the types matter."""
+    key.append(len(arg))
+    for each in arg:
+        key.append(type(each))
+        if type(each) in NUMBERS:
+            numbers.append(each)
+        else:
+            key.append(each)
 
 
 def _tensors(arg: Any) -> list[Tensor]:
@@ -379,7 +418,7 @@ def _local(op: Operator, func: Any, args: Any, kwargs: Any, active_mesh: DeviceM
 def _constant(mesh: DeviceMesh, data: torch.Tensor) -> Tensor:
     """Data that the program had at hand, the same for every rank: ``torch.tensor([1, 2])``."""
     size = data.numel() * data.element_size()
-    small = size < _SMALL
+    small = size < SMALL
     if small:
         data = data.clone()
     storage = Storage(data.clone() if data.numel() == 1 else None)
@@ -395,8 +434,12 @@ def _constant(mesh: DeviceMesh, data: torch.Tensor) -> Tensor:
 
 def _known(value: Value) -> torch.Tensor | None:
     """What the controller knows of a value. What is recorded holds for other values as well."""
-    held = holder()
-    return value.storage.known if held is None or held.may_know(value) else None
+    known, shape = value.storage.known, value.meta.shape
+    if known is None or ((held := holder()) is not None and not held.may_know(value)):
+        return None
+    if known.shape == shape:
+        return known
+    return known.view(shape) if prod(shape) == 1 else None  # a view of it
 
 
 def _compute_known(op: Operator, plan: Plan, args: Any, kwargs: Any, values: list[Value]) -> torch.Tensor | None:
@@ -411,17 +454,19 @@ def _compute_known(op: Operator, plan: Plan, args: Any, kwargs: Any, values: lis
     return None
 
 
-# operations that change the geometry of a tensor in place: `t_`, `squeeze_`
+# operations that change the geometry of a tensor in place: `t_`, `squeeze_`, those with an `out=` that they resize
+
+
+def _rebase_all(plan: Plan, tensors: Sequence[Tensor], values: list[Value]) -> None:
+    for index, _ in plan.moved:
+        values[index] = _rebase(tensors[index])
 
 
 def _rebase(tensor: Tensor) -> Value:
     """Let a tensor be a view of what it was, so that other handles of its value stay as they are."""
     meta = tensor._value.meta
     view: Tensor = dispatch(_AS_STRIDED, (tensor, meta.shape, meta.stride, meta.offset), {}, None)
+    if (held := holder()) is not None:
+        held.moves(tensor)
     tensor._value = view._value
     return view._value
-
-
-def _move(tensor: Tensor, func: Any, args: Any, kwargs: Any) -> None:
-    fakes.change_geometry(func, args, kwargs)
-    tensor._value.meta = fakes.meta_of(tensor)

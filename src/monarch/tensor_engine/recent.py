@@ -1,0 +1,34 @@
+"""What is found out once for each kind of arguments, of which a program may have any number: only the last ones are kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """A dict with room for so many; a new one takes the place of the one that was not used for the longest time."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        """What is kept under a key, which thereby is used."""
+        found = self._kept.get(key)
+        if found is not None:
+            with suppress(KeyError):  # another thread has just put it out
+                self._kept.move_to_end(key)
+        return found
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._kept[key] = value
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._kept)
