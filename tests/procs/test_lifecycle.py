@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,58 @@ def test_the_interpreter_of_a_stopped_proc_ends_in_order(spawn: Spawn, tmp_path:
     procs.spawn("a", AtExit, str(tmp_path / "at_exit_ran")).ready.call().get()
     procs.stop().get(timeout=20)
     assert (tmp_path / "at_exit_ran").exists()
+
+
+def test_what_the_modules_of_a_stopped_proc_hold_is_told_of_its_end(spawn: Spawn, tmp_path: Path) -> None:
+    (tmp_path / "held_by_a_module.py").write_text(
+        textwrap.dedent("""
+            class Told:
+                def __init__(self, path):
+                    self.path = path
+                    self.itself = self  # a cycle
+
+                def __del__(self, open=open):
+                    open(self.path, "w").close()
+
+            told = []
+            """)
+    )
+
+    class Importer(Actor):
+        def __init__(self, folder: str) -> None:
+            import sys
+
+            sys.path.append(folder)
+            import held_by_a_module as module  # type: ignore[import-not-found]
+
+            module.told.append(module.Told(f"{folder}/told"))
+
+        @endpoint
+        def ready(self) -> None: ...
+
+    procs = spawn(1)
+    procs.spawn("i", Importer, str(tmp_path)).ready.call().get()
+    procs.stop().get(timeout=20)
+    assert (tmp_path / "told").exists()
+
+
+def test_a_daemon_thread_neither_delays_the_end_of_a_proc_nor_hears_of_it(spawn: Spawn, tmp_path: Path) -> None:
+    class Threaded(Actor):
+        def __init__(self, path: str) -> None:
+            import sys
+            import threading
+
+            sys.left_open = open(path, "w")  # type: ignore[attr-defined]  # noqa: SIM115  # for the interpreter to close
+            sys.left_open.write("kept")  # type: ignore[attr-defined]
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+        @endpoint
+        def ready(self) -> None: ...
+
+    procs = spawn(1)
+    procs.spawn("t", Threaded, str(tmp_path / "file")).ready.call().get()
+    procs.stop().get(timeout=20)
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_what_a_proc_leaves_in_an_open_file_is_written_when_it_is_stopped(spawn: Spawn, tmp_path: Path) -> None:
