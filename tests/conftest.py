@@ -12,11 +12,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import hypothesis
 import pytest
 
 HERE = Path(__file__).parent
 PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
 DEFAULT_TIMEOUT = 60
+
+# How long an example takes says more about who else uses the machine than about the code.
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 # Procs import the shared actor classes by name, whatever way pytest was started. Set before anything boots.
 if str(HERE) not in sys.path:

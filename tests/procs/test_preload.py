@@ -138,6 +138,23 @@ def test_procs_do_not_share_the_state_of_a_preloaded_module(
     assert later.attribute.call_one("shared_at_first", "value").get() == "as imported"
 
 
+def test_what_a_preloaded_module_has_to_undo_is_not_undone_by_each_proc(
+    spawn: Spawn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    (tmp_path / "has_a_folder.py").write_text(
+        f"import os, shutil, weakref\nclass Folder: pass\nfolder = Folder()\nos.mkdir({str(scratch)!r})\n"
+        f"weakref.finalize(folder, shutil.rmtree, {str(scratch)!r})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with configured(preload=["has_a_folder"]):
+        for _ in range(2):
+            procs = spawn(1)
+            assert procs.spawn("modules", Modules).loaded.call_one("has_a_folder").get()
+            procs.stop().get(timeout=20)
+            assert scratch.exists()
+
+
 def test_a_module_that_is_not_there_is_an_error_of_the_mesh(spawn: Spawn) -> None:
     with configured(preload=["no_such_module_anywhere"]):
         procs = spawn(2)

@@ -295,7 +295,7 @@ def test_more_wakes_than_the_pipe_holds_are_harmless() -> None:
 # timers
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=15))
 def test_timers_run_in_the_order_of_their_times_and_equal_ones_as_they_were_made(delays: list[int]) -> None:
     poller = Poller()

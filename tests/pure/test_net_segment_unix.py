@@ -45,7 +45,7 @@ def mappings_of_segments() -> int:
 # segments
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 3 * SEGMENT_SIZE), min_size=1, max_size=6))
 def test_buffers_come_out_of_a_segment_as_they_went_in(sizes: list[int]) -> None:
     sizes.append(SEGMENT_SIZE)

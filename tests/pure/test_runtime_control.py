@@ -34,7 +34,7 @@ def pair() -> Iterator[Pair]:
         yield here, there
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 3 * _INLINE) | st.integers(_INLINE - 20, _INLINE + 20), min_size=1, max_size=8))
 def test_messages_of_any_size_keep_their_boundaries_and_their_order(sizes: list[int]) -> None:
     here, there = control_pair()

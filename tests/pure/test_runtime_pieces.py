@@ -99,7 +99,7 @@ def test_empty_lines_and_bytes_that_are_no_text_are_kept() -> None:
     assert LineSplitter().feed(b"\n\n\xff\xfe\n") == ["", "", "\ufffd\ufffd"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.integers(1, 100_000), min_size=1, max_size=8))
 def test_a_line_that_never_ends_is_passed_on_in_pieces_and_loses_nothing(sizes: list[int]) -> None:
     splitter = LineSplitter()

@@ -87,7 +87,7 @@ def graph(steps: list[tuple[str, int, int]]) -> tuple[Values, Values]:
 step = st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 30), st.integers(0, 30))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(step, min_size=1, max_size=8), st.data())
 def test_gradients_of_any_graph_are_those_of_torch_in_any_order(steps: list[tuple[str, int, int]], data: Any) -> None:
     def pick(values: Values) -> tuple[Values, Values, Values]:
@@ -109,7 +109,7 @@ def test_gradients_of_any_graph_are_those_of_torch_in_any_order(steps: list[tupl
     assert all(leaf.grad is None for leaf in targets if leaf.is_leaf)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(step, min_size=1, max_size=8))
 def test_in_execution_order_no_gradient_needs_more_than_those_before_it(steps: list[tuple[str, int, int]]) -> None:
     """What a backward pass reaches first comes first, as hooks on the leaves and on what was made of them would tell."""

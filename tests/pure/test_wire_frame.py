@@ -160,7 +160,7 @@ def test_a_decoder_takes_one_byte_at_a_time(sent: list[Frame]) -> None:
     assert [plain(decode(one)) for one in got] == [plain(one) for one in sent]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.integers(0, 3 * READ_SIZE), min_size=1, max_size=4),
     st.lists(st.integers(1, READ_SIZE), min_size=1, max_size=6),

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from .future import Future
 
+CALLBACK_THREAD = "monarch-callbacks"
+
 
 class CallbackThread:
     """Runs user callbacks, so that one which blocks cannot stop the I/O thread. Started on first use."""
@@ -35,7 +37,7 @@ class CallbackThread:
         with self._lock:
             if self._jobs is None:
                 jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
-                threading.Thread(target=self._run, args=(jobs,), name="monarch-callbacks", daemon=True).start()
+                threading.Thread(target=self._run, args=(jobs,), name=CALLBACK_THREAD, daemon=True).start()
                 self._jobs = jobs
             return self._jobs
 

@@ -15,12 +15,22 @@ import io
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Collection
 from contextlib import suppress
 from typing import NoReturn
 
+from .callbacks import CALLBACK_THREAD
+
+_MOMENT = 0.1  # seconds
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)  # in the order in which their data flows
+
+
+def disarm_finalizers() -> None:
+    """In the spawner: what it has made with `weakref.finalize` is no business of its forks, which would undo it once more."""
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # there is no public way to find them
+        finalizer.atexit = False
 
 
 def leave(inherited: Collection[str]) -> NoReturn:
@@ -31,11 +41,23 @@ def leave(inherited: Collection[str]) -> NoReturn:
     """
     threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls, and `multiprocessing` in its children
     atexit._run_exitfuncs()
-    if threading.active_count() == 1:  # a daemon would run into what is missing
+    if _is_alone():
         _take_modules_down(inherited)
     _write_files()
     ctypes.CDLL(None).fflush(None)
     os._exit(0)
+
+
+def _is_alone() -> bool:
+    """Whether no other thread would run into what is missing: actors that have ended get a moment, daemons of users do not end."""
+    others = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    end = time.monotonic() + _MOMENT
+    for thread in others:
+        if thread.name != CALLBACK_THREAD:  # which waits for ever, in code that stays
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                return False
+    return True
 
 
 def _take_modules_down(inherited: Collection[str]) -> None:

@@ -25,6 +25,7 @@ from ..net import unix
 from ..wire.address import ProcAddress
 from .children import ChildWatch, changes
 from .control import receive_message, send_message
+from .leaving import disarm_finalizers
 from .spawn_request import SPEC_VARIABLE, Command, Kill, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
@@ -98,6 +99,7 @@ class Spawner:
         send_message(self._control, ("bound", request.mesh))
         if len(request.starts) > 1:
             self._warm_up()
+        disarm_finalizers()
         gc.freeze()  # so that collections in the children do not copy the pages they share
         for start in request.starts:
             try:
