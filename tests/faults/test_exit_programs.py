@@ -234,7 +234,9 @@ class Fails(Worker):
         raise ValueError("in the child")
 
 def child():
-    this_host().spawn_procs().spawn("fails", Fails).fail.broadcast()
+    fails = this_host().spawn_procs().spawn("fails", Fails)
+    fails.ready.call_one().get()  # what is sent one way at the end of a program has half a second
+    fails.fail.broadcast()
 
 process = multiprocessing.get_context("fork").Process(target=child)
 process.start()
