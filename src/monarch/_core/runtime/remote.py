@@ -82,9 +82,9 @@ class RemotePeer:
             self.failure = failure = None
         return failure
 
-    def end(self, failure: Failure, certain: bool = True) -> list[tuple[int, Request]] | None:
-        """See `Peer.end`."""
-        if not certain and failure.restarts and failure.pid and failure.pid == self._ended_pid:
+    def end(self, failure: Failure, inquiry: int = 0) -> list[tuple[int, Request]] | None:
+        """See `Peer.end`; nobody asks here."""
+        if failure.restarts and failure.pid and failure.pid == self._ended_pid:
             return None
         self._ended_pid = failure.pid or self._ended_pid
         with self._room:
