@@ -12,6 +12,7 @@ import pytest
 
 from monarch._core.net import unix
 from monarch._core.runtime.peer import Peer
+from monarch._core.runtime.remote import RemotePeer
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
 from monarch._core.wire.address import ProcAddress, random_name
 from monarch._core.wire.frame import CALL, HELLO, PROTOCOL_VERSION, URGENT, Frame
@@ -43,10 +44,22 @@ class Connection:
         self.on_close(self, "it closed the connection")
 
 
+class Gateway:
+    """Takes what is for other hosts."""
+
+    def __init__(self) -> None:
+        self.sent: list[Frame] = []
+
+    def send(self, frame: Frame) -> None:
+        self.sent.append(frame)
+
+
 class Node:
     """What a peer needs of its process; questions to the agent are kept, for the test to answer."""
 
     def __init__(self) -> None:
+        self.address = ProcAddress(random_name(), "client.0")
+        self.others = Gateway()
         self.requests: dict[int, Any] = {1: SimpleNamespace()}
         self.hello = Frame(HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, b"", b"")
         self.connections: list[Connection] = []
@@ -198,3 +211,18 @@ def test_what_was_not_sent_to_a_process_that_does_not_start_again_is_told_its_en
     node.questions[0](gone)
     assert node.told == [list(node.requests.items())]
     assert peer.send(CALLED) is gone
+
+
+def test_the_end_of_a_process_of_another_host_befalls_no_call_that_came_later(node: Node) -> None:
+    peer = RemotePeer(node, ProcAddress("tcp://10.0.0.1:26600", "worker.0"))  # type: ignore[arg-type]
+    again = Failure(STOPPED, "it starts again", restarts=True)
+    assert peer.send(CALLED) is None
+    assert peer.end(killed()) == list(node.requests.items())
+    assert peer.send(CALLED) is None  # which waits there for the next incarnation
+    assert peer.end(again) is None
+    assert peer.end(killed()) is None
+    assert peer.end(killed()._replace(incarnation=1)) == list(node.requests.items())
+    assert peer.send(CALLED) is None
+    given_up = killed()._replace(incarnation=1, restarts=False)
+    assert peer.end(given_up) == list(node.requests.items())
+    assert peer.send(CALLED) is given_up

@@ -358,7 +358,7 @@ class Agent(System):
         for entry in mesh.procs.values():
             if entry.end is None and not entry.bound:
                 self._spawn_failed(entry.starting, f"error creating procs of {mesh.name}: {error}")
-                self._has_ended(entry, failure)
+                self._has_ended(entry, failure._replace(incarnation=entry.incarnation))
 
     def _failed(self, uid: str, rank: int, error: str) -> None:
         """One proc could not be started."""
@@ -368,7 +368,7 @@ class Agent(System):
         reason = f"it could not be started: {error}"
         failure = Failure(
             UNSTARTED, reason, mesh=mesh.name, rank=rank, proc=entry.label, host=socket.gethostname(),
-            restarts=mesh.restarts,
+            restarts=mesh.restarts, incarnation=entry.incarnation,
         )  # fmt: skip
         self._has_ended(entry, failure)
 
