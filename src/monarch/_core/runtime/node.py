@@ -514,17 +514,20 @@ class Node:
             receiver = self.actors.get(frame.target)
             failure = self._fates.get((self.address, frame.target))
             if receiver is None and (failure is None or failure.restarts):
-                if frame.target not in self._unclaimed:
+                early = self._unclaimed.setdefault(frame.target, [])
+                if not early:
                     timeout = config.value("pending_actor_delivery_timeout")
-                    self.poller.call_later(timeout, lambda: self._give_up(frame.target))
-                self._unclaimed.setdefault(frame.target, []).append((origin, frame))
+                    self.poller.call_later(timeout, lambda: self._give_up(frame.target, early))
+                early.append((origin, frame))
                 return
         if receiver is not None:
             receiver.receive(origin, frame)
         elif failure is not None:
             self.refuse(origin, frame, failure)
 
-    def _give_up(self, uid: int) -> None:
+    def _give_up(self, uid: int, early: list[tuple[Origin, Frame]]) -> None:
+        if self._unclaimed.get(uid) is not early:  # those were taken; others, if there are any, have waited less
+            return
         missing = Failure(MISSING, "no such actor was spawned on this process", proc=self.address.proc)
         self.refuse_unclaimed(uid, self._fates.get((self.address, uid)) or missing)
 
