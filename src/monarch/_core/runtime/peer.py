@@ -104,9 +104,8 @@ class Peer:
             self.failure = failure
             self._waiting = unsent
             connection, self.connection = self.connection, None
-            kept = {
-                frame.request for frame, _ in unsent
-            }  # as may who comes from now on, they wait for the next incarnation
+            # what was not sent waits for the next incarnation, as whatever comes from now on may
+            kept = {frame.request for frame, _ in unsent}
             told = [one for one in list(self._node.requests.items()) if one[0] not in kept]
             if unsent:
                 self._await_restart()
