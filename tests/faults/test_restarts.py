@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.processes import spawner_of
 from helpers.scripts import program, run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
+from helpers.workers import children_of
 from monarch._core.mesh.bootstrap import BootstrapCommand, CommandChoice
 from monarch._core.shape import Point
 from monarch.actor import Actor, ActorError, MeshFailure, SupervisionError, context, endpoint, this_host
@@ -69,6 +71,25 @@ class Worker(Actor):
                 file.write(f"cleanup {context().actor_instance.name} {context().actor_instance.rank.rank}\n")
 
 
+class SlowToEnd(Worker):
+    def __cleanup__(self, error: Exception | None) -> None:
+        time.sleep(0.3)
+
+
+class Relay(Actor):
+    @endpoint
+    def call(self, mesh: Worker) -> tuple[int, int]:
+        return mesh.step.call_one().get(timeout=PATIENCE)
+
+
+def incarnation_of(mesh: Worker) -> int:
+    """Of one actor; 0, too, where it refuses to say."""
+    try:
+        return mesh.step.call_one().get(timeout=PATIENCE)[1]
+    except SupervisionError:
+        return 0
+
+
 def steps(mesh: Worker) -> list[tuple[int, int]]:
     return mesh.step.call().get(timeout=PATIENCE).values()
 
@@ -112,6 +133,42 @@ def test_one_for_one_replaces_a_failed_actor_in_its_process(spawn: Spawn, faults
     wait_incarnations(mesh, [1, 0])
     assert steps(mesh) == [(1, 1), (1, 0)]
     assert pids(mesh) == before
+    assert len(faults) == 0
+
+
+def test_a_process_is_replaced_though_nobody_has_talked_to_it_yet(spawn: Spawn, faults: Faults) -> None:
+    spawner = spawner_of(pids(spawn(1).spawn("others", Worker))[0])
+    others = set(children_of(spawner))
+    procs = spawn(1, restart=OneForOne())
+    assert procs.initialized.get(timeout=PATIENCE)
+    (first,) = set(children_of(spawner)) - others
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: set(children_of(spawner)) - others - {first}, what="its next incarnation")
+    assert len(faults) == 0
+
+
+def test_a_call_of_a_third_process_that_comes_after_a_death_waits_for_the_restart(spawn: Spawn, faults: Faults) -> None:
+    mesh = spawn(1, restart=OneForOne(max_restarts=100)).spawn("workers", Worker)
+    callers = spawn(2).spawn("callers", Relay)
+    for incarnation in range(1, 6):
+        callers.call.call(mesh).get(timeout=PATIENCE)
+        kill(mesh)
+        answers = callers.call.call(mesh).get(timeout=PATIENCE).values()
+        assert [answer[1] for answer in answers] == [incarnation, incarnation]
+    assert len(faults) == 0
+
+
+def test_who_was_refused_by_a_process_that_starts_again_can_send_to_it_afterwards(spawn: Spawn, faults: Faults) -> None:
+    mesh = spawn(2, restart=AllForOne()).spawn("workers", SlowToEnd)
+    other = mesh.slice(gpus=1)
+    steps(mesh)
+    kill(mesh, gpus=0)
+    refused = 0
+    while incarnation_of(other) == 0:
+        refused += 1
+    assert refused
+    other.step.broadcast()
+    assert steps(other)[0][0] >= 2
     assert len(faults) == 0
 
 

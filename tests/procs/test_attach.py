@@ -569,6 +569,7 @@ def test_shutdown_context_ends_what_runs_on_attached_hosts_and_leaves_the_worker
                 assert "shut down" in str(error) or "stopped" in str(error), error
             else:
                 raise AssertionError("the context was shut down")
+        getattr(hosts, ["stop", "shutdown"][turn])().get(timeout=20)
     """
     with workers(2) as found:
         found.wait_until_they_listen()

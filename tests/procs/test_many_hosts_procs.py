@@ -424,6 +424,18 @@ def test_calls_to_a_rank_that_is_starting_again_are_held_for_it_wherever_they_co
     assert asks.ask.call(echo).get(timeout=20).values() == [after] * 3
 
 
+def test_a_call_that_comes_after_a_death_on_another_host_waits_for_the_restart(
+    cluster: Cluster, spawn_far: Spawn
+) -> None:
+    echo = spawn_far(1, restart=OneForOne(max_restarts=10)).spawn("e", Echo)
+    far = echo.slice(hosts=1)
+    for _ in range(5):
+        before = far.pid.call_one().get(timeout=20)
+        with pytest.raises(SupervisionError, match="exited"):
+            far.exit_at_once.call_one().get(timeout=20)
+        assert far.pid.call_one().get(timeout=20) != before
+
+
 def test_the_bootstrap_function_runs_again_with_the_proc(cluster: Cluster, spawn_far: Spawn) -> None:
     def bootstrap() -> None:
         os.set_by_bootstrap = os.getpid()  # type: ignore[attr-defined]  # what is tested

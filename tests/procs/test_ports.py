@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helpers.actors import Desk, Echo, Ranks, Sender, open_channel
+from helpers.waiting import wait_until
+from monarch._core.runtime.ports import _Claim, _Queue
 from monarch.actor import Actor, Channel, Port, PortReceiver, SupervisionError, endpoint, send
 
 if TYPE_CHECKING:
@@ -22,6 +25,49 @@ def test_what_is_sent_to_a_port_is_received_in_order() -> None:
     for i in range(100):
         port.send(i)
     assert [receiver.recv().get(timeout=20) for _ in range(100)] == list(range(100))
+
+
+def test_a_future_that_is_read_while_its_value_arrives_takes_no_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    give = _Queue._give
+
+    def give_while_somebody_reads(future: Any, frame: Any) -> None:
+        readers.append(threading.Thread(target=future.get))
+        readers[0].start()
+        wait_until(lambda: read, what="the reader to ask")
+        time.sleep(0.05)  # where it has to wait; if it had not, it would have got a second place by now
+        give(future, frame)
+
+    read: list[Any] = []
+    readers: list[threading.Thread] = []
+    observed = _Claim.observed
+
+    def note_reader(claim: _Claim, future: Any, loop: Any) -> None:
+        read.append(future)
+        observed(claim, future, loop)
+
+    monkeypatch.setattr(_Queue, "_give", staticmethod(give_while_somebody_reads))
+    monkeypatch.setattr(_Claim, "observed", note_reader)
+    port, receiver = open_channel()
+    first = receiver.recv()
+    port.send("first")
+    assert first.get(timeout=20) == "first"
+    readers[0].join()
+    monkeypatch.undo()
+    second = receiver.recv()
+    port.send("second")
+    assert second.get(timeout=20) == "second"
+
+
+def test_a_value_that_comes_in_the_last_moment_of_a_wait_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    port, receiver = open_channel()
+    withdraw = _Queue.withdraw
+
+    def come_first(queue: _Queue, future: Any) -> None:
+        port.send("just in time")
+        withdraw(queue, future)
+
+    monkeypatch.setattr(_Queue, "withdraw", come_first)
+    assert receiver.recv().get(timeout=0.01) == "just in time"
 
 
 def test_a_port_carries_copies() -> None:

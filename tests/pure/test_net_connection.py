@@ -667,6 +667,28 @@ def test_a_borrower_that_reads_the_peers_end_tells_it_once(bench: Bench) -> None
 # the end
 
 
+@pytest.mark.parametrize("how", ["send", "send_encoded", "write_if_idle"])
+def test_nothing_counts_as_sent_once_the_peer_has_closed_though_nobody_has_read_its_end(bench: Bench, how: str) -> None:
+    connection, peer, got = bench.half()
+    frame: Any = call() if how == "send" else encode(call())[0]
+    with borrowed(connection):
+        assert getattr(connection, how)(frame)
+        peer.close()
+        assert connection.writable
+        assert not getattr(connection, how)(frame)
+        assert not connection.writable
+        assert not connection.closed
+        assert connection.traffic().messages_sent == 1
+    assert got.wait_closed()
+
+
+def test_a_large_frame_does_not_count_as_sent_once_the_peer_has_closed(bench: Bench) -> None:
+    connection, peer, _ = bench.half()
+    with borrowed(connection):
+        peer.close()
+        assert not connection.send(call(buffers=[bytes(MIB)]))
+
+
 def test_the_peers_end_is_told_once_with_a_reason(bench: Bench) -> None:
     here, peer, inbox = bench.half()
     peer.close()

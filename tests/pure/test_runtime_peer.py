@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,41 +12,71 @@ import pytest
 
 from monarch._core.net import unix
 from monarch._core.runtime.peer import Peer
+from monarch._core.runtime.remote import RemotePeer
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
 from monarch._core.wire.address import ProcAddress, random_name
-from monarch._core.wire.frame import CALL, HELLO, PROTOCOL_VERSION, Frame
+from monarch._core.wire.frame import CALL, HELLO, PROTOCOL_VERSION, URGENT, Frame
 
 CALLED = Frame(CALL, 0, 0, 7, 0, 1, b"step", b"")
 
 
 class Connection:
-    """Keeps what was sent."""
+    """Keeps what was sent, until the other side hangs up."""
 
     def __init__(self, sock: socket.socket, on_close: Any) -> None:
         self.sock = sock
         self.on_close = on_close
-        self.closed = False
+        self.writable = True
         self.sent: list[Frame] = []
 
     def send(self, frame: Frame, segment: Any = None) -> bool:
-        if not self.closed:
+        if self.writable:
             self.sent.append(frame)
-        return not self.closed
+        return self.writable
 
     def close(self) -> None:
-        self.closed = True
+        self.writable = False
         self.sock.close()
+
+    def break_(self) -> None:
+        """What the thread that reads it does at its end."""
+        self.close()
+        self.on_close(self, "it closed the connection")
+
+
+class Gateway:
+    """Takes what is for other hosts."""
+
+    def __init__(self) -> None:
+        self.sent: list[Frame] = []
+
+    def send(self, frame: Frame) -> None:
+        self.sent.append(frame)
 
 
 class Node:
-    """What a peer needs of its process; questions to the agent are kept, and stay without an answer."""
+    """What a peer needs of its process; questions to the agent are kept, for the test to answer."""
 
     def __init__(self) -> None:
+        self.address = ProcAddress(random_name(), "client.0")
+        self.others = Gateway()
         self.requests: dict[int, Any] = {1: SimpleNamespace()}
         self.hello = Frame(HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, b"", b"")
         self.connections: list[Connection] = []
-        self.questions: list[float] = []
-        self.poller = SimpleNamespace(call_later=lambda seconds, function: function())
+        self.questions: list[Any] = []
+        self.told: list[Any] = []
+        self.before_the_end: Any = lambda: None
+        self.soon: list[Any] = []
+        self.poller = SimpleNamespace(
+            call_soon=self.soon.append,
+            call_here_or_soon=self.soon.append,
+            call_later=lambda seconds, function: self.soon.append(function),
+        )
+
+    def run(self) -> None:
+        """What the poller's thread has to do."""
+        while self.soon:
+            self.soon.pop(0)()
 
     def local(self, address: ProcAddress) -> ProcAddress:
         return address
@@ -55,7 +86,14 @@ class Node:
         return self.connections[-1]
 
     def ask_agent(self, address: ProcAddress, connected: float, answer: Any) -> None:
-        self.questions.append(connected)
+        self.questions.append(answer)
+
+    def process_ended(self, address: ProcAddress, failure: Failure, witness: Any, inquiry: int) -> None:
+        self.before_the_end()
+        self.told.append(witness.end(failure, inquiry))
+
+    def tell(self, address: ProcAddress, failure: Failure, waiting: Any) -> None:
+        self.told.append(waiting)
 
 
 @pytest.fixture
@@ -78,20 +116,24 @@ def same(one: object, other: object) -> bool:
     return one is other
 
 
-def killed(pid: int) -> Failure:
-    return Failure(KILLED, "the process was ended by SIGKILL", pid=pid, restarts=True)
+def called(request: int) -> Frame:
+    return CALLED._replace(request=request)
+
+
+def killed(known: float = 0.0) -> Failure:
+    return Failure(KILLED, "the process was ended by SIGKILL", pid=100, restarts=True, known=known)
 
 
 def test_a_connection_that_breaks_late_does_not_take_the_next_one_along(node: Node, address: ProcAddress) -> None:
     peer = Peer(node, address)  # type: ignore[arg-type]
     peer.send(CALLED)
-    peer.end(killed(100), certain=False)
+    peer.end(killed())
     assert peer.send(CALLED) is None
     first, second = node.connections
-    first.on_close(first, "it closed the connection")  # the thread that read it had been waiting for its turn
+    first.break_()  # the thread that read it had been waiting for its turn
     assert same(peer.connection, second)
     assert node.questions == []
-    second.on_close(second, "it closed the connection")
+    second.break_()
     assert peer.connection is None
     assert len(node.questions) == 1
 
@@ -99,9 +141,88 @@ def test_a_connection_that_breaks_late_does_not_take_the_next_one_along(node: No
 def test_the_end_of_an_incarnation_is_told_once_whatever_was_said_since(node: Node, address: ProcAddress) -> None:
     peer = Peer(node, address)  # type: ignore[arg-type]
     peer.send(CALLED)
-    assert peer.end(killed(100), certain=False) == list(node.requests.items())
-    assert peer.end(Failure(STOPPED, "it starts again", restarts=True), certain=False) is None
+    first_end = killed(time.monotonic())
+    assert peer.end(first_end) == list(node.requests.items())
+    assert peer.end(Failure(STOPPED, "it starts again", restarts=True)) is None
     peer.send(CALLED)  # to the next incarnation
-    assert peer.end(killed(100), certain=False) is None
+    assert peer.end(first_end) is None
     assert same(peer.connection, node.connections[1])
-    assert peer.end(killed(101), certain=False) == list(node.requests.items())
+    assert peer.end(killed(time.monotonic())) == list(node.requests.items())
+
+
+def test_a_way_that_leads_to_the_next_incarnation_from_its_beginning_outlives_the_one_before(
+    node: Node, address: ProcAddress
+) -> None:
+    first_end = killed(time.monotonic())
+    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer.send(CALLED)
+    assert peer.end(first_end) is None
+    assert same(peer.connection, node.connections[0])
+
+
+@pytest.mark.parametrize("answer", [killed(), None], ids=["ended", "listens"])
+def test_an_answer_about_one_incarnation_does_not_befall_the_next_however_late(
+    node: Node, address: ProcAddress, answer: Failure | None
+) -> None:
+    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer.send(CALLED)
+    node.connections[0].break_()
+
+    def overtake() -> None:
+        peer.end(killed(time.monotonic()))
+        peer.send(CALLED)
+
+    if answer is None:  # the answer comes when all is over
+        overtake()
+    else:  # it has been looked at, but not yet acted on
+        node.before_the_end = overtake
+    node.questions[0](answer)
+    assert node.told in ([], [None])
+    assert same(peer.connection, node.connections[1])
+
+
+def test_what_was_not_sent_to_a_process_that_had_ended_waits_for_its_next_incarnation(
+    node: Node, address: ProcAddress
+) -> None:
+    node.requests = {number: SimpleNamespace() for number in (1, 2, 3, 4)}
+    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer.send(called(1))
+    first = node.connections[0]
+    first.writable = False  # the other side has closed it, and nobody has read that yet
+    assert peer.send(called(2)) is None
+    first.break_()
+    assert peer.send(called(3)) is None
+    assert peer.send(called(4)._replace(flags=URGENT)) is None  # to stop it, say
+    node.questions[0](killed(time.monotonic()))
+    assert [number for number, _ in node.told[0]] == [1, 4]
+    node.run()
+    assert [frame.request for frame in node.connections[1].sent if frame.kind == CALL] == [2, 3]
+
+
+def test_what_was_not_sent_to_a_process_that_does_not_start_again_is_told_its_end(
+    node: Node, address: ProcAddress
+) -> None:
+    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer.send(called(2))
+    node.connections[0].writable = False
+    peer.send(CALLED)
+    node.connections[0].break_()
+    gone = killed()._replace(restarts=False)
+    node.questions[0](gone)
+    assert node.told == [list(node.requests.items())]
+    assert peer.send(CALLED) is gone
+
+
+def test_the_end_of_a_process_of_another_host_befalls_no_call_that_came_later(node: Node) -> None:
+    peer = RemotePeer(node, ProcAddress("tcp://10.0.0.1:26600", "worker.0"))  # type: ignore[arg-type]
+    again = Failure(STOPPED, "it starts again", restarts=True)
+    assert peer.send(CALLED) is None
+    assert peer.end(killed()) == list(node.requests.items())
+    assert peer.send(CALLED) is None  # which waits there for the next incarnation
+    assert peer.end(again) is None
+    assert peer.end(killed()) is None
+    assert peer.end(killed()._replace(incarnation=1)) == list(node.requests.items())
+    assert peer.send(CALLED) is None
+    given_up = killed()._replace(incarnation=1, restarts=False)
+    assert peer.end(given_up) == list(node.requests.items())
+    assert peer.send(CALLED) is given_up

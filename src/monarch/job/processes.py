@@ -75,7 +75,7 @@ def reap(pid: int, timeout: float = 0.0) -> int | None:
         if not ended and timeout:
             _await_end(pid, timeout)
             ended, status = os.waitpid(pid, os.WNOHANG)
-    except ChildProcessError:
+    except (ChildProcessError, ProcessLookupError):  # another thread may have been faster
         return None
     return os.waitstatus_to_exitcode(status) if ended else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections import Counter
@@ -42,6 +43,7 @@ class Attachment:
         self._workers = workers
         self._lock = threading.Lock()
         self._hosts: tuple[str, ...] | None = None
+        self._client: client.Client | None = None  # whose hosts they are; another one may run when they are let go
         self._spawned: list[OwnedProcs] = []
         self.ended: str | None = None  # how it was let go
         self.initialized: Future[bool] = Future._new(Described(f"{len(workers)} hosts to be attached"))
@@ -66,7 +68,8 @@ class Attachment:
                 if self.ended is not None:
                     raise RuntimeError(f"HostMesh has already been {self.ended}: attach the hosts again")
                 hosts = _check_workers(given, self._trust)
-                attached = client.client().attach(hosts, self._trust)
+                self._client = client.client()
+                attached = self._client.attach(hosts, self._trust)
                 self._hosts = hosts
                 attached._subscribe(lambda: self._attached(attached))
             return self._hosts
@@ -86,34 +89,35 @@ class Attachment:
         """Stop what was spawned on them, then the hosts themselves if they are to be shut down."""
         with self._lock:
             self.ended = how
-        if self._hosts is None:  # not even their addresses are known yet
+        if self._hosts is None or self._client is None:  # not even their addresses are known yet
             self.initialized._reject(
                 RuntimeError(f"attach failed: the hosts were {how} before their addresses were known")
             )
             return completed(None)
         if how == "stopped":  # a worker that is to be shut down is waited for
-            client.client().hosts.give_up(self._hosts, "it was stopped before it was reached")
+            self._client.hosts.give_up(self._hosts, "it was stopped before it was reached")
         stopping = [owned.stop(f"its hosts were {how}") for owned in self._spawned]
-        done: Future[None] = Future._new(Described(f"{len(self.hosts())} hosts to be {how}"))
-        finish = self._shut_down if how == "shut down" else self._detach
-        stopped = countdown(len(stopping), lambda: finish(done))
+        done: Future[None] = Future._new(Described(f"{len(self._hosts)} hosts to be {how}"))
+        finish = _shut_down if how == "shut down" else _detach
+        stopped = countdown(len(stopping), functools.partial(finish, self._client, self._hosts, done))
         for future in stopping:
             future._subscribe(stopped)
         return done
 
-    def _shut_down(self, done: Future[None]) -> None:
-        running = client.client()
-        agents = running.hosts.agents(self.hosts())
-        request = StopCall("the hosts to shut down", agents)
-        for index, agent in enumerate(agents):
-            running.node.call_system(
-                agent, "shutdown", "shut down by a client", client.SHUTDOWN_GRACE, request=request, rank=index
-            )
-        request.future._subscribe(lambda: self._detach(done))
 
-    def _detach(self, done: Future[None]) -> None:
-        client.client().hosts.detach(self.hosts())
-        done._resolve(None)
+def _shut_down(owner: client.Client, hosts: Sequence[str], done: Future[None]) -> None:
+    agents = owner.hosts.agents(hosts)
+    request = StopCall("the hosts to shut down", agents)
+    for index, agent in enumerate(agents):
+        owner.node.call_system(
+            agent, "shutdown", "shut down by a client", client.SHUTDOWN_GRACE, request=request, rank=index
+        )
+    request.future._subscribe(lambda: _detach(owner, hosts, done))
+
+
+def _detach(owner: client.Client, hosts: Sequence[str], done: Future[None]) -> None:
+    owner.hosts.detach(hosts)
+    done._resolve(None)
 
 
 def attach_to_workers(

@@ -135,7 +135,9 @@ class OwnedProcs(Owned):
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
         # whatever still leads to the incarnations before must not swallow what is meant for these
         ended = Failure(STOPPED, "it starts again", mesh=self.name, restarts=True)
-        self._cell.node.forget_peers([self._procs[rank] for rank in ranks], ended)
+        for rank in ranks:
+            before = self.incarnation(rank) - 1
+            self._cell.node.forget_peers([self._procs[rank]], ended._replace(incarnation=before))
         return self._start_again({rank: self.incarnation(rank) for rank in ranks})
 
     def abandon(self, ranks: Sequence[int]) -> None:

@@ -60,8 +60,8 @@ class Connection(Lendable):
     """
 
     __slots__ = (
-        "_bytes_read", "_bytes_sent", "_closed", "_decoder", "_drained", "_fds", "_frames_read", "_frames_sent", "_lock", "_log",
-        "_make_segment", "_on_close", "_paused", "_queue", "_queued", "_reads", "_send_limit", "_send_timeout", "_sock", "_writes",
+        "_bytes_read", "_bytes_sent", "_closed", "_decoder", "_drained", "_fds", "_frames_read", "_frames_sent", "_hung_up", "_lock",
+        "_log", "_make_segment", "_on_close", "_paused", "_queue", "_queued", "_reads", "_send_limit", "_send_timeout", "_sock", "_writes",
         "on_frame", "peer",
     )  # fmt: skip
 
@@ -93,6 +93,7 @@ class Connection(Lendable):
         self._send_limit = send_limit
         self._send_timeout = send_timeout
         self._closed = False
+        self._hung_up = False  # the other side has closed it; what it sent before may have yet to be read
         self._paused = False
         self._frames_sent = self._bytes_sent = self._writes = 0
         self._frames_read = self._bytes_read = self._reads = 0
@@ -104,6 +105,11 @@ class Connection(Lendable):
     @property
     def closed(self) -> bool:
         return self._closed
+
+    @property
+    def writable(self) -> bool:
+        """Whether there may be somebody to send to."""
+        return not (self._closed or self._hung_up)
 
     @property
     def queued(self) -> int:
@@ -123,7 +129,7 @@ class Connection(Lendable):
         )
 
     def send(self, frame: Frame, segment: Segment | None = None) -> bool:
-        """Send a frame, or return False if the connection is closed.
+        """Send a frame, or return False if the connection is closed, on either side: then nothing of it has arrived.
 
         Args:
             frame: Its buffers may be changed by the caller as soon as this returns.
@@ -140,44 +146,55 @@ class Connection(Lendable):
             buffers = ()
         data, size = encode(frame, inline=segment is None)
         with self._lock:
-            if self._closed:
+            if self._closed or self._hung_up:
+                return False
+            try:
+                if self._queue:
+                    self._enqueue([data, *buffers], segment)
+                elif buffers or segment is not None:
+                    self._write_now([data, *buffers], segment)
+                else:
+                    self._write_small(data)
+            except ConnectionError:
+                self._hung_up = True
                 return False
             self._frames_sent += 1
             self._bytes_sent += size
-            if self._queue:
-                self._enqueue([data, *buffers], segment)
-            elif buffers or segment is not None:
-                self._write_now([data, *buffers], segment)
-            else:
-                self._write_small(data)
         if self._queued > self._send_limit:
             self._wait_until_drained()
         return True
 
     def send_encoded(self, frames: bytes) -> bool:
-        """Send whole frames that are encoded already, one after the other; False if the connection is closed."""
+        """Send whole frames that are encoded already, one after the other; False as with `send`."""
         with self._lock:
-            if self._closed:
+            if self._closed or self._hung_up:
+                return False
+            try:
+                if self._queue:
+                    self._enqueue([frames], None)
+                else:
+                    self._write_small(frames)
+            except ConnectionError:
+                self._hung_up = True
                 return False
             self._frames_sent += 1
             self._bytes_sent += len(frames)
-            if self._queue:
-                self._enqueue([frames], None)
-            else:
-                self._write_small(frames)
         return True
 
     def write_if_idle(self, frame: bytes) -> bool:
         """Write a frame that is encoded already, without waiting; False, and nothing done, where that can't be at once."""
         with self._lock:
-            if self._closed or self._queue:
+            if self._closed or self._hung_up or self._queue:
                 return False
             try:
                 sent = self._sock.send(frame)
             except BlockingIOError:
                 return False
+            except ConnectionError:
+                self._hung_up = True
+                return False
             except OSError:
-                return True  # the read side reports the end, with everything that arrived before it
+                return True  # as in `_write_small`
             self._writes += 1
             self._frames_sent += 1
             self._bytes_sent += len(frame)
@@ -239,8 +256,10 @@ class Connection(Lendable):
             sent = self._sock.send(data)
         except BlockingIOError:
             sent = 0
+        except ConnectionError:  # the read side reports the end, with everything that arrived before it
+            raise
         except OSError:
-            return  # as below
+            return
         if sent < len(data):
             self._enqueue([data], None, skip=sent)
 
@@ -254,8 +273,8 @@ class Connection(Lendable):
                 sent = self._sock.sendmsg(chunks)
         except BlockingIOError:
             sent = 0
-        except ConnectionError:
-            return  # the read side reports the end, with everything that arrived before it
+        except ConnectionError:  # as in `_write_small`
+            raise
         except OSError as error:
             if error.errno == errno.ETOOMANYREFS and segment is not None:
                 self._enqueue(_in_line(chunks[0], segment), None)

@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -215,9 +216,10 @@ class Agent(System):
             self.answer(origin, frame, entry.previous)
         elif entry.end is not None and (connected or not entry.end.restarts):
             self.answer(origin, frame, entry.end)
-        elif entry.stopping is not None and entry.end is None:  # it closes its connections first, then it ends
+        elif entry.stopping is not None and entry.end is None and (connected or not entry.mesh.restarts):
+            # it closes its connections first, then it ends
             self.answer(origin, frame, entry.stopped())
-        elif entry.bound and entry.end is None and not connected:
+        elif entry.serves and not connected:
             self.answer(origin, frame, None)
         else:
             self._resolve_later(origin, frame, name, connected)
@@ -302,7 +304,7 @@ class Agent(System):
                 entry.stopping = reason
                 if entry.pid:  # it may serve, and have answered others, before this process has read that it is ready
                     end = entry.stopped()
-                    self.node.call_system(entry.address, "shutdown", end.reason, end.cause)
+                    self.node.call_system(entry.address, "shutdown", end.reason, end.cause, end.restarts)
                 if not entry.ready:
                     self.node.poller.call_later(_READY_EXPECTED, lambda entry=entry: entry.ready or entry.kill())  # type: ignore[misc]  # bound now
         self.node.poller.call_later(grace, give_up)
@@ -356,7 +358,7 @@ class Agent(System):
         for entry in mesh.procs.values():
             if entry.end is None and not entry.bound:
                 self._spawn_failed(entry.starting, f"error creating procs of {mesh.name}: {error}")
-                self._has_ended(entry, failure)
+                self._has_ended(entry, failure._replace(incarnation=entry.incarnation))
 
     def _failed(self, uid: str, rank: int, error: str) -> None:
         """One proc could not be started."""
@@ -366,7 +368,7 @@ class Agent(System):
         reason = f"it could not be started: {error}"
         failure = Failure(
             UNSTARTED, reason, mesh=mesh.name, rank=rank, proc=entry.label, host=socket.gethostname(),
-            restarts=mesh.restarts,
+            restarts=mesh.restarts, incarnation=entry.incarnation,
         )  # fmt: skip
         self._has_ended(entry, failure)
 
@@ -450,7 +452,7 @@ class Agent(System):
             peer.close()
 
     def _has_ended(self, entry: ProcEntry, end: Failure) -> None:
-        entry.end = end
+        entry.end = end = end._replace(known=time.monotonic())
         self.node.tell(entry.address, end, ())  # the gateway, whether or not this process has talked to it
         self._resolved(entry.address.proc)
         for callback in self._awaiting_end.pop(entry.address.proc, []):
@@ -483,8 +485,8 @@ class Agent(System):
             entry = self._procs.get(name)
             if timer.callback is None:
                 return
-            if not final and connected and (entry is None or entry.end is None):
-                self._resolving.setdefault(name, []).append(lambda: answer(False))  # it only became bound
+            if not final and (entry is None or not entry.decided(connected)):
+                self._resolving.setdefault(name, []).append(lambda: answer(False))
                 return
             timer.cancel()
             unknown = Failure(MISSING, f"this host knows no process {name}", proc=name, host=socket.gethostname())

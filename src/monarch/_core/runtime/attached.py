@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
@@ -33,6 +34,7 @@ class AttachedHosts:
     def __init__(self, node: Node, show: Callable[[Any], None]) -> None:
         self._node = node
         self._show = show
+        self._lock = threading.Lock()  # hosts are let go on any thread
         self._hosts: dict[str, int] = {}  # how often each is attached
         self._trust: dict[str, Trust] = {}  # how each of them was attached
         self._left: set[str] = set()  # hosts that were attached
@@ -57,16 +59,17 @@ class AttachedHosts:
         Raises:
             ValueError: One of them is attached already by another secret, or other certificates. Nothing was done.
         """
-        for host in hosts:
-            self._check_trust(host, trust)
-        self._trust.update(dict.fromkeys(hosts, trust))
-        known = {host for host in hosts if host in self._hosts or host in self._left}
-        self._node.unreached.update(host for host in hosts if host not in self._hosts)
-        for host in hosts:
-            self._hosts[host] = self._hosts.get(host, 0) + 1
-        self._left.difference_update(hosts)
-        self._given_up.difference_update(hosts)
-        self._node.call_system(self._node.address.agent, "join", tuple(hosts), trust, config.exported())
+        with self._lock:
+            for host in hosts:
+                self._check_trust(host, trust)
+            self._trust.update(dict.fromkeys(hosts, trust))
+            known = {host for host in hosts if host in self._hosts or host in self._left}
+            self._node.unreached.update(host for host in hosts if host not in self._hosts)
+            for host in hosts:
+                self._hosts[host] = self._hosts.get(host, 0) + 1
+            self._left.difference_update(hosts)
+            self._given_up.difference_update(hosts)
+            self._node.call_system(self._node.address.agent, "join", tuple(hosts), trust, config.exported())
         request = _Attaching(self._node, self.agents(hosts), known, self._given_up, self._show)
         request.send(range(len(hosts)))
         self._attaching.add(request.future)
@@ -100,13 +103,14 @@ class AttachedHosts:
 
     def detach(self, hosts: Sequence[str]) -> None:
         """Let go of hosts: unless they are attached a second time, what this client has there ends."""
-        for host in hosts:
-            self._hosts[host] -= 1
-            if not self._hosts[host]:
-                del self._hosts[host], self._trust[host]
-                self._left.add(host)
-        # all of them: hosts that were attached together are watched together, and each may have been left at another time
-        self._node.call_system(self._node.address.agent, "detach", tuple(self._left))
+        with self._lock:
+            for host in hosts:
+                self._hosts[host] -= 1
+                if not self._hosts[host]:
+                    del self._hosts[host], self._trust[host]
+                    self._left.add(host)
+            # all: hosts that were attached together are watched together, and each may have been left at another time
+            self._node.call_system(self._node.address.agent, "detach", tuple(self._left))
 
     def leave(self, reason: str, grace: float) -> Future[None]:
         """Stop what this client has on other hosts. What bounds it: the grace time, and a second."""

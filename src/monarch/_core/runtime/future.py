@@ -238,6 +238,8 @@ class Future(Generic[R]):
             source = self._source
             if source is not None:
                 source.abandoned(self)
+            if self._done:  # in the last moment
+                return
             what = f" for {source.describe()}" if source is not None else ""
             raise TimeoutError(f"waited {asked:g}s{what}")
 

@@ -327,16 +327,19 @@ class Node:
         agent = self.address if self.address.proc == AGENT else address.agent
         self.call_system(agent, "resolve", address.proc, connected, request=_Resolve(agent, answer))
 
-    def process_ended(self, address: ProcAddress, failure: Failure, witness: Peer | None = None) -> None:
+    def process_ended(
+        self, address: ProcAddress, failure: Failure, witness: Peer | None = None, inquiry: int = 0
+    ) -> None:
         """A process is gone: close both ways to it, answer whoever waits, tell every hook. On any thread.
 
         Args:
             witness: The way whose own question was answered by this.
+            inquiry: Number of that question.
         """
-        waiting = None
+        waiting: list[tuple[int, Request]] = []
         for peer in (self._urgent_peers.get(address), self.peers.get(address)):
             if peer is not None:
-                told = peer.end(failure, certain=peer is witness)
+                told = peer.end(failure, inquiry if peer is witness else 0)
                 waiting = waiting if told is None else told
         self.tell(address, failure, waiting)
         if not failure.restarts:
@@ -352,10 +355,8 @@ class Node:
         """Another host may be started again under its name. Only the client knows when: it attaches it again."""
         return address.proc == AGENT and address.host not in self.hosts and self.address != self.root
 
-    def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]] | None) -> None:
-        """Tell every hook, then these requests, unless it was no news: who is refused must not know more than the owner."""
-        if waiting is None:
-            return
+    def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]]) -> None:
+        """Tell every hook, for which it may be no news, then these requests: who is refused must not know more than the owner."""
         for hook in self.peer_lost_hooks:
             hook(address, failure)
         for request_id, request in waiting:
@@ -392,6 +393,8 @@ class Node:
     def close(self, failure: Failure) -> None:
         """Write what is queued and close every connection; what still waits is answered with `failure`."""
         self.end = failure
+        self.poller.remove(self._listener.fileno())
+        self._listener.close()  # first: who connects now would get no answer, and may wait for the next incarnation
         for connection in list(self._inbound):
             connection.flush(_LAST_WORDS)
         for peer in self._all_peers():
@@ -405,8 +408,6 @@ class Node:
             self.requests.pop(request_id, None)
         self.answers.close()
         self.segments.forget()
-        self.poller.remove(self._listener.fileno())
-        self._listener.close()
 
     def abandon(self) -> None:
         """In a forked child, which is another process: let go of every descriptor, without a word to anybody."""
@@ -513,17 +514,20 @@ class Node:
             receiver = self.actors.get(frame.target)
             failure = self._fates.get((self.address, frame.target))
             if receiver is None and (failure is None or failure.restarts):
-                if frame.target not in self._unclaimed:
+                early = self._unclaimed.setdefault(frame.target, [])
+                if not early:
                     timeout = config.value("pending_actor_delivery_timeout")
-                    self.poller.call_later(timeout, lambda: self._give_up(frame.target))
-                self._unclaimed.setdefault(frame.target, []).append((origin, frame))
+                    self.poller.call_later(timeout, lambda: self._give_up(frame.target, early))
+                early.append((origin, frame))
                 return
         if receiver is not None:
             receiver.receive(origin, frame)
         elif failure is not None:
             self.refuse(origin, frame, failure)
 
-    def _give_up(self, uid: int) -> None:
+    def _give_up(self, uid: int, early: list[tuple[Origin, Frame]]) -> None:
+        if self._unclaimed.get(uid) is not early:  # those were taken; others, if there are any, have waited less
+            return
         missing = Failure(MISSING, "no such actor was spawned on this process", proc=self.address.proc)
         self.refuse_unclaimed(uid, self._fates.get((self.address, uid)) or missing)
 

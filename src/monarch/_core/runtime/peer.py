@@ -6,11 +6,13 @@ States::
     ---------  --------------------  -------------------------------------------------------------------
     NEW        first send            connect: UP, or ASKING where nobody listens (yet, or any more)
     UP         connection lost       ASKING
+    UP         other side hung up    UP, until that is read: nothing is sent any more
     ASKING     agent: "listening"    connect again (FAILED if it had been UP: the process lives, the link broke)
     ASKING     agent: it ended       FAILED, with the exit code, the signal, the last output
     FAILED     send                  answered with the failure; NEW where the process may be started again
 
-While ASKING, frames wait here, in order. What ends ASKING: the agent's answer (it gives one within
+Frames that can't be sent wait here, in order. If the process had ended, and may start again, they wait for its next
+incarnation; only what was sent is answered with the end. What ends ASKING: the agent's answer (it gives one within
 `pending_actor_delivery_timeout`), or the loss of the connection to the agent, which is the failure of the host.
 """
 
@@ -25,7 +27,7 @@ from ..net.connection import Connection
 from ..net.segment import Segment
 from ..supervision.failure import LINK, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress
-from ..wire.frame import Frame
+from ..wire.frame import ROUTED, URGENT, Frame
 
 if TYPE_CHECKING:
     from .node import Node, Request
@@ -40,7 +42,7 @@ class Peer:
     """A process that this process sends requests to."""
 
     __slots__ = (
-        "_connected", "_ended_pid", "_inquiry", "_lock", "_node", "_state", "_waiting", "address", "connection", "failure",
+        "_connected", "_inquiry", "_lock", "_node", "_state", "_waiting", "address", "connection", "failure",
     )  # fmt: skip
 
     def __init__(self, node: Node, address: ProcAddress) -> None:
@@ -48,9 +50,8 @@ class Peer:
         self.address = address
         self._lock = threading.Lock()
         self._state = NEW
-        self._connected = 0.0  # when the last connection was made
+        self._connected = 0.0  # when the last connection was begun; 0 if there was none to this incarnation
         self._inquiry = 0  # number of the last question to the agent
-        self._ended_pid = 0  # of the last incarnation that is known to have ended
         self.connection: Connection | None = None  # where requests go, and replies come from; None unless it is up
         self._waiting: list[tuple[Frame, Segment | None]] = []
         self.failure: Failure | None = None
@@ -68,7 +69,7 @@ class Peer:
             if self._state == FAILED:
                 return self.failure
             connection = self.connection
-            if connection is None or connection.closed:  # closed: the poller's thread is about to hear of it
+            if connection is None or not connection.writable:  # whoever reads it is about to hear of that
                 self._waiting.append((_own_buffers(frame, segment), segment))
                 return None
         return None if connection.send(frame, segment) else self.send(frame, segment)
@@ -85,31 +86,49 @@ class Peer:
         if connection is not None:
             connection.flush(timeout)
 
-    def end(self, failure: Failure, certain: bool = True) -> list[tuple[int, Request]] | None:
-        """The process is gone, or the way to it. Returns the requests that waited then; None if it was no news.
+    def end(self, failure: Failure, inquiry: int = 0) -> list[tuple[int, Request]] | None:
+        """The process is gone, or the way to it. Returns the requests that this ends; None if it was no news.
 
         Args:
-            certain: False for what may be late news: of a process whose next incarnation is awaited already, or here.
+            inquiry: Number of the question that this answers; 0 for what was heard otherwise, which may come late.
         """
         with self._lock:
-            awaited = self._state in (NEW, ASKING) and not self._connected
-            if not certain and failure.restarts and (awaited or (failure.pid and failure.pid == self._ended_pid)):
+            if self._overtaken(inquiry) if inquiry else self._outlives(failure):
                 return None
-            self._ended_pid = failure.pid or self._ended_pid
             if self._state == FAILED:
                 if self.failure is not None and self.failure.restarts:  # it may be given up by now
                     self.failure = failure
                 return None
+            unsent = self._unsent() if failure.restarts and self._connected else []
             self._state = FAILED
             self.failure = failure
-            self._waiting.clear()
+            self._waiting = unsent
             connection, self.connection = self.connection, None
-            waiting = list(self._node.requests.items())  # who comes from now on may wait for the next incarnation
+            # what was not sent waits for the next incarnation, as whatever comes from now on may
+            kept = {frame.request for frame, _ in unsent}
+            told = [one for one in list(self._node.requests.items()) if one[0] not in kept]
+            if unsent:
+                self._await_restart()
+                self._state = ASKING
+                self._node.poller.call_soon(self._reconnect)
         if connection is not None:
             connection.close()
-        return waiting
+        return told
 
     # with the lock held
+
+    def _overtaken(self, inquiry: int) -> bool:
+        """Whether something else has happened since the agent was asked."""
+        return inquiry != self._inquiry or self._state != ASKING
+
+    def _outlives(self, failure: Failure) -> bool:
+        """Whether news is late: the next incarnation is awaited already, or here."""
+        awaited = self._state in (NEW, ASKING) and not self._connected
+        return failure.restarts and (awaited or 0 < failure.known <= self._connected)
+
+    def _unsent(self) -> list[tuple[Frame, Segment | None]]:
+        """What can wait for the next incarnation: not what was about this one, nor what another host has sent, where it fails."""
+        return [(frame, segment) for frame, segment in self._waiting if not frame.flags & (URGENT | ROUTED)]
 
     def _await_restart(self) -> None:
         self.failure = None
@@ -118,6 +137,7 @@ class Peer:
         self._state = NEW
 
     def _connect(self) -> Connection | None:
+        begun = time.monotonic()
         try:
             sock = unix.connect(self._node.local(self.address))
         except OSError as error:
@@ -132,7 +152,7 @@ class Peer:
         connection = self._node.adopt(sock, self.address, self._lost)
         connection.send(self._node.hello)
         self._state = UP
-        self._connected = time.monotonic()
+        self._connected = begun
         return connection
 
     # on the poller's thread
@@ -148,20 +168,23 @@ class Peer:
     def _ask(self) -> None:
         if self.address.proc == AGENT:
             failure = self._node.ended_hosts.get(self.address.host) or host_lost(str(self.address))
-            self._node.process_ended(self.address, failure, self)
+            self._node.process_ended(self.address, failure)
         else:
-            self._inquiry += 1
-            inquiry = self._inquiry
+            with self._lock:
+                self._inquiry += 1
+                inquiry = self._inquiry
             self._node.ask_agent(self.address, self._connected, lambda failure: self._answered(inquiry, failure))
 
     def _answered(self, inquiry: int, failure: Failure | None) -> None:
-        if inquiry != self._inquiry or self._state != ASKING:  # overtaken by events
+        if self._overtaken(inquiry):
             return
         if failure is not None:
-            self._node.process_ended(self.address, failure, self)
+            self._node.process_ended(self.address, failure, self, inquiry)
         elif self._connected:
             broken = Failure(LINK, "the connection to the process broke although it runs", proc=self.address.proc)
-            self._node.tell(self.address, broken, self.end(broken))
+            told = self.end(broken, inquiry)
+            if told is not None:
+                self._node.tell(self.address, broken, told)
         else:  # not here: this may be a thread of the program that reads answers, and sending may block
             self._node.poller.call_here_or_soon(self._reconnect)
 

@@ -172,14 +172,18 @@ class Channel(Generic[T]):
 
 
 class _Queue:
-    """Values that arrived, and futures that wait for some. Held by the node while its receiver lives."""
+    """Values that arrived, and futures that wait for some. Held by the node while its receiver lives.
+
+    A future is completed under the lock, so that it either waits or is done: in between, a reader would give it a second
+    place, whose value would be lost, and one whose time is up would miss the value that has just been taken for it.
+    """
 
     def __init__(self, once: bool) -> None:
         cell = context()._cell
         self._node = cell.node
         self._once = once
         self._claimed = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what is called back may ask for the next value
         self._frames: deque[Frame] = deque()
         self._waiting: deque[weakref.ref[Future[Any]]] = deque()
         self._closed: str | None = None
@@ -198,34 +202,31 @@ class _Queue:
             if self._once and self._claimed:
                 raise ValueError("OncePort is already used: this port was opened for one value")
             self._claimed = True
-        future: Future[Any] = Future._new(_Claim(self, ranked))
-        self.enlist(future)
+            future: Future[Any] = Future._new(_Claim(self, ranked))
+            self._enlist(future)
         return future
 
-    def enlist(self, future: Future[Any]) -> None:
+    def enlist_again(self, future: Future[Any]) -> None:
+        """Give a future that had given its place back the next value, or a place at the end; one that did not keeps what it has."""
         with self._lock:
-            if self._frames:
-                frame = self._frames.popleft()
-            elif self._closed is not None:
-                future._reject(EOFError(self._closed))
-                return
-            else:
-                self._waiting.append(weakref.ref(future))
-                return
-        self._give(future, frame)
+            if not future.done() and all(entry() is not future for entry in self._waiting):
+                self._enlist(future)
 
-    def withdraw(self, future: Future[Any]) -> bool:
-        """Take a future off the list; False if it was not there."""
+    def _enlist(self, future: Future[Any]) -> None:
+        if self._frames:
+            self._give(future, self._frames.popleft())
+        elif self._closed is not None:
+            future._reject(EOFError(self._closed))
+        else:
+            self._waiting.append(weakref.ref(future))
+
+    def withdraw(self, future: Future[Any]) -> None:
+        """Take a future off the list, should it be there."""
         with self._lock:
             for entry in self._waiting:
                 if entry() is future:
                     self._waiting.remove(entry)
-                    return True
-        return False
-
-    def waits(self, future: Future[Any]) -> bool:
-        with self._lock:
-            return any(entry() is future for entry in self._waiting)
+                    return
 
     def arrived(self, frame: Frame) -> None:
         with self._lock:
@@ -234,17 +235,17 @@ class _Queue:
                 future = self._waiting.popleft()()
             if future is None:
                 self._frames.append(frame)
-                return
-        self._give(future, frame)
+            else:
+                self._give(future, frame)
 
     def close(self, reason: str) -> None:
         with self._lock:
             self._closed = f"Port closed: {reason}"
             waiting, self._waiting = self._waiting, deque()
-        for entry in waiting:
-            future = entry()
-            if future is not None:
-                future._reject(EOFError(self._closed))
+            for entry in waiting:
+                future = entry()
+                if future is not None:
+                    future._reject(EOFError(self._closed))
 
     def describe(self) -> str:
         return f"{self.id}: {len(self._frames)} values queued"
@@ -281,8 +282,7 @@ class _Claim(Source):
         return f"a value on port {self._queue.id}"
 
     def observed(self, future: Future[Any], loop: Any) -> None:
-        if not future.done() and not self._queue.waits(future):
-            self._queue.enlist(future)
+        self._queue.enlist_again(future)
 
     def abandoned(self, future: Future[Any]) -> None:
         self._queue.withdraw(future)

@@ -42,8 +42,8 @@ class BystanderCell(BaseCell):
 class Proc(ProcSystem):
     """The process itself; ends on request of its host agent."""
 
-    def on_shutdown(self, origin: Origin, frame: Frame, reason: str, cause: str) -> None:
-        self.stop_all(reason, self.node.poller.stop, cause)
+    def on_shutdown(self, origin: Origin, frame: Frame, reason: str, cause: str, restarts: bool) -> None:
+        self.stop_all(reason, self.node.poller.stop, cause, restarts)
 
 
 def run(spec: ProcSpec) -> None:

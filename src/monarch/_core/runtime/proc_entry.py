@@ -45,6 +45,22 @@ class ProcEntry:
         self.streams: dict[int, tuple[str, LineSplitter]] = {}
 
     @property
+    def serves(self) -> bool:
+        """Whether it listens, and is to go on with that."""
+        return self.bound and self.end is None and self.stopping is None
+
+    def decided(self, connected: float) -> bool:
+        """Whether those who wait to hear what became of it can be told.
+
+        Args:
+            connected: When the connection to it that broke was made; 0 for who waits until there is one.
+        """
+        if connected:
+            return self.end is not None
+        stopped = self.stopping is not None if self.end is None else self.end.is_stop
+        return not (stopped and self.mesh.restarts)
+
+    @property
     def label(self) -> str:
         return f"{self.mesh.name}[{self.rank}]"
 
@@ -93,8 +109,9 @@ class ProcEntry:
         """What callers are told of a proc that is being stopped."""
         end = self.taken or Failure(STOPPED, self.stopping or "", proc=self.label, pid=self.pid)
         return end._replace(
-            mesh=self.mesh.name, rank=self.rank, incarnation=self.incarnation, restarts=self.mesh.restarts
-        )
+            mesh=self.mesh.name, rank=self.rank, incarnation=self.incarnation, restarts=self.mesh.restarts,
+            known=time.monotonic(),
+        )  # fmt: skip
 
 
 class Mesh:

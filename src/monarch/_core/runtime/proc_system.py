@@ -146,12 +146,17 @@ class ProcSystem(System):
         """Somebody waits for an actor here, and asks what keeps it."""
         self.node.deadlocks.receive(probe)
 
-    def stop_all(self, reason: str, done: Callable[[], None], cause: str = STOPPED) -> None:
-        """Stop every actor here; `done` is called on the poller's thread when all have ended, within `cleanup_timeout`."""
+    def stop_all(self, reason: str, done: Callable[[], None], cause: str = STOPPED, restarts: bool = False) -> None:
+        """Stop every actor here; `done` is called on the poller's thread when all have ended, within `cleanup_timeout`.
+
+        Args:
+            restarts: Whether this process may start again, and they with it.
+        """
         cells = self.cells
         ended = countdown(len(cells), lambda: self.node.poller.call_soon(done))
         for cell in cells:
-            cell.stop(Failure(cause, reason, str(cell.record), host=self.node.address.host), ended)
+            failure = Failure(cause, reason, str(cell.record), host=self.node.address.host, restarts=restarts)
+            cell.stop(failure, ended)
 
     def _requester_lost(self, address: ProcAddress) -> None:
         """A process is gone that talked to this one: what its actors owned here goes with it."""

@@ -42,7 +42,7 @@ class RemotePeer:
     """A process of another host that this process sends requests to; takes the place of a `Peer`."""
 
     __slots__ = (
-        "_credited", "_ended_pid", "_groups", "_node", "_prefix", "_room", "_sent", "_window", "address",
+        "_credited", "_ended", "_groups", "_node", "_prefix", "_room", "_sent", "_window", "address",
         "failure",
     )  # fmt: skip
 
@@ -51,7 +51,7 @@ class RemotePeer:
         self.address = address
         self.failure: Failure | None = None
         self._prefix = route_prefix(Route(address, node.address))
-        self._ended_pid = 0  # of the last incarnation that is known to have ended
+        self._ended = -1  # the last incarnation that is known to have ended
         self._room = threading.Condition()
         self._window: int = max(config.value("send_buffer_limit"), 4 * _CREDIT_EVERY)
         self._sent = 0
@@ -82,12 +82,12 @@ class RemotePeer:
             self.failure = failure = None
         return failure
 
-    def end(self, failure: Failure, certain: bool = True) -> list[tuple[int, Request]] | None:
-        """See `Peer.end`."""
-        if not certain and failure.restarts and failure.pid and failure.pid == self._ended_pid:
-            return None
-        self._ended_pid = failure.pid or self._ended_pid
+    def end(self, failure: Failure, inquiry: int = 0) -> list[tuple[int, Request]] | None:
+        """See `Peer.end`; nobody asks here."""
         with self._room:
+            if failure.restarts and failure.incarnation <= self._ended:
+                return None
+            self._ended = max(self._ended, failure.incarnation)
             known, self.failure = self.failure, failure
             self._sent, self._credited = 0, sum(group.sent for group in self._groups)
             for group in self._groups:

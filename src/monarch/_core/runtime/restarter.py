@@ -55,12 +55,12 @@ class Restarter:
             for started in mesh.start_ranks(startable) if startable else ():
                 started.get()
 
-    @staticmethod
-    def _stop(meshes: list[tuple[Owned, list[int]]], processes: set[object]) -> None:
-        """End what of the old incarnations still runs; the actors of a process end with it."""
+    def _stop(self, meshes: list[tuple[Owned, list[int]]], processes: set[object]) -> None:
+        """End what of the old incarnations still runs; the actors of a process end, or have ended, with it."""
         stopping = []
         for mesh, ranks in meshes:
             own = [rank for rank in ranks if mesh.are_processes or mesh.processes[rank] not in processes]
+            own = self._cell.startable(mesh, own)
             if own:
                 stopping.append(mesh.stop_ranks(own, "it starts again, as something it belongs to has failed"))
         for stopped in stopping:

@@ -39,6 +39,8 @@ class Failure(NamedTuple):
         error: The exception that ended the actor, as bytes that whoever asks for it unpickles; empty if none did.
         incarnation: How often the actor, or the process, had been started again before.
         restarts: Whether it may be started again; those who call it then wait for that instead of being told of this.
+        known: When the agent of its host learned of the end of this process (`time.monotonic`); 0 where none did. What was
+            connected later is connected to the next incarnation.
     """
 
     cause: str
@@ -57,6 +59,7 @@ class Failure(NamedTuple):
     error: bytes = b""
     incarnation: int = 0
     restarts: bool = False
+    known: float = 0.0
 
     def of(self, actor: str, mesh: str, mesh_uid: int | str, rank: int) -> Failure:
         """This failure of a process, as it befell one actor on it."""

@@ -1,0 +1,84 @@
+"""The hub of a process, without a thread that runs its poller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from monarch._core.net.poller import Timer
+from monarch._core.runtime.node import Node
+from monarch._core.supervision.failure import EXCEPTION, STOPPED, Failure
+from monarch._core.wire.address import ProcAddress, random_name
+from monarch._core.wire.frame import CALL, DEAD, Frame
+
+ACTOR = 7
+
+
+class Origin:
+    """A caller; keeps what it is answered."""
+
+    peer = ProcAddress(random_name(), "caller.0")
+
+    def __init__(self) -> None:
+        self.answers: list[Frame] = []
+
+    def send(self, frame: Frame) -> bool:
+        self.answers.append(frame)
+        return True
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.received: list[int] = []
+
+    def receive(self, origin: Any, frame: Frame) -> None:
+        self.received.append(frame.request)
+
+
+@pytest.fixture
+def timers() -> list[Callable[[], None]]:
+    return []
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch, timers: list[Callable[[], None]]) -> Iterator[Node]:
+    address = ProcAddress(random_name(), "worker.0")
+    node = Node(address, address)
+
+    def call_later(seconds: float, callback: Callable[[], None]) -> Timer:
+        timers.append(callback)
+        return Timer(callback)
+
+    monkeypatch.setattr(node.poller, "call_later", call_later)
+    yield node
+    node.close(Failure(STOPPED, "the test is over"))
+    node.poller.close()
+
+
+def called(request: int) -> Frame:
+    return Frame(CALL, 0, 0, ACTOR, 0, request, b"step", b"")
+
+
+def test_a_call_that_waits_for_a_restart_is_not_given_up_when_the_time_of_another_is_up(
+    node: Node, timers: list[Callable[[], None]]
+) -> None:
+    origin, actor = Origin(), Receiver()
+    node.dispatch(origin, called(1))  # before the actor is there
+    node.register(ACTOR, actor)
+    assert actor.received == [1]
+    node.unregister(ACTOR, Failure(EXCEPTION, "as asked", restarts=True))
+    node.dispatch(origin, called(2))
+    first, second = timers
+    first()
+    assert origin.answers == []
+    second()
+    assert [(answer.request, answer.flags) for answer in origin.answers] == [(2, DEAD)]
+    again = Receiver()
+    node.register(ACTOR, again)
+    assert again.received == []
