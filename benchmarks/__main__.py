@@ -15,7 +15,9 @@ from benchmarks.progress import Progress
 from benchmarks.runner import Settings, run_suite
 from benchmarks.targets import TARGETS, describe_should
 
-LATEST = Path(__file__).parent / "results" / "latest.json"
+RESULTS = Path(__file__).parent / "results"
+LATEST = RESULTS / "latest.json"
+SHOWN = [LATEST, RESULTS / "payload.json"]  # in the README
 README = environments.REPOSITORY / "README.md"
 PLOT = "docs/benchmarks.png"
 
@@ -48,8 +50,10 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("result", nargs="?", type=Path, default=LATEST, help="default: benchmarks/results/latest.json")
     _add_outputs(show)
     show.set_defaults(act=lambda options: present(results.load(options.result), options))
-    update = commands.add_parser("update-readme", help="rewrite the README's block from a stored result")
-    update.add_argument("result", nargs="?", type=Path, default=LATEST, help="default: benchmarks/results/latest.json")
+    update = commands.add_parser("update-readme", help="rewrite the README's block from stored results")
+    update.add_argument(
+        "results", nargs="*", type=Path, default=SHOWN, help=f"default: {', '.join(path.name for path in SHOWN)} of benchmarks/results"
+    )
     update.add_argument("--readme", type=Path, default=README)
     update.set_defaults(act=update_readme)
     return top
@@ -195,11 +199,12 @@ def present(measured: results.Report, options: argparse.Namespace) -> int:
 
 
 def update_readme(options: argparse.Namespace) -> int:
-    measured = results.load(options.result)
     readme: Path = options.readme
     image = PLOT if (readme.parent / PLOT).is_file() else None
+    first, *others = map(results.load, options.results)
+    tables = [report.markdown(first, image), *map(report.markdown, others)]
     text = readme.read_text(encoding="utf-8")
-    readme.write_text(report.update_block(text, report.markdown(measured, image)), encoding="utf-8")
+    readme.write_text(report.update_block(text, "\n\n".join(tables)), encoding="utf-8")
     return 0
 
 

@@ -31,6 +31,8 @@ class Mesh(OwnedMesh):
 class Cell:
     """An owner whose supervision is carried out by the test."""
 
+    instance = "the owner"  # for log records
+
     def __init__(self) -> None:
         self.ownership: Ownership[Mesh] = Ownership()
         self.carried_out = threading.Event()
