@@ -52,7 +52,11 @@ def parser() -> argparse.ArgumentParser:
     show.set_defaults(act=lambda options: present(results.load(options.result), options))
     update = commands.add_parser("update-readme", help="rewrite the README's block from stored results")
     update.add_argument(
-        "results", nargs="*", type=Path, default=SHOWN, help=f"default: {', '.join(path.name for path in SHOWN)} of benchmarks/results"
+        "results",
+        nargs="*",
+        type=Path,
+        default=SHOWN,
+        help=f"default: {', '.join(path.name for path in SHOWN)} of benchmarks/results",
     )
     update.add_argument("--readme", type=Path, default=README)
     update.set_defaults(act=update_readme)

@@ -42,6 +42,7 @@ failures: st.SearchStrategy[Failure] = st.deferred(
         signal=st.none() | st.integers(1, 64),
         output=st.lists(TEXT, max_size=3).map(tuple),
         source=st.none() | failures,
+        known=st.floats(0, allow_nan=False),
     )
 )
 
