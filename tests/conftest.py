@@ -19,7 +19,8 @@ HERE = Path(__file__).parent
 PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
 DEFAULT_TIMEOUT = 60
 
-# How long an example takes says more about who else uses the machine than about the code.
+# How long an example takes says more about who else uses the machine than about the code. Examples are random, but not in CI: Hypothesis
+# itself sees to that where the variable CI is set.
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
