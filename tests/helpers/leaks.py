@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SETTLE_SECONDS = 5.0
+_EVENTFD = "anon_inode:[eventfd]"
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,16 @@ def open_descriptors(pid: int) -> list[str]:
     return [target for target in targets if target != f"/proc/{pid}/fd"]
 
 
+def _without_waiters(pid: int, targets: list[str]) -> list[str]:
+    """Each thread that has waited for a connection keeps an eventfd. Whether it has depends on how fast the answers came."""
+    try:
+        threads = len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return targets
+    waiters = [target for target in targets if target == _EVENTFD]
+    return [target for target in targets if target != _EVENTFD] + waiters[threads:]
+
+
 def os_threads() -> dict[int, str]:
     """Every thread of this process by its kernel id, whoever started it; the Python name where there is one."""
     names = {t.native_id: t.name for t in threading.enumerate() if t.native_id is not None}
@@ -119,8 +130,8 @@ def leaks_since(before: Snapshot, *, threads_may_stay: bool = False, descriptors
         for pid, started in now.processes.items()
         if before.processes.get(pid) != started
     ]
-    for pid, targets in before.descriptors.items():
-        new = now.descriptors.get(pid, [])
+    for pid in before.descriptors:
+        targets, new = (_without_waiters(pid, snapshot.descriptors.get(pid, [])) for snapshot in (before, now))
         if len(new) > len(targets) and not descriptors_may_stay:
             extra = Counter(new) - Counter(targets)
             whose = "this process" if pid == os.getpid() else describe(pid)
