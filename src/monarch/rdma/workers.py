@@ -54,6 +54,9 @@ class Workers:
 
         After an error, parts that nobody has begun are left out, and the error is raised.
         """
+        if len(parts) == 1:
+            work(parts[0])
+            return
         shares = _Shares(parts, work)
         for _ in range(min(self.share, len(parts)) - 1):
             self.submit(shares.take_part)

@@ -14,6 +14,7 @@ import errno
 import functools
 import os
 import select
+from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -80,12 +81,12 @@ class VmLink(Link):
         call = _system_calls()[write]
         left = sum(size for _, _, size in ranges)
         while True:
+            local, remote = array("Q"), array("Q")  # of ``struct iovec``: address and size, in turn
+            for mine, theirs, size in ranges:
+                local.extend((mine, size))
+                remote.extend((theirs, size))
             count = len(ranges)
-            local, remote = (_Range * count)(), (_Range * count)()
-            for index, (mine, theirs, size) in enumerate(ranges):
-                local[index].base, remote[index].base = mine, theirs
-                local[index].size = remote[index].size = size
-            done = call(self._pid, local, count, remote, count, 0)
+            done = call(self._pid, local.buffer_info()[0], count, remote.buffer_info()[0], count, 0)
             if done == left:
                 return
             if done < 0:
@@ -184,12 +185,6 @@ class ProcessWatch:
             os.close(self._fd)
 
 
-class _Range(ctypes.Structure):
-    """``struct iovec``."""
-
-    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
-
-
 @functools.cache
 def _system_calls() -> tuple[Any, Any]:
     """Reading, and writing."""
@@ -198,6 +193,6 @@ def _system_calls() -> tuple[Any, Any]:
     for call in calls:
         call.restype = ctypes.c_ssize_t
         call.argtypes = (
-            ctypes.c_int, ctypes.POINTER(_Range), ctypes.c_ulong, ctypes.POINTER(_Range), ctypes.c_ulong, ctypes.c_ulong,
+            ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong,
         )  # fmt: skip
     return calls
