@@ -8,6 +8,7 @@ of each (a pidfd, for when the spawner cannot report it), what becomes of the sp
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import pickle
 import resource
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..supervision.failure import MISSING, STOPPED, UNSTARTED, Failure, frozen_reason, host_lost
 from ..supervision.fates import Fates
-from ..wire.address import ProcAddress
+from ..wire.address import ProcAddress, random_name
 from ..wire.frame import Frame
 from . import proc, spawner
 from .children import ChildWatch, changes, unreaped_status
@@ -68,10 +69,12 @@ class Agent(System):
         self._awaiting_end: dict[str, list[Callable[[], None]]] = {}
         self._output = ProcOutput(node.poller, self._publish, lambda: len(self._meshes) > 1)
         self._subscribers: dict[ProcAddress, tuple[Origin, Frame]] = {}
+        self._published = itertools.count(1)
         node.poller.add(control.fileno(), self._spawner_said)
         self._to_spawner = ControlQueue(control, lambda events: node.poller.modify(control.fileno(), events))
         node.inbound_lost_hooks.append(self._requester_lost)
         self.gateway: HostGateway | None = None
+        self.identity = random_name()  # by which a client sees that it knows this host by two names
         self.reason = "it failed"  # why it ends
         self._children = ChildWatch()
         node.poller.add(self._children.fd, lambda events: self._spawner_changed())
@@ -111,7 +114,7 @@ class Agent(System):
         if self.gateway is not None:
             self.gateway.links.adapt()
         self._subscribers[origin.peer] = (origin, frame)
-        self.answer(origin, frame)
+        self.answer(origin, frame, self.identity)
 
     def on_detach(self, origin: Origin, frame: Frame, hosts: Sequence[str]) -> None:
         """The client does not use these hosts any more."""
@@ -127,7 +130,8 @@ class Agent(System):
     def _publish(self, client: ProcAddress, output: Output) -> None:
         subscriber = self._subscribers.get(client)
         if subscriber is not None:
-            self.answer(*subscriber, output)
+            number = next(self._published)  # when a host in between is lost, what was said is said again
+            self.answer(*subscriber, output, meta=number.to_bytes(8, "big"))
 
     def _host_gone(self, host: str) -> None:
         """Another host is gone: what its clients have here goes, too."""
