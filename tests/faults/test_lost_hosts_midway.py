@@ -176,3 +176,20 @@ def test_the_output_of_the_others_is_printed_once_and_goes_on() -> None:
     assert [line.rpartition("] ")[2] for line in result.stdout.splitlines() if " says " in line] == [
         "2 says one", "2 says two", "2 says three",
     ]  # fmt: skip
+
+
+def test_workers_that_are_shut_down_together_end_together_although_one_is_slow() -> None:
+    """Those that are ready wait for it: what one in between has to pass on would be lost with it."""
+    run(
+        """
+        with cluster(3, 0, channel_reconnect_timeout="8s", max_cast_fanout=1) as (w, hosts, _, _):
+            hurt(w, 2, "freeze")
+            done = hosts.shutdown()
+            time.sleep(2)  # for longer than who has lost its parent in the tree gets to answer
+            assert not done.done()
+            thaw(w)
+            done.get(timeout=20)
+            for process in w.processes:
+                assert process.wait(20) == 0
+        """
+    )

@@ -45,6 +45,7 @@ _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc h
 _EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
 _READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
+_LET_GO = 10.0  # seconds after which the agent ends although the client that has shut it down does not say so
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
 
 
@@ -76,6 +77,7 @@ class Agent(System):
         self.gateway: HostGateway | None = None
         self.identity = random_name()  # by which a client sees that it knows this host by two names
         self.reason = "it failed"  # why it ends
+        self._ends_with: str | None = None  # host of the client that has shut it down
         self._children = ChildWatch()
         node.poller.add(self._children.fd, lambda events: self._spawner_changed())
         self._spawner_changed()  # before this agent was told
@@ -135,6 +137,8 @@ class Agent(System):
 
     def _host_gone(self, host: str) -> None:
         """Another host is gone: what its clients have here goes, too."""
+        if host == self._ends_with:
+            self.node.poller.stop()
         for client in [client for client in self._subscribers if client.host == host]:
             del self._subscribers[client]
         orphans = [mesh for mesh in self._meshes.values() if host in (mesh.root.host, mesh.owner.proc.host)]
@@ -247,16 +251,33 @@ class Agent(System):
                     self._past.note(entry.address.proc, entry.end)
 
     def on_shutdown(self, origin: Origin, frame: Frame, reason: str, grace: float) -> None:
-        """Stop everything, answer, end."""
-        self._shut_down(reason, grace, origin.peer, lambda: self.answer(origin, frame))
+        """Stop everything, answer, end; for a client on another host, end when it says so, or is gone.
+
+        It shuts down other hosts at the same time, and this one passes on what they have to say.
+        """
+
+        def stopped() -> None:
+            self.answer(origin, frame)
+            if origin.peer.host in self.node.hosts:
+                self.node.poller.stop()
+            else:
+                self._ends_with = origin.peer.host
+                self.node.poller.call_later(_LET_GO, self.node.poller.stop)
+
+        self._shut_down(reason, grace, origin.peer, stopped)
+
+    def on_end(self, origin: Origin, frame: Frame) -> None:
+        """The client that has shut this host down has heard so from all hosts."""
+        if self._ends_with is not None:
+            self.node.poller.stop()
 
     def parent_gone(self, pidfd: int) -> None:
         self.node.poller.remove(pidfd)
         reason = "the process that started this host's agent is gone"
-        self._shut_down(reason, _orphan_grace(), self.node.root, lambda: None)
+        self._shut_down(reason, _orphan_grace(), self.node.root, self.node.poller.stop)
 
     def _shut_down(self, reason: str, grace: float, client: ProcAddress, done: Callable[[], None]) -> None:
-        """End; what belongs to `client` is stopped, whoever else owns something here loses it."""
+        """Stop everything; what belongs to `client` is stopped, whoever else owns something here loses it."""
         finished = False
         self.reason = reason
         for mesh in self._meshes.values():
@@ -269,7 +290,6 @@ class Agent(System):
             if not finished:
                 finished = True
                 done()
-                self.node.poller.stop()
 
         self._stop(list(self._procs.values()), reason, grace, finish)
         self.node.poller.call_later(grace + _STUCK_GRACE, finish)  # the spawner may be stuck in an import

@@ -115,6 +115,25 @@ class AttachedHosts:
             # all: hosts that were attached together are watched together, and each may have been left at another time
             self._node.call_system(self._node.address.agent, "detach", tuple(self._left))
 
+    def shut_down(self, hosts: Sequence[str], grace: float) -> Future[None]:
+        """Stop what runs on hosts, then end their workers, when all have answered: each passes on what others say.
+
+        A host that is lost has ended. What bounds it: the grace time, and the loss of those that do not answer.
+        """
+        agents = self.agents(hosts)
+        request = StopCall("the hosts to shut down", agents)
+        done: Future[None] = Future._new(Described(f"{len(hosts)} hosts to be shut down"))
+
+        def end() -> None:
+            self._node.cast(agents, SYSTEM, b"end", pickling.dumps_call((), {}))
+            self.detach(hosts)
+            done._resolve(None)
+
+        content = pickling.dumps_call(("shut down by a client", grace), {})
+        self._node.cast(agents, SYSTEM, b"shutdown", content, request, ROOT)
+        request.future._subscribe(end)
+        return done
+
     def leave(self, reason: str, grace: float) -> Future[None]:
         """Stop what this client has on other hosts. What bounds it: the grace time, and a second."""
         if not self._hosts:
