@@ -145,7 +145,7 @@ def _other_failures(by_rank: Mapping[Any, BaseException]) -> str:
     if len(by_rank) < 2:
         return ""
     ranks = list(by_rank)
-    return f" {len(ranks)} of {ranks[0].extent.nelements} ranks have failed: {name_some(ranks)}."
+    return f"\n{len(ranks)} of {ranks[0].extent.nelements} ranks have failed: {name_some(ranks)}."
 
 
 def name_some(ranks: Sequence[Any]) -> str:

@@ -159,3 +159,37 @@ def test_large_transfers_in_both_directions_end_and_others_are_not_held_up(how: 
             assert len(members.slice(hosts=0).echo.call_one(large).get(timeout=40)) == len(large)
         """
     )
+
+
+def test_the_output_of_the_others_is_printed_once_and_goes_on() -> None:
+    """Those that stood below the lost host say again what they have said; the client knows what it has printed."""
+    result = run(
+        """
+        with cluster(3, 1, max_cast_fanout=1) as (w, hosts, procs, members):
+            members.slice(hosts=2).say.call_one("one").get(timeout=20)
+            hurt(w, 1, "kill")
+            told(members.pid.call(), w.addresses[1])
+            for word in ("two", "three"):
+                members.slice(hosts=2).say.call_one(word).get(timeout=20)
+        """
+    )
+    assert [line.rpartition("] ")[2] for line in result.stdout.splitlines() if " says " in line] == [
+        "2 says one", "2 says two", "2 says three",
+    ]  # fmt: skip
+
+
+def test_workers_that_are_shut_down_together_end_together_although_one_is_slow() -> None:
+    """Those that are ready wait for it: what one in between has to pass on would be lost with it."""
+    run(
+        """
+        with cluster(3, 0, channel_reconnect_timeout="8s", max_cast_fanout=1) as (w, hosts, _, _):
+            hurt(w, 2, "freeze")
+            done = hosts.shutdown()
+            time.sleep(2)  # for longer than who has lost its parent in the tree gets to answer
+            assert not done.done()
+            thaw(w)
+            done.get(timeout=20)
+            for process in w.processes:
+                assert process.wait(20) == 0
+        """
+    )

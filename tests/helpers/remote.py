@@ -92,6 +92,10 @@ class Member(Actor):
         return "it had an answer"
 
     @endpoint
+    def say(self, text: str) -> None:
+        print(f"{context().actor_instance.rank.rank} says {text}", flush=True)
+
+    @endpoint
     def send_all(self, port: Port[Any], count: int) -> None:
         for number in range(count):
             port.send(number)

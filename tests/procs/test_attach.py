@@ -303,6 +303,33 @@ def test_something_else_that_listens_there_is_told_from_a_worker(answer: bytes) 
         impostor.close()
 
 
+def by_another_name(address: str) -> str:
+    return address.replace("127.0.0.1", "localhost")
+
+
+def test_a_worker_given_by_two_names_is_told_to_be_one(two_workers: Workers) -> None:
+    first, second = two_workers.addresses
+    for _ in range(2):  # the second time both names are known to lead to one process
+        hosts = attach_to_workers(workers=[first, by_another_name(first), second])
+        with hosts.slice(hosts=2).spawn_procs() as procs:
+            assert procs.spawn("echo", Echo).say.call_one(1).get(timeout=PATIENCE) == 1
+        with pytest.raises(SupervisionError, match="by another name"):
+            hosts.slice(hosts=1).spawn_procs().spawn("echo", Echo).say.call_one(1).get(timeout=PATIENCE)
+        assert f"localhost:{first.rpartition(':')[2]} (rank 1): it is {first} by another name" in why_not(hosts)
+
+
+def test_a_worker_that_is_attached_is_not_attached_by_another_name(two_workers: Workers) -> None:
+    address = two_workers.addresses[0]
+    hosts = attach_to_workers(workers=[address])
+    hosts.initialized.get(timeout=PATIENCE)
+    assert f"it is {address} by another name" in why_not(attach_to_workers(workers=[by_another_name(address)]))
+    assert hosts.spawn_procs().spawn("echo", Echo).say.call_one(1).get(timeout=PATIENCE) == 1
+    hosts.stop().get(timeout=PATIENCE)
+    again = attach_to_workers(workers=[by_another_name(address)])
+    assert again.spawn_procs().spawn("echo", Echo).say.call_one(1).get(timeout=PATIENCE) == 1
+    again.stop().get(timeout=PATIENCE)
+
+
 def test_one_host_that_can_not_be_attached_leaves_the_others_usable(two_workers: Workers) -> None:
     with configured(mesh_attach_config_timeout="500ms"):
         hosts = attach_to_workers(workers=[two_workers.addresses[0], "ipc:///no/such/socket", two_workers.addresses[1]])

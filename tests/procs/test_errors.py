@@ -234,7 +234,7 @@ def test_the_error_of_a_call_tells_of_every_rank_that_has_failed_by_now(spawn: S
     assert [point["gpus"] for point in error.by_rank] == [1, 2, 3]
     assert all(isinstance(failed, ValueError) for failed in error.by_rank.values())
     assert error.by_rank[error.rank] is error
-    assert "3 of 4 ranks have failed: {'gpus': 1/4}, {'gpus': 2/4}, {'gpus': 3/4}." in str(error)
+    assert "\n3 of 4 ranks have failed: {'gpus': 1/4}, {'gpus': 2/4}, {'gpus': 3/4}." in str(error)
     assert future.exception() is caught.value
     with pytest.raises(KeyError):
         error.by_rank[Point(0, error.rank.extent)]

@@ -21,12 +21,13 @@ from monarch._core.routing.cast import (
     split_header,
     with_header,
 )
-from monarch._core.routing.order import Numbering, Reordering
+from monarch._core.routing.order import Lane, Numbering, Reordering
 from monarch._core.routing.route import RESENT, Route, read_route, split_route, with_order, with_route
 from monarch._core.wire.address import ProcAddress
 from monarch._core.wire.frame import CALL, GONE, REPLY, Decoder, Frame, FrameError, decode, encode
 
 A, B = ProcAddress("tcp://a:1", "p"), ProcAddress("client", "root")
+LANE = Lane(B, "h")
 FRAME = Frame(CALL, 2, 3, 4, 5, 6, b"meta", b"payload", (b"one", b"two"))
 names = st.text(max_size=20)
 numbers = st.integers(0, 2**64 - 1)
@@ -66,19 +67,19 @@ def test_a_name_that_is_too_long_is_refused() -> None:
 def test_messages_are_handed_on_once_and_in_order_however_they_come(order: list[int], twice: list[int]) -> None:
     numbering, reordering = Numbering(5), Reordering(lambda message: pytest.fail("dropped"))
     sent = [numbering.next(B, "h") for _ in order]
-    handed = [message for index in [*order, *twice] for message in reordering.arrived(B, sent[index], index)]
+    handed = [message for index in [*order, *twice] for message in reordering.arrived(LANE, sent[index], index)]
     assert handed == sorted(order)
     assert reordering.held == 0
-    assert reordering.waits_for(B) == 0
-    assert reordering.has_passed(B, sent[-1])
+    assert reordering.waits_for(LANE) == 0
+    assert reordering.has_passed(LANE, sent[-1])
 
 
 def test_a_gap_is_named_and_what_waits_for_it_is_dropped_with_its_host() -> None:
     dropped: list[str] = []
     numbering, reordering = Numbering(5), Reordering(dropped.append)
     first, second = numbering.next(B, "h"), numbering.next(B, "h")
-    assert reordering.arrived(B, second, "second") == []
-    assert reordering.waits_for(B) == first
+    assert reordering.arrived(LANE, second, "second") == []
+    assert reordering.waits_for(LANE) == first
     reordering.leave(B.host)
     assert dropped == ["second"]
 
@@ -87,25 +88,32 @@ def test_a_new_epoch_begins_again_and_voids_the_one_before() -> None:
     dropped: list[str] = []
     numbering, reordering = Numbering(5), Reordering(dropped.append)
     old = [numbering.next(B, "h") for _ in range(3)]
-    assert reordering.arrived(B, old[0], "a") == ["a"]
-    assert reordering.arrived(B, old[2], "c") == []
+    assert reordering.arrived(LANE, old[0], "a") == ["a"]
+    assert reordering.arrived(LANE, old[2], "c") == []
     numbering.lost("h")
     new = numbering.next(B, "h")
-    assert reordering.arrived(B, new, "d") == ["d"]
+    assert reordering.arrived(LANE, new, "d") == ["d"]
     assert dropped == ["c"]
-    assert reordering.arrived(B, old[1], "b") == []
+    assert reordering.arrived(LANE, old[1], "b") == []
 
 
 def test_who_was_heard_again_is_not_forgotten() -> None:
     numbering, reordering = Numbering(5), Reordering(lambda message: None)
     first, second = numbering.next(B, "h"), numbering.next(B, "h")
-    reordering.arrived(B, first, 1)
+    reordering.arrived(LANE, first, 1)
     stood = reordering.leave(B.host)
-    reordering.arrived(B, second, 2)
+    reordering.arrived(LANE, second, 2)
     reordering.forget_quiet(stood)
-    assert reordering.has_passed(B, second)
+    assert reordering.has_passed(LANE, second)
     reordering.forget_quiet(reordering.leave(B.host))
-    assert not reordering.has_passed(B, first)
+    assert not reordering.has_passed(LANE, first)
+
+
+def test_who_is_called_by_two_names_counts_each_for_itself() -> None:
+    numbering, reordering = Numbering(5), Reordering(lambda message: None)
+    other = LANE._replace(host="other name")
+    for name, lane in (("h", LANE), ("other name", other)):
+        assert reordering.arrived(lane, numbering.next(B, name), name) == [name]
 
 
 def entries(count: int) -> tuple[Entry, ...]:

@@ -99,6 +99,10 @@ def test_an_explanation_leaves_out_what_is_not_known() -> None:
     assert Failure(MISSING, "no such actor", proc="p").explain().splitlines() == [
         "p has failed:", "  no such actor", "  on proc p",
     ]  # fmt: skip
+    assert (
+        Failure(HOST, "gone", proc="tcp://node7:1", pid=7).explain().splitlines()[-1]
+        == "  on host tcp://node7:1, pid 7"
+    )
     assert Failure(HOST, "gone").explain().splitlines() == ["the actor has failed:", "  gone"]
 
 

@@ -14,7 +14,6 @@ from ..runtime import client
 from ..runtime.context import current_node
 from ..runtime.countdown import countdown
 from ..runtime.future import Described, Future, completed
-from ..runtime.request import StopCall
 from ..shape import Extent, Shape
 from ..wire.channel import parse_channel
 from ..wire.transport import ChannelTransport
@@ -106,13 +105,7 @@ class Attachment:
 
 
 def _shut_down(owner: client.Client, hosts: Sequence[str], done: Future[None]) -> None:
-    agents = owner.hosts.agents(hosts)
-    request = StopCall("the hosts to shut down", agents)
-    for index, agent in enumerate(agents):
-        owner.node.call_system(
-            agent, "shutdown", "shut down by a client", client.SHUTDOWN_GRACE, request=request, rank=index
-        )
-    request.future._subscribe(lambda: _detach(owner, hosts, done))
+    owner.hosts.shut_down(hosts, client.SHUTDOWN_GRACE)._subscribe(lambda: done._resolve(None))
 
 
 def _detach(owner: client.Client, hosts: Sequence[str], done: Future[None]) -> None:

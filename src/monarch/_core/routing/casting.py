@@ -17,7 +17,7 @@ import itertools
 import os
 import pickle
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from ..supervision.failure import LINK, Failure, host_lost
@@ -25,6 +25,7 @@ from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import AGAIN, CALL, CLOSE, EXPLICIT, REPLIES, ROUTED, STANDING, VALUE, Frame
 from . import cast as casts
 from .cast import Branch, Cast, Entry
+from .order import Lane
 from .route import RESENT, Route, gone, has_address, read_route, route_prefix, with_order, with_route
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class Casting:
             self._gateway.asks(header.source, entry.host)
         singles = [Branch(entry.host, index, index + 1) for index, entry in enumerate(alone)]
         for branch in (*singles, *casts.split(entries, len(alone), len(entries), self._fanout)):
-            self._hand_down(cast, header, branch)
+            self._hand_down(cast, call, header, branch)
 
     def _is_dialed(self, host: str) -> bool:
         return has_address(host) and self._gateway.via is None and host not in self._gateway.names
@@ -106,11 +107,11 @@ class Casting:
         for proc, rank in zip(entry.procs, entry.ranks, strict=True):
             self._gateway.from_proc(with_route(call._replace(rank=rank), Route(ProcAddress(entry.host, proc), source)))
 
-    def _hand_down(self, cast: Cast, header: casts.Header, branch: Branch, again: int = 0) -> None:
-        assert cast.call is not None
+    def _hand_down(self, cast: Cast, call: Frame | None, header: casts.Header, branch: Branch, again: int = 0) -> None:
+        assert call is not None
         cast.branches[branch.host] = branch
         cast.waiting.add(branch.host)
-        call = cast.call._replace(flags=cast.call.flags | again)
+        call = call._replace(flags=call.flags | again)
         self._outside.to_host(branch.host, casts.with_header(call, casts.part(header, branch.start, branch.end)))
 
     def came(self, neighbour: str, frame: Frame) -> None:
@@ -119,8 +120,13 @@ class Casting:
         source, again = header.source, bool(frame.flags & AGAIN)
         self._gateway.found_way(source.host, neighbour, straight=again or neighbour == source.host)
         cast = self._casts.get((source.host, header.id))
+        call = frame._replace(kind=CALL, flags=frame.flags & ~AGAIN, meta=meta)
+        name = casts.read_table(header.table)[0].host
         if cast is None:
-            cast = self._take(neighbour, header, frame._replace(kind=CALL, flags=frame.flags & ~AGAIN, meta=meta))
+            cast = self._take(neighbour, header, call)
+        elif cast.own is not None and cast.own.host != name:
+            self._refuse_name(name, cast, neighbour, header, call)
+            return
         elif again:
             self._pass_loss_down(cast)
             for reply in cast.start_again(neighbour):
@@ -132,17 +138,29 @@ class Casting:
 
     def _take(self, neighbour: str, header: casts.Header, call: Frame) -> Cast:
         entries, source, order = casts.read_table(header.table), header.source, header.orders[0]
+        lane = Lane(source, entries[0].host)
         cast = Cast(header, call, entries[0], neighbour, bool(call.flags & STANDING))
         self._casts[cast.key] = cast
         for branch in casts.split(entries, 1, len(entries), header.fanout):
-            self._hand_down(cast, header, branch)
-        if not self._gateway.has_passed(source, order):
+            self._hand_down(cast, call, header, branch)
+        if not self._gateway.has_passed(lane, order):
             cast.expect()
-            self._gateway.in_order(source, order, cast)
+            self._gateway.in_order(lane, order, cast)
         elif neighbour == source.host:  # the root still wants answers, and this host has forgotten the call
             failure = Failure(LINK, "it had been out of contact, and has given up the call", proc=entries[0].host)
             cast.answered(gone(source, ProcAddress(entries[0].host, AGENT), failure))
         return cast
+
+    def _refuse_name(self, name: str, cast: Cast, neighbour: str, header: casts.Header, call: Frame) -> None:
+        """The list of hosts has this one twice: the host of the second name is as if lost; those below it get the call."""
+        entries = casts.read_table(header.table)
+        for branch in casts.split(entries, 1, len(entries), header.fanout):
+            self._hand_down(cast, call, header, branch)
+        assert cast.own is not None
+        failure = Failure(LINK, f"it is {cast.own.host} by another name: attach each worker once", proc=name)
+        self._gateway.tell(cast.source, ProcAddress(name, AGENT), failure)
+        names = _names(cast, name)
+        self._outside.to_host(neighbour, Frame(REPLIES, DONE | PROMPT, 0, 0, 0, cast.id, names, b""))
 
     def hand_over(self, cast: Cast) -> None:
         """It is the turn of a cast, in the order of its sender."""
@@ -190,14 +208,17 @@ class Casting:
         self._flush(cast, prompt=frame.flags & ~ROUTED != VALUE)
         return True
 
-    def proc_ended(self, proc: str, asked: dict[ProcAddress, str], failure: Failure) -> set[ProcAddress]:
+    def proc_ended(self, proc: str, asked: Container[Lane], failure: Failure) -> set[Lane]:
         """Answer for a process of this host; returns who is told so, after all that it has said."""
         told = set()
         for cast in list(self._casts.values()):
             own = cast.own
-            if own is not None and (proc in cast.ranks or (cast.standing and cast.source in asked)):
+            if own is None:
+                continue
+            lane = Lane(cast.source, own.host)
+            if proc in cast.ranks or (cast.standing and lane in asked):
                 self._cannot_answer(cast, ProcAddress(own.host, proc), failure)
-                told.add(cast.source)
+                told.add(lane)
         return told
 
     def replies_came(self, frame: Frame) -> None:
@@ -370,7 +391,7 @@ class Casting:
         asked = [single for single in singles if single.host not in cast.gone and single.host not in cast.branches]
         time = object()
         for single in asked:
-            self._hand_down(cast, cast.header, single, AGAIN)
+            self._hand_down(cast, cast.call, cast.header, single, AGAIN)
             self._doubted.setdefault(single.host, time)
         if asked:
             hosts = [single.host for single in asked]
@@ -413,7 +434,7 @@ def _close_frame(keys: list[tuple[str, int]], flags: int = 0) -> Frame:
     return Frame(CLOSE, flags, 0, 0, 0, 0, b"", pickle.dumps(keys))
 
 
-def _names(cast: Cast) -> bytes:
+def _names(cast: Cast, name: str | None = None) -> bytes:
     """Whose cast it is, and the name by which this host was called: neighbours may know it by another."""
     assert cast.own is not None
-    return "\0".join((*cast.source, cast.own.host)).encode()
+    return "\0".join((*cast.source, name or cast.own.host)).encode()

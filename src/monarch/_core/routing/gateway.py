@@ -22,7 +22,7 @@ from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import CALL, CAST, CLOSE, CREDIT, DIAL, GONE, PORT, REPLIES, REPLY, URGENT, Frame
 from .cast import Cast
 from .casting import Casting
-from .order import Numbering, Reordering
+from .order import Lane, Numbering, Reordering
 from .route import Route, gone, has_address, read_route, with_order, with_route
 
 _LATE = 60.0  # seconds after which nothing more is expected of a process that has ended
@@ -81,8 +81,8 @@ class Gateway:
         # host -> who sends there through this gateway; dicts as sets that keep their order, so that runs can be repeated
         self._asking: dict[str, dict[ProcAddress, None]] = {}
         # process here -> who has talked to it, by which of our names
-        self._asked: dict[str, dict[ProcAddress, str]] = {}
-        self._incomplete: set[ProcAddress] = set()  # who has sent something that waits for something before it
+        self._asked: dict[str, dict[Lane, None]] = {}
+        self._incomplete: set[Lane] = set()  # where something was sent that waits for something before it
 
     @property
     def casts(self) -> int:
@@ -110,9 +110,9 @@ class Gateway:
         """A process of this host has ended: whoever has talked to it is told, after all that it has said."""
         asked = self._asked.pop(address.proc, {})
         told = self._casting.proc_ended(address.proc, asked, failure)
-        for source, name in asked.items():
-            if source not in told:
-                self.tell(source, ProcAddress(name, address.proc), failure)
+        for lane in asked:
+            if lane not in told:
+                self.tell(lane.source, ProcAddress(lane.host, address.proc), failure)
         for sources in self._asking.values():
             sources.pop(address, None)
         self._casting.ended(address)
@@ -254,33 +254,32 @@ class Gateway:
         elif frame.kind not in (CALL, PORT):
             self.outside.answer(route.to.proc, frame)
         elif route.order:
-            self.in_order(route.source, route.order, frame)
+            self.in_order(Lane(route.source, route.to.host), route.order, frame)
         else:
             self._hand_over(frame)
 
-    def in_order(self, source: ProcAddress, order: int, message: Frame | Cast) -> None:
+    def in_order(self, lane: Lane, order: int, message: Frame | Cast) -> None:
         """Hand a message on when it is its turn."""
-        ready = self._reordering.arrived(source, order, message)
+        ready = self._reordering.arrived(lane, order, message)
         for early in ready:
             self._hand_over(early)
-        if not ready and self._reordering.waits_for(source) and source not in self._incomplete:
-            self._incomplete.add(source)
-            self._wait_for_the_rest(source, self._reordering.waits_for(source))
+        if not ready and self._reordering.waits_for(lane) and lane not in self._incomplete:
+            self._incomplete.add(lane)
+            self._wait_for_the_rest(lane, self._reordering.waits_for(lane))
 
-    def _wait_for_the_rest(self, source: ProcAddress, order: int) -> None:
+    def _wait_for_the_rest(self, lane: Lane, order: int) -> None:
         """A message is lost for good: only if one of two hosts took the other for lost, and was wrong."""
 
         def check() -> None:
-            waits_for = self._reordering.waits_for(source)
+            waits_for = self._reordering.waits_for(lane)
             if waits_for > order:  # it has got on since
-                self._wait_for_the_rest(source, waits_for)
+                self._wait_for_the_rest(lane, waits_for)
                 return
-            self._incomplete.discard(source)
+            self._incomplete.discard(lane)
             if waits_for:
-                self._reordering.forget(source)
-                lost = Failure(LINK, "it has lost messages on their way to it", proc=source.host)
-                for name in self.names:
-                    self.tell(source, ProcAddress(name, AGENT), lost)
+                self._reordering.forget(lane)
+                lost = Failure(LINK, "it has lost messages on their way to it", proc=lane.source.host)
+                self.tell(lane.source, ProcAddress(lane.host, AGENT), lost)
 
         self.outside.call_later(self.patience, check)
 
@@ -297,9 +296,9 @@ class Gateway:
         if isinstance(message, Cast):
             self._casting.dropped(message)
 
-    def has_passed(self, source: ProcAddress, order: int) -> bool:
+    def has_passed(self, lane: Lane, order: int) -> bool:
         """Whether the message of that number is not to be handed on, as it was before, or is out of date."""
-        return self._reordering.has_passed(source, order)
+        return self._reordering.has_passed(lane, order)
 
     def number(self, source: ProcAddress, host: str) -> int:
         """The place in the order for the next message of a process to a host."""
@@ -313,7 +312,7 @@ class Gateway:
 
     def is_asked(self, address: ProcAddress, source: ProcAddress) -> None:
         """A process of this host gets something from another host's."""
-        self._asked.setdefault(address.proc, {})[source] = address.host
+        self._asked.setdefault(address.proc, {})[Lane(source, address.host)] = None
 
     def tell(self, to: ProcAddress, who: ProcAddress, failure: Failure) -> None:
         """Tell a process, wherever it is, that another, or a host, has ended."""
@@ -327,11 +326,15 @@ class Gateway:
         failure: Failure = pickle.loads(frame.payload)
         if who.proc != AGENT:
             if not failure.restarts:
-                self.outside.call_later(_LATE, lambda: self._reordering.forget(who))
+                self.outside.call_later(_LATE, lambda: self._forget_order(who))
         elif has_address(who.host):
             self._numbering.lost(who.host)
         else:
             self.host_gone(who.host, failure)
+
+    def _forget_order(self, source: ProcAddress) -> None:
+        for name in self.names:
+            self._reordering.forget(Lane(source, name))
 
     def host_gone(self, host: str, failure: Failure) -> None:
         """A host is lost, or has left: all who have to do with it are told."""
@@ -342,12 +345,12 @@ class Gateway:
         self._numbering.lost(host)
         who = ProcAddress(host, AGENT)
         asking = self._asking.pop(host, {})
-        for proc, sources in self._asked.items():
-            there = [source for source in sources if source.host == host]
+        for proc, lanes in self._asked.items():
+            there = [lane for lane in lanes if lane.source.host == host]
             if there:
-                asking[ProcAddress(sources[there[0]], proc)] = None
-            for source in there:
-                del sources[source]
+                asking[ProcAddress(there[0].host, proc)] = None
+            for lane in there:
+                del lanes[lane]
         stood = self._reordering.leave(host)
         if has_address(host):  # another may answer there next, which numbers anew
             self._reordering.forget_quiet(stood)

@@ -5,17 +5,26 @@ gateway of the receiver's host hands on number n after n - 1. Nothing waits for 
 lost with a host that passed it on is sent again (`gateway`), and what is lost for good takes its host with it, which
 starts a new *epoch*: numbers begin again, and what belongs to an epoch before is dropped.
 
+A host may be known by several names; who sends by two of them counts twice, and so does the receiver: each is a `Lane`.
+
 A number is ``epoch << 40 | n`` with n from 1; 0 stands for "no order".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..wire.address import ProcAddress
 
 _EPOCH = 40
+
+
+class Lane(NamedTuple):
+    """Messages of one process to one host, by the name that it has for that."""
+
+    source: ProcAddress
+    host: str
 
 
 class Numbering:
@@ -57,64 +66,64 @@ class Reordering:
 
     def __init__(self, dropped: Callable[[Any], None]) -> None:
         self._dropped = dropped
-        self._last: dict[ProcAddress, int] = {}
-        self._early: dict[ProcAddress, dict[int, Any]] = {}
+        self._last: dict[Lane, int] = {}
+        self._early: dict[Lane, dict[int, Any]] = {}
 
-    def arrived(self, source: ProcAddress, number: int, message: Any) -> list[Any]:
+    def arrived(self, lane: Lane, number: int, message: Any) -> list[Any]:
         """The messages that are to be handed on now, in order: none if it is early, or has been here before."""
-        if self.has_passed(source, number):
+        if self.has_passed(lane, number):
             return []
-        last = self._last.get(source, 0)
+        last = self._last.get(lane, 0)
         if number >> _EPOCH != last >> _EPOCH:
             last = number >> _EPOCH << _EPOCH
-            self._drop_early(source)
+            self._drop_early(lane)
         if number != last + 1:
-            self._last[source] = last
-            self._early.setdefault(source, {})[number] = message
+            self._last[lane] = last
+            self._early.setdefault(lane, {})[number] = message
             return []
         ready = [message]
-        early = self._early.get(source)
+        early = self._early.get(lane)
         if early is not None:
             while number + 1 in early:
                 number += 1
                 ready.append(early.pop(number))
             if not early:
-                del self._early[source]
-        self._last[source] = number
+                del self._early[lane]
+        self._last[lane] = number
         return ready
 
-    def has_passed(self, source: ProcAddress, number: int) -> bool:
+    def has_passed(self, lane: Lane, number: int) -> bool:
         """Whether the message of that number was handed on, or is of an epoch before."""
-        return number <= self._last.get(source, 0)
+        return number <= self._last.get(lane, 0)
 
-    def forget(self, source: ProcAddress) -> None:
-        """A process has ended."""
-        self._last.pop(source, None)
-        self._drop_early(source)
+    def forget(self, lane: Lane) -> None:
+        """Its process has ended."""
+        self._last.pop(lane, None)
+        self._drop_early(lane)
 
-    def _drop_early(self, source: ProcAddress) -> None:
-        for message in self._early.pop(source, {}).values():
+    def _drop_early(self, lane: Lane) -> None:
+        for message in self._early.pop(lane, {}).values():
             self._dropped(message)
 
-    def leave(self, host: str) -> dict[ProcAddress, int]:
+    def leave(self, host: str) -> dict[Lane, int]:
         """A host is given up: what is held of its processes is dropped. Returns where each of them stood.
 
         What they had sent before may still come by another way, and must not be handed on twice: see `forget_quiet`.
         """
-        stood = {source: last for source, last in self._last.items() if source.host == host}
-        for source in stood:
-            self._drop_early(source)
+        stood = {lane: last for lane, last in self._last.items() if lane.source.host == host}
+        for lane in stood:
+            self._drop_early(lane)
         return stood
 
-    def forget_quiet(self, stood: dict[ProcAddress, int]) -> None:
+    def forget_quiet(self, stood: dict[Lane, int]) -> None:
         """Forget those that still stand where they stood."""
-        for source, last in stood.items():
-            if self._last.get(source) == last:
-                self.forget(source)
+        for lane, last in stood.items():
+            if self._last.get(lane) == last:
+                self.forget(lane)
 
-    def waits_for(self, source: ProcAddress) -> int:
-        """The number that later messages of a process wait for; 0 if none do."""
-        return self._last[source] + 1 if source in self._early else 0
+    def waits_for(self, lane: Lane) -> int:
+        """The number that later messages of a lane wait for; 0 if none do."""
+        return self._last[lane] + 1 if lane in self._early else 0
 
     @property
     def held(self) -> int:

@@ -8,6 +8,7 @@ of each (a pidfd, for when the spawner cannot report it), what becomes of the sp
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import pickle
 import resource
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..supervision.failure import MISSING, STOPPED, UNSTARTED, Failure, frozen_reason, host_lost
 from ..supervision.fates import Fates
-from ..wire.address import ProcAddress
+from ..wire.address import ProcAddress, random_name
 from ..wire.frame import Frame
 from . import proc, spawner
 from .children import ChildWatch, changes, unreaped_status
@@ -44,6 +45,7 @@ _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc h
 _EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
 _READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
+_LET_GO = 10.0  # seconds after which the agent ends although the client that has shut it down does not say so
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
 
 
@@ -68,11 +70,14 @@ class Agent(System):
         self._awaiting_end: dict[str, list[Callable[[], None]]] = {}
         self._output = ProcOutput(node.poller, self._publish, lambda: len(self._meshes) > 1)
         self._subscribers: dict[ProcAddress, tuple[Origin, Frame]] = {}
+        self._published = itertools.count(1)
         node.poller.add(control.fileno(), self._spawner_said)
         self._to_spawner = ControlQueue(control, lambda events: node.poller.modify(control.fileno(), events))
         node.inbound_lost_hooks.append(self._requester_lost)
         self.gateway: HostGateway | None = None
+        self.identity = random_name()  # by which a client sees that it knows this host by two names
         self.reason = "it failed"  # why it ends
+        self._ends_with: str | None = None  # host of the client that has shut it down
         self._children = ChildWatch()
         node.poller.add(self._children.fd, lambda events: self._spawner_changed())
         self._spawner_changed()  # before this agent was told
@@ -111,7 +116,7 @@ class Agent(System):
         if self.gateway is not None:
             self.gateway.links.adapt()
         self._subscribers[origin.peer] = (origin, frame)
-        self.answer(origin, frame)
+        self.answer(origin, frame, self.identity)
 
     def on_detach(self, origin: Origin, frame: Frame, hosts: Sequence[str]) -> None:
         """The client does not use these hosts any more."""
@@ -127,10 +132,13 @@ class Agent(System):
     def _publish(self, client: ProcAddress, output: Output) -> None:
         subscriber = self._subscribers.get(client)
         if subscriber is not None:
-            self.answer(*subscriber, output)
+            number = next(self._published)  # when a host in between is lost, what was said is said again
+            self.answer(*subscriber, output, meta=number.to_bytes(8, "big"))
 
     def _host_gone(self, host: str) -> None:
         """Another host is gone: what its clients have here goes, too."""
+        if host == self._ends_with:
+            self.node.poller.stop()
         for client in [client for client in self._subscribers if client.host == host]:
             del self._subscribers[client]
         orphans = [mesh for mesh in self._meshes.values() if host in (mesh.root.host, mesh.owner.proc.host)]
@@ -243,16 +251,33 @@ class Agent(System):
                     self._past.note(entry.address.proc, entry.end)
 
     def on_shutdown(self, origin: Origin, frame: Frame, reason: str, grace: float) -> None:
-        """Stop everything, answer, end."""
-        self._shut_down(reason, grace, origin.peer, lambda: self.answer(origin, frame))
+        """Stop everything, answer, end; for a client on another host, end when it says so, or is gone.
+
+        It shuts down other hosts at the same time, and this one passes on what they have to say.
+        """
+
+        def stopped() -> None:
+            self.answer(origin, frame)
+            if origin.peer.host in self.node.hosts:
+                self.node.poller.stop()
+            else:
+                self._ends_with = origin.peer.host
+                self.node.poller.call_later(_LET_GO, self.node.poller.stop)
+
+        self._shut_down(reason, grace, origin.peer, stopped)
+
+    def on_end(self, origin: Origin, frame: Frame) -> None:
+        """The client that has shut this host down has heard so from all hosts."""
+        if self._ends_with is not None:
+            self.node.poller.stop()
 
     def parent_gone(self, pidfd: int) -> None:
         self.node.poller.remove(pidfd)
         reason = "the process that started this host's agent is gone"
-        self._shut_down(reason, _orphan_grace(), self.node.root, lambda: None)
+        self._shut_down(reason, _orphan_grace(), self.node.root, self.node.poller.stop)
 
     def _shut_down(self, reason: str, grace: float, client: ProcAddress, done: Callable[[], None]) -> None:
-        """End; what belongs to `client` is stopped, whoever else owns something here loses it."""
+        """Stop everything; what belongs to `client` is stopped, whoever else owns something here loses it."""
         finished = False
         self.reason = reason
         for mesh in self._meshes.values():
@@ -265,7 +290,6 @@ class Agent(System):
             if not finished:
                 finished = True
                 done()
-                self.node.poller.stop()
 
         self._stop(list(self._procs.values()), reason, grace, finish)
         self.node.poller.call_later(grace + _STUCK_GRACE, finish)  # the spawner may be stuck in an import

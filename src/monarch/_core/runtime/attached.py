@@ -39,6 +39,7 @@ class AttachedHosts:
         self._trust: dict[str, Trust] = {}  # how each of them was attached
         self._left: set[str] = set()  # hosts that were attached
         self._given_up: set[str] = set()  # hosts that were let go before they were attached
+        self._workers: dict[str, str] = {}  # identities of those that have answered, and their names
         self._attaching: set[Future[bool]] = set()
 
     @property
@@ -70,7 +71,7 @@ class AttachedHosts:
             self._left.difference_update(hosts)
             self._given_up.difference_update(hosts)
             self._node.call_system(self._node.address.agent, "join", tuple(hosts), trust, config.exported())
-        request = _Attaching(self._node, self.agents(hosts), known, self._given_up, self._show)
+        request = _Attaching(self._node, self.agents(hosts), known, self._given_up, self._workers, self._show)
         request.send(range(len(hosts)))
         self._attaching.add(request.future)
         request.future._subscribe(lambda: self._attaching.discard(request.future))
@@ -109,8 +110,29 @@ class AttachedHosts:
                 if not self._hosts[host]:
                     del self._hosts[host], self._trust[host]
                     self._left.add(host)
+            for identity in [identity for identity, host in self._workers.items() if host not in self._hosts]:
+                del self._workers[identity]
             # all: hosts that were attached together are watched together, and each may have been left at another time
             self._node.call_system(self._node.address.agent, "detach", tuple(self._left))
+
+    def shut_down(self, hosts: Sequence[str], grace: float) -> Future[None]:
+        """Stop what runs on hosts, then end their workers, when all have answered: each passes on what others say.
+
+        A host that is lost has ended. What bounds it: the grace time, and the loss of those that do not answer.
+        """
+        agents = self.agents(hosts)
+        request = StopCall("the hosts to shut down", agents)
+        done: Future[None] = Future._new(Described(f"{len(hosts)} hosts to be shut down"))
+
+        def end() -> None:
+            self._node.cast(agents, SYSTEM, b"end", pickling.dumps_call((), {}))
+            self.detach(hosts)
+            done._resolve(None)
+
+        content = pickling.dumps_call(("shut down by a client", grace), {})
+        self._node.cast(agents, SYSTEM, b"shutdown", content, request, ROOT)
+        request.future._subscribe(end)
+        return done
 
     def leave(self, reason: str, grace: float) -> Future[None]:
         """Stop what this client has on other hosts. What bounds it: the grace time, and a second."""
@@ -132,6 +154,7 @@ class _Attaching:
         known: Hosts to which there may be a link that is about to be lost, as another worker runs there now. They are
             given a second chance.
         given_up: Hosts that nobody waits for any more.
+        workers: Names of those that have answered, by identity.
     """
 
     def __init__(
@@ -140,6 +163,7 @@ class _Attaching:
         agents: Sequence[ProcAddress],
         known: set[str],
         given_up: Set[str],
+        workers: dict[str, str],
         show: Callable[[Any], None],
     ) -> None:
         self._node = node
@@ -147,7 +171,9 @@ class _Attaching:
         self._missing = set(range(len(agents)))
         self._known = known
         self._given_up = given_up
+        self._workers = workers
         self._show = show
+        self._shown: dict[int, int] = {}  # by rank: number of what was printed last
         self.future: Future[bool] = Future._new(Described(f"{len(agents)} hosts to be attached"))
 
     def send(self, ranks: Sequence[int]) -> None:
@@ -165,13 +191,27 @@ class _Attaching:
                 self._fail(frame.rank, str(load_error(frame.payload).exception))
             elif frame.flags != VALUE:
                 self._fail(frame.rank, pickling.loads(frame.payload).reason)
-            elif not self._missing:
-                self.future._resolve(True)
-        elif frame.flags == VALUE:
-            event = pickling.loads(frame.payload, frame.buffers)
-            if not isinstance(event, Failure):  # why its agent ends, which is told in other ways as well
-                self._show(event)
+            else:
+                self._answered(frame.rank, pickling.loads(frame.payload))
+        elif (
+            frame.flags == VALUE and frame.meta
+        ):  # else a repeated answer, or why its agent ends, which is told otherwise
+            number = int.from_bytes(frame.meta, "big")
+            if number > self._shown.get(frame.rank, 0):
+                self._shown[frame.rank] = number
+                self._show(pickling.loads(frame.payload, frame.buffers))
         return False
+
+    def _answered(self, rank: int, identity: str) -> None:
+        host = self._agents[rank].host
+        name = self._workers.setdefault(identity, host)
+        if name != host:
+            reason = f"it is {name} by another name: attach each worker once"
+            failure = Failure(UNSTARTED, f"{NOT_ATTACHED}: {reason}", proc=host)
+            self._node.others.gone(self._agents[rank], failure, asks=False)  # what was spawned there fails, too
+            self._fail(rank, reason)
+        elif not self._missing:
+            self.future._resolve(True)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if address in self._agents:

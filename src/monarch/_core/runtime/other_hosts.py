@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..net.connection import Connection
 from ..routing.cast import Entry, Header, pack_table, with_header
+from ..routing.order import Lane
 from ..routing.route import RESENT, Route, split_route
 from ..supervision.failure import Failure, not_attached
 from ..wire import pickling
@@ -41,7 +42,7 @@ class OtherHosts:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._inflows: dict[ProcAddress, Inflow] = {}
+        self._inflows: dict[Lane, Inflow] = {}
         self._tables: OrderedDict[int, _Table] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -131,9 +132,10 @@ class OtherHosts:
                 peer.credit(frame.request)
 
     def _inflow(self, route: Route) -> Inflow:
-        inflow = self._inflows.get(route.source)
+        lane = Lane(route.source, route.to.host)  # who sends by another name of this host expects credit from that one
+        inflow = self._inflows.get(lane)
         if inflow is None:
-            inflow = self._inflows[route.source] = Inflow(self, route.source, route.to)
+            inflow = self._inflows[lane] = Inflow(self, route.source, route.to)
         return inflow
 
     def _replied(self, route: Route, frame: Frame) -> None:
@@ -148,10 +150,13 @@ class OtherHosts:
         if whole_host and who.host in self._node.unreached:
             failure = not_attached(failure)
         if asks:
-            for source in list(self._inflows):
-                if source == who or (whole_host and source.host == who.host):
-                    del self._inflows[source]
-                    self._node.requester_gone(source)
+            ended = [
+                lane for lane in self._inflows if lane.source == who or (whole_host and lane.source.host == who.host)
+            ]
+            for lane in ended:
+                del self._inflows[lane]
+            for source in dict.fromkeys(lane.source for lane in ended):
+                self._node.requester_gone(source)
         else:
             peers = list(self._node.peers)
             others = [peer for peer in peers if whole_host and peer.host == who.host and peer != who]

@@ -82,8 +82,9 @@ class Failure(NamedTuple):
         return "\n".join(lines + self._where())
 
     def _where(self) -> list[str]:
+        what = "host" if "://" in self.proc else "proc"  # a host is named by its address
         place = [
-            part for part in (self.proc and f"proc {self.proc}", self.pid and f"pid {self.pid}", self.host) if part
+            part for part in (self.proc and f"{what} {self.proc}", self.pid and f"pid {self.pid}", self.host) if part
         ]
         lines = [f"  on {', '.join(map(str, place))}"] if place else []
         if self.output:
