@@ -263,3 +263,51 @@ def test_a_program_given_by_dash_c_works() -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=40)
     assert (result.returncode, result.stdout.strip()) == (0, "5"), result.stderr
+
+
+def test_processes_that_an_actor_starts_get_and_return_what_the_script_defines() -> None:
+    succeeds(
+        """
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+        from dataclasses import dataclass
+        from monarch.actor import Actor, endpoint, this_host
+
+        @dataclass
+        class Item:
+            value: int
+
+        class Refused(Exception):
+            pass
+
+        def square(item):
+            if item.value > 2:
+                raise Refused(item.value)
+            return Item(item.value ** 2)
+
+        class Worker(Actor):
+            @endpoint
+            def map(self):
+                with multiprocessing.Pool(1) as pool:
+                    return pool.map(square, [Item(1), Item(2)])
+
+            @endpoint
+            def submit(self):
+                factor = 3
+                with ProcessPoolExecutor(1) as pool:
+                    return pool.submit(lambda item: square(item).value * factor, Item(2)).result()
+
+            @endpoint
+            def refused(self):
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    try:
+                        pool.map(square, [Item(3)])
+                    except Refused as error:
+                        return str(error)
+
+        worker = this_host().spawn_procs({"gpus": 2}).spawn("worker", Worker).slice(gpus=0)
+        mapped = worker.map.call_one().get()
+        print(mapped, type(mapped[0]) is Item, worker.submit.call_one().get(), worker.refused.call_one().get())
+        """,
+        "[Item(value=1), Item(value=4)] True 12 3",
+    )

@@ -401,12 +401,18 @@ def test_a_shape_error_is_raised_at_once_and_harms_nothing(mesh: Any, capfd: pyt
     [
         lambda x: x.sum().item(), lambda x: float(x.sum()), lambda x: bool(x.any()), lambda x: torch.equal(x, x),
         lambda x: x.nonzero(), lambda x: x[x > 0], lambda x: x.unique(), lambda x: x.tolist(), lambda x: x.numpy(),
+        lambda x: torch.from_dlpack(x),
     ],
 )  # fmt: skip
 def test_what_needs_values_says_what_to_do_instead(mesh: Any, use: Any) -> None:
     x = torch.rand(3)
     with pytest.raises(Exception, match="inspect|fetch_shard"):
         use(x)
+
+
+def test_reading_a_number_is_named_as_programs_write_it(mesh: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"^item\(\), float\(\), bool\(\)"):
+        bool(torch.rand(()) > 1)
 
 
 def test_a_number_that_the_program_put_in_can_be_read_back(mesh: Any) -> None:
@@ -438,7 +444,26 @@ def test_deepcopy_copies_on_the_ranks(mesh: Any) -> None:
     assert other.weight.requires_grad
 
 
+def test_copy_shares_the_memory(mesh: Any) -> None:
+    x = torch.ones(2, requires_grad=True)
+    other = copy.copy(x)
+    assert other.requires_grad
+    assert other.is_leaf
+    with torch.no_grad():
+        other.add_(1)
+    assert inspect(x).tolist() == [2.0, 2.0]
+
+
 # mistakes
+
+
+@pytest.mark.parametrize("use", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_local_tensors_that_are_made_where_a_mesh_is_active_say_what_to_do_instead(mesh: Any, use: Any) -> None:
+    x = inspect(torch.ones(2))
+    with pytest.raises(RuntimeError, match=r"torch\.load.*no_mesh.*distribute"):
+        use(x)
+    with no_mesh.activate():
+        assert use(x).tolist() == [1.0, 1.0]
 
 
 def test_each_mistake_shows_the_operation_the_argument_and_the_way_out(pair: ProcMesh) -> None:
@@ -482,6 +507,13 @@ def test_fetched_values_are_local_tensors(mesh: Any) -> None:
 
 
 # fetching
+
+
+def test_fetched_values_can_be_printed_where_a_mesh_is_active(mesh: Any) -> None:
+    fetched = inspect(torch.full((), 1.5))
+    assert f"{fetched:.3f}" == "1.500"
+    assert fetched.numpy() == 1.5
+    assert float(fetched) == 1.5
 
 
 def test_fetching_keeps_the_structure_of_what_is_asked_for(mesh: Any) -> None:

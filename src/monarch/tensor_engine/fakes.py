@@ -28,6 +28,8 @@ _INSTEAD = (
     "fetch_shard(tensor).get(), or do this in a remote function"
 )
 
+_READING = "item(), float(), bool(), `if`, numpy() and the like, of a distributed tensor"
+
 
 class Meta:
     """What is known of a tensor without its values. Made by `interned` only: equal ones are identical."""
@@ -121,7 +123,8 @@ class ValueNotHereError(DataDependentOutputException):
     """A value was asked of a distributed tensor, whose values are on the workers."""
 
     def __str__(self) -> str:
-        return f"{self.func}: {_INSTEAD}"
+        function = _READING if self.func is torch.ops.aten._local_scalar_dense.default else self.func
+        return f"{function}: {_INSTEAD}"
 
 
 class ShapeNotHereError(DynamicOutputShapeException):

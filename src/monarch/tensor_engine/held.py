@@ -117,6 +117,9 @@ class Held:
         """Whether what the controller knows of a value may be used."""
         return True
 
+    def draws(self, function: str) -> None:
+        """This operation draws random numbers from a generator of the program."""
+
     def reference(self, value: Value) -> int:
         """What stands for a value in pickled arguments."""
         return value.id

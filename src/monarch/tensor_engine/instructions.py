@@ -62,7 +62,7 @@ class Input(NamedTuple):
 
 
 class Number(NamedTuple):
-    """In the arguments of a template: the number with this position among the instruction's numbers."""
+    """In the arguments of a template: the number with this position among the instruction's numbers; the last may be a generator."""
 
     position: int
 

@@ -22,8 +22,8 @@ _OURS = os.path.dirname(__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 LABELS = {
-    "LOCAL_TENSOR": "a tensor of this process. Make it distributed by making it while the mesh is active, or pass plain "
-    "Python data, or compute with it under `with no_mesh.activate():`",
+    "LOCAL_TENSOR": "a tensor of this process. Give each rank a copy: monarch.tensor_engine.distribute(tensor), or make it "
+    "while the mesh is active; or compute with it here, under `with no_mesh.activate():`",
     "WRONG_MESH": "a tensor of another mesh. Move it with to_mesh",
     "WRONG_STREAM": "a tensor of another stream. Activate that stream, or borrow the tensor: stream.borrow(tensor)",
     "DROPPED": "a tensor that was dropped",
@@ -80,6 +80,15 @@ def local_error(function: str, arg: Any) -> Exception:
         return TypeError(f"{function} takes a distributed tensor, got {arg!r}")
     return ValueError(
         f"{function} needs an active mesh, as none of its arguments is a distributed tensor: `with mesh.activate():`"
+    )
+
+
+def storage_error(function: str) -> Exception:
+    """The error for memory of this process that a distributed tensor should take."""
+    return RuntimeError(
+        f"{function}: a distributed tensor can't take memory of this process. Where a mesh is active, local tensors can't be "
+        "loaded (torch.load), unpickled, deep-copied or shared: do that under `with no_mesh.activate():`, and give what "
+        "comes out of it to monarch.tensor_engine.distribute"
     )
 
 

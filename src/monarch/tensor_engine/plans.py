@@ -204,7 +204,7 @@ def _moved(inputs: Sequence[Any], metas: Sequence[Meta]) -> tuple[tuple[int, Met
 
 
 def template_arguments(operator: Operator, args: Any, kwargs: Any, place: Any, some_tensors: bool) -> tuple[Any, Any]:
-    """The arguments as a template has them: tensors and free numbers are places."""
+    """The arguments as a template has them: tensors, free numbers and generators are places."""
     free, free_lists = (operator.free, operator.free_lists) if some_tensors or operator.without_tensors else ((), ())
     count = 0
 
@@ -216,6 +216,8 @@ def template_arguments(operator: Operator, args: Any, kwargs: Any, place: Any, s
         return Number(count - 1)
 
     def given(key: Any, arg: Any) -> Any:
+        if isinstance(arg, torch.Generator):
+            return Number(-1)  # comes after the numbers
         if key in free:
             return number(arg)
         return list(map(number, arg)) if key in free_lists and type(arg) is list else arg

@@ -80,6 +80,12 @@ class Recorder(Held):
     def may_know(self, value: Value) -> bool:
         return value.storage not in self._elsewhere and value.id in self._made
 
+    def draws(self, function: str) -> None:
+        raise NotImplementedError(
+            f"{function}: with generator= it would draw the same in each replay of {self.what}. Leave it out: then "
+            "each rank draws from its own, which torch.manual_seed seeds"
+        )
+
     def reference(self, value: Value) -> int:
         """A number that does not depend on what else the program does, so that two recordings look the same."""
         number = self._numbers.setdefault(value.id, -1 - len(self._numbers))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
 
-from . import fakes, mixing, references, sites
+from . import drawing, fakes, mixing, references, sites
 from .engine import holder, holders
 from .fakes import Meta
 from .instructions import CONSTANT, SMALL
@@ -34,7 +34,7 @@ _REINTERPRETS = frozenset(
     f"aten::{name}"
     for name in ("view.dtype", "_conj.default", "_neg_view.default", "view_as_real.default", "view_as_complex.default")
 )
-_PASSED_ON = ("aten::_local_scalar_dense", "aten::set_")
+_PASSED_ON = ("aten::_local_scalar_dense", "aten::detach", "aten::set_")  # what printing, numpy and unpickling do
 
 
 class Bar(NamedTuple):
@@ -157,6 +157,14 @@ class Tensor(torch.Tensor):
 
     def numpy(self, *, force: bool = False) -> Any:
         raise fakes.ValueNotHereError(_LOCAL_SCALAR)
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        raise fakes.ValueNotHereError(_LOCAL_SCALAR)  # others would read memory that is not there
+
+    def __copy__(self) -> Tensor:
+        """As of any tensor: another one of the same memory, and a leaf."""
+        copied: Any = self.detach().requires_grad_(self.requires_grad)
+        return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """Copied on the ranks, as torch copies a leaf: with its gradient, and requiring one if it did."""
@@ -294,6 +302,8 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
     for index in plan.writes:
         if values[index].storage.frozen is not None:
             raise mixing.error(op.path, args, kwargs, [values[index].storage for index in plan.writes])
+    if kwargs and isinstance(generator := kwargs.get("generator"), torch.Generator):
+        numbers.append(drawing.take(generator, op.path))
     if held is not None:
         held.note(_tensors((args, kwargs)))
         held.changes(values[index].storage for index in plan.writes)
@@ -351,7 +361,7 @@ def _scan(arg: Any, key: list[Any], values: list[Value]) -> int:
     if isinstance(arg, torch.Tensor):
         return 1
     key.append(kind)
-    key.append(arg)
+    key.append(arg.device if kind is torch.Generator else arg)
     return 0
 
 
@@ -396,6 +406,8 @@ def _place(arg: Any, of: Any) -> Any:
 
 
 def _new_plan(engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Value]) -> Plan:
+    if any(isinstance(arg, torch.UntypedStorage) for arg in args):
+        raise mixing.storage_error(op.path)
     plan = make_plan(op, args, kwargs, [value.meta for value in values], _place)
     if not plan.constant:
         template = template_arguments(op, args, kwargs, _place, bool(values))

@@ -99,6 +99,8 @@ class Spawner:
         send_message(self._control, ("bound", request.mesh))
         if len(request.starts) > 1:
             self._warm_up()
+        elif "multiprocessing" in sys.modules:  # with torch, for one
+            prefer_forkserver()
         disarm_finalizers()
         gc.freeze()  # so that collections in the children do not copy the pages they share
         for start in request.starts:
@@ -257,12 +259,9 @@ def ignore_interrupt(number: int, frame: object) -> None:
 
 
 def prefer_forkserver() -> None:
-    """Have multiprocessing start its processes from a clean one: a proc has threads, which a fork would cut off."""
+    """Have `multiprocessing` start its processes from a clean one."""
     with suppress(OSError):  # out of descriptors, say: whoever uses it will see
-        import multiprocessing  # late, because few actors use it
-
-        if multiprocessing.get_start_method(allow_none=True) is None:
-            multiprocessing.set_start_method("forkserver")
+        importlib.import_module("monarch._core.runtime.forkserver").prefer()
 
 
 def die_with_parent(parent: int) -> None:

@@ -185,11 +185,11 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
         if kind in _ONLY_CLOUDPICKLE:
-            if kind is not types.FunctionType or not _importable(obj):
+            if kind is not types.FunctionType or not is_importable(obj):
                 raise _ByValue
             return NotImplemented
         if isinstance(obj, type):
-            if not _importable(obj):
+            if not is_importable(obj):
                 raise _ByValue
             return NotImplemented
         return _reduce_extension(kind, obj)
@@ -225,7 +225,8 @@ def _reduce_extension(kind: type, obj: Any) -> Any:
     return NotImplemented
 
 
-def _importable(obj: Any) -> bool:
+def is_importable(obj: Any) -> bool:
+    """Whether a class or function can be sent by its name."""
     module = getattr(obj, "__module__", None)
     registered = cloudpickle.list_registry_pickle_by_value()
     if module is None or module == "__main__" or (registered and _covers(registered, module)):

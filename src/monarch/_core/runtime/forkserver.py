@@ -1,0 +1,39 @@
+"""Processes that actors start with `multiprocessing`: workers of a data loader, pools.
+
+They start from a clean process, as a proc has threads, which a fork would cut off. So all that they get is pickled, which
+`multiprocessing` does by name; and what a script defines has no name in a proc, nor in what it starts. Here that goes by value,
+as it does in messages, both ways. Import this late: few actors use `multiprocessing`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import types
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from ..wire import pickling
+
+
+def prefer() -> None:
+    """Have this process start its own from a clean one, unless it has said otherwise."""
+    if multiprocessing.get_start_method(allow_none=True) is None:
+        multiprocessing.set_start_method("forkserver")
+    _install()
+
+
+def _install() -> None:
+    if not hasattr(ForkingPickler, "reducer_override"):
+        ForkingPickler.reducer_override = _reduce  # type: ignore[assignment]  # a method, though not by its type
+
+
+def _reduce(_: ForkingPickler, obj: Any) -> Any:
+    if (isinstance(obj, type) or type(obj) is types.FunctionType) and not pickling.is_importable(obj):
+        return _arrive, (pickling.dumps_inline(obj),)
+    return NotImplemented
+
+
+def _arrive(pickled: bytes) -> Any:
+    """In the process that was started: what is sent back is of the script, too."""
+    _install()
+    return pickling.loads(pickled)
