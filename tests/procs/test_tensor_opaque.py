@@ -153,9 +153,10 @@ class Sum(nn.Module):
 
 def test_gradients_add_up_where_parameters_share_one(mesh: Any) -> None:
     there, here = OpaqueModule(Sum), Sum()
+    modules: list[Any] = [there, here]
     inputs = [torch.ones(2, requires_grad=True) for _ in range(2)]
     for _ in range(3):
-        for module, x in zip((there, here), inputs, strict=True):
+        for module, x in zip(modules, inputs, strict=True):
             made, same = module(x)
             (made.pow(2) + same * 5).sum().backward()
     assert at(inputs[0].grad, 1) == at(inputs[1].grad, 1) == [33.0, 33.0]
