@@ -227,6 +227,9 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         Exception: What torch raises for these shapes.
     """
     op = operator(func)
+    if op.views and torch.is_inference_mode_enabled() and _is_normal(args):
+        with torch.inference_mode(False):  # a view has the version of what it is a view of; inference tensors have none
+            return dispatch(func, args, kwargs, active_mesh)
     key: list[Any] = [op, _get_default_dtype()]
     values: list[Value] = []
     numbers: list[Any] = []
@@ -325,6 +328,11 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         values[index].meta = meta
         set_value(given[index], values[index])
     return build(plan.result, iter(results), given)
+
+
+def _is_normal(args: Any) -> bool:
+    """Whether the first argument is a tensor that was not made in inference mode."""
+    return bool(args) and isinstance(args[0], torch.Tensor) and not args[0].is_inference()
 
 
 def build(result: Any, made: Any, given: Sequence[Any]) -> Any:
