@@ -328,6 +328,7 @@ def test_views_in_inference_mode_are_what_they_are_views_of(mesh: Any) -> None:
         assert not any(view.is_inference() for view in views)
         assert (net(x)[0] + torch.tensor([1.0, 2.0])[0]).is_inference()
         assert torch.ones(2)[:1].is_inference()
+        assert inspect(x).tolist() == [[2.0, 2.0], [1.0, 1.0]]
     assert x._version == version + 1
     assert inspect(views[4]).tolist() == [2.0, 2.0]
     (net(x)[0].sum() + views[0].sum()).backward()

@@ -34,7 +34,7 @@ _REINTERPRETS = frozenset(
     f"aten::{name}"
     for name in ("view.dtype", "_conj.default", "_neg_view.default", "view_as_real.default", "view_as_complex.default")
 )
-_PASSED_ON = ("aten::_local_scalar_dense", "aten::set_")
+_PASSED_ON = ("aten::_local_scalar_dense", "aten::resolve_conj", "aten::resolve_neg", "aten::set_")
 
 
 class Bar(NamedTuple):
