@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor, Replicate, Shard
 
 from monarch import (
+    OpaqueRef,
     Stream,
     coalescing,
     fetch_shard,
@@ -20,7 +21,7 @@ from monarch import (
     slice_mesh,
 )
 from monarch.actor import Actor, endpoint, this_host
-from monarch.parallel.pipelining import PipelineParallelism
+from monarch.parallel.pipelining import PipelineParallelism, get_parameter_udf
 from monarch.tensor_engine import OpaqueModule, RemoteException, TensorError, distribute, record, remote_generator
 
 # region first
@@ -227,6 +228,36 @@ pipeline.initialize()  # moves the parameters of each stage to its mesh
 pipeline.configure_optimizers(0.1, lambda rate, parameters: torch.optim.SGD(parameters, lr=rate))
 losses = [pipeline.run(torch.ones(8, 4), torch.ones(8, 1)) for _ in range(5)]
 assert inspect(losses[4]) < inspect(losses[0])
+# endregion
+
+
+# region opaque-stages
+@remote(propagate=lambda size: OpaqueRef(None))
+def first_stage(size: int) -> OpaqueRef:  # runs where the stage lives
+    return OpaqueRef(nn.Sequential(nn.Linear(4, size), nn.Tanh()))
+
+
+@remote(propagate="inspect")
+def step(stage: OpaqueRef) -> None:
+    torch.optim.SGD(stage.value.parameters(), lr=0.1).step()
+    stage.value.zero_grad()
+
+
+with meshes[0].activate():
+    torch.manual_seed(0)  # on its ranks
+    own = first_stage(8)
+with meshes[1].activate():
+    torch.manual_seed(0)
+    there = OpaqueModule("torch.nn.Linear", 8, 1)
+    sgd = torch.optim.SGD(there.parameters(), lr=0.1)
+pipeline = PipelineParallelism(meshes, [[own], [there]], batch_size=8, microbatch_size=2, loss_fn=nn.MSELoss())
+for _ in range(5):
+    pipeline.run(torch.ones(8, 4), torch.ones(8, 1))
+    step(own)  # its gradients are on the ranks
+    sgd.step()  # and these are here
+    sgd.zero_grad()
+weight = get_parameter_udf(own, "0.weight", (8, 4))  # shares the memory of the parameter
+assert weight.mesh is meshes[0]
 # endregion
 
 

@@ -319,6 +319,21 @@ def test_operations_that_change_the_geometry_in_place(mesh: Any) -> None:
     assert inspect(x + 1).tolist() == [[[1, 4], [2, 5], [3, 6]]]
 
 
+def test_views_in_inference_mode_are_what_they_are_views_of(mesh: Any) -> None:
+    net, x = nn.Linear(2, 2), torch.ones(2, 2)
+    with torch.inference_mode():
+        views = [x.detach(), x[0], x.t(), x.view(4), *x.unbind(), net.state_dict()["weight"]]
+        version = x._version
+        views[1].add_(1)
+        assert not any(view.is_inference() for view in views)
+        assert (net(x)[0] + torch.tensor([1.0, 2.0])[0]).is_inference()
+        assert torch.ones(2)[:1].is_inference()
+        assert inspect(x).tolist() == [[2.0, 2.0], [1.0, 1.0]]
+    assert x._version == version + 1
+    assert inspect(views[4]).tolist() == [2.0, 2.0]
+    (net(x)[0].sum() + views[0].sum()).backward()
+
+
 def test_what_is_resized_to_hold_a_result_has_its_shape(mesh: Any) -> None:
     out = torch.empty(0)
     same = out.detach()

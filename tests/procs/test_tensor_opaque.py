@@ -139,6 +139,30 @@ def test_a_module_with_unused_inputs_and_several_outputs(mesh: Any) -> None:
         assert not module(x, other=other, text="four")["product"].requires_grad
 
 
+class Sum(nn.Module):
+    """Both parameters, and what comes in, get one and the same gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Parameter(torch.ones(2))
+        self.b = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Any) -> Any:
+        return x + (self.a + self.b), x
+
+
+def test_gradients_add_up_where_parameters_share_one(mesh: Any) -> None:
+    there, here = OpaqueModule(Sum), Sum()
+    modules: list[Any] = [there, here]
+    inputs = [torch.ones(2, requires_grad=True) for _ in range(2)]
+    for _ in range(3):
+        for module, x in zip(modules, inputs, strict=True):
+            made, same = module(x)
+            (made.pow(2) + same * 5).sum().backward()
+    assert at(inputs[0].grad, 1) == at(inputs[1].grad, 1) == [33.0, 33.0]
+    assert [at(each.grad, 1) for each in there.parameters()] == [at(each.grad, 1) for each in here.parameters()]
+
+
 def test_a_module_writes_and_reads_the_parameters_that_are_here(mesh: Any) -> None:
     module = OpaqueModule("torch.nn.Linear", 1, 1)
     weight, bias = module.parameters()

@@ -22,7 +22,7 @@ from torch import nn
 
 from monarch import Stream, coalescing, fetch_shard, inspect, reduce, remote
 from monarch.actor import ProcMesh
-from monarch.tensor_engine import RemoteException, TensorError, movers, record, spawn_tensor_engine
+from monarch.tensor_engine import RemoteException, TensorError, instructions, movers, record, spawn_tensor_engine
 
 pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
 
@@ -335,6 +335,46 @@ def test_captures_belong_to_the_recording(mesh: Any) -> None:
         counted(torch.zeros(2))
 
 
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_first_call_may_take_what_it_captures(mesh: Any, verify: bool) -> None:
+    weight, other = torch.ones(2), torch.full((2,), 5.0)
+    function = record(lambda x: (x * 10 + weight, x, weight), verify=verify)
+    for _ in range(3):
+        for given in (weight, other):
+            made, argument, captured = function(given)
+            assert inspect(made).tolist() == inspect(given * 10 + weight).tolist()
+            assert argument is given
+            assert captured is weight
+    grow = record(lambda x, y: (x.add_(weight), y.add_(1), None)[-1], verify=verify)
+    for expected in (3, 7, 15):
+        version = weight._version
+        grow(weight, weight.detach())
+        assert weight._version > version
+        assert inspect(weight).tolist() == [expected] * 2
+    grow(other, other)
+    assert inspect(other).tolist() == [21, 21]
+
+
+def test_an_argument_that_was_kept_can_be_used_after_a_recording(mesh: Any) -> None:
+    kept: list[Any] = []
+    x, stream = torch.ones(2), Stream("other")
+    with stream.activate():
+        y = torch.ones(3)
+
+    @record
+    def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        kept.extend([x, y])
+        return x + 1
+
+    for _ in range(3):
+        assert inspect(function(x, y)).tolist() == [2, 2]
+    x.add_(1)
+    assert inspect(kept[0] + 1).tolist() == [3, 3]
+    assert inspect(kept[3]).tolist() == [1, 1, 1]
+    with torch.inference_mode():
+        assert inspect(function(torch.ones(2), y)).tolist() == [2, 2]
+
+
 def test_writes_reach_arguments_captures_and_their_views(mesh: Any) -> None:
     total = torch.zeros(2)
     view = total[:1]
@@ -625,7 +665,7 @@ def test_a_process_group_may_be_made_in_a_recording(mesh: Any) -> None:
 
 def test_each_move_can_be_recorded_but_for_these() -> None:
     set_up = {"define_groups", "define_routes", "make_groups"}
-    assert movers.MOVERS.keys() - movers.USES.keys() == set_up | {"lend", "export", "import"}
+    assert movers.MOVERS.keys() - instructions.MOVES.keys() == set_up | {"lend", "export", "import"}
 
 
 # errors

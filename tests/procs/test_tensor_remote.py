@@ -348,3 +348,42 @@ def test_a_rule_changes_the_shape_of_nothing_in_place(mesh: Any) -> None:
     with pytest.raises(NotImplementedError, match=r"in place, from \(2, 3\) to \(3, 2\)"):
         remote(lambda x: x.t_(), propagate=lambda x: x.t_())(x)
     assert inspect(x).shape == x.shape == (2, 3)
+
+
+def turn(first: Any, pair: Any, *, how: str = "") -> Any:
+    if how == "transpose":
+        pair["second"].t_()
+    if how == "data":
+        pair["second"].data = torch.zeros(5)
+    if how == "resize and fail":
+        pair["second"].resize_(7)
+        raise RuntimeError("too late")
+    return first + 1
+
+
+@pytest.mark.parametrize(
+    "rule", [None, lambda first, pair, how="": torch.empty_like(first)], ids=["first call", "rule"]
+)
+@pytest.mark.parametrize("how", ["transpose", "data", "resize and fail"])
+def test_a_function_that_changes_the_shape_of_an_argument_in_place_fails(mesh: Any, rule: Any, how: str) -> None:
+    first, second, other = torch.zeros(2), torch.ones(2, 3), torch.ones(2, 3)
+    view = second[0]
+    says = "too late" if how.endswith("fail") else r"turn changed the shape .* argument 'pair' in place, from \(2, 3\)"
+    with pytest.raises(RemoteException, match=says):
+        inspect(remote(turn, propagate=rule)(first, {"second": second}, how=how))
+    for spoiled in (second + 1, view) if how != "data" else (second + 1,):
+        with pytest.raises(RemoteException, match=says):
+            inspect(spoiled)
+    assert inspect(first).tolist() == [0.0, 0.0]
+    assert inspect(other).tolist() == [[1.0] * 3] * 2
+
+
+def test_a_later_call_that_changes_a_shape_is_found_out_as_well(mesh: Any) -> None:
+    log = make_list(torch.zeros(1))
+    x = torch.zeros(2)
+    grow = remote(lambda x, ref: (ref.value.append(0), x.unsqueeze_(0) if len(ref.value) > 2 else x, x + 1)[-1])
+    assert inspect(grow(x, log)).tolist() == [1.0, 1.0]
+    with pytest.raises(RemoteException, match="argument 'x' in place"):
+        inspect(grow(x, log))
+    with pytest.raises(RemoteException, match="argument 'x' in place"):
+        inspect(x)

@@ -25,11 +25,14 @@ Instructions belong to a *stream*; a message has ``(stream, batch)`` pairs. Thos
 what is defined there is defined before whatever comes later, on any stream.
 
 A *site* is the controller's number for the stack that issued the instruction; it comes back with an error.
+
+What an instruction reads, makes and writes to, `uses` says, for both ends. What it does is the business of `runner` and `movers`
+on workers, and of the simulator's model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 FREE = -1
@@ -162,6 +165,74 @@ class Poison(NamedTuple):
     function: str
     error: str
     number: int = 0
+
+
+class Uses(NamedTuple):
+    """The ids in an instruction.
+
+    Attributes:
+        inputs: What it reads.
+        outputs: What it makes.
+        rest: The other arguments, without tickets.
+        writes: Those of the inputs that it writes to.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    rest: tuple[Any, ...] = ()
+    writes: tuple[int, ...] = ()
+
+
+def _reduction(reduction: Any) -> Uses:
+    written = (reduction.write,) if reduction.write else ()
+    return Uses((reduction.input, *written), (reduction.output,), reduction[3:], written)
+
+
+MOVES: dict[str, Callable[..., Uses]] = {
+    "accept": lambda ticket, value: Uses((), (value,)),
+    "drop": lambda value: Uses((value,), (), (), (value,)),
+    "give_back": lambda ticket, value: Uses((), ()),
+    "offer": lambda ticket, value: Uses((value,), ()),
+    "per_rank": lambda output, table: Uses((), (output,), (table,)),
+    "random_state": lambda output, device: Uses((), (output,), (device,)),
+    "receive": lambda output, look, number, ticket, link: Uses((), (output,), (look, number, link)),
+    "reduce": _reduction,
+    "seed": lambda number: Uses((), (), (number,)),
+    "send": lambda source, look, number, ticket, link: Uses((source,), (), (look, number, link)),
+    "set_random_state": lambda state, device: Uses((state,), (), (device,)),
+    "take_back": lambda ticket, value, used: Uses((value,), (), (used,)),
+    "transfer": lambda source, output, look, number: Uses((source,), (output,), (look, number)),
+}
+"""Of each function of `movers` that can be recorded, by its arguments."""
+
+
+def uses(templates: Mapping[int, Any], instruction: Instruction) -> Uses:
+    """The ids in an instruction.
+
+    Args:
+        templates: By number; each knows what it `writes` to.
+
+    Raises:
+        NotImplementedError: It can't be recorded.
+    """
+    what = instruction[0]
+    if what >= 0:
+        _, _, inputs, outputs, _ = instruction
+        made = (outputs,) if type(outputs) is int else tuple(ref for ref in outputs if ref)
+        return Uses(inputs, made, (), tuple(inputs[index] for index in templates[what].writes))
+    if what == CALL:
+        call = instruction[2]
+        made = tuple(ref for ref in call.outputs or () if ref)
+        return Uses(call.inputs, made, (call.payload[0],), call.writes)
+    if what == CONSTANT:
+        return Uses((), (instruction[2],), (instruction[3],))
+    if what == MOVE:
+        if instruction[2] not in MOVES:
+            raise NotImplementedError(
+                "a move to another engine can't be recorded: call to_mesh outside of the recorded function"
+            )
+        return MOVES[instruction[2]](*instruction[3])
+    return Uses((), ())
 
 
 def first_poison(values: Iterable[Any]) -> Poison | None:

@@ -399,44 +399,6 @@ _ALL = (
     *(transfer, *handoffs.FUNCTIONS),
 )
 MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL} | crossing.FUNCTIONS
-
-
-class Uses(NamedTuple):
-    """The ids in the arguments of a mover.
-
-    Attributes:
-        inputs: What it reads.
-        outputs: What it makes.
-        rest: The other arguments, without tickets.
-        writes: Those of the inputs that it writes to.
-    """
-
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    rest: tuple[Any, ...] = ()
-    writes: tuple[int, ...] = ()
-
-
-def _uses_of_reduce(reduction: Reduction) -> Uses:
-    written = (reduction.write,) if reduction.write else ()
-    return Uses((reduction.input, *written), (reduction.output,), reduction[3:], written)
-
-
-USES: dict[str, Callable[..., Uses]] = {
-    "accept": lambda ticket, value: Uses((), (value,)),
-    "drop": lambda value: Uses((value,), (), (), (value,)),
-    "give_back": lambda ticket, value: Uses((), ()),
-    "offer": lambda ticket, value: Uses((value,), ()),
-    "per_rank": lambda output, table: Uses((), (output,), (table,)),
-    "random_state": lambda output, device: Uses((), (output,), (device,)),
-    "receive": lambda output, look, number, ticket, link: Uses((), (output,), (look, number, link)),
-    "reduce": _uses_of_reduce,
-    "seed": lambda number: Uses((), (), (number,)),
-    "send": lambda source, look, number, ticket, link: Uses((source,), (), (look, number, link)),
-    "set_random_state": lambda state, device: Uses((state,), (), (device,)),
-    "take_back": lambda ticket, value, used: Uses((value,), (), (used,)),
-    "transfer": lambda source, output, look, number: Uses((source,), (output,), (look, number)),
-}
 BORROWS = frozenset(function.__name__ for function in handoffs.FUNCTIONS)
 JOINT = BORROWS | {"receive", "reduce", "send", "transfer"}
 """What others wait for: it is done even where nothing else can be, any more."""

@@ -180,7 +180,7 @@ def _forward(ref: OpaqueRef, args: Any, kwargs: Any, wanted: tuple[bool, ...]) -
 
 
 def _backward(ref: OpaqueRef, grads: list[torch.Tensor | None]) -> list[torch.Tensor]:
-    """The gradients of the sources; zeros for what was not used.
+    """The gradients of the sources, each in memory of its own, as torch adds them up; zeros for what was not used.
 
     The graph is kept: that it is derived once only is ensured where its handle is kept.
     """
@@ -190,20 +190,17 @@ def _backward(ref: OpaqueRef, grads: list[torch.Tensor | None]) -> list[torch.Te
         for output, grad in zip(graph.outputs, grads, strict=True)
         if grad is not None and output.requires_grad
     ]
-    found = (
-        torch.autograd.grad(
-            [output for output, _ in derived],
-            graph.sources,
-            [grad for _, grad in derived],
-            retain_graph=True,
-            allow_unused=True,
-        )
-        if derived
-        else [None] * len(graph.sources)
-    )
-    return [
-        torch.zeros_like(source) if grad is None else grad for grad, source in zip(found, graph.sources, strict=True)
-    ]
+    kept = [source.grad for source in graph.sources]
+    try:
+        for source in graph.sources:
+            source.grad = None
+        if derived:
+            outputs, given = zip(*derived, strict=True)
+            torch.autograd.backward(outputs, given, retain_graph=True, inputs=graph.sources)
+        return [torch.zeros_like(source) if source.grad is None else source.grad for source in graph.sources]
+    finally:
+        for source, grad in zip(graph.sources, kept, strict=True):
+            source.grad = grad
 
 
 __all__ = ["OpaqueModule"]

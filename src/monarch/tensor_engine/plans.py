@@ -34,9 +34,22 @@ class Operator:
         keeps: Whether its result is its argument.
         random: Whether it draws random numbers.
         known: Whether its result is a function of its arguments.
+        views: Whether its results share the memory of its first argument, and do not overwrite it.
     """
 
-    __slots__ = ("free", "free_lists", "func", "keeps", "known", "name", "path", "random", "without_tensors", "writes")
+    __slots__ = (
+        "free",
+        "free_lists",
+        "func",
+        "keeps",
+        "known",
+        "name",
+        "path",
+        "random",
+        "views",
+        "without_tensors",
+        "writes",
+    )
 
     def __init__(self, func: Any) -> None:
         schema = func._schema
@@ -54,6 +67,7 @@ class Operator:
             if argument.alias_info is not None and argument.alias_info.is_write
             for key in (index, argument.name)
         )
+        self.views = any(made.alias_info is not None and not made.alias_info.is_write for made in schema.returns)
         tags = getattr(func, "tags", ())
         self.random = torch.Tag.nondeterministic_seeded in tags
         self.keeps = self.name in ("aten::detach", "aten::alias", "aten::lift_fresh")

@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .instructions import CALL, CONSTANT, FREE, MOVE, Input, Instruction, Number, Poison, Program, first_poison, leaves
-from .movers import JOINT, USES
+from .instructions import CONSTANT, FREE, MOVE, Input, Instruction, Number, Poison, Program, first_poison, leaves, uses
+from .movers import JOINT
 
 if TYPE_CHECKING:
     from .runner import Runner, Shared
@@ -84,12 +84,12 @@ class Compiled:
         for instruction in self._program.instructions[first:]:
             if instruction[0] != MOVE or instruction[2] not in JOINT:
                 continue
-            uses = USES[instruction[2]](*instruction[3])
+            use = uses(runner.shared.templates, instruction)
             ticket = instruction[3][0]
             if instruction[2] == "give_back" and ticket in runner.slots:
                 runner.slots[ticket] = poison
-            inputs = tuple(dict.fromkeys(uses.inputs))
-            _by_way_of_slots(runner, instruction, inputs + uses.outputs, [poison] * len(inputs))
+            inputs = tuple(dict.fromkeys(use.inputs))
+            _by_way_of_slots(runner, instruction, inputs + use.outputs, [poison] * len(inputs))
 
 
 class _Text:
@@ -160,11 +160,7 @@ class _Text:
             self._add(index, call)
 
     def _add_other(self, index: int, instruction: Instruction) -> None:
-        if instruction[0] == CALL:
-            call = instruction[2]
-            inputs, outputs = call.inputs, tuple(ref for ref in call.outputs or () if ref)
-        else:
-            inputs, outputs, *_ = USES[instruction[2]](*instruction[3])
+        inputs, outputs, *_ = uses(self._shared.templates, instruction)
         names = {ref: self._references.get(ref, ref) for ref in inputs}
         inputs = tuple(ref for ref, name in names.items() if name in self._defined)
         ids = inputs + outputs

@@ -11,8 +11,7 @@ from typing import Any
 from .activation import no_mesh
 from .engine import Engine, Ranks
 from .held import Held
-from .instructions import CALL, CONSTANT, FREE, MOVE, Instruction
-from .movers import USES, Uses
+from .instructions import CALL, CONSTANT, FREE, Instruction, uses
 from .programs import call_text
 from .tensor import Storage, Tensor, Value
 
@@ -98,7 +97,7 @@ class Recorder(Held):
             self._pass_on(ranks, instruction)  # it happens once, not in each replay
             return
         super().take(engine, ranks, instruction, now)
-        use = uses(engine, instruction)
+        use = uses(engine.described, instruction)
         for ref in use.writes:
             self._note(self.written, ref)
         for ref in use.inputs if instruction[0] == CALL else ():
@@ -138,7 +137,7 @@ class Recorder(Held):
         engine: Any = self.engine
         found: dict[int, None] = {}
         for _, instruction in self.instructions:
-            found.update(dict.fromkeys(ref for ref in uses(engine, instruction).inputs if ref in self.used))
+            found.update(dict.fromkeys(ref for ref in uses(engine.described, instruction).inputs if ref in self.used))
         return list(found)
 
     def is_on(self, ref: int, lane: Ranks) -> bool:
@@ -160,7 +159,9 @@ class Recorder(Held):
             for theirs, members in by_groups.items():
                 if theirs:
                     instructions = [instruction for ranks, instruction in mine if ranks in theirs]
-                    made = itertools.chain.from_iterable(uses(self.engine, each).outputs for each in instructions)
+                    made = itertools.chain.from_iterable(
+                        uses(self.engine.described, each).outputs for each in instructions
+                    )
                     yield self.engine.group(members, stream), [self._as_sent(each) for each in instructions], set(made)
 
     def _as_sent(self, instruction: Instruction) -> Instruction:
@@ -192,7 +193,7 @@ class Recorder(Held):
         for ranks, instruction in self.instructions:
             if instruction[0] != FREE:  # when garbage is collected does not matter
                 call = _shown_call(engine, instruction, name)
-                made = "".join(f" -> {name(ref)}" for ref in uses(engine, instruction).outputs)
+                made = "".join(f" -> {name(ref)}" for ref in uses(engine.described, instruction).outputs)
                 found.append(f"{call}{made}  on {_where(ranks)}")
         return found
 
@@ -216,29 +217,6 @@ class Shown:
         return "\n".join(difflib.unified_diff(self._lines, lines, "recorded", "now", lineterm="", n=2))
 
 
-def uses(engine: Engine, instruction: Instruction) -> Uses:
-    """The ids in an instruction."""
-    what = instruction[0]
-    if what >= 0:
-        _, _, inputs, outputs, _ = instruction
-        template = engine.described[what]
-        made = (outputs,) if type(outputs) is int else tuple(ref for ref in outputs if ref)
-        return Uses(inputs, made, (), tuple(inputs[index] for index in template.writes))
-    if what == CALL:
-        call = instruction[2]
-        made = tuple(ref for ref in call.outputs or () if ref)
-        return Uses(call.inputs, made, (call.payload[0],), call.writes)
-    if what == CONSTANT:
-        return Uses((), (instruction[2],), (instruction[3],))
-    if what == MOVE:
-        if instruction[2] not in USES:
-            raise NotImplementedError(
-                "a move to another engine can't be recorded: call to_mesh outside of the recorded function"
-            )
-        return USES[instruction[2]](*instruction[3])
-    return Uses((), ())
-
-
 def _shown_call(engine: Engine, instruction: Instruction, name: Callable[[int], str]) -> str:
     what = instruction[0]
     if what >= 0:
@@ -247,7 +225,7 @@ def _shown_call(engine: Engine, instruction: Instruction, name: Callable[[int], 
         return call_text(
             template.path, template, lambda index: name(inputs[index]), lambda index: repr(numbers[index]), _shown
         )
-    use = uses(engine, instruction)
+    use = uses(engine.described, instruction)
     return f"{_operation(instruction)}({', '.join([*map(name, use.inputs), *map(_shown, use.rest)])})"
 
 

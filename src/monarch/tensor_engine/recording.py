@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
 
 import torch
@@ -253,10 +254,10 @@ class Recorded:
         kept = self._recordings.get(key) or []
         found = next((each for each in kept if each.fits(tensors)), None)
         if found is None:
-            found = self._record(args, kwargs, tensors)
+            found = self._record(leaves, tree, tensors)
             self._recordings[key] = [*kept, found]
         elif found.shown is not None:
-            self._compare(found, found.shown, args, kwargs, tensors)
+            self._compare(found, found.shown, leaves, tree, tensors)
         return found.replay(tensors)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -299,8 +300,12 @@ class Recorded:
             ) from None
         return tuple(parts)
 
-    def _run(self, args: Any, kwargs: Any, tensors: list[Tensor]) -> tuple[Recorder, Any]:
-        recorder = Recorder(tensors)
+    def _run(self, leaves: list[Any], tree: Any, stand_ins: list[Tensor]) -> tuple[Recorder, Any]:
+        given = iter(stand_ins)
+        args, kwargs = pytree.tree_unflatten(
+            [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree
+        )
+        recorder = Recorder(stand_ins)
         with recorder.installed():
             result = self._function(*args, **kwargs)
             if recorder.moved_elsewhere():
@@ -310,15 +315,17 @@ class Recorded:
                 )
         return recorder, result
 
-    def _record(self, args: Any, kwargs: Any, tensors: list[Tensor]) -> _Recording:
-        recorder, result = self._run(args, kwargs, tensors)
-        try:
-            return _Recording(self._name, recorder, tensors, *pytree.tree_flatten(result), self._verify)
-        finally:
-            recorder.void(f"it was made in {self._name}, which is recorded and does not return it")
+    def _record(self, leaves: list[Any], tree: Any, tensors: list[Tensor]) -> _Recording:
+        with _standing_in(tensors) as stand_ins:
+            recorder, result = self._run(leaves, tree, stand_ins)
+            try:
+                return _Recording(self._name, recorder, stand_ins, *pytree.tree_flatten(result), self._verify)
+            finally:
+                recorder.void(f"it was made in {self._name}, which is recorded and does not return it")
 
-    def _compare(self, found: _Recording, shown: Shown, args: Any, kwargs: Any, tensors: list[Tensor]) -> None:
-        recorder, _ = self._run(args, kwargs, tensors)
+    def _compare(self, found: _Recording, shown: Shown, leaves: list[Any], tree: Any, tensors: list[Tensor]) -> None:
+        with _standing_in(tensors) as stand_ins:
+            recorder, _ = self._run(leaves, tree, stand_ins)
         recorder.void(f"it was made in {self._name}, which is recorded and does not return it")
         text = shown.difference(recorder)
         if text:
@@ -330,6 +337,31 @@ class Recorded:
 
     def __repr__(self) -> str:
         return f"<recorded {self._name}>"
+
+
+@contextmanager
+def _standing_in(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Handles for a function that is being recorded to take in place of its arguments. They are of values of their own, of which
+    no rank hears: so a tensor that is an argument, and is taken from elsewhere as well, is two things to a recording. In the end they
+    are handles of the arguments, as the function may have kept them.
+    """
+    values: dict[int, Value] = {}
+    handles: dict[int, Tensor] = {}
+    for tensor in tensors:
+        value = tensor._value
+        if value.id not in values:
+            number = next(value.mesh.engine.ids)
+            values[value.id] = Value(number, value.mesh, value.lane, value.meta, value.storage)
+        if id(tensor) not in handles:
+            with tensor.stream.activate():
+                made: Any = tensor.detach()
+            made._value = values[value.id]
+            handles[id(tensor)] = made
+    try:
+        yield [handles[id(tensor)] for tensor in tensors]
+    finally:
+        for tensor in tensors:
+            handles[id(tensor)]._value = tensor._value
 
 
 @overload

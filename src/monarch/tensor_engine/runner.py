@@ -12,6 +12,7 @@ What ends the wait of such a thread for work: work, or the end of the worker.
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 import threading
 import traceback
@@ -236,13 +237,20 @@ class Runner:
 
     def _try_call(self, site: int, call: Call) -> tuple[Any, Poison | None]:
         """The result of a function, or why there is none."""
-        poison = first_poison(self.slots[ref] for ref in call.inputs)
+        inputs = [self.slots[ref] for ref in call.inputs]
+        poison = first_poison(inputs)
         if poison is None:
+            before = _shapes(inputs)
             try:
                 args, kwargs = pickling.loads(*call.payload)
-                return find(call.function)(*args, **kwargs), None
+                result = find(call.function)(*args, **kwargs)
+                if _shapes(inputs) == before:
+                    return result, None
+                raise ValueError(_reshaped(call, args, kwargs, inputs, before))
             except Exception as error:
                 poison = self.failed(site, _describe(call), error)
+            pairs = zip(before, _shapes(inputs), inputs, strict=True)
+            self.poison_sharing([value for was, now, value in pairs if was != now], poison)
         self.poison_aliases(call.writes, poison)
         return None, poison
 
@@ -395,6 +403,31 @@ def _describe(call: Call) -> str:
         return name_of(call.function)
     except Exception:  # it can't be found, which is the failure that is told
         return "a remote function"
+
+
+def _shapes(values: Sequence[Any]) -> list[Any]:
+    """Of a value whose memory was given back, which is None, there is none."""
+    return [getattr(value, "shape", None) for value in values]
+
+
+def _reshaped(call: Call, args: Any, kwargs: Any, inputs: Sequence[Any], before: Sequence[Any]) -> str:
+    """What is wrong where a function has changed the shape of an argument in place."""
+    was, now, value = next(each for each in zip(before, _shapes(inputs), inputs, strict=True) if each[0] != each[1])
+    return (
+        f"{name_of(call.function)} changed the shape of its argument {_name_in(call, args, kwargs, value)} in place, from "
+        f"{tuple(was)} to {tuple(now)}, and handles of it do not know: return a view of it, or a new tensor"
+    )
+
+
+def _name_in(call: Call, args: Any, kwargs: Any, value: Any) -> str:
+    """The name of the parameter that got a tensor, or its position."""
+    given: dict[Any, Any]
+    try:
+        given = inspect.signature(find(call.function)).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # an operator, for one
+        given = {**dict(enumerate(args)), **kwargs}
+    found = (name for name, arg in given.items() if any(leaf is value for leaf in pytree.tree_leaves(arg)))
+    return repr(next(found, "in another object"))
 
 
 def _looks(leaf: Any, inputs: Sequence[Any]) -> Found | int | None:

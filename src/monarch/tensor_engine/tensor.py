@@ -34,7 +34,8 @@ _REINTERPRETS = frozenset(
     f"aten::{name}"
     for name in ("view.dtype", "_conj.default", "_neg_view.default", "view_as_real.default", "view_as_complex.default")
 )
-_PASSED_ON = ("aten::_local_scalar_dense", "aten::detach", "aten::set_")  # what printing, numpy and unpickling do
+# what printing, numpy, reading values and unpickling do
+_PASSED_ON = tuple(f"aten::{name}" for name in ("_local_scalar_dense", "detach", "resolve_conj", "resolve_neg", "set_"))
 
 
 class Bar(NamedTuple):
@@ -235,6 +236,9 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         Exception: What torch raises for these shapes.
     """
     op = operator(func)
+    if op.views and torch.is_inference_mode_enabled() and _is_normal(args):
+        with torch.inference_mode(False):  # a view has the version of what it is a view of; inference tensors have none
+            return dispatch(func, args, kwargs, active_mesh)
     key: list[Any] = [op, _get_default_dtype()]
     values: list[Value] = []
     numbers: list[Any] = []
@@ -335,6 +339,11 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         values[index].meta = meta
         set_value(given[index], values[index])
     return build(plan.result, iter(results), given)
+
+
+def _is_normal(args: Any) -> bool:
+    """Whether the first argument is a tensor that was not made in inference mode."""
+    return bool(args) and isinstance(args[0], torch.Tensor) and not args[0].is_inference()
 
 
 def build(result: Any, made: Any, given: Sequence[Any]) -> Any:

@@ -1,9 +1,11 @@
 """Pipelines: a network in stages, one mesh for each, and a batch in micro-batches that keep all of them busy.
 
-`schedules` says which stage does what in which order, and knows nothing of tensors; `runtime` does it.
+`schedules` says which stage does what in which order, and knows nothing of tensors; `runtime` does it. `opaque` is for stages
+of which the modules were made on the ranks.
 """
 
+from .opaque import get_parameter_udf
 from .runtime import PipelineParallelism
 from .schedules import SCHEDULES, Action, schedule
 
-__all__ = ["SCHEDULES", "Action", "PipelineParallelism", "schedule"]
+__all__ = ["SCHEDULES", "Action", "PipelineParallelism", "get_parameter_udf", "schedule"]

@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from monarch.tensor_engine import DeviceMesh, Stream, Tensor, distribute, get_active_stream
+from monarch.tensor_engine import DeviceMesh, OpaqueModule, OpaqueRef, Stream, Tensor, distribute, get_active_stream
 from monarch.tensor_engine.borrows import Borrow
 
+from .opaque import OwnModule, mesh_of
+from .opaque import get_parameter_udf as get_parameter_udf  # where programs of 0.7 import it from
 from .schedules import schedule as _schedule
 
 
@@ -44,30 +46,32 @@ class PipelineParallelism:
     Args:
         meshes: One for each stage; all of the same dimensions, of one engine.
         stages: The modules of each stage, one after the other. They may have been made here, then `initialize` moves them to
-            their mesh; or there, with the mesh and `compute_stream` active.
+            their mesh; or there, with the mesh and `compute_stream` active. An `OpaqueModule`, or an `OpaqueRef` with a module
+            in it, has been made there.
         compute_stream: Where they compute; the active one by default.
         p2p_stream: Where results travel; by default a new one.
         schedule: ``"dora-dfs"``, in which gradients of parameters fill the gaps, or ``"1f1b"``.
         batch_size: Rows of a batch, on each rank.
         microbatch_size: Rows of a micro-batch; it divides `batch_size`.
-        loss_fn: From the output of the last stage and the targets to the loss, a mean over the rows.
+        loss_fn: From the output of the last stage and the targets to the loss, a mean over the rows. It may be opaque.
         loss_list: The loss of each micro-batch is appended to it, as a distributed tensor.
 
     Raises:
-        ValueError: The sizes or the numbers of stages and meshes do not fit, or there is no such schedule.
+        ValueError: The sizes or the numbers of stages and meshes do not fit, something opaque is on another mesh than its
+            stage, or there is no such schedule.
+        TypeError: A stage has something else than modules; `loss_fn` can't be called.
     """
 
     def __init__(
         self,
         meshes: Sequence[DeviceMesh],
-        stages: Sequence[Sequence[nn.Module]],
+        stages: Sequence[Sequence[nn.Module | OpaqueModule | OpaqueRef]],
         compute_stream: Stream | None = None,
         p2p_stream: Stream | None = None,
         schedule: str = "dora-dfs",
-        *,
-        batch_size: int,
-        microbatch_size: int,
-        loss_fn: Callable[[Any, Any], Any],
+        batch_size: int = 4,
+        microbatch_size: int = 1,
+        loss_fn: Callable[[Any, Any], Any] | OpaqueRef | None = None,
         loss_list: list[Any] | None = None,
     ) -> None:
         if len(meshes) != len(stages) or not stages:
@@ -75,16 +79,18 @@ class PipelineParallelism:
         if microbatch_size < 1 or batch_size < 1 or batch_size % microbatch_size:
             raise ValueError(f"a batch of {batch_size} rows can't be divided into micro-batches of {microbatch_size}")
         for module in (module for stage in stages for module in stage):
-            if not isinstance(module, nn.Module):
-                raise TypeError(f"stages are lists of torch.nn.Module, got {module!r}")
+            if not isinstance(module, (nn.Module, OpaqueModule, OpaqueRef)):
+                raise TypeError(f"stages are lists of torch.nn.Module, OpaqueModule and OpaqueRef, got {module!r}")
+        if not (callable(loss_fn) or isinstance(loss_fn, OpaqueRef)):
+            raise TypeError(f"loss_fn is a function of the last output and the targets, got {loss_fn!r}")
         self._meshes = list(meshes)
-        self._stages = [list(modules) for modules in stages]
         self._compute = get_active_stream() if compute_stream is None else compute_stream
         self._p2p = Stream("pipeline") if p2p_stream is None else p2p_stream
         self._rows = batch_size
         self._micro_batches = batch_size // microbatch_size
         self._actions = _schedule(schedule, len(stages), self._micro_batches)
-        self._loss_fn = loss_fn
+        self._stages = [[self._callable(part, stage) for part in parts] for stage, parts in enumerate(stages)]
+        self._loss_fn = self._callable(loss_fn, len(stages) - 1)
         self._loss_list = loss_list
         self._optimizers: list[torch.optim.Optimizer] = []
 
@@ -93,7 +99,8 @@ class PipelineParallelism:
         for stage, modules in enumerate(self._stages):
             moved: dict[int, Any] = {}
             with self._on(stage):
-                for part in nn.ModuleList(modules).modules():
+                local = [module for module in modules if isinstance(module, nn.Module)]
+                for part in nn.ModuleList(local).modules():
                     _move(part, moved)
 
     def configure_optimizers(
@@ -111,11 +118,13 @@ class PipelineParallelism:
                 self._optimizers.append(make(config, self.parameters(stage)))
 
     def parameters(self, stage: int) -> list[nn.Parameter]:
-        """Those of a stage that require a gradient."""
-        return [each for module in self._stages[stage] for each in module.parameters() if each.requires_grad]
+        """Those of a stage that require a gradient. Of opaque modules, the first time, it waits for the ranks."""
+        with self._on(stage):
+            return [each for module in self._stages[stage] for each in _trained(module)]
 
     def run(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-        """Run one batch forward and backward, and step the optimizers, if there are any; else gradients add up in ``.grad``.
+        """Run one batch forward and backward, and step the optimizers, if there are any; else gradients add up in ``.grad``:
+        here, or, of what is in an `OpaqueRef`, on the ranks.
 
         Args:
             x: The batch, of `batch_size` rows: a tensor on the first mesh and the compute stream, or a local one.
@@ -135,6 +144,8 @@ class PipelineParallelism:
             with self._on(stage):
                 optimizer.step()
                 optimizer.zero_grad()
+        if not self._optimizers:
+            self._hand_gradients_over()
         with self._on(len(self._stages) - 1):
             if self._loss_list is not None:
                 self._loss_list += batch.losses
@@ -144,6 +155,28 @@ class PipelineParallelism:
     def _on(self, stage: int) -> Iterator[None]:
         with self._meshes[stage].activate(), self._compute.activate():
             yield
+
+    def _callable(self, part: Any, stage: int) -> Any:
+        """What can be called in place of a part of a stage."""
+        if not isinstance(part, (OpaqueModule, OpaqueRef)):
+            return part
+        mesh, there = self._meshes[stage], mesh_of(part)
+        if there is not mesh:
+            raise ValueError(
+                f"stage {stage} is on {mesh!r}, ranks {mesh.group.ranks}, but {part!r} was made on {there!r}, ranks "
+                f"{there.group.ranks}"
+            )
+        if isinstance(part, OpaqueModule):
+            return part
+        with self._on(stage):
+            return OwnModule(part)
+
+    def _hand_gradients_over(self) -> None:
+        for stage, modules in enumerate(self._stages):
+            with self._on(stage):
+                for module in modules:
+                    if isinstance(module, OwnModule):
+                        module.hand_gradients_over()
 
     def _chunks(self, batch: Any, stage: int) -> list[Any]:
         if not len(batch.shape) or batch.shape[0] != self._rows:
@@ -201,16 +234,23 @@ class _Batch:
     def _both(self, stage: int, passing: _Pass, micro_batch: int) -> None:
         parameters = self._pipeline.parameters(stage)
         wanted = [passing.input, *parameters] if stage else parameters
-        gradients = list(torch.autograd.grad(passing.root, wanted, passing.above, allow_unused=True))
+        if wanted:
+            torch.autograd.backward(passing.root, passing.above, inputs=wanted)
         if stage:
-            self._send("B", stage - 1, micro_batch, gradients.pop(0))
-        _add_up(parameters, gradients)
+            self._send("B", stage - 1, micro_batch, passing.input.grad)
 
     def _backward(self, stage: int, passing: _Pass, micro_batch: int) -> None:
-        """The gradients of what goes from module to module, from which those of their parameters follow, later."""
+        """The gradients of what goes from module to module, from which those of their parameters follow, later.
+
+        An opaque module derives both at once, so those of its parameters are added up now.
+        """
+        opaque = [each for module in self._pipeline._stages[stage] if _is_opaque(module) for each in _trained(module)]
         between = [output for output in passing.outputs if output is not passing.root and output.requires_grad]
-        wanted = [passing.input, *between] if stage else between
+        wanted = [*opaque, passing.input, *between] if stage else [*opaque, *between]
         found = list(torch.autograd.grad(passing.root, wanted, passing.above, retain_graph=True)) if wanted else []
+        if opaque:
+            torch.autograd.backward(opaque, found[: len(opaque)])
+            del found[: len(opaque)]
         if stage:
             self._send("B", stage - 1, micro_batch, found.pop(0))
         gradients = iter(found)
@@ -223,10 +263,9 @@ class _Batch:
         for module, output, gradient in zip(
             self._pipeline._stages[stage], passing.outputs, passing.gradients, strict=True
         ):
-            parameters = [each for each in module.parameters() if each.requires_grad]
-            if parameters:
-                found = torch.autograd.grad(output, parameters, gradient, retain_graph=True, allow_unused=True)
-                _add_up(parameters, found)
+            parameters = _trained(module)
+            if parameters and not _is_opaque(module):
+                torch.autograd.backward(output, gradient, retain_graph=True, inputs=parameters)
 
     def _send(self, kind: str, stage: int, micro_batch: int, tensor: Any) -> None:
         """Let a stage have a tensor of the active mesh, for its action of a kind."""
@@ -246,14 +285,13 @@ class _Batch:
                 borrow.drop()
 
 
-def _add_up(parameters: Sequence[nn.Parameter], gradients: Sequence[Any]) -> None:
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        if gradient is None:
-            continue
-        if parameter.grad is None:
-            parameter.grad = gradient
-        else:
-            parameter.grad.add_(gradient)
+def _is_opaque(module: Any) -> bool:
+    return isinstance(module, OpaqueModule)
+
+
+def _trained(module: Any) -> list[Any]:
+    """The parameters of a module that require a gradient."""
+    return [each for each in module.parameters() if each.requires_grad]
 
 
 def _move(module: nn.Module, moved: dict[int, Any]) -> None:
