@@ -50,7 +50,8 @@ class Spawner:
         children = ChildWatch()
         for module in self._preloaded:
             importlib.import_module(module)
-        gc.enable()  # as the agent
+        gc.freeze()  # as the agent
+        gc.enable()
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(children.fd, select.POLLIN)
