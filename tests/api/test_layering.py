@@ -17,6 +17,7 @@ LAYERS = {
     "monarch.errors": 0,
     "monarch.config": 0,
     "monarch._lazy": 0,
+    "monarch._namedtuple": 0,
     "monarch._core.shape": 1,
     "monarch._core.supervision": 1,
     "monarch._core.wire": 1,

@@ -7,8 +7,7 @@ changes its status in the same commit.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from .._namedtuple import NamedTuple
 from ._kinds import BOOL, DURATION, ENCODING, MODULES, SIZE, STR, TRANSPORT, Kind, choice, count
 
 APPLIES = "applies"

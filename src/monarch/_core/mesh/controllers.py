@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from ..._namedtuple import NamedTuple
 from ..runtime.actor import Actor
 from ..runtime.cell import SpawnSpec
 from ..runtime.context import context

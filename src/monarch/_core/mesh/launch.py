@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ... import config
+from ..._namedtuple import NamedTuple
 from ..runtime import client
 from ..runtime.base_cell import BaseCell
 from ..runtime.context import context

@@ -6,8 +6,9 @@ import weakref
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from ..._namedtuple import NamedTuple
 from ..runtime.actor import Actor
 from ..runtime.cell import SpawnSpec
 from ..runtime.context import context

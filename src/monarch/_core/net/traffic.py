@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from ..._namedtuple import NamedTuple
 
 
 class Traffic(NamedTuple):

@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Sequence
 from functools import lru_cache
 from struct import Struct
-from typing import NamedTuple
 
+from ..._namedtuple import NamedTuple
 from ..wire.address import ProcAddress
 from ..wire.frame import CAST, EXPLICIT, HEADER_SIZE, REPLY, Frame, FrameError, encode
 from .route import RESENT

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import pickle
 from struct import Struct
-from typing import NamedTuple
 
+from ..._namedtuple import NamedTuple
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import GONE, ROUTED, Frame, FrameError

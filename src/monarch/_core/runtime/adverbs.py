@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+from ..._namedtuple import NamedTuple
 from ..shape import ValueMesh
 from ..wire import pickling
 from ..wire.frame import EXPLICIT

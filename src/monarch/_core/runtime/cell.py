@@ -18,9 +18,10 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 from ... import config
+from ..._namedtuple import NamedTuple
 from ...errors import BackpressureError
 from ..shape import Extent, Point
 from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure

@@ -16,9 +16,10 @@ import functools
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ... import config
+from ..._namedtuple import NamedTuple
 from ...errors import DeadlockError
 from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, keeper
 from ..wire.address import ProcAddress

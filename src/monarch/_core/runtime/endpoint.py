@@ -10,7 +10,9 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from ..._namedtuple import NamedTuple
 
 if TYPE_CHECKING:
     from .adverbs import Endpoint

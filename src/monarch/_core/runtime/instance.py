@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from ..._namedtuple import NamedTuple
 from ..shape import Point
 from ..supervision.failure import ABORTED
 from ..wire.address import ProcAddress

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ..._namedtuple import NamedTuple
 from ..net.connection import Connection
 from ..routing.cast import Entry, Header, pack_table, with_header
 from ..routing.order import Lane

@@ -10,7 +10,8 @@ import codecs
 import sys
 import threading
 from queue import SimpleQueue
-from typing import NamedTuple
+
+from ..._namedtuple import NamedTuple
 
 _LONGEST = 64 * 1024  # a line longer than this is passed on in pieces
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from ..._namedtuple import NamedTuple
 from ..wire.address import ActorAddress, ProcAddress
 
 if TYPE_CHECKING:

@@ -30,7 +30,9 @@ one moment.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+from ..._namedtuple import NamedTuple
 
 EVERYTHING = None
 """Name of the activity that is the actor's whole thread: while it waits, nothing else of the actor runs."""

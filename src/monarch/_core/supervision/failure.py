@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal as _signal
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from ..._namedtuple import NamedTuple
 
 EXCEPTION = "exception"  # user code raised where nobody could catch it
 ABORTED = "aborted"  # the actor ended itself with kill() or abort()

@@ -15,8 +15,9 @@ Events go in, instructions come out; whoever calls carries them out. The rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
+from ..._namedtuple import NamedTuple
 from .failure import HOST, UNSTARTED, Failure
 from .restart import GiveUp, Plan, Rank, RestartGroup, Strategy
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from ..._namedtuple import NamedTuple
 from .failure import Failure
 
 Rank = tuple[int | str, int]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+
+from ..._namedtuple import NamedTuple
 
 AGENT = "agent"
 """Name, on every host, of the process that runs the host agent."""

@@ -17,8 +17,8 @@ form                                  meaning
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from ..._namedtuple import NamedTuple
 from ...errors import AddressError
 
 EVERYWHERE = "*"

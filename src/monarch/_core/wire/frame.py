@@ -31,7 +31,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import NamedTuple
+
+from ..._namedtuple import NamedTuple
 
 HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 

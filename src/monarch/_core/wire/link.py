@@ -25,8 +25,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from ..._namedtuple import NamedTuple
 from .frame import Bytes, Frame
 from .link_records import (
     ACK,

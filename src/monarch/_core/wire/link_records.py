@@ -34,8 +34,9 @@ import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..._namedtuple import NamedTuple
 from .frame import (
     ALIGNMENT,
     HEADER_SIZE,

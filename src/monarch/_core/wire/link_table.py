@@ -27,8 +27,8 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
+from ..._namedtuple import NamedTuple
 from .address import random_name
 from .frame import Bytes, Frame
 from .link import CLOSED, JOINING, LOST, RESUMING, UP, Limits, Link
