@@ -29,6 +29,7 @@ from .leaving import disarm_finalizers
 from .spawn_request import SPEC_VARIABLE, Command, Kill, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
+_SETTLED = 200  # milliseconds after which the first proc has answered, if it was in a hurry
 
 
 class Spawner:
@@ -43,6 +44,7 @@ class Spawner:
         self._host = host
         self._preloaded = preload
         self._pids: set[int] = set()
+        self._warm = False
 
     def serve(self) -> ProcSpec | None:
         """Fork on request until the agent is gone; returns in each child with its spec."""
@@ -56,7 +58,9 @@ class Spawner:
         poll.register(self._control, select.POLLIN)
         poll.register(children.fd, select.POLLIN)
         while True:
-            ready = {fd for fd, _ in poll.poll()}
+            ready = {fd for fd, _ in poll.poll(None if self._warm or not self._pids else _SETTLED)}
+            if not ready:
+                self._warm_up()
             try:
                 if children.fd in ready:
                     children.clear()
@@ -98,7 +102,7 @@ class Spawner:
             send_message(self._control, ("refused", request.mesh, f"{type(error).__name__}: {error}"))
             return None
         send_message(self._control, ("bound", request.mesh))
-        if len(request.starts) > 1:
+        if self._pids or len(request.starts) > 1:
             self._warm_up()
         elif "multiprocessing" in sys.modules:  # with torch, for one
             prefer_forkserver()
@@ -114,12 +118,11 @@ class Spawner:
                 return spec
             self._report_changes()  # hundreds of forks take a while
         gc.unfreeze()
-        self._warm_up()
         return None
 
-    @staticmethod
-    def _warm_up() -> None:
-        """Import what many procs will need, once; the very first proc, if it comes alone, is not made to wait for it."""
+    def _warm_up(self) -> None:
+        """Import what many procs will need, once. The first, if it comes alone, neither waits for it nor shares a core with it."""
+        self._warm = True
         importlib.import_module("monarch._core.runtime.async_cell")
         prefer_forkserver()
 
@@ -202,10 +205,12 @@ class Spawner:
             cpus, numactl = _binding(start)
             if cpus:
                 os.sched_setaffinity(0, parse_cpus(cpus))
-            if start.command is not None or numactl or needs_exec(env, dict(os.environ)):
+            inherited = dict(os.environ)
+            if start.command is not None or numactl or needs_exec(env, inherited):
                 execute(spec, start.command, env, numactl)
-            os.environ.clear()
-            os.environ.update(env)
+            if env != inherited:
+                os.environ.clear()
+                os.environ.update(env)
             _reseed()
         except BaseException as error:
             _die(error)
