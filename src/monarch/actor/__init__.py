@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .._core.mesh import proc_mesh as _proc_mesh
 from .._core.mesh.actor_mesh import ActorMesh, as_endpoint
-from .._core.mesh.attach import attach, attach_to_workers, enable_transport
 from .._core.mesh.bootstrap import BootstrapCommand, default_bootstrap_cmd
-from .._core.mesh.controllers import get_or_spawn_controller
 from .._core.mesh.host_mesh import HostMesh, this_host
 from .._core.mesh.mock import patch_actor
 from .._core.mesh.proc_mesh import ProcMesh, this_proc
@@ -23,19 +22,40 @@ from .._core.runtime.faults import default_hook as _default_hook
 from .._core.runtime.future import Future
 from .._core.runtime.ports import Channel, Port, PortReceiver
 from .._core.runtime.returns_future import returns_future
-from .._core.runtime.worker import (
-    run_worker_loop_forever,
-    run_worker_loop_until_shutdown,
-    start_worker_loop_forever,
-)
 from .._core.shape import Extent, Point, ValueMesh
 from .._core.supervision.failure import MeshFailure
-from .._core.wire.ids import ProcId, Uid
 from .._core.wire.pickling import register_reducers as _register_reducers
-from .._core.wire.transport import ChannelTransport
+from .._lazy import lazy_names as _lazy_names
 from ..errors import ActorError, DeadlockError, SupervisionError
 from . import config
-from .later import debug_controller, get_meter, span, traced
+
+if _TYPE_CHECKING:
+    from .._core.mesh.attach import attach, attach_to_workers, enable_transport
+    from .._core.mesh.controllers import get_or_spawn_controller
+    from .._core.runtime.worker import (
+        run_worker_loop_forever,
+        run_worker_loop_until_shutdown,
+        start_worker_loop_forever,
+    )
+    from .._core.wire.ids import ProcId, Uid
+    from .._core.wire.transport import ChannelTransport
+    from .later import debug_controller, get_meter, span, traced
+
+__getattr__, __dir__ = _lazy_names(
+    __name__,
+    {
+        "._core.mesh.attach": ("attach", "attach_to_workers", "enable_transport"),
+        "._core.mesh.controllers": ("get_or_spawn_controller",),
+        "._core.runtime.worker": (
+            "run_worker_loop_forever",
+            "run_worker_loop_until_shutdown",
+            "start_worker_loop_forever",
+        ),
+        "._core.wire.ids": ("ProcId", "Uid"),
+        "._core.wire.transport": ("ChannelTransport",),
+        "later": ("debug_controller", "get_meter", "span", "traced"),
+    },
+)
 
 unhandled_fault_hook: _Hook = _default_hook
 shutdown_context = _client.shutdown_context

@@ -12,7 +12,6 @@ from ... import config
 from ..supervision.failure import NOT_ATTACHED, UNSTARTED, Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ROOT, SYSTEM, ProcAddress
-from ..wire.channel import parse_channel
 from ..wire.frame import ERROR, STANDING, VALUE, Frame
 from .future import Described, Future, completed
 from .node import Node
@@ -80,7 +79,11 @@ class AttachedHosts:
     def _check_trust(self, host: str, trust: Trust) -> None:
         """Both sides have proved who they are when the link was made; nobody would look at another proof."""
         attached = self._trust.get(host)
-        if attached is None or attached == trust or host in self._node.unreached or not parse_channel(host).is_tcp:
+        if attached is None or attached == trust or host in self._node.unreached:
+            return
+        from ..wire.channel import parse_channel  # here, where it is there: most programs use no other hosts
+
+        if not parse_channel(host).is_tcp:
             return
         raise ValueError(
             f"{host} is attached already ({attached.mode}); what is given now ({trust.mode}) is something else, at which "
