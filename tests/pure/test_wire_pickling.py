@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch._core.wire import pickling
+from monarch._core.wire import picklers, pickling, reducers
 from monarch._core.wire.pickling import (
     OUT_OF_BAND_SIZE,
     dumps,
@@ -29,8 +29,8 @@ from monarch._core.wire.pickling import (
     dumps_inline,
     dumps_value,
     loads,
-    register_reducers,
 )
+from monarch._core.wire.reducers import register_reducers
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.complex_numbers()
 VALUES = st.recursive(
@@ -200,7 +200,7 @@ def test_what_can_be_imported_travels_by_name(thing: object) -> None:
 
 
 def test_what_can_be_imported_does_not_reach_cloudpickle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pickling, "_ValuePickler", None)
+    monkeypatch.setattr(picklers, "_ValuePickler", None)
     got = through([Importable(3), Importable, functools.partial(importable_function, 1), Colour.RED, {1: {2}}])
     assert got[0].method() == 3
     assert got[1] is Importable
@@ -236,7 +236,7 @@ def test_builtin_types_without_a_builtin_name_are_the_same_in_another_process(na
 
 @pytest.mark.parametrize("thing", [types.NoneType, types.EllipsisType, types.NotImplementedType, int, type, object])
 def test_types_that_pickle_knows_do_not_reach_cloudpickle(thing: type, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pickling, "_ValuePickler", None)
+    monkeypatch.setattr(picklers, "_ValuePickler", None)
     assert through(thing) is thing
 
 
@@ -565,8 +565,8 @@ class FakePackage(types.ModuleType):
 @pytest.fixture
 def fake_package(monkeypatch: pytest.MonkeyPatch) -> FakePackage:
     """A package with a class that pickles badly, known to nobody yet."""
-    monkeypatch.setattr(pickling, "_reducers", {})
-    monkeypatch.setattr(pickling, "_lazy_reducers", {})
+    monkeypatch.setattr(reducers, "_reducers", {})
+    monkeypatch.setattr(reducers, "_lazy_reducers", {})
     package, module = FakePackage("fakepkg"), types.ModuleType("fakepkg.core")
     source = """
         class Tensor:
@@ -588,7 +588,7 @@ def test_reducers_are_loaded_when_the_package_first_turns_up(
 ) -> None:
     loaded: list[str] = []
 
-    def load() -> dict[type, pickling.Reducer]:
+    def load() -> dict[type, reducers.Reducer]:
         loaded.append("fakepkg")
         return {fake_package.Tensor: lambda tensor: (fake_package.Tensor, (tensor.data * 2,))}
 
@@ -620,7 +620,7 @@ def test_reducers_may_keep_buffers_out_of_the_pickle(fake_package: FakePackage) 
 def test_a_package_whose_reducers_fail_to_load_is_asked_again(fake_package: FakePackage) -> None:
     tries: list[int] = []
 
-    def load() -> dict[type, pickling.Reducer]:
+    def load() -> dict[type, reducers.Reducer]:
         tries.append(1)
         if len(tries) == 1:
             raise ImportError("not yet")
@@ -635,7 +635,7 @@ def test_a_package_whose_reducers_fail_to_load_is_asked_again(fake_package: Fake
 def test_while_reducers_load_no_other_thread_takes_the_default(fake_package: FakePackage) -> None:
     begun, finish = threading.Event(), threading.Event()
 
-    def load() -> dict[type, pickling.Reducer]:
+    def load() -> dict[type, reducers.Reducer]:
         begun.set()
         assert finish.wait(20)
         return {fake_package.Tensor: lambda tensor: (fake_package.Tensor, (7,))}

@@ -24,7 +24,7 @@ from .._core.runtime.ports import Channel, Port, PortReceiver
 from .._core.runtime.returns_future import returns_future
 from .._core.shape import Extent, Point, ValueMesh
 from .._core.supervision.failure import MeshFailure
-from .._core.wire.pickling import register_reducers as _register_reducers
+from .._core.wire.reducers import register_reducers as _register_reducers
 from .._lazy import lazy_names as _lazy_names
 from ..errors import ActorError, DeadlockError, SupervisionError
 from . import config

@@ -10,7 +10,8 @@ import os
 import pickle
 import sys
 
-from . import node as node  # which both serve with, and which brings most of what either needs
+from ..wire import picklers as picklers
+from . import node as node  # with which both serve; it brings most of what either needs
 from . import spawner
 from .control import control_pair
 from .spawn_request import AgentSpec

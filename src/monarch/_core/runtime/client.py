@@ -13,8 +13,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-
 from ... import config
 from ...errors import SupervisionError
 from ..shape import Extent, Point
@@ -309,6 +307,8 @@ def _join_multiprocessing() -> None:
         Finalize(None, _at_exit, exitpriority=_AFTER_OTHERS)
         script = sys.modules.get("__mp_main__")
         if script is not None:
+            import cloudpickle  # here: any other program does without it until it sends an object
+
             cloudpickle.register_pickle_by_value(script)
 
 

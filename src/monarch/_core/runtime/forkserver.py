@@ -13,6 +13,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from ..wire import pickling
+from ..wire.picklers import is_importable
 
 
 def prefer() -> None:
@@ -28,7 +29,7 @@ def _install() -> None:
 
 
 def _reduce(_: ForkingPickler, obj: Any) -> Any:
-    if (isinstance(obj, type) or type(obj) is types.FunctionType) and not pickling.is_importable(obj):
+    if (isinstance(obj, type) or type(obj) is types.FunctionType) and not is_importable(obj):
         return _arrive, (pickling.dumps_inline(obj),)
     return NotImplemented
 

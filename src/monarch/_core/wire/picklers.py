@@ -1,0 +1,120 @@
+"""The picklers of `pickling`, for what is more than builtin scalars.
+
+A class that travels by value is applied once per receiving process. cloudpickle alone would apply it again at each
+arrival, resetting class attributes and globals under the actors that already run there.
+"""
+
+from __future__ import annotations
+
+import _collections_abc
+import builtins
+import functools
+import io
+import pickle
+import sys
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+from cloudpickle import cloudpickle as _cloudpickle
+
+from .reducers import reduce_extension
+
+_UNNAMED = frozenset({type(None), type(...), type(NotImplemented)})  # pickle knows them, `builtins` does not name them
+_ONLY_CLOUDPICKLE = frozenset({types.FunctionType, *cloudpickle.Pickler.dispatch_table.maps[0]})
+"""Types of which pickle can send only what has an importable name, or nothing at all: modules, views of dicts, ..."""
+_HIDDEN_TYPES = {
+    found: name
+    for name, found in vars(_collections_abc).items()
+    if isinstance(found, type) and found.__module__ == "builtins" and not hasattr(builtins, found.__name__)
+}
+"""Builtin types that have a name only there, such as that of the keys of a dict."""
+
+
+def dump(obj: Any, in_band: Callable[[pickle.PickleBuffer], bool] | None, again: Callable[[], None]) -> bytes:
+    """Pickle `obj`.
+
+    Args:
+        in_band: Whether a buffer is to be part of the pickle; None for all.
+        again: Called where what `in_band` was asked so far is void, as the object must travel by value.
+    """
+    stream = io.BytesIO()
+    try:
+        _Pickler(stream, protocol=5, buffer_callback=in_band).dump(obj)
+        return stream.getvalue()
+    except _ByValue:
+        again()
+    stream = io.BytesIO()  # outside, so that errors do not show the first attempt
+    _ValuePickler(stream, protocol=5, buffer_callback=in_band).dump(obj)
+    return stream.getvalue()
+
+
+class _ByValue(Exception):
+    """Something in here cannot be named by a module and a name."""
+
+
+class _Pickler(pickle.Pickler):
+    """Plain pickle that notices what would not be importable by the receiver."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind in _ONLY_CLOUDPICKLE:
+            if kind is not types.FunctionType or not is_importable(obj):
+                raise _ByValue
+            return NotImplemented
+        if isinstance(obj, type):
+            if not is_importable(obj):
+                raise _ByValue
+            return NotImplemented
+        return reduce_extension(kind, obj)
+
+
+class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
+    """cloudpickle, with classes that are set up once per receiver."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = reduce_extension(type(obj), obj)
+        if reduced is not NotImplemented:
+            return reduced
+        reduced = super().reducer_override(obj)
+        if type(reduced) is tuple and len(reduced) == 6 and reduced[5] is _cloudpickle._class_setstate:
+            if obj in _HIDDEN_TYPES:
+                return _hidden_type, (_HIDDEN_TYPES[obj],)
+            _applied.add(obj)  # here it is complete already; it may come back
+            return (*reduced[:5], _set_class_once)
+        return reduced
+
+
+def is_importable(obj: Any) -> bool:
+    """Whether a class or function can be sent by its name."""
+    module = getattr(obj, "__module__", None)
+    registered = cloudpickle.list_registry_pickle_by_value()
+    if module is None or module == "__main__" or (registered and _covers(registered, module)):
+        return False
+    found: Any = sys.modules.get(module)
+    try:
+        found = functools.reduce(getattr, obj.__qualname__.split("."), found)
+    except AttributeError:
+        return obj in _UNNAMED
+    return found is obj
+
+
+def _covers(packages: set[str], module: str) -> bool:
+    return any(module == name or module.startswith(f"{name}.") for name in packages)
+
+
+def _hidden_type(name: str) -> Any:
+    return vars(_collections_abc)[name]
+
+
+_applied: weakref.WeakSet[type] = weakref.WeakSet()
+
+
+def _set_class_once(cls: type, state: Any) -> type:
+    """Runs in the receiver: fill a class that came by value, unless an earlier message did."""
+    if cls not in _applied:
+        _cloudpickle._class_setstate(cls, state)
+        _applied.add(cls)
+    return cls
