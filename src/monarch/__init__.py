@@ -9,7 +9,6 @@ Layers, lowest first; imports point downwards only: `errors` and `config`; the e
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from . import _compat
@@ -111,6 +110,8 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES_WITH_TORCH:
         return import_module(f".{name}", __name__)
     if name == "__all__":  # what `from monarch import *` asks for; nothing that needs torch where there is none
+        from importlib.util import find_spec
+
         return sorted(_LAZY.keys() - _WITH_TORCH if find_spec("torch") is None else _LAZY.keys() | _WITH_TORCH)
     if name in _TO_COME:
         raise _NotYet(f"monarch.{name} is part of the distributed tensors that this version does not have yet")

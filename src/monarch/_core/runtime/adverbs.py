@@ -5,7 +5,6 @@ All of them check the arguments, pickle them once and write the message before t
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -202,6 +201,8 @@ class Endpoint(Generic[P, R]):
         return request.future
 
     def _pick(self) -> int:
+        import random  # here: few programs choose, and every one would pay for it
+
         living = self._target.living_ranks()
         return random.choice(living) if living else 0  # all are gone: the call says so
 
