@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import operator
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .._namedtuple import NamedTuple
 from ._units import SECOND, Unreadable, duration_text, read_duration, read_size
 
 if TYPE_CHECKING:

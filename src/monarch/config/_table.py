@@ -7,7 +7,8 @@ changes its status in the same commit.
 
 from __future__ import annotations
 
-from .._namedtuple import NamedTuple
+from typing import NamedTuple
+
 from ._kinds import BOOL, DURATION, ENCODING, MODULES, SIZE, STR, TRANSPORT, Kind, choice, count
 
 APPLIES = "applies"
