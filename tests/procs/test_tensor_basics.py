@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 import monarch
 from monarch import Stream, fetch_shard, get_active_mesh, inspect, no_mesh, slice_mesh
 from monarch.actor import Actor, ProcMesh, endpoint, this_host
-from monarch.tensor_engine import OperatorError, RemoteException, TensorError, spawn_tensor_engine
+from monarch.tensor_engine import OperatorError, RemoteException, TensorError, distribute, spawn_tensor_engine
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -539,6 +539,27 @@ def test_fetching_keeps_the_structure_of_what_is_asked_for(mesh: Any) -> None:
     assert (got["a"][0].item(), got["b"][0].item()) == (1.0, 2.0)
     assert not got["a"][0].requires_grad
     assert fetch_shard(None).get() is None
+
+
+def test_only_tensors_are_distributed(mesh: Any) -> None:
+    with no_mesh.activate():
+        layer = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=r"Linear.*load_state_dict\(distribute"):
+        distribute(layer)
+    made = nn.Linear(2, 2)
+    made.load_state_dict(distribute(layer.state_dict()))
+    assert inspect(made.bias).tolist() == layer.bias.tolist()
+
+
+def test_coordinates_are_a_dict_or_keywords(mesh: Any) -> None:
+    with pytest.raises(TypeError, match=r"coordinates.*gpus.*got 1"):
+        inspect(torch.ones(1), 1)
+    assert inspect(torch.ones(1), {"gpus": 1}).tolist() == [1.0]
+
+
+def test_a_mesh_is_sliced_by_calling_it_as_it_was_once(mesh: Any) -> None:
+    with pytest.deprecated_call(match="slice"):
+        assert mesh(gpus=1) is mesh.slice(gpus=1)
 
 
 def test_coordinates_are_checked(mesh: Any) -> None:
