@@ -611,6 +611,31 @@ def test_what_failed_is_told_with_both_sides_of_it(mesh: Any) -> None:
     assert f"issued at {__file__}:{fails.__code__.co_firstlineno + 3}" in str(error)
 
 
+def test_ranks_import_the_module_of_a_custom_operator(mesh: Any) -> None:
+    from helpers.custom_operators import thrice
+
+    assert inspect(thrice(torch.ones(2))).tolist() == [3.0, 3.0]
+
+
+def register() -> Any:
+    library = torch.library.Library("tests_of_basics", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    return library
+
+
+def test_an_operation_that_ranks_do_not_know_fails_alone_until_they_do(mesh: Any) -> None:
+    library = register()
+    try:
+        with pytest.raises(RemoteException, match=r"tests_of_basics::twice.*not known here.*bootstrap"):
+            inspect(torch.ops.tests_of_basics.twice(torch.ones(2)))
+        assert inspect(torch.ones(1)).tolist() == [1.0]
+        monarch.remote(lambda: setattr(torch, "kept_by_a_test", register())).call().get()
+        assert inspect(torch.ops.tests_of_basics.twice(torch.ones(2))).tolist() == [2.0, 2.0]
+    finally:
+        library._destroy()
+
+
 def test_what_depends_on_a_failure_fails_whatever_rank_is_asked(mesh: Any) -> None:
     bad = fails()
     good = torch.ones(2)

@@ -82,12 +82,12 @@ def distribute(obj: Any) -> Any:
 
     Raises:
         ValueError: No mesh is active.
-        TypeError: There is a module, or an optimizer, in it.
+        TypeError: There is a module with parameters, or an optimizer, in it.
     """
     mesh = get_active_mesh()
 
     def place(leaf: Any) -> Any:
-        if isinstance(leaf, (torch.nn.Module, torch.optim.Optimizer)):
+        if isinstance(leaf, (torch.nn.Module, torch.optim.Optimizer)) and leaf.state_dict():
             raise TypeError(
                 f"distribute takes tensors, in lists, tuples and dicts, got a {type(leaf).__name__}. Make one while the mesh is "
                 "active, and let it load the state: new.load_state_dict(distribute(old.state_dict()))"
