@@ -296,6 +296,24 @@ def test_operations_give_what_they_give_locally(mesh: Any) -> None:
             torch.testing.assert_close(result, operation())
 
 
+def test_numbers_that_are_conjugated_when_they_are_read_can_be_viewed_as_real(pair: ProcMesh) -> None:
+    def compute() -> list[Any]:
+        x = torch.tensor([1 + 2j, 3 - 1j])
+        y = torch.arange(4.0, requires_grad=True)
+        torch.fft.hfft(y).pow(2).sum().backward()
+        return [torch.view_as_real(x.conj().resolve_conj()), x.conj().imag, x.conj().real, y.grad]
+
+    expected = [each.tolist() for each in compute()]
+    with pair.activate():
+        assert [each.tolist() for each in inspect(compute())] == expected
+
+
+def test_gradients_that_are_zero_can_be_fetched(mesh: Any) -> None:
+    x = torch.tensor([1.0, -2.0], requires_grad=True)
+    torch.sgn(x).sum().backward()
+    assert inspect(x.grad).tolist() == [0.0, 0.0]
+
+
 def test_in_place_operations_and_assignments(mesh: Any) -> None:
     x = torch.zeros(3, 2)
     row = x[1]
