@@ -421,3 +421,9 @@ class TestMemoryOfAnotherDevice:
         assert bytes(other.read(0, 1000)) == pattern(1000)
         buffer.write_from(b"new").get()
         assert bytes(memory.read(0, 3)) == b"new"
+
+
+def test_an_action_shows_what_is_in_it() -> None:
+    buffer = RDMABuffer(pattern(100))
+    action = RDMAAction().read_remote(bytearray(10), buffer, nbytes=10).write_remote(buffer, bytes(10), offset=50)
+    assert repr(action) == "<RDMAAction of 1 reads and 1 writes>"

@@ -26,7 +26,7 @@ from torch.utils.checkpoint import checkpoint
 import monarch
 from monarch import Stream, fetch_shard, get_active_mesh, inspect, no_mesh, slice_mesh
 from monarch.actor import Actor, ProcMesh, endpoint, this_host
-from monarch.tensor_engine import OperatorError, RemoteException, TensorError, spawn_tensor_engine
+from monarch.tensor_engine import OperatorError, RemoteException, TensorError, distribute, spawn_tensor_engine
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -296,6 +296,24 @@ def test_operations_give_what_they_give_locally(mesh: Any) -> None:
             torch.testing.assert_close(result, operation())
 
 
+def test_numbers_that_are_conjugated_when_they_are_read_can_be_viewed_as_real(pair: ProcMesh) -> None:
+    def compute() -> list[Any]:
+        x = torch.tensor([1 + 2j, 3 - 1j])
+        y = torch.arange(4.0, requires_grad=True)
+        torch.fft.hfft(y).pow(2).sum().backward()
+        return [torch.view_as_real(x.conj().resolve_conj()), x.conj().imag, x.conj().real, y.grad]
+
+    expected = [each.tolist() for each in compute()]
+    with pair.activate():
+        assert [each.tolist() for each in inspect(compute())] == expected
+
+
+def test_gradients_that_are_zero_can_be_fetched(mesh: Any) -> None:
+    x = torch.tensor([1.0, -2.0], requires_grad=True)
+    torch.sgn(x).sum().backward()
+    assert inspect(x.grad).tolist() == [0.0, 0.0]
+
+
 def test_in_place_operations_and_assignments(mesh: Any) -> None:
     x = torch.zeros(3, 2)
     row = x[1]
@@ -541,6 +559,27 @@ def test_fetching_keeps_the_structure_of_what_is_asked_for(mesh: Any) -> None:
     assert fetch_shard(None).get() is None
 
 
+def test_only_tensors_are_distributed(mesh: Any) -> None:
+    with no_mesh.activate():
+        layer = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match=r"Linear.*load_state_dict\(distribute"):
+        distribute(layer)
+    made = nn.Linear(2, 2)
+    made.load_state_dict(distribute(layer.state_dict()))
+    assert inspect(made.bias).tolist() == layer.bias.tolist()
+
+
+def test_coordinates_are_a_dict_or_keywords(mesh: Any) -> None:
+    with pytest.raises(TypeError, match=r"coordinates.*gpus.*got 1"):
+        inspect(torch.ones(1), 1)
+    assert inspect(torch.ones(1), {"gpus": 1}).tolist() == [1.0]
+
+
+def test_a_mesh_is_sliced_by_calling_it_as_it_was_once(mesh: Any) -> None:
+    with pytest.deprecated_call(match="slice"):
+        assert mesh(gpus=1) is mesh.slice(gpus=1)
+
+
 def test_coordinates_are_checked(mesh: Any) -> None:
     x = torch.ones(1)
     with pytest.raises(KeyError, match="tp"):
@@ -588,6 +627,31 @@ def test_what_failed_is_told_with_both_sides_of_it(mesh: Any) -> None:
     assert "in fails" in str(error)
     assert "out of range" in error.worker_error_string
     assert f"issued at {__file__}:{fails.__code__.co_firstlineno + 3}" in str(error)
+
+
+def test_ranks_import_the_module_of_a_custom_operator(mesh: Any) -> None:
+    from helpers.custom_operators import thrice
+
+    assert inspect(thrice(torch.ones(2))).tolist() == [3.0, 3.0]
+
+
+def register() -> Any:
+    library = torch.library.Library("tests_of_basics", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+    return library
+
+
+def test_an_operation_that_ranks_do_not_know_fails_alone_until_they_do(mesh: Any) -> None:
+    library = register()
+    try:
+        with pytest.raises(RemoteException, match=r"tests_of_basics::twice.*not known here.*bootstrap"):
+            inspect(torch.ops.tests_of_basics.twice(torch.ones(2)))
+        assert inspect(torch.ones(1)).tolist() == [1.0]
+        monarch.remote(lambda: setattr(torch, "kept_by_a_test", register())).call().get()
+        assert inspect(torch.ops.tests_of_basics.twice(torch.ones(2))).tolist() == [2.0, 2.0]
+    finally:
+        library._destroy()
 
 
 def test_what_depends_on_a_failure_fails_whatever_rank_is_asked(mesh: Any) -> None:

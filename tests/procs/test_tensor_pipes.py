@@ -114,8 +114,9 @@ def test_the_failure_of_a_process_is_told_where_its_values_are_fetched(mesh: Any
     first, second, third = pipe.recv(), pipe.recv(), pipe.recv()
     assert at(first, 1) == [1.0]
     for failed in (second, third):
-        with pytest.raises(RemoteException, match="no more data"):
+        with pytest.raises(RemoteException, match="no more data") as raised:
             inspect(failed)
+        assert raised.value.controller_frames[-1].file == __file__
     assert at(torch.ones(1), 1) == [1.0]
     pipe.drop()
 

@@ -57,6 +57,10 @@ class RDMAAction:
         before._subscribe(lambda: self._start(seconds, finished))
         return finished
 
+    def __repr__(self) -> str:
+        writes = sum(operation.write for operation in self._operations)
+        return f"<RDMAAction of {len(self._operations) - writes} reads and {writes} writes>"
+
     def _start(self, seconds: float, finished: Future[None]) -> None:
         if self._plane is None:  # nothing was added
             self._end(completed(), finished)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -66,6 +67,15 @@ class DeviceMesh(ShapedMesh):
     def activate(self) -> Activation:
         """A context manager in which torch's operations belong to this mesh; in this thread or task only."""
         return Activation(self)
+
+    def __call__(self, **selection: int | slice) -> DeviceMesh:
+        """`slice`, as it was written once.
+
+        Raises:
+            TypeError, IndexError, ValueError: As `slice`.
+        """
+        warnings.warn("mesh(dim=index) is deprecated; write mesh.slice(dim=index)", DeprecationWarning, stacklevel=2)
+        return self.slice(**selection)
 
     def rank(self, dims: str | Iterable[str]) -> Tensor:
         """A scalar int64 tensor: on each rank its own coordinate.

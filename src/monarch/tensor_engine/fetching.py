@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
         ValueError: A coordinate is missing, or there is no mesh: no tensor in `obj`, and none active.
         KeyError: There is no such dimension.
         IndexError: There is no such coordinate.
-        TypeError: The tensors are of several meshes or streams, or one is a local tensor.
+        TypeError: The tensors are of several meshes or streams, or one is a local tensor; `shard` is no dict.
     """
     leaves, tree = pytree.tree_flatten(obj)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -51,6 +51,8 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
     lane = tensors[0]._value.lane if tensors else mesh.engine.group(mesh.group.ranks, ALL)
     if any(tensor.mesh is not mesh or tensor._value.lane is not lane for tensor in tensors):
         raise mixing.error("fetch_shard", tensors, {}, stream=lane.stream)
+    if shard is not None and not isinstance(shard, Mapping):
+        raise TypeError(f"coordinates are a dict or keywords, one for each dimension of {mesh.extent}; got {shard!r}")
     wanted = rank_at(mesh, {**(shard or {}), **coords})
     ids = tuple(tensor._value.id for tensor in tensors)
     answers = mesh.engine.call(lane, "fetch", (ids, wanted), "fetch_shard()")
@@ -80,10 +82,16 @@ def distribute(obj: Any) -> Any:
 
     Raises:
         ValueError: No mesh is active.
+        TypeError: There is a module with parameters, or an optimizer, in it.
     """
     mesh = get_active_mesh()
 
     def place(leaf: Any) -> Any:
+        if isinstance(leaf, (torch.nn.Module, torch.optim.Optimizer)) and leaf.state_dict():
+            raise TypeError(
+                f"distribute takes tensors, in lists, tuples and dicts, got a {type(leaf).__name__}. Make one while the mesh is "
+                "active, and let it load the state: new.load_state_dict(distribute(old.state_dict()))"
+            )
         if not isinstance(leaf, torch.Tensor) or isinstance(leaf, Tensor):
             return leaf
         with no_mesh.activate():

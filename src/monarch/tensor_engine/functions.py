@@ -11,6 +11,18 @@ import torch
 from .._core.wire import pickling
 
 
+def _view_as_real(x: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(x.resolve_conj())
+
+
+_INSTEAD = {
+    "aten::view_as_real.default": _view_as_real,
+    "aten::_efficientzerotensor.default": torch.ops.aten.zeros.default,
+}
+"""Operators that meet, or make, a tensor of a kind that the controller's handles do not have: one that is conjugated only when it
+is read, which a program there can't resolve; zeros without memory, which can't be sent."""
+
+
 @lru_cache(maxsize=4096)
 def find(function: str | bytes) -> Any:
     """A function by its name, or from its pickle. The same pickle gives the same function, with its state.
@@ -30,6 +42,8 @@ def name_of(function: str | bytes) -> str:
 
 
 def _by_name(name: str) -> Any:
+    if name in _INSTEAD:
+        return _INSTEAD[name]
     if "::" in name:  # an operator: namespace::name.overload
         space, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")

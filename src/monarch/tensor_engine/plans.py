@@ -6,11 +6,13 @@ tensors and the same other arguments; numbers that cannot change a shape (the 2.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 
 from . import fakes
 from .fakes import Meta
@@ -55,7 +57,7 @@ class Operator:
         schema = func._schema
         self.func = func  # keeps it, so that no other gets its id
         self.name = schema.name
-        self.path = f"{schema.name}.{func._overloadname}"
+        self.path = _path_of_custom(schema.name) or f"{schema.name}.{func._overloadname}"
         arguments = () if schema.name in _SHAPING else schema.arguments
         kinds = {key: _kind(argument) for index, argument in enumerate(arguments) for key in (index, argument.name)}
         self.free: frozenset[Any] = frozenset(key for key, kind in kinds.items() if kind == "number")
@@ -72,6 +74,16 @@ class Operator:
         self.random = torch.Tag.nondeterministic_seeded in tags
         self.keeps = self.name in ("aten::detach", "aten::alias", "aten::lift_fresh")
         self.known = not self.random and not schema.name.startswith(_UNSPECIFIED)
+
+
+def _path_of_custom(name: str) -> str | None:
+    """How ranks find an operator that a Python module has made, so that they import the module; None for others."""
+    made = None if name.startswith("aten::") else OPDEFS.get(name)
+    function = getattr(made, "_init_fn", None)
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    if made is None or function is None or module is None or module.__name__ == "__main__":
+        return None
+    return f"{module.__name__}.{function.__name__}._opoverload" if vars(module).get(function.__name__) is made else None
 
 
 def _kind(argument: Any) -> str:

@@ -77,7 +77,10 @@ class Shared:
         self.failures = itertools.count(1)
 
     def define(self, number: int, path: str, args: Any, kwargs: Any, writes: tuple[int, ...]) -> None:
-        function = find(path)
+        try:
+            function = find(path)
+        except Exception:
+            function = _later(path)  # it may be registered until it is used
         function = getattr(function, "_op", function)  # of an operator: what its `__call__` calls
         self.templates[number] = Template(path, function, args, kwargs, writes)
 
@@ -90,6 +93,22 @@ class Shared:
     def forget(self, template: int) -> None:
         for number in [number for number in list(self.templates) if number < template]:
             del self.templates[number]
+
+
+def _later(path: str) -> Any:
+    """Stands for an operation that is not here yet, as one of the user's, which a module of the user registers."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            function = find(path)
+        except Exception as error:
+            raise RuntimeError(
+                f"{path} is not known here. Import the module that registers it on the ranks as well: in a function given "
+                "as spawn_procs(bootstrap=...), or in a remote function"
+            ) from error
+        return function(*args, **kwargs)
+
+    return call
 
 
 class Runner:
