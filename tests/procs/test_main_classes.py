@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from helpers.scripts import ScriptResult, run_script
 
 
@@ -265,7 +267,8 @@ def test_a_program_given_by_dash_c_works() -> None:
     assert (result.returncode, result.stdout.strip()) == (0, "5"), result.stderr
 
 
-def test_processes_that_an_actor_starts_get_and_return_what_the_script_defines() -> None:
+@pytest.mark.parametrize("procs", [1, 2])
+def test_processes_that_an_actor_starts_get_and_return_what_the_script_defines(procs: int) -> None:
     succeeds(
         """
         import multiprocessing
@@ -305,9 +308,9 @@ def test_processes_that_an_actor_starts_get_and_return_what_the_script_defines()
                     except Refused as error:
                         return str(error)
 
-        worker = this_host().spawn_procs({"gpus": 2}).spawn("worker", Worker).slice(gpus=0)
+        worker = this_host().spawn_procs({"gpus": PROCS}).spawn("worker", Worker).slice(gpus=0)
         mapped = worker.map.call_one().get()
         print(mapped, type(mapped[0]) is Item, worker.submit.call_one().get(), worker.refused.call_one().get())
-        """,
+        """.replace("PROCS", str(procs)),
         "[Item(value=1), Item(value=4)] True 12 3",
     )

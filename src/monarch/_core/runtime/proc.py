@@ -23,8 +23,6 @@ from .node import Node, Origin
 from .proc_system import ProcSystem
 from .spawn_request import SPEC_VARIABLE, ProcSpec
 
-_SETTLED = 0.2  # seconds after which a proc does what need not delay its first message
-
 
 class BystanderCell(BaseCell):
     """Who code is, in a proc, that no actor runs: the main thread, threads that C libraries started."""
@@ -49,6 +47,7 @@ class Proc(ProcSystem):
 def run(spec: ProcSpec) -> None:
     """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions and finalizers."""
     _settle(spec)
+    spawner.prefer_forkserver()
     os.set_inheritable(
         spec.listener, False
     )  # a program that this one starts, and leaves behind, must not hold its address
@@ -61,7 +60,6 @@ def run(spec: ProcSpec) -> None:
     log.install()
     os.register_at_fork(after_in_child=node.abandon)
     node.call_system(spec.address.agent, "ready")
-    node.poller.call_later(_SETTLED, spawner.prefer_forkserver)
     node.poller.run()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

@@ -104,8 +104,6 @@ class Spawner:
         send_message(self._control, ("bound", request.mesh))
         if self._pids or len(request.starts) > 1:
             self._warm_up()
-        elif "multiprocessing" in sys.modules:  # with torch, for one
-            prefer_forkserver()
         disarm_finalizers()
         gc.freeze()  # so that collections in the children do not copy the pages they share
         for start in request.starts:
