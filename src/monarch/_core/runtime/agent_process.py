@@ -37,7 +37,7 @@ def start_agent(
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     # found wherever the client found it, also when the script extended sys.path itself
     # nothing of what is imported is garbage, and looking for some takes a twentieth of the time until the agent is up
-    code = f"import gc, sys; gc.disable(); sys.path.append({package!r}); from monarch._core.runtime.agent import main; main()"
+    code = f"import gc, sys; gc.disable(); sys.path.append({package!r}); from monarch._core.runtime.agent_main import main; main()"
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
     adopted = channel.listening.fd if channel is not None else -1
     try:
