@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,6 +73,16 @@ def test_without_a_command_it_shows_what_there_is(monarch: Type) -> None:
     assert shown.exit_code == 2
     for command in ("worker", "secret", "apply", "kill", "context"):
         assert command in shown.out
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["worker", "secret", "apply", "kill", "rdma", "context ls", "context create", "context use", "context rm"],
+)
+def test_the_help_of_each_command_has_an_example(monarch: Type, command: str) -> None:
+    shown = monarch(*command.split(), "--help")
+    assert shown.exit_code == 0
+    assert f"Example: monarch {command}" in shown.out
 
 
 def test_the_paths_of_transfers_are_shown(monarch: Type) -> None:
@@ -155,6 +167,23 @@ def test_a_worker_serves_until_a_client_shuts_it_down(home: Home) -> None:
     secret = {"MONARCH_SECRET": "not so long but long enough"}
     with home.worker(env=secret) as address:
         assert home.run(ATTACH, address, env=secret) == "['hello']\n"
+
+
+def test_a_worker_says_on_which_port_it_listens_and_when_whom_it_has_refused(home: Home) -> None:
+    worker = home._start(
+        ["-m", "monarch.tools", "worker", "--listen", "tcp://127.0.0.1:0"],
+        {"MONARCH_SECRET": "long enough for a secret"},
+    )
+    assert worker.stderr is not None
+    address = worker.stderr.readline().removeprefix("listening: tcp://").strip()
+    host, _, port = address.partition(":")
+    with socket.create_connection((host, int(port))) as stranger:
+        stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        when, said = worker.stderr.readline().split(" refused a connection from ")
+    datetime.strptime(when, "%Y-%m-%d %H:%M:%S,%f")
+    assert "does not speak TLS" in said
+    worker.send_signal(signal.SIGINT)
+    worker.communicate(timeout=30)
 
 
 def test_a_job_is_applied_used_and_ended(home: Home) -> None:

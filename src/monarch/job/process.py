@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -20,6 +21,8 @@ from .trait import JobTrait
 from .watch import WorkerWatch
 
 _LONGEST_PARENT = 60  # bytes: with the names in it, it must fit into the 107 of a unix socket's address
+
+logger = logging.getLogger("monarch.job")
 
 _unsaved: set[JobTrait] = set()
 """Jobs whose workers end with this program, and not before: also if it keeps nothing but their hosts."""
@@ -61,6 +64,7 @@ class ProcessJob(JobTrait):
         self._folder = _make_folder()
         logs = self._folder if self._cache is None else self._cache.folder / "logs" / f"job_{self._apply_id[:8]}"
         logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        logger.info("starting %d workers; their output is in %s", sum(self._meshes.values()), logs)
         environment = {**os.environ, **self._env, processes.TAG: self._apply_id}
         for mesh, size in self._meshes.items():
             self._workers[mesh] = []

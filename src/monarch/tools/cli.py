@@ -35,7 +35,7 @@ app.add_typer(contexts.app, name="context")
 _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(epilog="Example: monarch worker --listen tcp://0.0.0.0:26600")
 def worker(
     listen: Annotated[
         str,
@@ -57,14 +57,12 @@ def worker(
         os.environ.pop("MONARCH_SECRET", None)  # it would win; and what procs inherit should be what is in use
         os.environ["MONARCH_SECRET_FILE"] = str(secret_file.expanduser().absolute())
     try:
-        serving = actor.start_worker_loop_forever(address=listen, ca=ca, private_key=private_key)
-        _notes.print(f"listening: {listen}")
-        serving.get()
+        actor.start_worker_loop_forever(address=listen, ca=ca, private_key=private_key).get()
     except RuntimeError as error:  # it was ended in another way than by a client
         raise job.JobError(str(error)) from error
 
 
-@app.command()
+@app.command(epilog="Example: monarch secret ~/.monarch/secret")
 def secret(
     path: Annotated[
         Path | None, typer.Argument(help="New file for it, readable by you alone. Default: print it.")
@@ -80,7 +78,7 @@ def secret(
         )
 
 
-@app.command()
+@app.command(epilog="Example: monarch apply jobs.training, for the job `training` of the file jobs.py")
 def apply(
     spec: Annotated[
         str | None, typer.Argument(help="The job, as module.attribute. Default: the one given last.")
@@ -95,7 +93,7 @@ def apply(
     _notes.print(f"running: {described!r}")
 
 
-@app.command()
+@app.command(epilog="Example: monarch kill")
 def kill(
     context: Annotated[str | None, typer.Argument(help="Context of the job. Default: the active one.")] = None,
 ) -> None:
@@ -111,7 +109,7 @@ def kill(
     _notes.print(f"ended: {described}")
 
 
-@app.command(name="rdma")
+@app.command(name="rdma", epilog="Example: monarch rdma")
 def transfers() -> None:
     """Show which paths one-sided transfers take from here, and why not the others."""
     buffer = rdma.RDMABuffer(bytearray(1))

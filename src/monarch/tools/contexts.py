@@ -12,7 +12,7 @@ app = typer.Typer(
 )
 
 
-@app.command("ls")
+@app.command("ls", epilog="Example: monarch context ls")
 def list_contexts() -> None:
     """List the contexts; the active one has a star."""
     active = current.active_context()
@@ -23,21 +23,21 @@ def list_contexts() -> None:
         print("No contexts.")
 
 
-@app.command()
+@app.command(epilog="Example: monarch context create small")
 def create(name: str) -> None:
     """Make a context."""
     current.make_context(name)
     print(f"Created context {name!r}")
 
 
-@app.command()
+@app.command(epilog="Example: monarch context use small")
 def use(name: str) -> None:
     """Make a context the active one."""
     current.use_context(name)
     print(f"Switched to context {name!r}")
 
 
-@app.command()
+@app.command(epilog="Example: monarch context rm small")
 def rm(name: str) -> None:
     """End the job of a context, and remove the context."""
     current.remove_context(name)

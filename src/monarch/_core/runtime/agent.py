@@ -8,6 +8,7 @@ of each (a pidfd, for when the spawner cannot report it), what becomes of the sp
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import pickle
 import resource
@@ -552,11 +553,12 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
 
 def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
     """Listen for other hosts, and tell whoever started this agent how that went."""
+    logging.basicConfig(format="%(asctime)s %(message)s")  # whom a worker has refused, and when
     assert own.channel is not None and own.trust is not None
     try:
         channel, error = agent.open_gateway(own.trust).listen(own.channel), ""
     except Exception as refused:  # the address is taken, is none of this machine, ...
-        channel, error = own.channel, f"{type(refused).__name__}: {refused}"
+        channel, error = own.channel, str(refused) or type(refused).__name__
     with os.fdopen(own.report, "wb") as report:
         pickle.dump((channel.name, error), report)
     return not error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import sys
@@ -15,6 +16,8 @@ from .future import Described, Future
 
 if TYPE_CHECKING:
     import subprocess
+
+logger = logging.getLogger("monarch.worker")
 
 
 class Worker:
@@ -53,7 +56,8 @@ class Worker:
         self.name, error = pickle.loads(data)
         if error:
             self._agent.wait()
-            raise OSError(f"cannot listen on {address}: {error}")
+            raise OSError(error if "cannot listen on" in error else f"cannot listen on {address}: {error}")
+        logger.info("listening: %s", self.name)
 
     def wait(self) -> None:
         """Wait until it was shut down.
