@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
 import shutil
 import subprocess
@@ -28,13 +29,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from helpers.waiting import wait_until
+
 _CLONE_NEWNET = 0x40000000
 _FORWARDING, _DISABLED = "3", "0"  # states of a bridge's port
 _serial = iter(range(1_000_000))
 
 
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+def _ip(*arguments: str) -> str:
+    return subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True).stdout
 
 
 @functools.cache
@@ -112,11 +115,17 @@ class NetHost:
     def plug_in(self) -> None:
         """Undo `unplug` and `silence`."""
         _ip("-n", self._switch, "link", "set", self._port, "up")
+        wait_until(self._is_plugged_in, what=f"{self._port} to be up")  # before, its state can't be set
         self._port_state(_FORWARDING)
 
     def silence(self) -> None:
         """Let nothing pass; the host cannot tell."""
         self._port_state(_DISABLED)
+
+    def _is_plugged_in(self) -> bool:
+        """Whether the kernel has noticed; it looks in its own time."""
+        shown = _ip("-n", self._switch, "-json", "link", "show", "dev", self._port)
+        return bool(json.loads(shown)[0]["operstate"] == "UP")
 
     def _port_state(self, state: str) -> None:
         command = ["bridge", "-n", self._switch, "link", "set", "dev", self._port, "state", state]
