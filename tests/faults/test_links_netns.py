@@ -55,6 +55,8 @@ def interrupt(host: NetHost, how: str) -> None:
         host.silence()
 
 
+# The kernel takes up to a second to notice that a cable is back.
+@pytest.mark.parametrize("patience", ["8s"], indirect=True)
 @pytest.mark.parametrize("how", ["unplugged", "silent"])
 @pytest.mark.parametrize("whose", [0, 1])
 def test_a_short_interruption_of_either_network_goes_unnoticed(
