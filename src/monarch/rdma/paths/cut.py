@@ -8,8 +8,15 @@ from .path import Piece
 
 PART = 8 << 20
 """Bytes. The kernel copies these in about a millisecond; smaller parts cost more calls, larger ones leave threads idle."""
+LEAST = 4 << 20
+"""Bytes: less is not worth to wake another thread for."""
 MOST_PIECES = 512
 """Pieces in one batch; the kernel takes 1024 (IOV_MAX)."""
+
+
+def share(nbytes: int, threads: int) -> int:
+    """The size of parts that gives each of some threads as much to do."""
+    return min(PART, max(LEAST, -(-nbytes // threads)))
 
 
 def parts(pieces: Sequence[Piece], size: int = PART) -> Iterator[Piece]:

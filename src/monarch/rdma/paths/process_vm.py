@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OwnerLostError, RDMAError
 from ..memory import HostMemory
 from ..records import Grant, here
-from .cut import batches
+from .cut import batches, share
 from .path import Deadline, Link, Path, Piece, UnavailableError
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ class VmLink(Link):
             self._transfer(list(map(_addresses, batch)), write)
             moved(sum(piece.nbytes for piece in batch))
 
-        self._plane.workers.spread(batches(pieces), transfer)
+        workers = self._plane.workers
+        size = share(sum(piece.nbytes for piece in pieces), workers.share)
+        workers.spread(batches(pieces, size), transfer)
         self._watch.check()  # only now it is certain that it was the owner all the time
 
     def _transfer(self, ranges: list[tuple[int, int, int]], write: bool) -> None:
