@@ -257,7 +257,7 @@ for _ in range(5):
     sgd.step()  # and these are here
     sgd.zero_grad()
 weight = get_parameter_udf(own, "0.weight", (8, 4))  # shares the memory of the parameter
-assert weight.mesh is meshes[0]
+assert weight.mesh is meshes[0] and inspect(weight).isfinite().all()
 # endregion
 
 
