@@ -53,7 +53,11 @@ def measure_once(actors: Any, operation: Callable[[], object]) -> Cost:
 
 
 def over(cost: dict[str, float], limits: dict[str, float]) -> list[str]:
-    """What is over its limit; what has no limit must not happen, but for one-time costs."""
+    """What is over its limit; what has no limit must not happen, but for one-time costs.
+
+    Nor must wake-ups, but a machine that is busy has some: loans end early, and messages come while something is let go.
+    """
+    limits = {"wake": 0.5, **limits}
     return [
         f"{kind}: {number:g}, at most {limits.get(kind, 0.1):g}"
         for kind, number in sorted(cost.items())
@@ -72,7 +76,7 @@ def test_a_call_to_eight_procs_is_pickled_once_and_sent_once_to_each(spawn: Spaw
     actors = spawn(8).spawn("counted", Counted)
     cost = measure(actors, lambda: actors.echo.call(1).get())
     waited = {"receive": 8.5, "wait": 18, "watch": 4.4, "switches": 9, "signal": 8}
-    assert not over(cost.caller, {"send": 8.2, **waited, "python": 190, "io": 40})
+    assert not over(cost.caller, {"send": 8.2, **waited, "python": 190, "io": 40, "written": 1})
     assert not over(cost.called, {**ROUND_TRIP, "python": 36})
 
 
@@ -88,9 +92,8 @@ def test_a_large_buffer_is_written_once_and_never_crosses_the_socket(spawn: Spaw
     payload = Block(bytearray(MEGABYTE))
     cost = measure(actor, lambda: actor.echo.call_one(payload).get())
     memory = {"memory": 3.1, "written": MEGABYTE * 1.05}
-    # on a busy machine the next message may come while the memory of the last one is let go
-    assert not over(cost.caller, {**ROUND_TRIP, **memory, "signal": 4, "python": 110, "wake": 0.5})
-    assert not over(cost.called, {**ROUND_TRIP, **memory, "python": 90, "wake": 0.5})
+    assert not over(cost.caller, {**ROUND_TRIP, **memory, "signal": 4, "python": 110})
+    assert not over(cost.called, {**ROUND_TRIP, **memory, "python": 90})
 
 
 def test_the_io_threads_sleep_through_a_loop_of_calls(spawn: Spawn) -> None:
