@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 
 _DEPTH = 40  # frames, from the innermost
 _MOST = 100_000  # stacks; a program that has more must make up code as it runs
-_OURS = (
-    os.path.dirname(os.path.dirname(__file__)) + os.sep
-)  # all of monarch: pipelines and actors issue operations, too
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep  # pipelines and actors issue operations, too
 _NOTEBOOK = os.path.join("IPython", "core", "interactiveshell.py")  # what calls the code of a cell
 
 _numbers: dict[tuple[int, ...], int] = {}

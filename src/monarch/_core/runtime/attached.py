@@ -196,9 +196,7 @@ class _Attaching:
                 self._fail(frame.rank, pickling.loads(frame.payload).reason)
             else:
                 self._answered(frame.rank, pickling.loads(frame.payload))
-        elif (
-            frame.flags == VALUE and frame.meta
-        ):  # else a repeated answer, or why its agent ends, which is told otherwise
+        elif frame.flags == VALUE and frame.meta:  # else repeated, or why its agent ends, which is told otherwise
             number = int.from_bytes(frame.meta, "big")
             if number > self._shown.get(frame.rank, 0):
                 self._shown[frame.rank] = number

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..memory import DeviceMemory, HostMemory, Memory, as_tensor, synchronize
 from ..records import Grant
-from .cut import batches
+from .cut import shares
 from .path import Deadline, Link, Path, Piece
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ class CopyLink(Link):
                     copy_memory(piece.memory, piece.start, remote, piece.offset, piece.nbytes)
                 moved(piece.nbytes)
 
-        self._plane.workers.spread(batches(pieces), copy)
+        workers = self._plane.workers
+        workers.spread(shares(pieces, workers.share), copy)
 
 
 def copy_memory(to: Memory, to_start: int, source: Memory, start: int, nbytes: int) -> None:

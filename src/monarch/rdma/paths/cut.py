@@ -14,12 +14,7 @@ MOST_PIECES = 512
 """Pieces in one batch; the kernel takes 1024 (IOV_MAX)."""
 
 
-def share(nbytes: int, threads: int) -> int:
-    """The size of parts that gives each of some threads as much to do."""
-    return min(PART, max(LEAST, -(-nbytes // threads)))
-
-
-def parts(pieces: Sequence[Piece], size: int = PART) -> Iterator[Piece]:
+def parts(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
     """The pieces, none larger than `size` bytes."""
     for piece in pieces:
         if piece.nbytes <= size:
@@ -29,7 +24,13 @@ def parts(pieces: Sequence[Piece], size: int = PART) -> Iterator[Piece]:
             yield piece.part(skip, min(size, piece.nbytes - skip))
 
 
-def batches(pieces: Sequence[Piece], size: int = PART) -> list[list[Piece]]:
+def shares(pieces: Sequence[Piece], threads: int) -> list[list[Piece]]:
+    """The pieces in groups that give each of some threads as much to do."""
+    nbytes = sum(piece.nbytes for piece in pieces)
+    return batches(pieces, min(PART, max(LEAST, -(-nbytes // threads))))
+
+
+def batches(pieces: Sequence[Piece], size: int) -> list[list[Piece]]:
     """The pieces in groups of at most `size` bytes and `MOST_PIECES` pieces."""
     found: list[list[Piece]] = []
     filled = size

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OwnerLostError, RDMAError
 from ..memory import HostMemory
 from ..records import Grant, here
-from .cut import batches, share
+from .cut import shares
 from .path import Deadline, Link, Path, Piece, UnavailableError
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ class VmLink(Link):
             moved(sum(piece.nbytes for piece in batch))
 
         workers = self._plane.workers
-        size = share(sum(piece.nbytes for piece in pieces), workers.share)
-        workers.spread(batches(pieces, size), transfer)
+        workers.spread(shares(pieces, workers.share), transfer)
         self._watch.check()  # only now it is certain that it was the owner all the time
 
     def _transfer(self, ranges: list[tuple[int, int, int]], write: bool) -> None:
