@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 import torch
 from torch import nn
 
+from helpers.modules import PlusSum
 from monarch import OpaqueRef, Stream, get_active_stream, inspect, remote
 from monarch.actor import ProcMesh, this_host
 from monarch.parallel.pipelining import PipelineParallelism, get_parameter_udf
@@ -109,21 +110,9 @@ def test_without_optimizers_gradients_add_up(meshes: list[Any]) -> None:
         pipeline.run(x[:2], y)
 
 
-class Sum(nn.Module):
-    """Its parameters get one and the same gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = nn.Parameter(torch.ones(2))
-        self.b = nn.Parameter(torch.ones(2))
-
-    def forward(self, x: Any) -> Any:
-        return x * (self.a + self.b)
-
-
 @pytest.mark.parametrize("schedule", ["dora-dfs", "1f1b"])
 def test_gradients_add_up_where_parameters_share_one(meshes: list[Any], schedule: str) -> None:
-    here, there = Sum(), Sum()
+    here, there = PlusSum(), PlusSum()
     x, y = torch.randn(4, 2), torch.zeros(4, 2)
     nn.functional.mse_loss(here(x), y).backward()
     loss_fn = nn.functional.mse_loss

@@ -16,6 +16,7 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 import torch
 from torch import nn
 
+from helpers.modules import PlusSum
 from monarch import inspect, remote
 from monarch.tensor_engine import (
     ControllerRemoteClass,
@@ -139,20 +140,15 @@ def test_a_module_with_unused_inputs_and_several_outputs(mesh: Any) -> None:
         assert not module(x, other=other, text="four")["product"].requires_grad
 
 
-class Sum(nn.Module):
-    """Both parameters, and what comes in, get one and the same gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = nn.Parameter(torch.ones(2))
-        self.b = nn.Parameter(torch.ones(2))
+class PlusSumAndInput(PlusSum):
+    """What comes in gets the gradient of the parameters as well."""
 
     def forward(self, x: Any) -> Any:
-        return x + (self.a + self.b), x
+        return super().forward(x), x
 
 
 def test_gradients_add_up_where_parameters_share_one(mesh: Any) -> None:
-    there, here = OpaqueModule(Sum), Sum()
+    there, here = OpaqueModule(PlusSumAndInput), PlusSumAndInput()
     modules: list[Any] = [there, here]
     inputs = [torch.ones(2, requires_grad=True) for _ in range(2)]
     for _ in range(3):
