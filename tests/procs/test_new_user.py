@@ -51,23 +51,6 @@ def test_calling_an_endpoint_without_an_adverb_says_which_adverbs_there_are(spaw
         counters.add(1)
 
 
-def test_calling_an_endpoint_on_self_says_how_to_do_it(spawn: Spawn) -> None:
-    class Selfish(Actor):
-        @endpoint
-        def other(self) -> int:
-            return 1
-
-        @endpoint
-        def work(self) -> Any:
-            me: Any = self
-            return me.other()
-
-    with pytest.raises(ActorError) as caught:
-        spawn(1).spawn("s", Selfish).work.call_one().get()
-    assert isinstance(caught.value.exception, TypeError)
-    assert "other" in str(caught.value.exception) or "endpoint" in str(caught.value.exception).lower()
-
-
 def test_a_wrong_dimension_name_is_answered_with_the_names_there_are(spawn: Spawn) -> None:
     procs = spawn({"gpus": 2})
     with pytest.raises(TypeError, match="gpu.*gpus"):
@@ -78,12 +61,6 @@ def test_call_one_on_a_mesh_says_how_to_pick_one_rank(spawn: Spawn) -> None:
     ranks = spawn(2).spawn("r", Ranks)
     with pytest.raises(ValueError, match=r"2(.|\n)*(slice|call)"):
         ranks.pid.call_one()
-
-
-def test_an_actor_made_by_hand_says_that_it_must_be_spawned() -> None:
-    counter: Any = Counter(1)
-    with pytest.raises(TypeError):
-        counter.add(1)
 
 
 def test_spawning_an_instance_instead_of_a_class_is_refused(spawn: Spawn) -> None:
@@ -105,7 +82,7 @@ def test_an_unpicklable_argument_is_named(spawn: Spawn) -> None:
     echo = spawn(1).spawn("e", Echo)
     with pytest.raises((TypeError, pickle.PicklingError)) as caught:
         echo.say.call_one({"config": [threading.Lock()]})
-    assert "lock" in str(caught.value)
+    assert "['config'][0], a _thread.lock" in str(caught.value)
     assert "say" in str(caught.value) or any("say" in note for note in getattr(caught.value, "__notes__", []))
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
@@ -178,13 +180,78 @@ def test_an_endpoint_is_named_as_its_class_names_it() -> None:
     assert describe_class(Thing).endpoints["renamed"].name == "renamed"
 
 
-def test_an_endpoint_cannot_be_called_as_a_plain_method() -> None:
+class Greeter(Actor):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @endpoint
+    def hello(self, times: int = 1) -> str:
+        return f"hello {self.name} " * times
+
+    @endpoint
+    def twice(self) -> Any:
+        return self.hello(times=2)
+
+
+class PoliteGreeter(Greeter):
+    @endpoint
+    def hello(self, times: int = 1) -> str:
+        greeting: str = super().hello(times)
+        return f"dear, {greeting}"
+
+
+def test_endpoints_of_a_plain_object_are_its_methods() -> None:
+    assert Greeter("you").hello() == "hello you "
+    assert Greeter("you").twice() == "hello you hello you "
+    assert Greeter.hello(Greeter("you"), 1) == "hello you "
+
+
+def test_an_endpoint_can_extend_that_of_the_base_class() -> None:
+    assert PoliteGreeter("you").hello() == "dear, hello you "
+    assert PoliteGreeter("you").twice() == "dear, hello you hello you "
+
+
+def test_async_endpoints_of_a_plain_object_are_its_coroutines() -> None:
+    class Base(Actor):
+        @endpoint
+        async def get(self) -> int:
+            return 1
+
+    class More(Base):
+        @endpoint
+        async def get(self) -> int:
+            found: int = await super().get()
+            return found + 1
+
+        @concurrent_endpoint
+        async def twice(self) -> int:
+            found: int = await self.get()
+            return 2 * found
+
+    assert asyncio.run(More().get()) == 2
+    assert asyncio.run(More().twice()) == 4
+
+
+def test_an_adverb_on_a_plain_object_says_where_it_belongs() -> None:
+    with pytest.raises(TypeError, match=r"spawned mesh.*mesh\.hello\.call\((.|\n)*self\.hello\("):
+        Greeter("you").hello.call()
+
+
+def test_a_decorator_above_endpoint_is_refused_with_the_right_order() -> None:
+    def decorator(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(*args: Any) -> Any:
+            return function(*args)
+
+        return wrapper
+
     class Thing(Actor):
+        @decorator
         @endpoint
         def go(self) -> None: ...
 
-    with pytest.raises(TypeError, match=r"mesh\.go\.call"):
-        describe_class(Thing).endpoints["go"]()
+    with pytest.raises(ValueError, match=r"Thing\.go(.|\n)*@endpoint\n.*@the_other"):
+        describe_class(Thing)
 
 
 def test_generators_are_refused_as_endpoints_of_every_kind() -> None:

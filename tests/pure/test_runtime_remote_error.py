@@ -403,7 +403,50 @@ def test_an_error_of_pickling_says_what_could_not_be_sent_and_keeps_its_class(er
 def test_an_error_of_arguments_names_the_one_that_is_to_blame() -> None:
     error = TypeError("cannot pickle")
     explain_arguments(error, "trainers.train()", (1, "fine"), {"model": threading.Lock()})
-    assert "argument 'model' of trainers.train(), a _thread.lock, cannot be sent" in str(error)
+    assert "argument 'model' of trainers.train(), a _thread.lock cannot be sent" in str(error)
+
+
+class Holder:
+    def __init__(self, held: object) -> None:
+        self.held = held
+
+
+class Reduced(Holder):
+    """Is sent without what it holds, so that is not to blame."""
+
+    def __reduce__(self) -> Any:
+        return Holder, (None,)
+
+
+def _nested_lambdas(lock: Any) -> Any:
+    return lambda: lock
+
+
+LOCK = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ({"a": {"b": [1, LOCK]}}, "['a']['b'][1]"),
+        ([(1, Holder({"deep": LOCK}))], "[0][1].held['deep']"),
+        (Holder(Holder(LOCK)), "held.held"),
+        ([Reduced(LOCK), {2: LOCK}], "[1][2]"),
+        ({"f": _nested_lambdas(LOCK)}, "['f'] -> lock"),
+    ],
+)
+def test_the_error_of_a_nested_value_says_the_path_to_it(value: Any, path: str) -> None:
+    error = TypeError("cannot pickle")
+    explain_arguments(error, "trainers.train()", (value,), {})
+    assert f"cannot be sent because of its {path}, a _thread.lock" in str(error)
+
+
+def test_a_value_that_contains_itself_has_a_path_as_well() -> None:
+    value: list[Any] = [1]
+    value += [value, {"x": LOCK}]
+    error = TypeError("cannot pickle")
+    explain_arguments(error, "trainers.train()", (value,), {})
+    assert "its [2]['x'], a _thread.lock" in str(error)
 
 
 @pytest.mark.parametrize("error", [OSError(2, "x"), KeyError(3), Plain(), UnicodeDecodeError("u", b"x", 0, 1, "r")])

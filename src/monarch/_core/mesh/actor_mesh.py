@@ -33,6 +33,14 @@ class ActorMesh(ShapedMesh, Generic[T]):
     The mesh that `spawn` returned owns the actors; slices of it, and meshes received in messages, are references.
     """
 
+    _class: type[T]
+    _name: str
+    _uid: int
+    _procs: tuple[ProcAddress, ...]
+    _owned: OwnedActors | None
+    _spawned: Future[None] | None
+    _target: Target
+
     def __init__(
         self,
         cls: type[T],
@@ -44,16 +52,13 @@ class ActorMesh(ShapedMesh, Generic[T]):
         spawned: Future[None] | None = None,
     ) -> None:
         # `procs` are those of the mesh as it was spawned; `shape` picks from them
-        self._class = cls
-        self._name = name
-        self._uid = uid
-        self._procs = procs
-        self._shape = shape
-        self._owned = owned
         if owned is not None:
             owned.handle = weakref.ref(self)
-        self._spawned = spawned
-        self._target = Target(uid, name, [procs[rank] for rank in shape.ranks()], shape.extent)
+        target = Target(uid, name, [procs[rank] for rank in shape.ranks()], shape.extent)
+        # slicing a mesh is on a hot path: not one by one through __setattr__
+        self.__dict__.update(
+            _class=cls, _name=name, _uid=uid, _procs=procs, _shape=shape, _owned=owned, _spawned=spawned, _target=target
+        )
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[T]:
         return ActorMesh(self._class, self._name, self._uid, self._procs, shape, None, self._spawned)
@@ -102,6 +107,14 @@ class ActorMesh(ShapedMesh, Generic[T]):
             found = Endpoint(self._target, name, attribute)
         self.__dict__[name] = found  # so that `mesh.e is mesh.e`, and the next look-up is a dict's
         return found
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("_"):  # those are a program's own notes on the handle
+            raise AttributeError(
+                f"{self._name} is a handle: {name} = {value!r} would not reach the actors. Give {self._class.__qualname__} an "
+                "endpoint that sets it"
+            )
+        object.__setattr__(self, name, value)
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *describe_class(self._class).endpoints})

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import config
 from ..runtime.future import Future, completed
@@ -109,6 +110,7 @@ class HostMesh(ShapedMesh):
         proc_bind: Sequence[Mapping[str, str]] | None = None,
         bootstrap_command: CommandChoice = None,
         restart: Strategy | None = None,
+        **unknown: NoReturn,
     ) -> ProcMesh:
         """Start processes on every host; returns at once.
 
@@ -128,8 +130,11 @@ class HostMesh(ShapedMesh):
         Raises:
             ValueError: A label stands twice, a size is below 1, or `proc_bind` has the wrong length.
             OverflowError: A size is negative.
+            TypeError: An argument is of another kind, or there is no such argument.
         """
         self._check_usable()
+        if unknown:
+            raise _unknown_arguments(unknown)
         extent = self._check_extent(per_host)
         size = extent.nelements // len(self)
         bindings = check_binding(proc_bind, size)
@@ -153,7 +158,12 @@ class HostMesh(ShapedMesh):
         return mesh
 
     def _check_extent(self, per_host: Mapping[str, int] | None) -> Extent:
-        per_host = {} if per_host is None else dict(per_host)
+        if per_host is not None and not isinstance(per_host, Mapping):
+            size = per_host if isinstance(per_host, int) else 8
+            raise TypeError(
+                f"per_host names each dimension of the processes of one host, spawn_procs({{'gpus': {size}}}); got {per_host!r}"
+            )
+        per_host = dict(per_host or {})
         for label, size in per_host.items():
             if isinstance(size, int) and size < 1:
                 kind = OverflowError if size < 0 else ValueError
@@ -224,6 +234,16 @@ class HostMesh(ShapedMesh):
     def __hash__(self) -> int:
         return hash((self._hosts, self._shape, self._python))
 
+    if not TYPE_CHECKING:  # which is to go on telling of names that do not exist
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "spawn":
+                raise AttributeError(
+                    "hosts run processes, and processes run actors: hosts.spawn_procs({'gpus': 8}).spawn('name', Class), or "
+                    "this_proc().spawn(...) for an actor in this process"
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __repr__(self) -> str:
         name = f" {self._name!r}" if self._name else ""
         return f"<HostMesh{name} {self.extent} of {len(self)} host{'s' if len(self) > 1 else ''}>"
@@ -261,6 +281,13 @@ def _check_name(name: str | None) -> str:
     if name is not None and not isinstance(name, str):
         raise TypeError(f"the name of a proc mesh is a string, got {name!r}")
     return "anon" if name is None else name
+
+
+def _unknown_arguments(unknown: Mapping[str, object]) -> TypeError:
+    if all(isinstance(value, int) for value in unknown.values()):
+        return TypeError(f"spawn_procs takes the number of processes as a dict: spawn_procs({unknown})")
+    known = [name for name in inspect.signature(HostMesh.spawn_procs).parameters if name not in ("self", "unknown")]
+    return TypeError(f"spawn_procs has no argument {', '.join(unknown)}; its arguments are {', '.join(known)}")
 
 
 def _start(rank: int, command: BootstrapCommand, binding: Mapping[str, str]) -> Start:

@@ -266,6 +266,7 @@ class ProcMesh(ShapedMesh):
 
 
 def _check_class(cls: Any, args: Any, kwargs: Any) -> type:
+    cls = getattr(cls, "__origin__", cls)  # the class of a generic one, `Store[int]`
     if isinstance(cls, type):
         cls = mock.resolve(cls)
     if not isinstance(cls, type) or not issubclass(cls, Actor):

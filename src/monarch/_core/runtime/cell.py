@@ -37,7 +37,7 @@ from .instance import CreatorInstance
 from .message import SETTLE, SUPERVISE, decode_meta
 from .node import Node, Origin
 from .ports import Port, ResponsePort
-from .remote_error import dump_error, explain, format_remote
+from .remote_error import dump_error, explain, explain_result, format_remote
 
 _SETTLE = SETTLE.decode()
 
@@ -293,8 +293,13 @@ class Cell(BaseCell):
     def _answer(self, origin: Origin, frame: Frame, name: str, result: Any) -> None:
         try:
             payload, buffers = pickling.dumps_value(result)
-            self.node.check_size(payload, buffers)
         except Exception as error:
+            explain_result(error, f"{self.record.name}.{name}()", result)
+            self._answer_error(origin, frame, name, error)
+            return
+        try:
+            self.node.check_size(payload, buffers)
+        except ValueError as error:
             explain(error, f"the result of {self.record.name}.{name}() cannot be sent")
             self._answer_error(origin, frame, name, error)
             return

@@ -10,6 +10,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, Coroutine
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from ..._namedtuple import NamedTuple
@@ -71,15 +72,21 @@ class EndpointDefinition(Generic[P, R_co]):
 
         def __get__(self, instance: Any, owner: type | None = None) -> Endpoint[P, R_co]: ...
 
+    else:
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            return self if instance is None else MethodType(self, instance)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(
-            f"{self.name} is an endpoint: call it on a spawned mesh, `mesh.{self.name}.call(...)`. To share code inside "
-            f"the actor, put it in a plain method that {self.name} calls"
-        )
+        """Run the method here, as any method: in a test of the plain object, by way of ``super()``, as ``self.name()``."""
+        return self.method(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("call", "call_one", "choose", "broadcast", "stream", "rref"):
-            self()
+            raise TypeError(
+                f"{name} is for a spawned mesh, `mesh.{self.name}.{name}(...)`; on the actor object itself {self.name} is a "
+                f"plain method: `self.{self.name}(...)`"
+            )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __repr__(self) -> str:
@@ -275,6 +282,8 @@ def _describe(cls: type) -> ActorClass:
         attribute = inspect.getattr_static(cls, name, None)
         if isinstance(attribute, EndpointDefinition):
             endpoints[name] = attribute
+        else:
+            _check_not_hidden(cls, name, attribute)
     colours = {definition.is_async for definition in endpoints.values()}
     if len(colours) == 2:
         sync = sorted(name for name, definition in endpoints.items() if not definition.is_async)
@@ -286,6 +295,16 @@ def _describe(cls: type) -> ActorClass:
     is_async = colours != {False}
     _check_hooks(cls, is_async)
     return ActorClass(endpoints, is_async, ArgumentCheck(_constructor(cls), 1, cls.__qualname__))
+
+
+def _check_not_hidden(cls: type, name: str, attribute: Any) -> None:
+    """What `functools.wraps` has put around an endpoint is a plain function, and would be called as one: by nobody."""
+    wrapped = getattr(attribute, "__wrapped__", None) if callable(attribute) else None
+    if isinstance(wrapped, EndpointDefinition):
+        raise ValueError(
+            f"a decorator above @endpoint hides the endpoint {cls.__qualname__}.{name}. Put @endpoint on top:\n"
+            f"    @endpoint\n    @the_other_decorator\n    def {name}(self, ...)"
+        )
 
 
 def _constructor(cls: Any) -> Callable[..., Any]:

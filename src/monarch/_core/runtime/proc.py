@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import pickle
 import socket
@@ -84,6 +85,7 @@ def _settle(spec: ProcSpec) -> None:
     sys.path[:] = spec.sys_path + [entry for entry in sys.path if entry not in spec.sys_path]
     sys.argv[:] = [f"{spec.name}[{spec.rank}]"]
     sys.breakpointhook = _no_debugger
+    builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
@@ -91,9 +93,23 @@ def _settle(spec: ProcSpec) -> None:
             reconfigure(line_buffering=True)
 
 
+_NO_TERMINAL = (
+    "the processes of actors have no terminal. Spawn the actor on this_proc() of the client, which has one: "
+    "this_proc().spawn(name, Class, ...)"
+)
+_builtin_input = builtins.input
+
+
+def _input(prompt: object = "", /) -> str:
+    try:
+        return _builtin_input(prompt)
+    except EOFError:
+        raise EOFError(f"input() found nothing to read: {_NO_TERMINAL}") from None
+
+
 def _no_debugger(*args: object, **kwargs: object) -> None:
     raise NotImplementedError(
-        "breakpoint() in an actor needs the debugger, which this version of pymonarch does not have yet"
+        f"breakpoint() in an actor needs the debugger, which this version of pymonarch does not have yet; {_NO_TERMINAL}"
     )
 
 

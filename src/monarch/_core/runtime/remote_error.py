@@ -101,8 +101,24 @@ def explain_arguments(error: Exception, call: str, args: tuple[Any, ...], kwargs
         try:
             pickling.dumps_inline(arg)
         except Exception:
-            kind = type(arg)
-            what = f"{name} of {call}, a {kind.__module__}.{kind.__qualname__}, cannot be sent"
-            explain(error, f"{what} (make it inside the actor, or give its class a __getstate__)")
+            explain(error, f"{name} of {call}, {_describe_unsendable(arg)}")
             return
     explain(error, f"the arguments of {call} cannot be sent")
+
+
+def explain_result(error: Exception, call: str, result: Any) -> None:
+    """The same for what an endpoint has returned."""
+    explain(error, f"the result of {call}, {_describe_unsendable(result)}")
+
+
+def _describe_unsendable(value: Any) -> str:
+    from .unsendable import find_unsendable
+
+    path, part = find_unsendable(value)
+    where = f", cannot be sent because of its {path.removeprefix('.')}, {_kind(part)}" if path else " cannot be sent"
+    return f"{_kind(value)}{where} (make it inside the actor, or give its class a __getstate__)"
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return f"a {kind.__module__}.{kind.__qualname__}"
