@@ -62,6 +62,13 @@ _SPAWN_AND_STOP = (
         "Modules imported once, in the process that forks procs. Comma separated in the environment.",
     ),
     Knob(
+        "proc_nesting_limit",
+        count(0),
+        16,
+        "MONARCH_PROC_NESTING_LIMIT",
+        "How many levels of procs may own procs; those of the client are the first.",
+    ),
+    Knob(
         "proc_launcher_kind",
         choice("", "systemd", "native"),
         "",

@@ -14,6 +14,7 @@ from ..runtime import client
 from ..runtime.context import current_node
 from ..runtime.countdown import countdown
 from ..runtime.future import Described, Future, completed
+from ..runtime.main_guard import refuse_imports
 from ..shape import Extent, Shape
 from ..wire.channel import parse_channel
 from ..wire.transport import ChannelTransport
@@ -175,6 +176,7 @@ def _check_workers(workers: Sequence[str], trust: Trust) -> tuple[str, ...]:
 
 
 def _check_client(function: str) -> None:
+    refuse_imports(function)
     node = current_node()
     if node.address != node.root:
         raise RuntimeError(f"{function} is for the client; actors get the mesh as an argument")
@@ -195,6 +197,7 @@ def attach(
         AddressError: `addr` is no address that can be dialed.
     """
     global _attached_via
+    refuse_imports("attach")
     trust = _trust_for(ca, private_key)
     (host,) = _check_workers([addr], trust)
     if _attached_via is not None and client.is_running():

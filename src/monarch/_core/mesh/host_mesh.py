@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import config
 from ..runtime.future import Future, completed
+from ..runtime.main_guard import refuse_imports
 from ..runtime.spawn_request import Start
 from ..shape import Extent, Point, Region, Shape, Slice
 from ..supervision.restart import Strategy
@@ -131,7 +132,10 @@ class HostMesh(ShapedMesh):
             ValueError: A label stands twice, a size is below 1, or `proc_bind` has the wrong length.
             OverflowError: A size is negative.
             TypeError: An argument is of another kind, or there is no such argument.
+            RuntimeError: It is called by the top level of a module that a proc imports; or procs own procs, one above the
+                other, up to `proc_nesting_limit`.
         """
+        refuse_imports("spawn_procs")
         self._check_usable()
         if unknown:
             raise _unknown_arguments(unknown)
@@ -258,7 +262,12 @@ def _host_mesh(hosts: tuple[str, ...], shape: Shape, python: str) -> HostMesh:
 
 
 def this_host() -> HostMesh:
-    """The machine that runs the calling actor, as a mesh of one element without dimensions."""
+    """The machine that runs the calling actor, as a mesh of one element without dimensions.
+
+    Raises:
+        RuntimeError: It is called by the top level of a module that a proc imports.
+    """
+    refuse_imports("this_host()")
     return proc_mesh.this_proc().host_mesh
 
 

@@ -13,6 +13,7 @@ from ..runtime import client
 from ..runtime.base_cell import BaseCell
 from ..runtime.context import context
 from ..runtime.future import Described, Future
+from ..runtime.main_guard import refuse_deep_nesting
 from ..runtime.remote_error import relay_error
 from ..runtime.request import SystemCall
 from ..runtime.spawn_request import SpawnRequest, Start
@@ -37,7 +38,7 @@ def launch(
     """
     cell = context()._cell
     group = cell.restart_group(restart) if restart is not None else None
-    how = _Launch(cell, procs, extent, starts, first, restart is not None)
+    how = _Launch(cell, procs, extent, starts, first, refuse_deep_nesting(), restart is not None)
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     _ensure_agents(cell, addresses)
     owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, how.start_again)
@@ -57,6 +58,7 @@ class _Launch(NamedTuple):
     extent: Extent
     starts: list[Start]
     first: Callable[[], Any] | None
+    level: int
     restarts: bool
 
     def start(self, method: bytes, starts: Sequence[Start]) -> Future[bool]:
@@ -87,7 +89,7 @@ class _Launch(NamedTuple):
         environ = dict(os.environ) if agents[0].host in cell.node.hosts else None
         request = SpawnRequest(
             procs.uid, procs.name, self.extent.nelements, procs.per_host, tuple(starts), cell.address, cell.node.root,
-            list(sys.path), os.getcwd(), environ, _preload(), config.exported(), self.restarts,
+            list(sys.path), os.getcwd(), environ, _preload(), config.exported(), self.level, self.restarts,
         )  # fmt: skip
         content = pickling.dumps_call((request,), {})
         cell.node.cast(agents, SYSTEM, method, content, started, cell.uid, ranks=positions)

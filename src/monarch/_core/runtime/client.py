@@ -32,6 +32,7 @@ from .future import Described, Future, completed
 from .heartbeat import Heartbeat
 from .instance import CreatorInstance
 from .interrupts import HeldInterrupts
+from .main_guard import refuse_imports
 from .message import SETTLE
 from .node import Node, Origin
 from .output import Printer
@@ -286,6 +287,7 @@ def client() -> Client:
     """The client of this process, booted if need be."""
     global _client
     if _client is None:
+        refuse_imports("monarch")
         with _boot_lock, HeldInterrupts(_nothing):
             if _client is None:
                 _client = Client()

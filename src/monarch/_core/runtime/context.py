@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from ..shape import Extent, Point
+from .main_guard import note_importer
 from .message import NO_EXTENT
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ def note_thread_starters() -> None:
         starter = current.get(None) or getattr(threading.current_thread(), "_monarch_context", None)
         if starter is not None:
             thread._monarch_context = starter  # type: ignore[attr-defined]  # ours
+            note_importer(thread)
         start(thread)
 
     start_noting._monarch = True  # type: ignore[attr-defined]  # marks the patch

@@ -15,7 +15,7 @@ from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh
 from ..wire.address import ROOT
 from ..wire.frame import Frame
-from . import log, spawner
+from . import log, main_guard, spawner
 from .base_cell import BaseCell
 from .context import Context, set_fallback
 from .instance import CreatorInstance
@@ -87,6 +87,7 @@ def _settle(spec: ProcSpec) -> None:
     sys.breakpointhook = _no_debugger
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
+    main_guard.level = spec.level
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

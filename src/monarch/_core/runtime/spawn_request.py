@@ -77,6 +77,7 @@ class SpawnRequest(NamedTuple):
         environ: The environment that they inherit; None for that of the host.
         preload: Modules to import once, before forking.
         config: Configuration they inherit.
+        level: 1 for the procs of a client, 2 for those that they spawn.
         restarts: Whether procs that fail may be started again.
         host: What the requester calls this host, by which the procs will be known; filled in there.
     """
@@ -93,6 +94,7 @@ class SpawnRequest(NamedTuple):
     environ: dict[str, str] | None
     preload: tuple[str, ...]
     config: dict[str, object]
+    level: int = 1
     restarts: bool = False
     host: str = ""
 
@@ -156,6 +158,7 @@ class ProcSpec(NamedTuple):
     sys_path: list[str]
     cwd: str
     config: dict[str, object]
+    level: int
 
 
 SPEC_VARIABLE = "MONARCH_PROC_SPEC"

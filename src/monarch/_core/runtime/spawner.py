@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 from ..net import unix
 from ..wire.address import ProcAddress
+from . import main_guard
 from .children import ChildWatch, changes
 from .control import receive_message, send_message
 from .leaving import disarm_finalizers
@@ -49,6 +50,7 @@ class Spawner:
     def serve(self) -> ProcSpec | None:
         """Fork on request until the agent is gone; returns in each child with its spec."""
         signal.signal(signal.SIGINT, ignore_interrupt)
+        main_guard.forks_procs = True
         children = ChildWatch()
         for module in self._preloaded:
             importlib.import_module(module)
@@ -136,7 +138,7 @@ class Spawner:
         address = ProcAddress(request.host, request.proc_name(start.rank))
         spec = ProcSpec(
             address, self._host, request.root, request.mesh, request.name, start.rank, listener.fileno(), request.sys_path,
-            request.cwd, request.config,
+            request.cwd, request.config, request.level,
         )  # fmt: skip
         ours: list[int] = []
         theirs: list[int] = []
@@ -186,6 +188,7 @@ class Spawner:
     @staticmethod
     def _become_child(parent: int, out: int, err: int, listener: int) -> None:
         ChildWatch.forget()
+        main_guard.forks_procs = False
         os.setpgid(0, 0)  # Ctrl-C in the terminal is for the client
         die_with_parent(parent)
         null = os.open(os.devnull, os.O_RDONLY)

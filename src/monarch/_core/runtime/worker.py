@@ -13,6 +13,7 @@ from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.channel import parse_channel
 from .agent_process import start_agent
 from .future import Described, Future
+from .main_guard import refuse_imports
 
 if TYPE_CHECKING:
     import subprocess
@@ -37,6 +38,7 @@ class Worker:
     ) -> None:
         from ..net.trust import trust_for  # brings TLS, which a program on one machine never needs
 
+        refuse_imports("the start of a worker")
         channel = parse_channel(address)
         trust = trust_for(ca, private_key)
         trust.require(channel.listening)

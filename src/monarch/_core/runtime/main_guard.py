@@ -1,0 +1,90 @@
+"""What keeps a program from starting itself over and over.
+
+A proc imports the module of each class it gets. Should that module start procs at its top level, they would import it
+as well, start procs, and so on, until the machine is full. So nothing is started from an import that the engine makes;
+from one that user code makes, it may be. The second wall is `proc_nesting_limit`, for what the first can't see.
+
+Nothing is noted when something is imported or unpickled: only whoever starts something looks at its own stack.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from types import FrameType
+
+from ... import config
+from .spawn_request import SPEC_VARIABLE
+
+level = 0
+"""Of this process: 0 for a client, 1 for its procs, 2 for those that they spawn. Set by a proc when it begins."""
+forks_procs = False
+"""Whether this is a spawner. A proc that it has forked is none."""
+
+_ENGINE = ("monarch._core.", "monarch.rdma.", "monarch.tensor_engine.")
+_ADVICE = """\
+Every proc imports that module, so what starts procs must not stand at its top level. Put it where only the program runs it:
+
+    if __name__ == "__main__":
+        ..."""
+
+
+def refuse_imports(what: str) -> None:
+    """Refuse to start something while the engine imports a module, in a proc or in the process that forks procs.
+
+    Args:
+        what: What is refused, for the error.
+
+    Raises:
+        RuntimeError: It does.
+    """
+    place = importing()
+    if place is not None:
+        raise RuntimeError(
+            f"{what} was called by the top level of a module that monarch imports, at {place}.\n{_ADVICE}"
+        )
+    if forks_procs or SPEC_VARIABLE in os.environ:  # the latter in a program that was started to become a proc
+        raise RuntimeError(f"{what} was called by a module that a proc imports before it begins.\n{_ADVICE}")
+
+
+def refuse_deep_nesting() -> int:
+    """The level of the procs that this process is about to start.
+
+    Raises:
+        RuntimeError: They would be too deep.
+    """
+    limit = config.value("proc_nesting_limit")
+    if level > limit:
+        raise RuntimeError(
+            f"spawn_procs was called in a proc of level {level}, where those of the client are level 1, and only those of "
+            f"up to level {limit} may own procs (proc_nesting_limit). Does each proc start the next one?"
+        )
+    return level + 1
+
+
+def note_importer(thread: threading.Thread) -> None:
+    """A new thread belongs to the import that starts it, if one does."""
+    place = importing()
+    if place is not None:
+        thread._monarch_import = place  # type: ignore[attr-defined]  # ours
+
+
+def importing() -> str | None:
+    """Where in a module the current thread is, if the engine imports that; None otherwise."""
+    frame: FrameType | None = sys._getframe(1)
+    place = None
+    inside = False
+    while frame is not None:
+        code = frame.f_code
+        name = frame.f_globals.get("__name__", "")
+        if code.co_filename.startswith("<frozen importlib"):
+            inside = True
+        elif name != "importlib" and not name.startswith("cloudpickle"):  # which import for others
+            if inside and name.startswith(_ENGINE):
+                return place or "its top level"
+            inside = False
+            if code.co_name == "<module>" and place is None:
+                place = f"{code.co_filename}:{frame.f_lineno}"
+        frame = frame.f_back
+    return getattr(threading.current_thread(), "_monarch_import", None)
