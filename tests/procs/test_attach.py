@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
+import re
 import shutil
 import signal
 import socket
@@ -23,6 +25,8 @@ from helpers.certificates import authority
 from helpers.scripts import run_script
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, Workers, free_ports, workers
+from monarch import config
+from monarch._core.runtime import attach_progress
 from monarch._core.wire.link_records import VERSION
 from monarch.actor import (
     Actor,
@@ -136,6 +140,41 @@ def test_a_worker_that_is_not_there_is_an_error_within_the_time_for_it_that_name
     assert 0.9 < time.monotonic() - begin < 1 + PROMPT
     assert f"tcp://127.0.0.1:{port}" in text
     assert "nobody listens there" in text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_told_which_hosts_are_waited_for(
+    two_workers: Workers, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr(attach_progress, "AFTER", 0.05)
+    late = tmp_path / "late"
+    hosts = attach_to_workers(workers=[*two_workers.addresses, f"ipc://{late}"])
+    told = re.compile(rf"waiting for 1 of 3 hosts: ipc://{late}; \d+ s of 60 s")
+    wait_until(lambda: told.search(terminal.getvalue()) is not None, what="a line about the host that is not there")
+    hosts.stop().get(timeout=PATIENCE)
+    wait_until(lambda: terminal.getvalue().endswith("\r\033[K"), what="the line to be cleared")
+
+
+def test_where_waiting_can_not_help_a_host_is_given_up_at_once(tmp_path: Path) -> None:
+    """The whole time would be 60 s: what waits for less than that has not waited."""
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(closed / "worker"))
+    server.listen()
+    os.chmod(closed / "worker", 0)
+    begin = time.monotonic()
+    assert "name could not be resolved" in why_not(attach_to_workers(workers=["tcp://no-such-host.invalid:2660"]))
+    if os.geteuid():  # root may connect to everything
+        assert "Permission denied" in why_not(attach_to_workers(workers=[f"ipc://{closed}/worker"]))
+    server.close()
+    assert time.monotonic() - begin < config.value("mesh_attach_config_timeout") / 2
 
 
 def test_what_is_spawned_on_a_host_that_is_not_there_fails_too() -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 def test_the_client_is_the_root_and_has_no_creator() -> None:
     instance = context().actor_instance
     assert instance.name == "root"
+    assert instance.actor_id.actor_name == "client"
+    assert instance.actor_id.is_root
     assert instance.class_name is None
     assert instance.creator is None
     assert dict(context().message_rank) == {}

@@ -74,7 +74,7 @@ def configure(**keys: object) -> None:
 
     Raises:
         ValueError: a key does not exist; the message names the nearest that do.
-        TypeError: a value has the wrong type, can't be read, or is out of range.
+        TypeError: a value has the wrong type, can't be read, or is out of range; then the error is a ValueError as well.
     """
     _store.configure(keys)
 

@@ -43,7 +43,8 @@ not reach them. The environment is read when a knob is first needed and after ea
 _INEFFECTIVE = """\
 ## Accepted for compatibility
 
-These can be set, and are checked and inherited like the others. They have no effect, for the reason given.
+These keys of Monarch 0.7 can be set, and are checked, inherited and listed like the others. They have no effect, for the
+reason given; what the environment has for them is ignored if it can't be read.
 """
 
 
@@ -51,9 +52,9 @@ def markdown() -> str:
     """Return the reference of all knobs as a Markdown page."""
     columns = ("key", "type", "default", "environment variable")
     effective = [_cells(knob) for knob in KNOBS if knob.applies]
-    ineffective = [(*_cells(knob), _reason(knob)) for knob in KNOBS if not knob.applies]
+    ineffective = [_cells(knob) for knob in KNOBS if not knob.applies]
     page = [_INTRODUCTION, "## Knobs that apply\n", *_table((*columns, "effect"), effective), ""]
-    page += [_INEFFECTIVE, *_table((*columns, "meant for", "why without effect"), ineffective)]
+    page += [_INEFFECTIVE, *_table((*columns, "no effect:"), ineffective)]
     return "\n".join(page) + "\n"
 
 
@@ -73,10 +74,6 @@ def _default(knob: Knob) -> str:
     if isinstance(shown, Enum):
         return f"`{shown}`"
     return f"`{size_text(shown) if knob.kind is SIZE else shown}`"
-
-
-def _reason(knob: Knob) -> str:
-    return knob.status.partition(": ")[2]
 
 
 def _row(cells: tuple[str, ...]) -> str:

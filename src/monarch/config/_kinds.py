@@ -6,7 +6,7 @@ import operator
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._units import SECOND, Unreadable, duration_text, read_duration, read_size
+from ._units import SECOND, OutOfRange, Unreadable, duration_text, read_duration, read_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,8 +89,21 @@ def _keep_duration(raw: object) -> int:
 def _keep_size(raw: object) -> int:
     size = read_size(raw) if isinstance(raw, str) else _whole(raw)
     if not 1 <= size < 2**63:
-        raise Unreadable("it is less than one byte" if size < 1 else "it is more than an address space")
+        raise OutOfRange("it is less than one byte" if size < 1 else "it is more than an address space")
     return size
+
+
+def _keep_float(raw: object) -> float:
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or raw != raw:
+        raise Unreadable
+    return float(raw)
+
+
+def _float_from_text(text: str) -> object:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _keep_bool(raw: object) -> bool:
@@ -166,23 +179,25 @@ def _int_from_text(text: str) -> object:
         return text
 
 
-def count(minimum: int = 0, *, example: int = 16, optional: bool = False) -> Kind:
-    """Return the kind of whole numbers from `minimum` on; `optional` ones may be None, "none" in the environment."""
+def count(minimum: int = 0, maximum: int = 2**63 - 1, *, example: int = 16, optional: bool = False) -> Kind:
+    """Return the kind of whole numbers in a range; `optional` ones may be None, "none" in the environment."""
 
     def keep(raw: object) -> int | None:
         if raw is None and optional:
             return None
         number = _whole(raw)
-        if not minimum <= number < 2**63:
-            raise Unreadable("it is out of range")
+        if not minimum <= number <= maximum:
+            raise OutOfRange("it is out of range")
         return number
 
-    def from_text(text: str) -> object:
-        return None if optional and text.lower() == "none" else _int_from_text(text)
-
     name = "int or None" if optional else "int"
-    wanted = f"a whole number, {minimum} or more{', or None' if optional else ''}"
-    return Kind(name, wanted, example, keep, from_text)
+    span = f"{minimum} or more" if maximum == 2**63 - 1 else f"{minimum} to {maximum}"
+    wanted = f"a whole number, {span}{', or None' if optional else ''}"
+    return Kind(name, wanted, example, keep, _or_none(_int_from_text) if optional else _int_from_text)
+
+
+def _or_none(from_text: Callable[[str], object]) -> Callable[[str], object]:
+    return lambda text: None if text.lower() == "none" else from_text(text)
 
 
 def choice(*allowed: str) -> Kind:
@@ -211,6 +226,16 @@ DURATION = Kind(
     show=duration_text,
     native=lambda nanoseconds: nanoseconds / SECOND,
 )
+DURATION_OR_NONE = Kind(
+    "duration or None",
+    f"{DURATION.wanted}, or None",
+    "30s",
+    lambda raw: None if raw is None else _keep_duration(raw),
+    from_text=_or_none(_same),
+    show=lambda kept: None if kept is None else duration_text(kept),
+    native=lambda kept: (_LONGEST_WAIT if kept is None else kept) / SECOND,
+)
+FLOAT = Kind("float", "a number", 0.5, _keep_float, _float_from_text)
 MODULES = Kind(
     "list of module names",
     "a list of module names",

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from ._kinds import Kind, text_of
 from ._table import BY_NAME, KNOBS, Knob
-from ._units import Unreadable
+from ._units import OutOfRange, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # In an exported dict: the environment's texts that the exporter took into account. Can't collide with a keyword.
 _SEEN_ENVIRONMENT = "@environment"
+
+
+class OutOfRangeError(TypeError, ValueError):
+    """A number is too small or too large. Monarch 0.7 raises TypeError for some of these, ValueError for others."""
 
 
 class Layer:
@@ -160,13 +164,16 @@ def _keep(knob: Knob, raw: object) -> Any:
         return knob.kind.keep(raw)
     except Unreadable as error:
         example = f"configure({knob.name}={knob.kind.example!r})"
-        raise TypeError(f"{knob.name}: {_complaint(knob.kind, raw, error)}, for example {example}") from None
+        raised = OutOfRangeError if isinstance(error, OutOfRange) else TypeError
+        raise raised(f"{knob.name}: {_complaint(knob.kind, raw, error)}, for example {example}") from None
 
 
 def _from_environment(knob: Knob, text: str) -> Any:
     try:
         return knob.kind.keep(knob.kind.from_text(text))
     except Unreadable as error:
+        if not knob.applies:  # some names are those of other programs, too, which have their own idea of a value
+            return knob.kind.keep(knob.default)
         example = f"{knob.env}={text_of(knob.kind.example)!r}"
         complaint = _complaint(knob.kind, text, error)
         raise ValueError(f"environment variable {knob.env} ({knob.name}): {complaint}, for example {example}") from None

@@ -52,6 +52,10 @@ class Unreadable(ValueError):
     """A value is not what is wanted. The text says why, and is empty where the value's type says it all."""
 
 
+class OutOfRange(Unreadable):
+    """A number is too small or too large."""
+
+
 def read_duration(text: str) -> int:
     """Return the nanoseconds of a text like "1h 30m" or "1.5s"; only zero may lack a unit. Raises `Unreadable`."""
     rest, total = text.strip(), 0

@@ -23,6 +23,8 @@ from .trust import OPEN, Trust
 CONNECT_TIMEOUT = 3.0  # seconds
 NOBODY_LISTENS = "nobody listens there", "there is no such socket"
 """How the reasons begin that tell of a host which answers, and of no listener on it."""
+_HOPELESS = {errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EINVAL, errno.ENOTSOCK}
+"""Refusals of this machine's kernel, which would refuse again; that a host or a route is missing may be for a while."""
 
 _resolver = Resolver()
 
@@ -97,7 +99,7 @@ class Dial:
                 return
             except (OSError, ValueError) as error:
                 self._let_go()
-                reason, final = _why_not_connected(error), isinstance(error, ValueError)
+                reason, final = _why_not_connected(error), _is_hopeless(error)
         self._fail(reason, final)
 
     def _connect(self, family: socket.AddressFamily, address: Address) -> None:
@@ -167,6 +169,10 @@ class Dial:
             self._poller.remove(self._sock.fileno())
             self._sock.close()
             self._sock = None
+
+
+def _is_hopeless(error: OSError | ValueError) -> bool:
+    return isinstance(error, ValueError) or error.errno in _HOPELESS
 
 
 def _why_not_connected(error: OSError | ValueError) -> str:

@@ -13,6 +13,7 @@ from ..supervision.failure import NOT_ATTACHED, UNSTARTED, Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ROOT, SYSTEM, ProcAddress
 from ..wire.frame import ERROR, STANDING, VALUE, Frame
+from .attach_progress import AttachProgress
 from .future import Described, Future, completed
 from .node import Node
 from .remote_error import load_error
@@ -171,13 +172,15 @@ class _Attaching:
     ) -> None:
         self._node = node
         self._agents = list(agents)
-        self._missing = set(range(len(agents)))
+        self._missing = {rank: agent.host for rank, agent in enumerate(agents)}
         self._known = known
         self._given_up = given_up
         self._workers = workers
         self._show = show
         self._shown: dict[int, int] = {}  # by rank: number of what was printed last
         self.future: Future[bool] = Future._new(Described(f"{len(agents)} hosts to be attached"))
+        limit = config.value("mesh_attach_config_timeout")
+        AttachProgress(node.poller, self._missing.values(), len(agents), limit, self.future)
 
     def send(self, ranks: Sequence[int]) -> None:
         agents = tuple(self._agents[rank] for rank in ranks)
@@ -188,7 +191,7 @@ class _Attaching:
 
     def reply(self, frame: Frame) -> bool:
         if frame.rank in self._missing:
-            self._missing.discard(frame.rank)
+            del self._missing[frame.rank]
             self._node.unreached.discard(self._agents[frame.rank].host)
             if frame.flags == ERROR:
                 self._fail(frame.rank, str(load_error(frame.payload).exception))
@@ -227,7 +230,7 @@ class _Attaching:
             self._known.discard(host)
             self._node.poller.call_soon(lambda: self.send([rank]))
         else:
-            self._missing.discard(rank)
+            del self._missing[rank]
             self._fail(rank, failure.reason.removeprefix(f"{NOT_ATTACHED}: "))
 
     def _fail(self, rank: int, reason: str) -> None:

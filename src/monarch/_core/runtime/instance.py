@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..._namedtuple import NamedTuple
 from ..shape import Point
 from ..supervision.failure import ABORTED
-from ..wire.address import ProcAddress
+from ..wire.address import ROOT, ProcAddress
 
 if TYPE_CHECKING:
     from .base_cell import BaseCell
@@ -34,7 +34,7 @@ class ActorId(NamedTuple):
 
     @property
     def is_root(self) -> bool:
-        return self.actor_name == "root"
+        return self.uid == ROOT
 
     def __str__(self) -> str:
         return f"{plain(self.actor_name)}<{self.uid:x}>.{self.proc_id}"
@@ -122,7 +122,8 @@ class Instance:
 
     @property
     def actor_id(self) -> ActorId:
-        return ActorId(self.name, self._cell.uid, self._cell.node.address)
+        uid = self._cell.uid
+        return ActorId("client" if uid == ROOT else self.name, uid, self._cell.node.address)
 
     @property
     def proc_id(self) -> str:
