@@ -3,10 +3,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,8 +188,20 @@ def test_a_write_that_the_system_cuts_short_goes_on(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def address() -> ProcAddress:
-    return ProcAddress(random_name(), random_name())
+def address() -> Iterator[ProcAddress]:
+    address = ProcAddress(random_name(), random_name())
+    yield address
+    unix.release_all(address.host)
+
+
+@pytest.fixture
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Where the folders of hosts are, for this test."""
+    places = [tmp_path / "first", tmp_path / "second"]
+    for place in places:
+        place.mkdir()
+    monkeypatch.setattr(unix, "PLACES", tuple(map(str, places)))
+    return places
 
 
 def test_a_process_is_reached_under_its_address(address: ProcAddress) -> None:
@@ -212,14 +226,68 @@ def test_an_address_belongs_to_one_listener_at_a_time(address: ProcAddress) -> N
     with unix.listen(address):
         with pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
             unix.listen(address)
+    unix.release(address)
     unix.listen(address).close()
 
 
+def test_nobody_else_may_enter_where_processes_listen(address: ProcAddress) -> None:
+    with unix.listen(address):
+        path = Path(unix.path_of(address))
+    assert path.name == address.proc
+    found = path.parent.stat()
+    assert (stat.S_IMODE(found.st_mode), found.st_uid) == (0o700, os.geteuid())
+
+
+@pytest.mark.parametrize("how", ["others may enter it", "it is another user's", "it is a link"])
+def test_a_folder_that_may_be_another_users_is_not_used(
+    how: str, address: ProcAddress, places: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with unix.listen(address):
+        folder = Path(unix.path_of(address)).parent
+        if how == "others may enter it":
+            folder.chmod(0o755)
+        elif how == "it is a link":
+            folder.rename(places[0] / "elsewhere")
+            folder.symlink_to("elsewhere")
+        else:
+            monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        with pytest.raises(ConnectionRefusedError):
+            unix.connect(address)
+
+
+def test_processes_listen_elsewhere_where_the_usual_place_is_taken_or_full(
+    address: ProcAddress, places: list[Path]
+) -> None:
+    (places[0] / f"monarch-{address.host}").mkdir(mode=0o777)
+    with unix.listen(address), unix.connect(address):
+        assert Path(unix.path_of(address)).is_relative_to(places[1])
+
+
+def test_what_ended_programs_have_left_is_removed_and_nothing_else(places: list[Path]) -> None:
+    live, dead, young, open_to_all = (ProcAddress(name, "agent") for name in ("live", "dead", "young", "open"))
+    with unix.listen(live):
+        for address in (dead, young, open_to_all):
+            unix.listen(address).close()
+        (places[0] / "monarch-open").chmod(0o755)
+        (places[0] / "monarch.log").touch()
+        for name in ("live", "dead", "open"):
+            os.utime(places[0] / f"monarch-{name}", (0, 0))
+        unix.release_abandoned()
+        assert {path.name for path in places[0].iterdir()} == {
+            "monarch-live",
+            "monarch-young",
+            "monarch-open",
+            "monarch.log",
+        }
+        with unix.connect(live):
+            pass
+
+
 def test_another_process_cannot_take_a_listening_address(address: ProcAddress) -> None:
-    script = "import socket, sys; socket.socket(socket.AF_UNIX).bind('\\0' + sys.argv[1])"
+    script = "import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])"
     with unix.listen(address):
         done = subprocess.run(
-            [sys.executable, "-c", script, address.socket_name[1:]], capture_output=True, timeout=60, check=False
+            [sys.executable, "-c", script, unix.path_of(address)], capture_output=True, timeout=60, check=False
         )
     assert done.returncode != 0
     assert b"in use" in done.stderr
@@ -269,7 +337,9 @@ def test_a_peer_of_another_user_is_refused(side: str, address: ProcAddress, monk
                 with accepted, pytest.raises(unix.PeerRefused, match="12345"):
                     unix.check_peer(accepted)
             return
+        path = unix.path_of(address)
         monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        monkeypatch.setattr(unix, "path_of", lambda address: path)  # as if it could be entered
         with pytest.raises(unix.PeerRefused, match=f"process {os.getpid()}"):
             unix.connect(address)
 
@@ -284,8 +354,8 @@ def test_the_kernels_word_counts_and_not_the_peers(monkeypatch: pytest.MonkeyPat
         unix.check_peer(Credentials())  # type: ignore[arg-type]
 
 
-def test_refusing_is_a_kind_of_connection_error() -> None:
-    assert issubclass(unix.PeerRefused, ConnectionError)
+def test_a_process_of_another_user_is_none_that_was_looked_for() -> None:
+    assert issubclass(unix.PeerRefused, ConnectionRefusedError)
 
 
 def test_buffers_become_wide_enough_for_a_burst(address: ProcAddress) -> None:

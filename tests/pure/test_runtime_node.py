@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from monarch._core.net import unix
 from monarch._core.net.poller import Timer
 from monarch._core.runtime.node import Node
 from monarch._core.supervision.failure import EXCEPTION, STOPPED, Failure
@@ -58,6 +59,7 @@ def node(monkeypatch: pytest.MonkeyPatch, timers: list[Callable[[], None]]) -> I
     monkeypatch.setattr(node.poller, "call_later", call_later)
     yield node
     node.close(Failure(STOPPED, "the test is over"))
+    unix.release_all(address.host)
     node.poller.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -110,6 +111,7 @@ def address() -> Iterator[ProcAddress]:
     address = ProcAddress(random_name(), "worker.0")
     with unix.listen(address):
         yield address
+    unix.release_all(address.host)
 
 
 def same(one: object, other: object) -> bool:
@@ -179,6 +181,21 @@ def test_an_answer_about_one_incarnation_does_not_befall_the_next_however_late(
     node.questions[0](answer)
     assert node.told in ([], [None])
     assert same(peer.connection, node.connections[1])
+
+
+def test_where_another_user_listens_the_agent_is_asked_at_once(
+    node: Node, address: ProcAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = unix.path_of(address)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    monkeypatch.setattr(unix, "path_of", lambda address: path)  # as if it could be entered
+    peer = Peer(node, address)  # type: ignore[arg-type]
+    assert peer.send(CALLED) is None
+    node.run()
+    assert len(node.questions) == 1
+    ended = Failure(KILLED, "the process was ended by SIGKILL", pid=100)
+    node.questions[0](ended)
+    assert same(peer.failure, ended)
 
 
 def test_what_was_not_sent_to_a_process_that_had_ended_waits_for_its_next_incarnation(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from ..wire.channel import Channel
+from .door import Warnings
 from .flow import Stream, StreamEvents
 from .greeting import GREETING_TIMEOUT, Greeting
 from .poller import READ, Poller, Timer
@@ -23,7 +24,6 @@ from .trust import Trust
 MOST_GREETINGS = 256
 _ACCEPTS = 64  # in one turn
 _NO_DESCRIPTOR_PAUSE = 0.1  # seconds until a listener tries again
-_WARNINGS, _WARNINGS_PERIOD = 10, 5.0  # at most so many, in so many seconds
 
 logger = logging.getLogger("monarch.net")
 
@@ -56,7 +56,7 @@ class Listener:
         self._inode = os.stat(self._path).st_ino if self._path else 0
         self._greetings: dict[Greeting, tuple[float, str]] = {}  # when each is too late, and whose it is; oldest first
         self._timer: Timer | None = None
-        self._warnings = _Warnings(poller)
+        self._warnings = Warnings(poller, logger)
         self._closed = False
         if self._tls:
             _ = trust.server_context  # made now, and not while a peer waits
@@ -172,33 +172,3 @@ class Listener:
 
     def _warn(self, peer: str, reason: str) -> None:
         self._warnings.warn(f"refused a connection from {peer} to {self.channel.name}: {reason}")
-
-
-class _Warnings:
-    """Writes the first few warnings of each period, and how many there were more, so that a flood fills no disk."""
-
-    def __init__(self, poller: Poller) -> None:
-        self._poller = poller
-        self._written = 0
-        self._left_out = 0
-        self._period: Timer | None = None
-
-    def warn(self, text: str) -> None:
-        if self._period is None:
-            self._period = self._poller.call_later(_WARNINGS_PERIOD, self._end_period)
-        if self._written < _WARNINGS:
-            self._written += 1
-            logger.warning(text)
-        else:
-            self._left_out += 1
-
-    def close(self) -> None:
-        if self._period is not None:
-            self._period.cancel()
-            self._end_period()
-
-    def _end_period(self) -> None:
-        if self._left_out:
-            logger.warning("and %d more like these in the last %g seconds", self._left_out, _WARNINGS_PERIOD)
-        self._written = self._left_out = 0
-        self._period = None

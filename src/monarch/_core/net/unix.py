@@ -1,20 +1,36 @@
-"""Unix sockets in Linux's abstract namespace, where both sides check that the other runs as the same user."""
+"""Unix sockets in a folder that only our user may enter, where both sides check that the other runs as the same user.
+
+Each host of a program has a folder, ``/tmp/monarch-HOST``, so a reference is enough to find the way. The kernel keeps other
+users out of it: they can neither connect, nor take the name of a process that has died. In the abstract namespace they
+could do both, and no secret name would help, as anybody may list them in ``/proc/net/unix``. Not in ``$XDG_RUNTIME_DIR``,
+which is emptied when the user logs out, nor by preference in ``/dev/shm``, which may be, too: programs run on.
+
+The agent, and who started it, remove the folder when they end. What is left when all were killed at once, the next agent
+of this user finds and removes.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import stat
 import struct
+import time
+from contextlib import suppress
 
 from ..wire.address import ProcAddress
 
 _CREDENTIALS = struct.Struct("3i")
 BUFFER_SIZE = 4 * 1024 * 1024
 BACKLOG = 4096
+PLACES = "/tmp", "/dev/shm"  # the second where the first is full, or can't be written
+_PREFIX = "monarch-"
+_YOUNG = 60.0  # seconds in which a folder in which nobody listens may be about to be used
 
 
-class PeerRefused(ConnectionError):
-    """The other side of a connection runs as another user."""
+class PeerRefused(ConnectionRefusedError):
+    """The other side of a connection runs as another user; who was looked for does not listen there."""
 
 
 def listen(address: ProcAddress) -> socket.socket:
@@ -25,7 +41,7 @@ def listen(address: ProcAddress) -> socket.socket:
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        listener.bind(address.socket_name)
+        listener.bind(f"{_folder(address.host) or _make_folder(address.host)}/{address.proc}")
         listener.listen(BACKLOG)
         listener.setblocking(False)
     except BaseException:
@@ -45,13 +61,101 @@ def connect(address: ProcAddress) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.setblocking(False)
     try:
-        sock.connect(address.socket_name)
+        sock.connect(path_of(address))
         check_peer(sock)
+    except FileNotFoundError:
+        sock.close()
+        raise _nobody_listens() from None
     except BaseException:
         sock.close()
         raise
     widen(sock)
     return sock
+
+
+def path_of(address: ProcAddress) -> str:
+    """Where a process listens, or would.
+
+    Raises:
+        ConnectionRefusedError: None of our user's do, on that host.
+    """
+    folder = _folder(address.host)
+    if folder is None:
+        raise _nobody_listens()
+    return f"{folder}/{address.proc}"
+
+
+def release(address: ProcAddress) -> None:
+    """Free the name of a process that has ended, for the next of that name."""
+    with suppress(OSError):
+        os.unlink(path_of(address))
+
+
+def release_all(host: str) -> None:
+    """Remove what a host of this machine has listened at; nobody does any more, or is about to be ended."""
+    folder = _folder(host)
+    if folder is not None:
+        _remove(folder)
+
+
+def release_abandoned() -> None:
+    """Remove the folders of programs whose processes were all killed at once."""
+    before = time.time() - _YOUNG
+    for place in PLACES:
+        with suppress(OSError), os.scandir(place) as entries:
+            names = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
+            for folder in names:
+                if _is_ours(folder) and os.stat(folder).st_mtime < before and not _in_use(folder):
+                    _remove(folder)
+
+
+def _folder(host: str) -> str | None:
+    """The folder of a host, None if there is none of ours. Looked up each time: a process connects to another once."""
+    return next(filter(_is_ours, _folders(host)), None)
+
+
+def _folders(host: str) -> list[str]:
+    return [f"{place}/{_PREFIX}{host}" for place in PLACES]
+
+
+def _make_folder(host: str) -> str:
+    first, second = _folders(host)
+    try:
+        os.mkdir(first, 0o700)
+    except OSError:
+        os.mkdir(second, 0o700)
+        return second
+    return first
+
+
+def _is_ours(folder: str) -> bool:
+    """Whether it is there, and others can neither enter it nor have made it."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def _in_use(folder: str) -> bool:
+    for name in os.listdir(folder):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.setblocking(False)
+            if probe.connect_ex(f"{folder}/{name}") not in (errno.ECONNREFUSED, errno.ENOENT):
+                return True
+    return False
+
+
+def _remove(folder: str) -> None:
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            with suppress(FileNotFoundError):
+                os.unlink(f"{folder}/{name}")
+        os.rmdir(folder)
+
+
+def _nobody_listens() -> ConnectionRefusedError:
+    return ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
 
 
 def widen(sock: socket.socket) -> None:

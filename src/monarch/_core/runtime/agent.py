@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ... import config
+from ..net import unix
 from ..supervision.failure import MISSING, STOPPED, UNSTARTED, Failure, frozen_reason, host_lost
 from ..supervision.fates import Fates
 from ..wire.address import ProcAddress, random_name
@@ -45,6 +46,7 @@ _EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection
 _READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
 _LET_GO = 10.0  # seconds after which the agent ends although the client that has shut it down does not say so
+_SETTLED = 10.0  # seconds after which there is time to look for what others have left behind
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
 
 
@@ -476,6 +478,7 @@ class Agent(System):
 
     def _has_ended(self, entry: ProcEntry, end: Failure) -> None:
         entry.end = end = end._replace(known=time.monotonic())
+        unix.release(self.node.local(entry.address))
         self.node.tell(entry.address, end, ())  # the gateway, whether or not this process has talked to it
         self._resolved(entry.address.proc)
         for callback in self._awaiting_end.pop(entry.address.proc, []):
@@ -540,15 +543,17 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
     signal.signal(signal.SIGINT, spawner.ignore_interrupt)
     config.inherit(own.config)
     _allow_many_descriptors()
-    node = Node(own.address, own.root, socket.socket(fileno=own.listener))
+    node = Node(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
     agent = Agent(node, control, spawner_pid)
     node.poller.add(parent, lambda events: agent.parent_gone(parent))
+    node.poller.call_later(_SETTLED, unix.release_abandoned)
     if own.channel is None or _let_others_in(agent, own):
         node.poller.run()
     if agent.gateway is not None:
         agent.gateway.close(f"its agent has ended: {agent.reason}")
     node.close(Failure(STOPPED, "the host agent has ended"))
     control.close()
+    unix.release_all(own.local_host)
 
 
 def _let_others_in(agent: Agent, own: AgentSpec) -> bool:

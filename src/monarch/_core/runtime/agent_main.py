@@ -44,7 +44,7 @@ def main() -> None:
     spawner.die_with_parent(this)
     from . import proc
 
-    spec = spawner.Spawner(there, own.address.host, own.preload).serve()
+    spec = spawner.Spawner(there, own.local_host, own.preload).serve()
     there.close()
     if spec is not None:
         proc.run_forked(spec)

@@ -26,14 +26,19 @@ def start_agent(
     channel: Channel | None = None,
     trust: Trust | None = None,
     report: int = -1,
+    local_host: str = "",
 ) -> subprocess.Popen[bytes]:
-    """Start the agent of this host; it need not be up yet to be called. For the arguments see `AgentSpec`."""
+    """Start the agent of this host; it need not be up yet to be called. For the arguments see `AgentSpec`; `local_host` is by
+    default that of `address`.
+    """
     import subprocess  # only here: every proc imports this module, and starts no agent
 
-    listener = unix.listen(address)
-    spec = write_spec(
-        AgentSpec(address, root, os.getpid(), listener.fileno(), config.exported(), _NEEDED, channel, trust, report)
+    local_host = local_host or address.host
+    listener = unix.listen(address._replace(host=local_host))
+    own = AgentSpec(
+        address, root, os.getpid(), listener.fileno(), config.exported(), _NEEDED, local_host, channel, trust, report
     )
+    spec = write_spec(own)
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     # found wherever the client found it, also when the script extended sys.path itself
     # nothing of what is imported is garbage, and looking for some takes a twentieth of the time until the agent is up

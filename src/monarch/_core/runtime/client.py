@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ...errors import SupervisionError
+from ..net import unix
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure, MeshFailure, host_lost
 from ..supervision.ownership import OwnedMesh
@@ -222,6 +223,7 @@ class Client:
         self._io_thread.join()
         self.node.close(Failure(STOPPED, _SHUT_DOWN))
         self.node.poller.close()
+        unix.release_all(self.node.address.host)
         for port in list(self.root.ports):
             port.close(_SHUT_DOWN)
         self.faults.close()

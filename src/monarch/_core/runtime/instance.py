@@ -30,7 +30,7 @@ class ActorId(NamedTuple):
 
     @property
     def addr(self) -> str:
-        return f"unix:@{self.proc_id.socket_name[1:]}"
+        return f"unix:{self.proc_id}"
 
     @property
     def is_root(self) -> bool:

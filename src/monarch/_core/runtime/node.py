@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from ... import config
 from ..net import unix
 from ..net.connection import Connection
+from ..net.door import Door
 from ..net.group import Group
 from ..net.poller import Poller
 from ..net.segment_pool import SegmentPool
@@ -53,7 +54,6 @@ from .remote import RemoteOrigin, RemotePeer
 
 logger = logging.getLogger("monarch.runtime")
 
-_ACCEPT_PAUSE = 0.1  # seconds without accepting when descriptors have run out
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
 
 
@@ -98,7 +98,7 @@ class Node:
     address: This process.
     root: The client process that everything here belongs to.
     listener: Already listening under the address's name; made here when None.
-    local_host: What the host is called in the names of its sockets, whatever others call it; by default the same.
+    local_host: What the host is called where its sockets are, whatever others call it; by default the same.
     """
 
     def __init__(
@@ -134,12 +134,10 @@ class Node:
         self._unclaimed: dict[int, list[tuple[Origin, Frame]]] = {}
         self._inbound: dict[Connection, ProcAddress | None] = {}
         self._lock = threading.Lock()
-        self._listener = listener if listener is not None else unix.listen(address)
+        self._door = Door(self.poller, listener or unix.listen(address), logger, self._let_in)
         self.end: Failure | None = None  # why nothing can be sent any more
         self.ended_hosts: dict[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
         self.unreached: set[str] = set()  # hosts that are about to be attached
-        self._deaf = False  # out of descriptors, and it has been said
-        self._listen()
         self._largest: int = config.value("codec_max_frame_length")
         self._limits = {
             "limit": self._largest + AROUND,
@@ -393,8 +391,7 @@ class Node:
     def close(self, failure: Failure) -> None:
         """Write what is queued and close every connection; what still waits is answered with `failure`."""
         self.end = failure
-        self.poller.remove(self._listener.fileno())
-        self._listener.close()  # first: who connects now would get no answer, and may wait for the next incarnation
+        self._door.close()  # first: who connects now would get no answer, and may wait for the next incarnation
         for connection in list(self._inbound):
             connection.flush(_LAST_WORDS)
         for peer in self._all_peers():
@@ -415,39 +412,14 @@ class Node:
             if connection is not None:
                 connection.abandon()
         self.segments.forget()
-        self._listener.close()
+        self._door.abandon()
         self.answers.abandon()
         self.poller.close()
 
     # receiving, on the poller's thread
 
-    def _listen(self) -> None:
-        if self.end is None:
-            self.poller.add(self._listener.fileno(), self._accept)
-
-    def _accept(self, events: int) -> None:
-        while True:
-            try:
-                sock, _ = self._listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:  # out of descriptors: try again when some may be free
-                if not self._deaf:
-                    logger.warning("cannot accept connections for now: %s", error)
-                self._deaf = True
-                self.poller.remove(self._listener.fileno())
-                self.poller.call_later(_ACCEPT_PAUSE, self._listen)
-                return
-            self._deaf = False
-            sock.setblocking(False)
-            try:
-                unix.check_peer(sock)
-            except OSError as error:
-                logger.warning("refused a connection: %s", error)
-                sock.close()
-                continue
-            unix.widen(sock)
-            self._inbound[self.adopt(sock, None, self._inbound_lost)] = None
+    def _let_in(self, sock: socket.socket) -> None:
+        self._inbound[self.adopt(sock, None, self._inbound_lost)] = None
 
     def _inbound_lost(self, connection: Connection, reason: str) -> None:
         address = self._inbound.pop(connection, None)
@@ -464,7 +436,7 @@ class Node:
     def _greeted(self, connection: Connection, frame: Frame) -> None:
         """The first frame of a connection says who connects; nothing is unpickled before."""
         if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION:
-            logger.warning("refused a connection: expected a greeting in protocol %d", PROTOCOL_VERSION)
+            self._door.warn(f"refused a connection: expected a greeting in protocol {PROTOCOL_VERSION}")
             self._inbound.pop(connection, None)
             connection.close()
             return

@@ -129,6 +129,7 @@ class AgentSpec(NamedTuple):
         listener: Descriptor that listens under its address.
         config: Configuration it inherits.
         preload: Modules that every proc needs.
+        local_host: What its host is called where its sockets are.
         channel: Where it lets other hosts in; None where it lets none in.
         trust: Whom it lets in, and how it proves itself.
         report: Descriptor to write to what it is called, or why it can't be reached; -1 for none.
@@ -140,13 +141,14 @@ class AgentSpec(NamedTuple):
     listener: int
     config: dict[str, object]
     preload: tuple[str, ...]
+    local_host: str
     channel: Channel | None = None
     trust: Trust | None = None
     report: int = -1
 
 
 class ProcSpec(NamedTuple):
-    """What a new proc is told about itself; `local_host` is what its host is called in the names of sockets."""
+    """What a new proc is told about itself; `local_host` is what its host is called where its sockets are."""
 
     address: ProcAddress
     local_host: str

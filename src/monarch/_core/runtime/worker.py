@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, NoReturn
 
+from ..net import unix
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.channel import parse_channel
 from .agent_process import start_agent
@@ -44,20 +45,21 @@ class Worker:
         trust.require(channel.listening)
         host = channel.name if channel.dialable else random_name()
         agent = ProcAddress(host, AGENT)
+        self._local_host = random_name()  # its address is of many characters, and may be that of another worker here
         read, write = os.pipe()
         with os.fdopen(read, "rb") as report:
             try:
-                self._agent: subprocess.Popen[bytes] = start_agent(agent, agent, channel, trust, write)
-            except OSError as refused:  # two agents of one name would not know whose processes are whose
-                raise OSError(f"cannot listen on {address}: a worker of this address runs here ({refused})") from None
+                self._agent: subprocess.Popen[bytes] = start_agent(
+                    agent, agent, channel, trust, write, self._local_host
+                )
             finally:
                 os.close(write)
             data = report.read()  # ends with the agent, if it dies before it has said anything
         if not data:
-            raise RuntimeError(f"the worker on {address} ended with status {self._agent.wait()} as it started")
+            raise RuntimeError(f"the worker on {address} ended with status {self._wait()} as it started")
         self.name, error = pickle.loads(data)
         if error:
-            self._agent.wait()
+            self._wait()
             raise OSError(error if "cannot listen on" in error else f"cannot listen on {address}: {error}")
         logger.info("listening: %s", self.name)
 
@@ -67,10 +69,15 @@ class Worker:
         Raises:
             RuntimeError: It ended in another way.
         """
-        status = self._agent.wait()
+        status = self._wait()
         if status:
             how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
             raise RuntimeError(f"the agent of the worker on {self.name} {how}")
+
+    def _wait(self) -> int:
+        status = self._agent.wait()
+        unix.release_all(self._local_host)  # it may have been killed
+        return status
 
 
 def run_worker_loop_until_shutdown(

@@ -12,8 +12,6 @@ AGENT = "agent"
 SYSTEM = 1
 """Actor id, in every process, of the process itself: spawning, stopping, resolving. User actors have random ids."""
 
-_LONGEST_HOST = 40
-
 ROOT = 2
 """Actor id of the root client actor, in the client process."""
 
@@ -35,16 +33,6 @@ class ProcAddress(NamedTuple):
     def agent(self) -> ProcAddress:
         """The host agent that answers for this process."""
         return ProcAddress(self.host, AGENT)
-
-    @property
-    def socket_name(self) -> str:
-        """Name of its listening socket in Linux's abstract namespace: no file, so nothing to clean up after a crash."""
-        host = self.host
-        if len(host) > _LONGEST_HOST:  # the kernel takes 107 bytes in all
-            import hashlib  # brings OpenSSL, which a program on one machine never needs
-
-            host = hashlib.blake2b(host.encode(), digest_size=20).hexdigest()
-        return f"\0monarch/{host}/{self.proc}"
 
 
 class ActorAddress(NamedTuple):
