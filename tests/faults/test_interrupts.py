@@ -212,6 +212,64 @@ def test_no_alarm_is_lost_and_no_call_either_when_handlers_raise_while_answers_a
     assert result.stderr == "", str(result)
 
 
+@pytest.mark.parametrize("name", ["SIGPROF", "SIGVTALRM", "SIGCHLD", "SIGWINCH", "SIGQUIT", "SIGRTMIN"])
+def test_no_signal_whose_handler_raises_loses_an_answer_or_the_connection(name: str) -> None:
+    result = run_script(
+        f"""
+        import os, signal, threading
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Echo(Actor):
+            @endpoint
+            def say(self, value):
+                return value
+
+        class Tick(Exception):
+            pass
+
+        def tick(number, frame):
+            raise Tick
+
+        echo = this_host().spawn_procs().spawn("echo", Echo)
+        echo.say.call_one(0).get(timeout=20)
+        signal.signal(signal.{name}, tick)  # after the first call
+        go = threading.Event()
+        over = False
+
+        def send():
+            while True:
+                go.wait()
+                go.clear()
+                if over:
+                    return
+                os.kill(os.getpid(), signal.{name})
+
+        sender = threading.Thread(target=send)
+        sender.start()
+        ticks = unanswered = 0
+        while ticks < 200 and not unanswered:
+            go.set()
+            try:
+                while True:
+                    try:
+                        assert echo.say.call_one(ticks).get(timeout=5) == ticks
+                    except TimeoutError:
+                        unanswered += 1
+                        break
+            except Tick:
+                ticks += 1
+        signal.signal(signal.{name}, signal.SIG_IGN)
+        over = True
+        go.set()
+        sender.join()
+        print("unanswered:", unanswered, "answer:", echo.say.call_one(7).get(timeout=10))
+        """
+    )
+    assert result.exit_code == 0, str(result)
+    assert "unanswered: 0 answer: 7" in result.stdout, str(result)
+    assert result.stderr == "", str(result)
+
+
 def test_a_very_long_timeout_is_a_timeout_like_any_other(spawn: Spawn) -> None:
     echo = spawn(1).spawn("echo", Echo)
     for timeout in (10**7, 2**31, 10**12):

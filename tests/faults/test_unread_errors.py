@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import linecache
 import sys
 import threading
 import warnings
@@ -238,6 +239,24 @@ def test_a_warning_that_is_an_error_is_reported_and_harms_nobody(spawn: Spawn, m
         wait_until(lambda: reported, what="the report")
     assert [type(error) for error in reported] == [UnreadErrorWarning]
     be_called_back(failing.alive.call_one())
+
+
+def test_the_warning_points_at_the_call(spawn: Spawn) -> None:
+    failing = spawn(2).spawn("f", Failing)
+    calls: list[Callable[[], object]] = [
+        lambda: failing.fail.call(),
+        lambda: failing.slice(gpus=0).fail.call_one(),
+        lambda: failing.fail.choose(),
+        lambda: next(failing.fail.stream()),
+    ]
+    for call in calls:
+        with warnings.catch_warnings(record=True) as shown:
+            warnings.simplefilter("always")
+            call()
+            wait_until(lambda: shown, what="the warning")  # called at once
+        line = call.__code__.co_firstlineno
+        assert [(entry.filename, entry.lineno) for entry in shown[:1]] == [(__file__, line)]
+        assert linecache.getline(__file__, line).strip().startswith("lambda: ")
 
 
 SCRIPT = """

@@ -559,6 +559,21 @@ def test_rref_of_an_endpoint_that_does_not_say_its_results_is_refused(spawn: Spa
         say.rref(1)
 
 
+def test_as_endpoint_of_an_async_method_of_a_sync_actor_says_what_to_write_instead(spawn: Spawn) -> None:
+    class Plain(Actor):
+        @endpoint
+        def ready(self) -> bool:
+            return True
+
+        async def fetch(self) -> int:
+            return 1
+
+    plain = spawn(1).spawn("plain", Plain)
+    with pytest.raises(ValueError, match=r"Write `def fetch`.*or make all endpoints of the class `async def`"):
+        as_endpoint(plain.fetch)
+    assert plain.ready.call_one().get(timeout=20)
+
+
 def test_as_endpoint_gives_adverbs_to_an_undecorated_method(spawn: Spawn) -> None:
     class Plain(Actor):
         @endpoint

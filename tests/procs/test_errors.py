@@ -7,10 +7,13 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import traceback
+from email.message import Message
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -49,6 +52,17 @@ class Raising(Actor):
     @endpoint
     def say(self, value: Any) -> Any:
         return value
+
+    @endpoint
+    def fetch(self) -> None:
+        raise HTTPError("http://x/y", 404, "Not Found", Message(), open("/dev/null", "rb"))  # noqa: SIM115  # as urlopen does
+
+    @endpoint
+    def lock(self) -> None:
+        error = LookupError("locked", threading.Lock())
+        error.held = threading.Lock()  # type: ignore[attr-defined]
+        error.place = "here"  # type: ignore[attr-defined]
+        raise error
 
 
 class AsyncRaising(Actor):
@@ -105,6 +119,24 @@ def test_except_around_a_call_catches_what_the_endpoint_raised(spawn: Spawn, kin
     assert isinstance(caught.value, ActorError)
     assert type(caught.value.exception) is ValueError
     assert caught.value.args == ("what went wrong",)
+
+
+def test_an_error_of_urlopen_is_caught_as_what_it_is_although_it_holds_a_connection(spawn: Spawn) -> None:
+    with pytest.raises(HTTPError) as caught:
+        spawn(1).spawn("r", Raising).fetch.call_one().get(timeout=20)
+    assert isinstance(caught.value, ActorError)
+    assert (caught.value.code, caught.value.reason, caught.value.url) == (404, "Not Found", "http://x/y")
+    assert caught.value.fp is None
+    assert isinstance(caught.value.exception, HTTPError)
+    assert "HTTP Error 404: Not Found" in str(caught.value)
+
+
+def test_what_an_error_holds_and_cannot_be_sent_is_none_over_here(spawn: Spawn) -> None:
+    with pytest.raises(LookupError) as caught:
+        spawn(1).spawn("r", Raising).lock.call_one().get(timeout=20)
+    assert caught.value.args == ("locked", None)
+    assert vars(caught.value)["held"] is None
+    assert vars(caught.value)["place"] == "here"
 
 
 def test_except_around_an_await_and_in_a_stream_catches_it_too(spawn: Spawn) -> None:

@@ -19,8 +19,9 @@ from helpers.borrowing import borrowed
 from helpers.leaks import nothing_left
 from monarch._core.net.waiter import thread_waiter
 from monarch._core.runtime.callbacks import CallbackThread
-from monarch._core.runtime.future import Described, Future, Source, completed, map_future
+from monarch._core.runtime.future import Future, completed, map_future
 from monarch._core.runtime.returns_future import returns_future
+from monarch._core.runtime.source import Described, Source
 from monarch.errors import DeadlockError
 
 PATIENCE = 20.0
@@ -151,6 +152,11 @@ def test_an_error_that_is_no_exception_reaches_the_reader(error: BaseException) 
     with pytest.raises(type(error)):
         future.get()
     assert future.exception() is error
+
+
+@pytest.mark.parametrize("future", [pending(), completed(0), completed(False), failed(Boom())])
+def test_a_future_is_true_whatever_its_result(future: Future[Any]) -> None:
+    assert bool(future)  # as any other future of Python: `if future:` asks whether there is one
 
 
 def test_many_threads_wait_for_one_future() -> None:

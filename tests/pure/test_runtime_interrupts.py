@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from monarch._core.net.waiter import Waiter
+from monarch._core.runtime import interrupts
 from monarch._core.runtime.interrupts import HeldInterrupts
 
 PATIENCE = 20.0
@@ -74,7 +75,11 @@ def test_several_interrupts_are_delivered_as_one(use: Handlers) -> None:
         for _ in range(3):
             interrupt()
         assert not calls
-    assert calls == [(signal.SIGINT, None)]
+    (number, frame), *others = calls
+    assert number == signal.SIGINT
+    assert frame is not None
+    assert frame.f_code.co_name == "interrupt"  # where it came: a profiler looks at what ran then
+    assert not others
     interrupt()
     assert len(calls) == 2
 
@@ -139,7 +144,100 @@ def test_other_threads_hold_nothing() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     thread.join(PATIENCE)
-    assert found == [(before, [])]
+    assert found == [(before, {})]
+
+
+class Came(Exception):
+    pass
+
+
+def raise_came(number: int, frame: object) -> None:
+    raise Came(signal.Signals(number).name if number < signal.SIGRTMIN else f"SIGRTMIN+{number - signal.SIGRTMIN}")
+
+
+@pytest.fixture
+def catch() -> Iterator[Callable[[int], None]]:
+    """Lets a signal raise `Came`, for one test."""
+    before: dict[int, Any] = {}
+
+    def install(number: int) -> None:
+        before.setdefault(number, signal.signal(number, raise_came))
+
+    yield install
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+CAUGHT = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+
+
+@pytest.mark.parametrize("number", CAUGHT, ids=str)
+def test_every_signal_with_a_handler_is_held_also_if_that_is_new(number: int, catch: Callable[[int], None]) -> None:
+    steps: list[str] = []
+
+    def read() -> None:
+        with HeldInterrupts(lambda: steps.append("woken")):
+            signal.raise_signal(number)
+            steps.append("went on")
+
+    catch(number)
+    with pytest.raises(Came):
+        read()
+    assert steps == ["woken", "went on"]
+    assert signal.getsignal(number) is raise_came
+
+
+def test_a_handler_that_raises_does_not_lose_other_signals(catch: Callable[[int], None]) -> None:
+    held = (signal.SIGCHLD, signal.SIGPROF, signal.SIGRTMIN + 3)
+    for number in held:
+        catch(number)
+
+    def read() -> None:
+        with HeldInterrupts(nothing):
+            for number in held:
+                signal.raise_signal(number)
+
+    with pytest.raises(Came) as caught:
+        read()
+    told: list[str] = []
+    error: BaseException | None = caught.value
+    while error is not None:
+        told += map(str, error.args)
+        error = error.__context__
+    assert sorted(told) == ["SIGCHLD", "SIGPROF", "SIGRTMIN+3"]
+
+
+def test_a_signal_on_the_way_into_or_out_of_the_context_leaves_all_handlers_as_they_were(
+    catch: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catch(signal.SIGUSR1)
+    catch(signal.SIGWINCH)
+    install = vars(interrupts)["_signal"].signal
+    moments = []
+
+    class Signals:
+        """Lets a signal come before each handler that is set, in turn."""
+
+        @staticmethod
+        def signal(number: int, handler: Any) -> Any:
+            moments.append(number)
+            if len(moments) == at:
+                signal.raise_signal(signal.SIGWINCH)
+            return install(number, handler)
+
+    monkeypatch.setattr(interrupts, "_signal", Signals)
+    raised = 0
+    for at in range(1, 7):  # noqa: B007  # read above
+        moments.clear()
+        try:
+            with HeldInterrupts(nothing):
+                pass
+        except Came:
+            raised += 1
+        assert signal.getsignal(signal.SIGUSR1) is raise_came
+        assert signal.getsignal(signal.SIGWINCH) is raise_came
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert raised == 6
 
 
 def test_an_interrupt_ends_the_wait_of_the_thread_that_holds_it() -> None:

@@ -26,9 +26,10 @@ from typing import Any, NamedTuple
 
 from .. import config
 from .._core.runtime.base_cell import BaseCell
-from .._core.runtime.future import Described, Future
+from .._core.runtime.future import Future
 from .._core.runtime.node import Node
 from .._core.runtime.request import StopCall
+from .._core.runtime.source import Described
 from .._core.wire import pickling
 from .._core.wire.address import SYSTEM, ProcAddress, random_uid
 from .memory import HostMemory, Memory

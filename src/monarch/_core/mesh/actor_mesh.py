@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -177,13 +178,21 @@ def as_endpoint(
         explicit_response_port: As for `endpoint`.
 
     Raises:
-        ValueError: `method` is not an attribute of a spawned mesh.
+        ValueError: `method` is not an attribute of a spawned mesh, or it is ``async def`` and the actor has no event loop, as its
+            endpoints are sync.
     """
     if isinstance(method, Endpoint):
         return method
     if not isinstance(method, _NotAnEndpoint):
         raise ValueError(f"expected a method of a spawned actor (`mesh.method`), got {method!r}")
-    function = getattr(method.mesh._class, method.name)
+    cls = method.mesh._class
+    function = getattr(cls, method.name)
+    if inspect.iscoroutinefunction(function) and not describe_class(cls).is_async:
+        raise ValueError(
+            f"{cls.__qualname__}.{method.name} is `async def`, and {cls.__qualname__} has no event loop, as its endpoints are "
+            f"`def`. Write `def {method.name}`, with `asyncio.run(...)` inside where it has something to await, or make all "
+            "endpoints of the class `async def`"
+        )
     definition = EndpointDefinition[Any, Any](
         function, propagate=propagate, explicit_response_port=explicit_response_port
     )

@@ -13,8 +13,9 @@ from ... import config
 from ..runtime import client
 from ..runtime.context import current_node
 from ..runtime.countdown import countdown
-from ..runtime.future import Described, Future, completed
+from ..runtime.future import Future, completed
 from ..runtime.main_guard import refuse_imports
+from ..runtime.source import Described
 from ..shape import Extent, Shape
 from ..wire.channel import parse_channel
 from ..wire.transport import ChannelTransport

@@ -14,10 +14,11 @@ from ..wire import pickling
 from ..wire.address import AGENT, ROOT, SYSTEM, ProcAddress
 from ..wire.frame import ERROR, STANDING, VALUE, Frame
 from .attach_progress import AttachProgress
-from .future import Described, Future, completed
+from .future import Future, completed
 from .node import Node
 from .remote_error import load_error
 from .request import StopCall
+from .source import Described
 
 if TYPE_CHECKING:
     from ..net.trust import Trust

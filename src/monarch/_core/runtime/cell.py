@@ -37,6 +37,7 @@ from .instance import CreatorInstance
 from .message import SETTLE, SUPERVISE, decode_meta
 from .node import Node, Origin
 from .ports import Port, ResponsePort
+from .rebuild import read_value
 from .remote_error import dump_error, explain, explain_result, format_remote
 
 _SETTLE = SETTLE.decode()
@@ -256,7 +257,7 @@ class Cell(BaseCell):
 
     def _arguments(self, origin: Origin, frame: Frame, explicit: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
-            args, kwargs = pickling.loads(frame.payload, frame.buffers)
+            args, kwargs = read_value(frame)
         except Exception as error:
             explain(error, f"the arguments could not be read in {self._place}, where their modules must be importable")
             raise

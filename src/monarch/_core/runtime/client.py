@@ -29,7 +29,7 @@ from .attached import AttachedHosts
 from .base_cell import BaseCell
 from .context import Context, set_fallback
 from .failed_call import tell_all
-from .future import Described, Future, completed
+from .future import Future, completed
 from .heartbeat import Heartbeat
 from .instance import CreatorInstance
 from .interrupts import HeldInterrupts
@@ -39,6 +39,7 @@ from .node import Node, Origin
 from .output import Printer
 from .proc_system import ProcSystem
 from .request import StopCall
+from .source import Described
 
 if TYPE_CHECKING:
     import subprocess

@@ -1,4 +1,8 @@
-"""Exceptions as bytes that can always be written and always be read: a stand-in replaces what cannot."""
+"""Exceptions as bytes that can always be written and always be read.
+
+What an exception holds and can't be pickled, such as the open response in an `HTTPError`, is None over there; a stand-in
+replaces an exception of which not even that is left.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 from ...errors import ActorError, RemoteException
 from ..supervision import failure
 from ..wire import pickling
+from .rebuild import rebuild
 
 
 def dump_exception(error: BaseException) -> bytes:
@@ -15,48 +20,74 @@ def dump_exception(error: BaseException) -> bytes:
     kind = type(error)
     type_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     text = text_of(error)
+    pickled = parts = b""
+    why = ""
     try:
         pickled = pickling.dumps_inline(error)
     except Exception as problem:
-        pickled = pickling.dumps_inline(
-            RemoteException(type_name, text, f"it could not be pickled: {text_of(problem)}")
-        )
-    parts = b""
+        why = f"it could not be pickled: {text_of(problem)}"
     if not isinstance(error, ActorError):  # those are read back whatever they hold
         with suppress(Exception):
-            parts = pickling.dumps_inline((kind, error.args, vars(error)))
-    return pickling.dumps_inline((pickled, parts, type_name, text))
+            parts = _dump_parts(error, whole=not why)
+    return pickling.dumps_inline((pickled, parts, type_name, text, why))
+
+
+def _dump_parts(error: BaseException, whole: bool) -> bytes:
+    """Its class, arguments and attributes.
+
+    Args:
+        whole: Whether all of them can be pickled.
+    """
+    args, attributes = error.args, vars(error)
+    if not whole:
+        args = tuple(_sendable(arg) for arg in args)
+        attributes = {name: _sendable(value) for name, value in attributes.items()}
+    return pickling.dumps_inline((type(error), args, attributes))
+
+
+def _sendable(value: Any) -> Any:
+    try:
+        pickling.dumps_inline(value)
+    except Exception:
+        return None
+    return value
 
 
 def load_exception(data: Any) -> BaseException:
     """The exception for bytes written by `dump_exception`; runs the code of its class."""
-    pickled, parts, type_name, text = pickling.loads(data)
-    try:
-        exception = pickling.loads(pickled)
-        if not isinstance(exception, BaseException):
-            raise TypeError(f"it was rebuilt as {exception!r}")
-    except Exception as problem:
-        why = f"it could not be rebuilt: {type(problem).__name__}: {text_of(problem)}"
-        return _rebuild(parts) or RemoteException(type_name, text, why)
-    return exception
+    pickled, parts, type_name, text, why = pickling.loads(data)
+    if not why:
+        try:
+            exception = rebuild(pickling.loads, pickled)
+            if isinstance(exception, BaseException):
+                return exception
+            why = f"it was rebuilt as {exception!r}"
+        except Exception as problem:
+            why = f"it could not be rebuilt: {type(problem).__name__}: {text_of(problem)}"
+    with suppress(Exception):
+        return rebuild(_from_parts, parts)
+    return RemoteException(type_name, text, why)
 
 
 failure.load_exception = load_exception
 
 
-def _rebuild(parts: bytes) -> BaseException | None:
-    """The exception from its class, arguments and attributes, for classes whose constructor takes something else."""
+def _from_parts(parts: bytes) -> BaseException:
+    """The exception from what `_dump_parts` wrote, for classes whose constructor takes something else.
+
+    Raises:
+        Exception: It can't be made.
+    """
+    kind, args, attributes = pickling.loads(parts)
     try:
-        kind, args, attributes = pickling.loads(parts)
-        try:
-            exception = kind.__new__(kind, *args)
-        except Exception:  # a `__new__` of its own, which takes something else
-            exception = BaseException.__new__(kind)
-        object.__setattr__(exception, "args", args)  # whatever the class says about being changed
-        vars(exception).update(attributes)
-    except Exception:
-        return None
-    return exception if isinstance(exception, BaseException) else None
+        exception = kind.__new__(kind, *args)
+    except Exception:  # a `__new__` of its own, which takes something else
+        exception = BaseException.__new__(kind)
+    object.__setattr__(exception, "args", args)  # whatever the class says about being changed
+    vars(exception).update(attributes)
+    if not isinstance(exception, BaseException):
+        raise TypeError(f"it was made as {exception!r}")
+    return exception
 
 
 def text_of(error: BaseException) -> str:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from queue import SimpleQueue
+from types import CodeType
 from typing import Any
 
 from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_some
@@ -25,18 +26,33 @@ from .remote_error import said_by, supervision_error, to_exception
 Reply = Frame | Failure
 
 
+CallSite = tuple[CodeType, int]
+"""What ran when a call was made, and the line."""
+
+_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
+
+
+class Outcome(Exception):
+    """Raised by what decodes an answer that is an error, which may be no `Exception`: such are sent through ports."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
 class FailedCall:
     """The failures of one call, by rank.
 
     Args:
         endpoint: The call as messages show it.
         extent: The ranks that were called; None where that was one.
+        site: Where the program made the call.
     """
 
-    __slots__ = ("_errors", "_extent", "_replies", "endpoint", "noticed")
+    __slots__ = ("_errors", "_extent", "_replies", "endpoint", "noticed", "site")
 
-    def __init__(self, endpoint: str, extent: Extent | None = None) -> None:
+    def __init__(self, endpoint: str, extent: Extent | None = None, site: CallSite | None = None) -> None:
         self.endpoint = endpoint
+        self.site = site
         self._extent = extent
         self._replies: dict[int, Reply] = {}
         self._errors: dict[int, BaseException] = {}
@@ -155,7 +171,7 @@ class Unread:
 
     def __call__(self, value: object) -> Any:
         self.noticed()
-        raise self._make()
+        raise Outcome(self._make())
 
     def noticed(self) -> None:
         """The program sees it."""
@@ -176,8 +192,11 @@ def _tell(call: FailedCall) -> None:
     call.noticed = True
     text = call.warning()
     if text is not None:
-        # no line of the program is to blame; without a registry, equal texts are all shown
-        warnings.warn_explicit(UnreadErrorWarning(text), None, "<monarch>", 1, "monarch")
+        file, line = "<monarch>", 1
+        if call.site is not None and not call.site[0].co_filename.startswith(_OURS):
+            file, line = call.site[0].co_filename, call.site[1]
+        # without a registry, equal texts are all shown
+        warnings.warn_explicit(UnreadErrorWarning(text), None, file, line, "monarch")
 
 
 def tell_all() -> None:

@@ -19,15 +19,15 @@ from ..net.loan import Lendable
 from ..net.waiter import thread_waiter
 from .callbacks import UserCallback
 from .deadlock import Awaited, note_wait
-from .failed_call import FailedCall, Unread
+from .failed_call import FailedCall, Outcome, Unread
 from .interrupts import HeldInterrupts
+from .source import Source
 
 if TYPE_CHECKING:
     import asyncio
 
 R = TypeVar("R")
 
-_decoding = threading.RLock()
 _NEVER = threading.TIMEOUT_MAX
 
 
@@ -36,9 +36,13 @@ class Future(Generic[R]):
 
     Read it with `get` from ordinary code, with ``await`` from async code, as often and from as many threads and loops
     as you like. The operation was started by whoever made the future and does not depend on anyone reading it.
+
+    It is true, as any object: ``if future:`` asks whether there is one. Its result is ``future.get()``.
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "_decode", "_done", "_error", "_lock", "_name", "_source", "_value")
+    __slots__ = (
+        "__weakref__", "_callbacks", "_decode", "_decoding", "_done", "_error", "_lock", "_name", "_source", "_value",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         raise TypeError("Future cannot be constructed; calls, recv(), stop() and returns_future functions return one")
@@ -48,6 +52,7 @@ class Future(Generic[R]):
     _value: Any
     _error: BaseException | None
     _decode: Callable[[Any], Any] | None
+    _decoding: Any  # held by the reader that does it: a lock of its own, as decoding runs code of the program
     _callbacks: list[Callable[[], None]]
     _source: Source | None  # until it is done: the source holds this future, and would keep its result from being freed
     _name: str  # of the source, once it is done
@@ -69,8 +74,8 @@ class Future(Generic[R]):
         if timeout is not None:
             _check_timeout(timeout)
         if not self._done:
-            self._wait(timeout)
-        error = self._failure()
+            timeout = self._wait(timeout)
+        error = self._failure(timeout)
         if error is not None:
             # here, so that a traceback shows one line of ours; each raise would add to the traceback of the one before
             raise error.with_traceback(None)
@@ -87,11 +92,8 @@ class Future(Generic[R]):
         if timeout is not None:
             _check_timeout(timeout)
         if not self._done:
-            self._wait(timeout)
-        try:
-            return self._failure()
-        except BaseException as error:  # sent through a port: SystemExit, KeyboardInterrupt
-            return error
+            timeout = self._wait(timeout)
+        return self._failure(timeout)
 
     def done(self) -> bool:
         """Whether the result, or the error, is there."""
@@ -149,6 +151,7 @@ class Future(Generic[R]):
     def _new(cls, source: Source | None = None) -> Future[Any]:
         self = object.__new__(cls)
         self._lock = threading.Lock()
+        self._decoding = threading.RLock()
         self._done = False
         self._value = self._error = self._decode = None
         self._callbacks = []
@@ -208,7 +211,8 @@ class Future(Generic[R]):
 
     # waiting
 
-    def _wait(self, timeout: float | None) -> None:
+    def _wait(self, timeout: float | None) -> float | None:
+        """Wait until it is done; returns the time that is left."""
         connection = self._before_blocking()
         waits = note_wait(self) if timeout is None else None
         try:
@@ -216,32 +220,33 @@ class Future(Generic[R]):
             if connection is not None:
                 timeout = self._read_until_done(connection, timeout)
             if not self._done:
-                self._block(timeout, asked)
+                timeout = self._block(timeout, asked)
+            return timeout
         finally:
             if waits is not None:
                 waits.pop(None, None)
 
-    def _block(self, timeout: float | None, asked: float | None) -> None:
+    def _block(self, timeout: float | None, asked: float | None) -> float | None:
         """Wait until another thread completes it, for `timeout` seconds, the rest of what was `asked` for."""
+        end = None if timeout is None else time.monotonic() + timeout
         waiter = threading.Lock()
         waiter.acquire()
         wake = waiter.release
         self._subscribe(wake)
         try:
-            if waiter.acquire(timeout=-1 if timeout is None else min(timeout, _NEVER)):
-                return
+            came = waiter.acquire(timeout=-1 if timeout is None else min(timeout, _NEVER))
         except BaseException:  # Ctrl-C
             self._unsubscribe(wake)
             raise
-        self._unsubscribe(wake)
-        if not self._done:
-            source = self._source
+        if not came:
+            self._unsubscribe(wake)
+            source = None if self._done else self._source
             if source is not None:
                 source.abandoned(self)
-            if self._done:  # in the last moment
-                return
-            what = f" for {source.describe()}" if source is not None else ""
-            raise TimeoutError(f"waited {asked:g}s{what}")
+            if not self._done:  # in the last moment
+                what = f" for {source.describe()}" if source is not None else ""
+                raise TimeoutError(f"waited {asked:g}s{what}")
+        return None if end is None else max(0.0, end - time.monotonic())
 
     def _read_until_done(self, connection: Lendable, timeout: float | None) -> float | None:
         """Read the connection that the answer comes over, in this thread; returns the time that is left.
@@ -326,64 +331,29 @@ class Future(Generic[R]):
     async def _observe(self) -> R:
         return await self
 
-    def _failure(self) -> BaseException | None:
+    def _failure(self, timeout: float | None = None) -> BaseException | None:
         """What it raised, if it did; the first reader makes the value, or the error, from what arrived."""
         if self._decode is not None:
-            self._decode_once()
+            self._decode_once(timeout)
         return self._error
 
-    def _decode_once(self) -> None:
-        with _decoding:  # user code runs here: never under the lock that completing takes
+    def _decode_once(self, timeout: float | None) -> None:
+        decoding = self._decoding
+        if not decoding.acquire(timeout=-1 if timeout is None else min(timeout, _NEVER)):
+            raise TimeoutError(f"waited for {self._name}, whose answer another thread is reading")
+        try:
             decode = self._decode
             if decode is None:
                 return
             try:
                 self._value = decode(self._value)
+            except Outcome as outcome:
+                self._value, self._error = None, outcome.error
             except Exception as error:
                 self._value, self._error = None, error.with_traceback(None)
             self._decode = None
-
-
-class Source:
-    """What a future waits for: tells it in words, and hears of being read."""
-
-    __slots__ = ()
-    name: str = "an operation"
-    """What it is, in few words; `describe` says more while it lasts."""
-
-    def describe(self) -> str:
-        return self.name
-
-    def deadlock(self) -> str | None:
-        """Why the current thread must not block on this, if it must not."""
-        return None
-
-    def awaited(self) -> Awaited | None:
-        """The call that must be answered, by all it says, before the wait ends; None if something else may end it."""
-        return None
-
-    def connection(self) -> Lendable | None:
-        """What to read for the answer, if that is known: a connection, or several."""
-        return None
-
-    def has_answer_of(self, rank: int) -> bool:
-        """Whether another answer of that rank could only be the same once more."""
-        return False
-
-    def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
-        """Someone starts to wait: in `loop`, or by blocking a thread."""
-
-    def abandoned(self, future: Future[Any]) -> None:
-        """A wait timed out or was cancelled."""
-
-
-class Described(Source):
-    """A source that is only a text."""
-
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+        finally:
+            decoding.release()
 
 
 class _Original(Source):
@@ -428,8 +398,14 @@ def map_future(future: Future[Any], convert: Callable[[Any], R]) -> Future[R]:
     mapped: Future[R] = Future._new(None if source is None else _Original(future, source))
     mapped._name = future._name
 
+    def read(_: None) -> R:
+        error = future.exception()
+        if error is not None:
+            raise Outcome(error)
+        return convert(future.get())
+
     def finish() -> None:
-        mapped._resolve(None, lambda _: convert(future.get()))
+        mapped._resolve(None, read)
 
     future._subscribe(finish)
     return mapped

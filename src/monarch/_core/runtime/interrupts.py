@@ -3,18 +3,38 @@
 The interpreter runs signal handlers in the main thread between any two instructions. One that raises there could lose
 bytes that were read but not yet handed on. While it reads, the main thread therefore has a handler that only takes a
 note and ends the wait; afterwards the program's own handler runs, as if the signal had come a moment later.
+
+That goes for each signal that has a handler of the program at that moment. All are looked at each time: a microsecond, in
+which the answer is on its way.
 """
 
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # a builtin module that typeshed does not know
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any
+
+Handler = tuple[int, Any]
 
 _getsignal = _signal.getsignal
 # `signal` wraps the same functions in enums, which costs 5 µs here
-_HELD = tuple(int(getattr(_signal, name)) for name in ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2"))
+_SIGNALS = tuple(sorted(_signal.valid_signals()))
+_known: tuple[list[Any], Sequence[Handler]] = [], ()
+"""The handlers of all signals when they were last looked at, and those of the program among them."""
+
+
+_main_thread = threading.main_thread().ident
+
+
+def _note_main_thread() -> None:
+    global _main_thread
+    _main_thread = threading.main_thread().ident
+
+
+os.register_at_fork(after_in_child=_note_main_thread)
 
 
 class HeldInterrupts:
@@ -22,32 +42,65 @@ class HeldInterrupts:
 
     Args:
         wake: Ends the wait of the current thread.
+
+    Attributes:
+        came: The signals that came, and where; of each the first.
     """
 
     __slots__ = ("_handlers", "_wake", "came")
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._handlers: list[tuple[int, Any]] = []
-        self.came: list[int] = []
+        self._handlers: Sequence[Handler] = ()
+        self.came: dict[int, FrameType | None] = {}
 
     def __enter__(self) -> HeldInterrupts:
-        if threading.get_ident() == threading.main_thread().ident:
-            for number in _HELD:
-                handler = _getsignal(number)
-                if handler.__class__ is not int and handler is not None:  # neither ignored, nor the system's own
-                    self._handlers.append((number, handler))
+        if threading.get_ident() == _main_thread:
+            self._handlers = _programs_handlers()
+            try:
+                for number, _ in self._handlers:
                     _signal.signal(number, self._note)
+            except BaseException:  # one that is not held yet came, and raised
+                self._give_back()
+                raise
         return self
 
     def __exit__(self, *exc: object) -> None:
-        for number, handler in self._handlers:
-            _signal.signal(number, handler)
-        if self.came:
-            for number, handler in self._handlers:
-                if number in self.came:
-                    handler(number, None)
+        if self._handlers:
+            self._give_back()
+            if self.came:
+                self._deliver(iter(self._handlers))
 
-    def _note(self, number: int, frame: object) -> None:
-        self.came.append(number)
+    def _give_back(self) -> None:
+        try:
+            for number, handler in self._handlers:
+                _signal.signal(number, handler)
+        except BaseException:  # one that is back already came, and raised
+            self._give_back()
+            raise
+
+    def _deliver(self, handlers: Iterator[Handler]) -> None:
+        for number, handler in handlers:
+            if number in self.came:
+                try:
+                    handler(number, self.came[number])
+                finally:
+                    self._deliver(handlers)  # what one raises does not lose the others
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.came.setdefault(number, frame)
         self._wake()
+
+
+def _programs_handlers() -> Sequence[Handler]:
+    """The handlers that are neither the system's own nor "ignore", nor written in C."""
+    global _known
+    found = [*map(_getsignal, _SIGNALS)]
+    if found != _known[0]:
+        pairs = zip(_SIGNALS, found, strict=True)
+        handlers = [
+            (number, handler) for number, handler in pairs if handler.__class__ is not int and handler is not None
+        ]
+        _known = found, handlers  # at once, as a handler may run, and raise, before the next line
+        return handlers
+    return _known[1]

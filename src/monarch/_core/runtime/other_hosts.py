@@ -16,8 +16,8 @@ from ..supervision.failure import Failure, not_attached
 from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import CALL, CREDIT, GONE, PORT, REPLY, ROUTED, Frame
-from .future import Source
 from .remote import CastGroup, Inflow, RemoteOrigin, RemotePeer, counted
+from .source import Source
 
 if TYPE_CHECKING:
     from .node import Node, Request

@@ -13,8 +13,11 @@ from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
 from .context import context, current_node
-from .future import Future, Source
+from .failed_call import Outcome
+from .future import Future
+from .rebuild import read_value
 from .remote_error import explain, format_remote, to_exception
+from .source import Source
 
 T = TypeVar("T")
 
@@ -289,8 +292,8 @@ class _Claim(Source):
 
     def read(self, frame: Frame) -> Any:
         if frame.flags != VALUE:
-            raise to_exception(frame, "a call that answers to a port")
-        value = pickling.loads(frame.payload, frame.buffers)
+            raise Outcome(to_exception(frame, "a call that answers to a port"))
+        value = read_value(frame)
         if not self._ranked:
             return value
         if frame.rank == NO_RANK:

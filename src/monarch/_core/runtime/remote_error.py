@@ -12,6 +12,7 @@ from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
 from ..wire.frame import DEAD, ERROR, EXCEPTION, Frame
 from .exception_pickle import dump_exception, load_exception
+from .rebuild import rebuild
 from .typed_error import actor_error
 
 _ENGINE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
@@ -50,7 +51,7 @@ def to_exception(frame: Frame, endpoint: str, rank: Any = None) -> BaseException
     if frame.flags == ERROR:
         return load_error(frame.payload, rank)
     if frame.flags == EXCEPTION:
-        raised = pickling.loads(frame.payload, frame.buffers)
+        raised = rebuild(pickling.loads, frame.payload, frame.buffers)
         return raised if isinstance(raised, BaseException) else RuntimeError(repr(raised))
     if frame.flags == DEAD:
         return supervision_error(pickling.loads(frame.payload), endpoint)

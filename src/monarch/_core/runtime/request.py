@@ -7,7 +7,6 @@ futures. Nothing here waits. A request leaves the node's table with its last rep
 from __future__ import annotations
 
 import functools
-import pickle
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,14 +16,15 @@ from ...errors import name_some
 from ..net.loan import Lendable
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
 from ..supervision.failure import Failure
-from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import ERROR, VALUE, Frame
 from .context import current_node
 from .deadlock import Awaited, running_actor
-from .failed_call import FailedCall, Reply
-from .future import Future, Source
+from .failed_call import CallSite, FailedCall, Reply
+from .future import Future
+from .rebuild import read_value
 from .remote_error import load_error, supervision_error, to_exception
+from .source import Source
 
 if TYPE_CHECKING:
     from .node import Node
@@ -37,18 +37,13 @@ def read_reply(reply: Reply, endpoint: str) -> Any:
     if isinstance(reply, Failure):
         raise supervision_error(reply, endpoint)
     if reply.flags == VALUE:
-        return pickling.loads(reply.payload, reply.buffers)
+        return read_value(reply)
     raise to_exception(reply, endpoint)
-
-
-def _read_value(frame: Frame) -> Any:
-    return pickle.loads(frame.payload, buffers=frame.buffers)
 
 
 def _read_mesh(extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
     shape = Shape(extent.labels, Slice.new_row_major(extent.sizes))
-    loads = pickle.loads
-    return ValueMesh(shape, [loads(frame.payload, buffers=frame.buffers) for frame in frames])
+    return ValueMesh(shape, [read_value(frame) for frame in frames])
 
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
@@ -71,10 +66,11 @@ def _connection_to(node: Node, proc: ProcAddress) -> Lendable | None:
 class One(Source):
     """One call to one actor."""
 
-    __slots__ = ("_node", "_proc", "_uid", "future", "name")
+    __slots__ = ("_node", "_proc", "_site", "_uid", "future", "name")
 
-    def __init__(self, endpoint: str, uid: int, proc: ProcAddress, node: Node) -> None:
+    def __init__(self, endpoint: str, uid: int, proc: ProcAddress, node: Node, site: CallSite | None = None) -> None:
         self.name = endpoint
+        self._site = site
         self._uid = uid
         self._proc = proc
         self._node = node
@@ -82,7 +78,7 @@ class One(Source):
 
     def reply(self, frame: Frame) -> bool:
         if frame.flags == VALUE:
-            self.future._complete(frame, None, _read_value)
+            self.future._complete(frame, None, read_value)
         else:
             self._fail(frame)
         return True
@@ -97,7 +93,7 @@ class One(Source):
         self._fail_as(reply, 0, None)
 
     def _fail_as(self, reply: Reply, rank: int, extent: Extent | None) -> None:
-        call = FailedCall(self.name, extent)
+        call = FailedCall(self.name, extent, self._site)
         call.add(rank, reply)
         self.future._fail(call, lambda: call.error(rank))
 
@@ -116,8 +112,17 @@ class OneOf(One):
 
     __slots__ = ("_extent", "_rank")
 
-    def __init__(self, endpoint: str, uid: int, proc: ProcAddress, node: Node, rank: int, extent: Extent) -> None:
-        super().__init__(endpoint, uid, proc, node)
+    def __init__(
+        self,
+        endpoint: str,
+        uid: int,
+        proc: ProcAddress,
+        node: Node,
+        rank: int,
+        extent: Extent,
+        site: CallSite | None = None,
+    ) -> None:
+        super().__init__(endpoint, uid, proc, node, site)
         self._rank = rank
         self._extent = extent
 
@@ -128,10 +133,13 @@ class OneOf(One):
 class _MeshCall(Source):
     """One call to every actor of a mesh."""
 
-    __slots__ = ("_extent", "_failed", "_procs", "_uid", "name")
+    __slots__ = ("_extent", "_failed", "_procs", "_site", "_uid", "name")
 
-    def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
+    def __init__(
+        self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent, site: CallSite | None = None
+    ) -> None:
         self.name = endpoint
+        self._site = site
         self._uid = uid
         self._procs = procs
         self._extent = extent
@@ -147,7 +155,7 @@ class _MeshCall(Source):
     def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
         with _noting:
             if self._failed is None:
-                self._failed = FailedCall(self.name, self._extent)
+                self._failed = FailedCall(self.name, self._extent, self._site)
             self._failed.add(rank, reply)
             return self._failed
 
@@ -184,9 +192,15 @@ class Gather(_PerRank, _MeshCall):
     __slots__ = ("_left", "_replies", "_wait_for_all", "future")
 
     def __init__(
-        self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent, wait_for_all: bool = False
+        self,
+        endpoint: str,
+        uid: int,
+        procs: Sequence[ProcAddress],
+        extent: Extent,
+        site: CallSite | None = None,
+        wait_for_all: bool = False,
     ) -> None:
-        super().__init__(endpoint, uid, procs, extent)
+        super().__init__(endpoint, uid, procs, extent, site)
         self._replies: list[Reply | None] = [None] * len(procs)
         self._left = len(procs)
         self._wait_for_all = wait_for_all
@@ -253,8 +267,10 @@ class Stream(_MeshCall):
 
     __slots__ = ("_answered", "futures")
 
-    def __init__(self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent) -> None:
-        super().__init__(endpoint, uid, procs, extent)
+    def __init__(
+        self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent, site: CallSite | None = None
+    ) -> None:
+        super().__init__(endpoint, uid, procs, extent, site)
         self._answered: list[int] = []
         self.futures: deque[StreamFuture[Any]] = deque(StreamFuture._new(self) for _ in procs)  # type: ignore[misc]
 
@@ -282,7 +298,7 @@ class Stream(_MeshCall):
             call = self._note_failure(rank, reply)
             future._fail(call, functools.partial(call.read, rank, reply))
         else:
-            future._resolve(reply, _read_value)
+            future._resolve(reply, read_value)
         return not self.futures
 
     def describe(self) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from .future import Future, Source
+from .future import Future
+from .source import Source
 
 if TYPE_CHECKING:
     import asyncio

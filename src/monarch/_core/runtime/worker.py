@@ -13,8 +13,9 @@ from ..net import unix
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.channel import parse_channel
 from .agent_process import start_agent
-from .future import Described, Future
+from .future import Future
 from .main_guard import refuse_imports
+from .source import Described
 
 if TYPE_CHECKING:
     import subprocess
