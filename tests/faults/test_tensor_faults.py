@@ -114,7 +114,7 @@ def test_ranks_that_have_yet_to_meet_a_dead_one_do_not_wait_for_it(spawn: Spawn,
             group = mesh.process_group(("gpus",))
             value = fetch_shard(remote(_size_of, propagate=lambda group: torch.ones(()))(group), gpus=0)
         procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
-        with pytest.raises((RemoteException, SupervisionError), match=r"rank 1|anon\[1\]"):
+        with pytest.raises((RemoteException, SupervisionError), match=r"rank 1|tensor_engine\[1\]"):
             value.get(timeout=30)
         with living.activate():
             assert fetch_shard(torch.ones(1)).get(timeout=30).item() == 1

@@ -362,11 +362,11 @@ def test_a_proc_of_another_host_that_is_killed_is_told_to_the_owner_and_its_neig
     assert list(failure.ranks) == [2]
     assert failure.signal == signal.SIGKILL
     for _ in range(3):  # each time anew
-        with pytest.raises(SupervisionError, match=r"anon\[2\]"):
+        with pytest.raises(SupervisionError, match=r"echo\[2\]"):
             echo.say.call(1).get(timeout=20)
         answers = [future.exception(timeout=20) for future in echo.say.stream(1)]
         assert [type(error) for error in answers if error is not None] == [SupervisionError]
-        with pytest.raises(SupervisionError, match=r"anon\[2\]"):
+        with pytest.raises(SupervisionError, match=r"echo\[2\]"):
             echo.slice(hosts=1, gpus=0).say.call_one(1).get(timeout=20)
     assert echo.slice(gpus=1).say.call(2).get(timeout=20).values() == [2, 2, 2]
     more = procs.slice(gpus=1).spawn("more", Echo)

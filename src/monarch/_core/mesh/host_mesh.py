@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ... import config
 from ..runtime.future import Future, completed
 from ..runtime.main_guard import refuse_imports
-from ..runtime.spawn_request import Start
+from ..runtime.spawn_request import UNNAMED, Start
 from ..shape import Extent, Point, Region, Shape, Slice
 from ..supervision.restart import Strategy
 from ..wire.address import random_name
@@ -118,7 +118,7 @@ class HostMesh(ShapedMesh):
         Args:
             per_host: Labels and sizes of the procs of one host, for example ``{"gpus": 8}``; None for one proc.
             bootstrap: A function without arguments, sync or async, that runs on every proc before any actor does.
-            name: For people; need not be unique.
+            name: For people; need not be unique. None: that of the first actors that are spawned on them.
             proc_bind: For each proc of a host a mapping with any of ``cpunodebind``, ``membind``, ``physcpubind`` (needs
                 numactl) or ``cpus`` (``"0,2-4"``).
             bootstrap_command: How to start the procs, or a function of a proc's point in the new mesh.
@@ -289,7 +289,7 @@ def _which(program: str) -> str | None:
 def _check_name(name: str | None) -> str:
     if name is not None and not isinstance(name, str):
         raise TypeError(f"the name of a proc mesh is a string, got {name!r}")
-    return "anon" if name is None else name
+    return UNNAMED if name is None else name
 
 
 def _unknown_arguments(unknown: Mapping[str, object]) -> TypeError:

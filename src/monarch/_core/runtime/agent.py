@@ -125,6 +125,11 @@ class Agent(System):
             self.gateway.core.withdraw(origin.peer, hosts)
         self.answer(origin, frame)
 
+    def on_named(self, origin: Origin, frame: Frame, uid: str, name: str) -> None:
+        """Actors have come to procs that had no name."""
+        if uid in self._meshes:  # not stopped meanwhile
+            self._meshes[uid].name = name
+
     def on_stop_client(self, origin: Origin, frame: Frame, root: ProcAddress, reason: str, grace: float) -> None:
         """A client leaves: stop what it has here, let it clean up, answer when it is gone."""
         meshes = [mesh for mesh in self._meshes.values() if mesh.root == root]

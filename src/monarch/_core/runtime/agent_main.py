@@ -15,6 +15,7 @@ from . import node as node  # with which both serve; it brings most of what eith
 from . import spawner
 from .control import control_pair
 from .spawn_request import AgentSpec
+from .title import set_title
 
 
 def main() -> None:
@@ -30,6 +31,7 @@ def main() -> None:
     spawner_pid = os.fork()
     if spawner_pid:
         there.close()
+        set_title("monarch agent")
         from . import agent
 
         gc.freeze()  # what is imported stays: the first collection would look at all of it, for 5 ms
@@ -42,6 +44,7 @@ def main() -> None:
         if fd >= 0:
             os.close(fd)
     spawner.die_with_parent(this)
+    set_title("monarch spawner")
     from . import proc
 
     spec = spawner.Spawner(there, own.local_host, own.preload).serve()

@@ -17,12 +17,14 @@ from ..wire.address import ROOT
 from ..wire.frame import Frame
 from . import log, main_guard, spawner
 from .base_cell import BaseCell
+from .cell import Cell, SpawnSpec
 from .context import Context, set_fallback
 from .instance import CreatorInstance
 from .leaving import leave
 from .node import Node, Origin
 from .proc_system import ProcSystem
-from .spawn_request import SPEC_VARIABLE, ProcSpec
+from .spawn_request import SPEC_VARIABLE, UNNAMED, ProcSpec
+from .title import set_title
 
 
 class BystanderCell(BaseCell):
@@ -41,6 +43,17 @@ class BystanderCell(BaseCell):
 class Proc(ProcSystem):
     """The process itself; ends on request of its host agent."""
 
+    def __init__(self, node: Node, spec: ProcSpec) -> None:
+        super().__init__(node)
+        self._spec = spec
+
+    def spawn(self, spec: SpawnSpec, *args: Any, **kwargs: Any) -> Cell:
+        if UNNAMED == self._spec.name != spec.name:
+            self._spec = self._spec._replace(name=spec.name)
+            _show_name(self._spec)
+            self.node.call_system(self.node.address.agent, "named", self._spec.mesh, spec.name)  # it reads that first
+        return super().spawn(spec, *args, **kwargs)
+
     def on_shutdown(self, origin: Origin, frame: Frame, reason: str, cause: str, restarts: bool) -> None:
         self.stop_all(reason, self.node.poller.stop, cause, restarts)
 
@@ -57,7 +70,7 @@ def run(spec: ProcSpec) -> None:
         BystanderCell(node, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None))
     )
     set_fallback(lambda: bystander, override=True)
-    Proc(node)
+    Proc(node, spec)
     log.install()
     os.register_at_fork(after_in_child=node.abandon)
     node.call_system(spec.address.agent, "ready")
@@ -83,7 +96,7 @@ def _settle(spec: ProcSpec) -> None:
         except OSError as error:
             print(f"cannot enter the working directory: {error}", file=sys.stderr)
     sys.path[:] = spec.sys_path + [entry for entry in sys.path if entry not in spec.sys_path]
-    sys.argv[:] = [f"{spec.name}[{spec.rank}]"]
+    _show_name(spec)
     sys.breakpointhook = _no_debugger
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
@@ -92,6 +105,11 @@ def _settle(spec: ProcSpec) -> None:
         reconfigure: Any = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(line_buffering=True)
+
+
+def _show_name(spec: ProcSpec) -> None:
+    sys.argv[:] = [f"{spec.name}[{spec.rank}]"]
+    set_title(sys.argv[0])
 
 
 _NO_TERMINAL = (

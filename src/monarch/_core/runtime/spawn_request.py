@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ..wire.channel import Channel
 
 
+UNNAMED = "anon"
+"""Name of procs that were given none; they go by that of the first actors on them."""
+
+
 class Command(NamedTuple):
     """A program to execute instead of forking.
 
