@@ -314,3 +314,30 @@ def test_processes_that_an_actor_starts_get_and_return_what_the_script_defines(p
         """.replace("PROCS", str(procs)),
         "[Item(value=1), Item(value=4)] True 12 3",
     )
+
+
+@pytest.mark.parametrize("where", ["at the top", "in a function"])
+def test_a_dotted_module_that_only_a_nested_function_uses_is_imported_over_there(where: str) -> None:
+    top, inside = ("import email.mime.text", "pass") if where == "at the top" else ("", "import email.mime.text")
+    succeeds(
+        f"""
+        from monarch.actor import Actor, endpoint, this_host
+        {top}
+
+        class Runs(Actor):
+            @endpoint
+            def run(self, function):
+                return function()
+
+        def main():
+            {inside}
+
+            def outer():
+                return (lambda: (lambda: email.mime.text.MIMEText("x").get_payload()))()()
+
+            print(this_host().spawn_procs().spawn("r", Runs).run.call_one(outer).get())
+
+        main()
+        """,
+        "x",
+    )

@@ -79,12 +79,32 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
         if reduced is not NotImplemented:
             return reduced
         reduced = super().reducer_override(obj)
+        if type(obj) is types.FunctionType and reduced is not NotImplemented:
+            _note_submodules(obj, reduced[2][1])
         if type(reduced) is tuple and len(reduced) == 6 and reduced[5] is _cloudpickle._class_setstate:
             if obj in _HIDDEN_TYPES:
                 return _hidden_type, (_HIDDEN_TYPES[obj],)
             _applied.add(obj)  # here it is complete already; it may come back
             return (*reduced[:5], _set_class_once)
         return reduced
+
+
+def _note_submodules(function: types.FunctionType, slots: dict[str, Any]) -> None:
+    """Have the receiver import `urllib.request`, too, where only a function inside of this one uses it.
+
+    `import urllib.request` binds no more than `urllib`. cloudpickle finds what else is meant in the names of the outer code alone.
+    """
+    inner = _inner_code(function.__code__)
+    if inner:
+        values = [*slots["__globals__"].values(), *map(_cloudpickle._get_cell_contents, function.__closure__ or ())]
+        modules = [value for value in values if isinstance(value, types.ModuleType)]
+        for code in inner if modules else ():
+            slots["_cloudpickle_submodules"] += _cloudpickle._find_imported_submodules(code, modules)
+
+
+def _inner_code(code: types.CodeType) -> list[types.CodeType]:
+    direct = [part for part in code.co_consts if isinstance(part, types.CodeType)]
+    return [found for part in direct for found in (part, *_inner_code(part))]
 
 
 def is_importable(obj: Any) -> bool:
