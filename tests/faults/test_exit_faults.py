@@ -233,3 +233,20 @@ fragile.slice(gpus=0).fail.broadcast()
     assert result.exit_code == 1, str(result)
     assert "fragile{'gpus': 1/2}" in result.stderr, str(result)
     assert "fragile{'gpus': 0/2}" in result.stderr, str(result)
+
+
+def test_a_fault_counts_where_the_system_has_no_thread_to_give_when_it_happens() -> None:
+    result = run_script(
+        PREAMBLE
+        + """
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+
+threading.Thread.start = refuse  # as the kernel does, but for root, too
+fault()
+time.sleep(600)
+"""
+    )
+    assert result.exit_code == 1, str(result)
+    assert result.stderr.count("ValueError: nobody handles this") == 1, str(result)
+    assert "this is what it said" in result.stdout, str(result)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ..supervision.failure import LINK, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress
-from ..wire.frame import AGAIN, CALL, CLOSE, EXPLICIT, REPLIES, ROUTED, STANDING, VALUE, Frame
+from ..wire.frame import AGAIN, CALL, CLOSE, EXPLICIT, PRINTED, REPLIES, ROUTED, STANDING, VALUE, Frame
 from . import cast as casts
 from .cast import Branch, Cast, Entry
 from .order import Lane
@@ -205,7 +205,7 @@ class Casting:
         else:
             cast.answered_itself(frame)
             self._gateway.pass_on(route, frame)
-        self._flush(cast, prompt=frame.flags & ~ROUTED != VALUE)
+        self._flush(cast, prompt=frame.flags & ~(ROUTED | PRINTED) != VALUE)
         return True
 
     def proc_ended(self, proc: str, asked: Container[Lane], failure: Failure) -> set[Lane]:

@@ -23,7 +23,7 @@ from ... import config
 from ..net import unix
 from ..supervision.failure import MISSING, STOPPED, UNSTARTED, Failure, frozen_reason, host_lost
 from ..supervision.fates import Fates
-from ..wire.address import ProcAddress, random_name
+from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
 from . import spawner
 from .children import ChildWatch, changes, unreaped_status
@@ -31,7 +31,7 @@ from .control import ControlQueue, receive_message
 from .heartbeat import Pause
 from .memory import OutOfMemory
 from .node import Node, Origin
-from .output import Output
+from .output import Mark, Output
 from .proc_entry import Mesh, ProcEntry, Starting
 from .proc_output import ProcOutput
 from .spawn_request import AgentSpec, Kill, SpawnRequest
@@ -93,6 +93,12 @@ class Agent(System):
         """A client wants the output of its procs; it comes as replies, in order with all other replies."""
         self._subscribers[origin.peer] = (origin, frame)
 
+    def on_mark_output(self, origin: Origin, frame: Frame, number: int) -> None:
+        """A client wants to know when it has seen what its procs have printed by now."""
+        mark = Mark(ProcAddress(self.node.called_by(origin), AGENT), number)
+        self.answer(origin, frame)
+        self._output.passed_on(lambda: self._publish(origin.peer, mark))
+
     def on_join(
         self, origin: Origin, frame: Frame, hosts: Sequence[str], trust: Trust, knobs: dict[str, object]
     ) -> None:
@@ -135,7 +141,7 @@ class Agent(System):
         meshes = [mesh for mesh in self._meshes.values() if mesh.root == root]
         self._stop_meshes(meshes, reason, grace, lambda: self.answer(origin, frame))
 
-    def _publish(self, client: ProcAddress, output: Output) -> None:
+    def _publish(self, client: ProcAddress, output: Output | Mark) -> None:
         subscriber = self._subscribers.get(client)
         if subscriber is not None:
             number = next(self._published)  # when a host in between is lost, what was said is said again

@@ -28,6 +28,7 @@ from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame, new_frame
+from . import prints
 from .base_cell import BaseCell
 from .context import Context
 from .deadlock import Noted
@@ -304,7 +305,8 @@ class Cell(BaseCell):
             explain(error, f"the result of {self.record.name}.{name}() cannot be sent")
             self._answer_error(origin, frame, name, error)
             return
-        reply = new_frame((REPLY, VALUE, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers))
+        flags = prints.flag(origin.peer, self.node.root) if prints.unshown else VALUE
+        reply = new_frame((REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers))
         try:
             origin.send(reply)
         except BackpressureError:  # the caller does not read; the reply is queued for when it does
@@ -314,7 +316,8 @@ class Cell(BaseCell):
         message = f"Actor call {self.record.name}.{name} failed."
         payload = dump_error(error, message)
         with suppress(BackpressureError):
-            origin.send(Frame(REPLY, ERROR, frame.rank, self.uid, frame.sender, frame.request, b"", payload))
+            flags = ERROR | (prints.flag(origin.peer, self.node.root) if prints.unshown else 0)
+            origin.send(Frame(REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload))
 
     def _raised(self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool) -> None:
         """An endpoint raised: its caller's concern if there is one, else the owner's."""

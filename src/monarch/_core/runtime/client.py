@@ -24,6 +24,7 @@ from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress, random_name
 from ..wire.frame import DEAD, URGENT, Frame
 from . import faults, log
+from . import future as futures
 from .agent_process import start_agent
 from .attached import AttachedHosts
 from .base_cell import BaseCell
@@ -40,6 +41,7 @@ from .output import Printer
 from .proc_system import ProcSystem
 from .request import StopCall
 from .source import Described
+from .unshown import Unshown
 
 if TYPE_CHECKING:
     import subprocess
@@ -134,7 +136,9 @@ class Client:
         self.node.register(ROOT, self.root)
         self.context = Context(self.root)
         self.printer = Printer()
-        self.hosts = AttachedHosts(self.node, self.printer.put)
+        self.unshown = Unshown(self.node, self.printer)
+        self.node.printed = self.unshown.printed
+        self.hosts = AttachedHosts(self.node, self.unshown.take)
         self._agent: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._shutting_down: Future[None] | None = None
@@ -225,6 +229,7 @@ class Client:
         self.node.close(Failure(STOPPED, _SHUT_DOWN))
         self.node.poller.close()
         unix.release_all(self.node.address.host)
+        self.unshown.close()
         for port in list(self.root.ports):
             port.close(_SHUT_DOWN)
         self.faults.close()
@@ -256,7 +261,7 @@ class _Events:
         if isinstance(event, Failure):
             self._client.agent_lost(event)
             return True
-        self._client.printer.put(event)
+        self._client.unshown.take(event)
         return False
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
@@ -413,6 +418,7 @@ def _after_fork() -> None:
     faults.ending = faults.Ending()
     if parents is not None:
         parents.node.abandon()
+        futures.unshown = None
 
 
 def install() -> None:

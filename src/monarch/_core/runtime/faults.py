@@ -51,19 +51,15 @@ class Faults:
         self._find_hook = find_hook
         self._leave = leave
         self._queue: SimpleQueue[MeshFailure | Callable[[], object] | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="monarch-faults", daemon=True)
+        self._thread.start()  # with the client: when something fails, the system may have no thread to give
 
     def put(self, failure: MeshFailure) -> None:
         self._queue.put(failure)
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="monarch-faults", daemon=True)
-                self._thread.start()
 
     def settle(self, timeout: float) -> None:
         """Wait until the faults known so far have been handled."""
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._thread is not threading.current_thread():
             handled = threading.Event()
             self._queue.put(handled.set)
             handled.wait(timeout)
@@ -133,8 +129,12 @@ class Ending:
         self.status = status
         self._excepthook, sys.excepthook = sys.excepthook, self._uncaught
         interrupt_main_thread()
-        with suppress(RuntimeError):  # no new threads: the interpreter is past the point where it could hang
+        try:
             threading.Thread(target=self._end_by_force, args=(leave,), name="monarch-fault-grace", daemon=True).start()
+        except (
+            RuntimeError
+        ):  # the system has no thread to give, or the interpreter is past the point where it could hang
+            self._end_by_force(leave)
 
     def tell(self, text: str) -> None:
         """Write a report, and keep it: who captures stderr now may drop it."""
@@ -161,7 +161,8 @@ class Ending:
     def _end_by_force(self, leave: Callable[[], None]) -> None:
         time.sleep(config.value("fault_grace"))
         if not self.leaving:
-            threading.Timer(_LAST_STEPS, os._exit, (self.status,)).start()
+            with suppress(RuntimeError):  # without a thread to give, it is left to the bounds of `leave`
+                threading.Timer(_LAST_STEPS, os._exit, (self.status,)).start()
             leave()
             self._exit()
 

@@ -26,9 +26,14 @@ from .source import Source
 if TYPE_CHECKING:
     import asyncio
 
+    from .unshown import Unshown
+
 R = TypeVar("R")
 
 _NEVER = threading.TIMEOUT_MAX
+
+unshown: Unshown | None = None
+"""Set by the client while ranks have printed something that may not be shown yet, and have answered since."""
 
 
 class Future(Generic[R]):
@@ -75,6 +80,8 @@ class Future(Generic[R]):
             _check_timeout(timeout)
         if not self._done:
             timeout = self._wait(timeout)
+        if unshown is not None:
+            unshown.wait(timeout)
         error = self._failure(timeout)
         if error is not None:
             # here, so that a traceback shows one line of ours; each raise would add to the traceback of the one before
@@ -93,6 +100,8 @@ class Future(Generic[R]):
             _check_timeout(timeout)
         if not self._done:
             timeout = self._wait(timeout)
+        if unshown is not None:
+            unshown.wait(timeout)
         return self._failure(timeout)
 
     def done(self) -> bool:
@@ -122,6 +131,8 @@ class Future(Generic[R]):
     def __await__(self) -> Generator[Any, None, R]:
         if not self._done:
             yield from self._wait_in_loop().__await__()
+        if unshown is not None:
+            yield from unshown.wait_in_loop().__await__()
         error = self._failure()
         if error is not None:
             raise error.with_traceback(None)

@@ -37,6 +37,7 @@ from ..wire.frame import (
     DEAD,
     HELLO,
     PORT,
+    PRINTED,
     PROTOCOL_VERSION,
     REPLY,
     ROUTED,
@@ -46,14 +47,17 @@ from ..wire.frame import (
     Frame,
     new_frame,
 )
+from . import prints
 from .deadlock import DeadlockDetector
 from .fan_out import write_to_each
+from .local_origin import LocalOrigin, own_copy
 from .other_hosts import OtherHosts
 from .peer import Peer
 from .remote import RemoteOrigin, RemotePeer
 
 logger = logging.getLogger("monarch.runtime")
 
+_ASIDE = ROUTED | PRINTED
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
 
 
@@ -138,6 +142,7 @@ class Node:
         self.end: Failure | None = None  # why nothing can be sent any more
         self.ended_hosts: dict[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
         self.unreached: set[str] = set()  # hosts that are about to be attached
+        self.printed: Callable[[ProcAddress], None] = prints.pass_on  # told who had printed something before a message
         self._largest: int = config.value("codec_max_frame_length")
         self._limits = {
             "limit": self._largest + AROUND,
@@ -447,8 +452,8 @@ class Node:
     def dispatch(self, origin: Any, frame: Frame) -> None:
         """Hand on a message of `origin`, an `Origin`; what has a route came over a `Connection`."""
         kind = frame.kind
-        if frame.flags & ROUTED:
-            self._routed(origin, frame)
+        if frame.flags & _ASIDE:
+            self._aside(origin, frame)
         elif kind == CALL:
             receiver = self.actors.get(frame.target)
             if receiver is not None:
@@ -466,11 +471,15 @@ class Node:
             if sink is not None:
                 sink.arrived(frame)
 
-    def _routed(self, connection: Connection, frame: Frame) -> None:
-        if self.gateway is not None:
-            self.gateway(connection, frame)
+    def _aside(self, origin: Any, frame: Frame) -> None:
+        """What has a route, or was sent by somebody who had printed something."""
+        if not frame.flags & ROUTED:
+            self.printed(origin.peer)
+            self.dispatch(origin, frame._replace(flags=frame.flags & ~PRINTED))
+        elif self.gateway is not None:
+            self.gateway(origin, frame)
         else:
-            self.others.arrived(frame, asks=connection in self._inbound)
+            self.others.arrived(frame, asks=origin in self._inbound)
 
     def _learn_fate(self, origin: Origin, frame: Frame) -> None:
         failure = pickling.loads(frame.payload)
@@ -510,29 +519,6 @@ class Node:
 def _first_id() -> int:
     """Where ids begin: elsewhere in each process, so that an answer to one incarnation means nothing to the next."""
     return int.from_bytes(os.urandom(5), "big") << 20 | 1
-
-
-class LocalOrigin:
-    """The way back to a caller in the same process."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.peer = node.address
-
-    def send(self, frame: Frame) -> bool:
-        self._node.dispatch(self, own_copy(frame))
-        return True
-
-    def pause(self) -> None:
-        pass  # a process that floods itself is slowed by that
-
-    def resume(self) -> None:
-        pass
-
-
-def own_copy(frame: Frame) -> Frame:
-    """A frame whose buffers are the receiver's own, as if they had crossed a socket."""
-    return frame if not frame.buffers else frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])
 
 
 class _Resolve:

@@ -12,6 +12,7 @@ from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
+from . import prints
 from .context import context, current_node
 from .failed_call import Outcome
 from .future import Future
@@ -67,8 +68,11 @@ class Port(Generic[T]):
         self._used = True
 
     def _post(self, flags: int, payload: Any, buffers: Any = (), rank: int | None = None, meta: bytes = b"") -> None:
+        node = current_node()
+        if prints.unshown:
+            flags |= prints.flag(self._address, node.root)
         frame = self._frame._replace(flags=flags, payload=payload, buffers=buffers, meta=meta)
-        current_node().send_to(self._address, frame if rank is None else frame._replace(rank=rank))
+        node.send_to(self._address, frame if rank is None else frame._replace(rank=rank))
 
     def _as_request(self, proc: ProcAddress, rank: int) -> _Forward:
         return _Forward(self, proc, rank)

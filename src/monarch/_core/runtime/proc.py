@@ -7,7 +7,7 @@ import os
 import pickle
 import socket
 import sys
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ... import config
 from ..shape import Extent, Point
@@ -15,7 +15,7 @@ from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh
 from ..wire.address import ROOT
 from ..wire.frame import Frame
-from . import log, main_guard, spawner
+from . import log, main_guard, prints, spawner
 from .base_cell import BaseCell
 from .cell import Cell, SpawnSpec
 from .context import Context, set_fallback
@@ -101,10 +101,7 @@ def _settle(spec: ProcSpec) -> None:
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
     main_guard.level = spec.level
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure: Any = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(line_buffering=True)
+    prints.install()
 
 
 def _show_name(spec: ProcSpec) -> None:

@@ -27,6 +27,7 @@ class ProcOutput:
         self._poller = poller
         self._publish = publish
         self._several = several
+        self._rests: set[tuple[ProcEntry, str, LineSplitter]] = set()  # text without a newline, until it is shown
 
     def follow(self, entry: ProcEntry, out: int, err: int) -> None:
         """Read a proc's pipes from now on, until they end; they are closed then."""
@@ -41,6 +42,19 @@ class ProcOutput:
             self._read(entry, fd)
             self._close(entry, fd)
 
+    def passed_on(self, then: Callable[[], None]) -> None:
+        """Call `then` when all was passed on that procs have printed by now.
+
+        A round of the poller reads what is in the pipes; the first that has not begun yet is the next.
+        """
+
+        def finish() -> None:
+            for rest in self._rests.copy():
+                self._pass_rest_on(*rest)
+            then()
+
+        self._poller.call_soon(lambda: self._poller.call_soon(finish))
+
     def _read(self, entry: ProcEntry, fd: int) -> None:
         stream, splitter = entry.streams[fd]
         try:
@@ -52,7 +66,9 @@ class ProcOutput:
         if data:
             self._pass_on(entry, stream, splitter.feed(data))
             if splitter.waiting and not self._prefix(entry):
-                self._poller.call_later(_PROMPT, lambda: self._pass_rest_on(entry, stream, splitter))
+                rest = entry, stream, splitter
+                self._rests.add(rest)
+                self._poller.call_later(_PROMPT, lambda: self._pass_rest_on(*rest))
         else:
             self._close(entry, fd)
 
@@ -70,6 +86,7 @@ class ProcOutput:
 
     def _pass_rest_on(self, entry: ProcEntry, stream: str, splitter: LineSplitter) -> None:
         """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing else prints."""
+        self._rests.discard((entry, stream, splitter))
         self._pass_on(entry, stream, splitter.finish(), end="")
 
     def _prefix(self, entry: ProcEntry) -> str:

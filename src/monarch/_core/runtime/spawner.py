@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from ..net import unix
 from ..wire.address import ProcAddress
-from . import main_guard
+from . import main_guard, prints
 from .children import ChildWatch, changes
 from .control import receive_message, send_message
 from .leaving import disarm_finalizers
@@ -52,6 +52,7 @@ class Spawner:
         signal.signal(signal.SIGINT, ignore_interrupt)
         main_guard.forks_procs = True
         children = ChildWatch()
+        prints.install()  # before modules may keep the streams, as handlers of `logging` do
         for module in self._preloaded:
             importlib.import_module(module)
         gc.freeze()  # as the agent

@@ -49,7 +49,9 @@ VALUE, ERROR, DEAD, EXCEPTION = (
     2,
     3,
 )  # a result; an ActorError; a failure of the actor; an exception to raise as is
-# flags of any kind: the meta begins with a route, see `routing.route`
+# flags of any kind: its sender had printed something, which the client may not have shown yet
+PRINTED = 32
+# ... the meta begins with a route, see `routing.route`
 ROUTED = 64
 # ... the buffers are in a shared-memory segment whose descriptor came with the frame
 SEGMENT = 128

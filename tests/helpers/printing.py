@@ -1,0 +1,74 @@
+"""Actors that print before they answer, in every way in which an actor can answer."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+
+from monarch.actor import Actor, Port, current_rank, endpoint
+
+
+class Prints(Actor):
+    @endpoint
+    def say(self, text: str, end: str = "\n") -> int:
+        print(text, end=end)
+        return current_rank().rank
+
+    @endpoint
+    def complain(self, text: str) -> None:
+        print(text, file=sys.stderr)
+
+    @endpoint
+    def write_bytes(self, text: str) -> None:
+        sys.stdout.buffer.write(text.encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+    @endpoint
+    def warn(self, text: str) -> None:
+        logging.getLogger("of.a.library").warning(text)
+
+    @endpoint
+    def fail(self, text: str) -> None:
+        print(text)
+        raise ValueError("after having printed")
+
+    @endpoint(explicit_response_port=True)
+    def answer_later(self, port: Port[int], text: str) -> None:
+        def answer() -> None:
+            print(text)
+            port.send(1)
+
+        threading.Thread(target=answer).start()
+
+    @endpoint
+    def tell(self, port: Port[int], text: str) -> None:
+        print(text)
+        port.send(1)
+
+    @endpoint
+    def say_quietly(self, text: str) -> None:
+        with contextlib.redirect_stdout(None):
+            print(text)
+
+    @endpoint
+    def say_lines(self, count: int, filler: str) -> None:
+        rank = current_rank().rank
+        for number in range(count):
+            print(f"<rank {rank}", f"line {number}", f"{filler}>")
+
+
+class PrintsAsync(Actor):
+    @endpoint
+    async def say(self, text: str) -> None:
+        print(text)
+
+
+class Asks(Actor):
+    def __init__(self, printing: Prints) -> None:
+        self._printing = printing
+
+    @endpoint
+    def ask(self, text: str) -> None:
+        self._printing.say.call(text).get()
