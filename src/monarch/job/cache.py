@@ -1,11 +1,12 @@
 """The file through which the next run of a program finds a job that is still running.
 
-The file is a pickle, and unpickling runs code. So it is read only if it belongs to this user, nobody else may write it,
-and no other user has put a link in its place. Writing replaces it as a whole: a reader sees the old job or the new one,
+The file is a pickle, and unpickling runs code. So it is read only if it belongs to this user, and nobody else may write it,
+nor has made a folder or a link on the way to it (see `trusted`). Writing replaces it as a whole: a reader sees the old job or the new one,
 also after a crash. Whoever looks at the file in order to act on it holds its lock, a file beside it that stays.
 
 The path may be a symlink, which is followed and kept: contexts of the command line select the active job that way.
-Who holds the lock is another program that starts or ends a job here; waiting for it ends when that is done, or it died.
+Who holds the lock is another program that starts or ends a job here; waiting for it ends when that is done, when it died,
+or after `_LOCK_PATIENCE`.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ import logging
 import os
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import JobError
+from . import trusted
+
+_LOCK_PATIENCE = 120.0  # seconds
+_LOCK_PAUSE = 0.05  # seconds until the lock is tried again; the kernel offers no wait with an end
 
 logger = logging.getLogger("monarch.job")
 
@@ -51,12 +57,12 @@ class CacheFile:
         """Keep other programs from starting or ending a job here.
 
         Raises:
-            JobError: Another user put a link there.
+            JobError: The place is not this user's alone; or another program has held it for two minutes.
         """
-        self._check_link()
-        _make_folder(self.folder)
+        self._make_folder()
         lock = os.open(f"{self._file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
+            self._check_owner(os.fstat(lock))
             _lock(lock, self.path)
             try:
                 yield
@@ -71,7 +77,7 @@ class CacheFile:
         Raises:
             JobError: Unpickling it could run code of another user.
         """
-        self._check_link()
+        trusted.check_own_levels(self.path)
         try:
             fd = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
@@ -81,9 +87,12 @@ class CacheFile:
             return file.read()
 
     def write(self, content: bytes) -> None:
-        """Replace the content; when this returns it is on the disk."""
-        self._check_link()
-        _make_folder(self.folder)
+        """Replace the content; when this returns it is on the disk.
+
+        Raises:
+            JobError: The place is not this user's alone.
+        """
+        self._make_folder()
         fd, temporary = tempfile.mkstemp(prefix=f".{self._file.name}.", dir=self.folder)  # mode 0600
         try:
             with open(fd, "wb") as file:
@@ -100,12 +109,9 @@ class CacheFile:
         """Remove the file; a symlink to it stays."""
         self._file.unlink(missing_ok=True)
 
-    def _check_link(self) -> None:
-        if self.path.is_symlink() and self.path.lstat().st_uid != os.getuid():
-            raise JobError(
-                f"{self.path} is a link that user {self.path.lstat().st_uid} made, not you; it is not followed, as reading "
-                "a saved job runs code. Remove the link, or use another path"
-            )
+    def _make_folder(self) -> None:
+        trusted.check_own_levels(self.path)
+        trusted.make_folder(self.folder)
 
     def _check_owner(self, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
@@ -122,16 +128,37 @@ class CacheFile:
             )
 
 
-def _make_folder(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-
-
 def _lock(fd: int, path: Path) -> None:
+    end = time.monotonic() + _LOCK_PATIENCE
+    waited = False
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not waited:
+                logger.info("waiting for %s, which starts or ends the job of %s", _holder(fd), path)
+                waited = True
+            if time.monotonic() > end:
+                raise JobError(
+                    f"{_holder(fd)} has been starting or ending the job of {path} for {_LOCK_PATIENCE:g}s. Wait for it or "
+                    "end it, or use another path"
+                ) from None
+            time.sleep(_LOCK_PAUSE)
+
+
+def _holder(fd: int) -> str:
+    """Who has the lock on a file, for messages."""
+    inode = f":{os.fstat(fd).st_ino}"
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        logger.info("waiting for another program that starts or ends the job of %s", path)
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()
+            if fields[1] == "FLOCK" and fields[5].endswith(inode):
+                command = Path(f"/proc/{fields[4]}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                return f"process {fields[4]} ({command.strip()[:100]})"
+    except (OSError, IndexError):  # it has just let go
+        pass
+    return "another program"
 
 
 def _sync_folder(folder: Path) -> None:

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from ..errors import JobError
+from . import trusted
 from .trait import DEFAULT_JOB_PATH, JobTrait, job_load
 
 DEFAULT_CONTEXT = "default"
@@ -77,7 +78,7 @@ def make_context(name: str) -> None:
         ValueError: The name can't be that of a folder, or is taken by another.
     """
     folder = _folder(name)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    trusted.make_folder(folder)
     (folder / _SPEC).touch(mode=0o600)
 
 
@@ -127,13 +128,18 @@ def _adopt(file: Path) -> None:
 
 
 def _link() -> Path:
-    return Path(DEFAULT_JOB_PATH).absolute()
+    link = Path(DEFAULT_JOB_PATH).absolute()
+    trusted.check_own_levels(link)
+    return link
 
 
 def _folder(context: str) -> Path:
     if not context or "/" in context or context.startswith(".") or context == "logs":
         raise ValueError(f"a context can't be called {context!r}")
-    return _link().parent / context
+    folder = _link().parent / context
+    for file in (_SPEC, _STATE):
+        trusted.check_own_levels(folder / file)
+    return folder
 
 
 def _import_spec(spec: str) -> JobTrait:

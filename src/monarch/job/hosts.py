@@ -12,7 +12,8 @@ variable MONARCH_HOSTS names. It has a table for each mesh of hosts::
     [hosts.laptop]
     processes = 2                      # worker processes on this machine, as long as the program runs
 
-Relative paths are relative to the file. It is data: nothing in it is run.
+Relative paths are relative to the file. It is data: nothing in it is run. But workers run what they are sent, and what they
+answer is unpickled, so a file that another user has made is used only if the variable names it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 from ..actor import HostMesh, attach_to_workers
 from ..errors import JobError
 from ..trust import read_secret_file
+from . import trusted
 from .process import ProcessJob
 
 VARIABLE = "MONARCH_HOSTS"
@@ -61,9 +63,14 @@ def hosts_from_config(name: str) -> HostMesh:
     Raises:
         FileNotFoundError: There is no file; the message says where it was looked for.
         KeyError: The file has no such table.
-        JobError: The file is not TOML, or the table makes no sense; the message names the file and the key.
+        JobError: The file is not TOML, or the table makes no sense; the message names the file and the key. Or another user
+            owns or may write it, or a folder on the way to it, and MONARCH_HOSTS does not name it.
     """
     path = _find()
+    if not os.environ.get(VARIABLE):  # who names a file trusts it
+        trusted.check_all_levels(
+            path, f"it is not read, as it says to whom objects are sent. If you trust it: {VARIABLE}={path}"
+        )
     tables = _read(path).get("hosts")
     if not isinstance(tables, Mapping) or name not in tables:
         known = ", ".join(sorted(tables)) if isinstance(tables, Mapping) else ""

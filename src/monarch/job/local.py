@@ -7,9 +7,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from ..actor import this_host
-from . import processes
+from . import processes, trusted
 from .cache import CacheFile
 from .state import JobState, check_mesh_names
 from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
@@ -59,11 +60,11 @@ class LocalJob(JobTrait):
         assert self._apply_id is not None
         self._runs_script = True
         folder = Path(DEFAULT_JOB_PATH).absolute().parent / "logs" / f"job_{self._apply_id[:8]}"
-        folder.mkdir(parents=True)
+        trusted.make_folder(folder)
         saved = folder / "job.pkl"
         CacheFile(saved).write(BatchJob(self)._pickled())
         environment = {**os.environ, BATCH: "1", BATCH_FILE: str(saved), processes.TAG: self._apply_id}
-        with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
+        with _new_file(folder / "stdout.log") as out, _new_file(folder / "stderr.log") as err:
             self._process = subprocess.Popen(
                 [sys.executable, client_script],
                 stdin=subprocess.DEVNULL,
@@ -89,6 +90,11 @@ class LocalJob(JobTrait):
 
     def __repr__(self) -> str:
         return f"LocalJob({self._hosts!r})"
+
+
+def _new_file(path: Path) -> BinaryIO:
+    """A new file that only this user can read."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
 
 
 class BatchJob(JobTrait):

@@ -14,7 +14,7 @@ from pathlib import Path
 from .. import config
 from ..actor import attach_to_workers
 from ..errors import JobError
-from . import launch, processes
+from . import launch, processes, trusted
 from .launch import Worker
 from .state import JobState, check_mesh_names
 from .trait import JobTrait
@@ -63,7 +63,7 @@ class ProcessJob(JobTrait):
         _unsaved.add(self)
         self._folder = _make_folder()
         logs = self._folder if self._cache is None else self._cache.folder / "logs" / f"job_{self._apply_id[:8]}"
-        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        trusted.make_folder(logs)
         logger.info("starting %d workers; their output is in %s", sum(self._meshes.values()), logs)
         environment = {**os.environ, **self._env, processes.TAG: self._apply_id}
         for mesh, size in self._meshes.items():
