@@ -7,7 +7,7 @@ import os
 import pickle
 import socket
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ... import config
 from ..shape import Extent, Point
