@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import _compat
+from . import _compat, _public
 
 if TYPE_CHECKING:
     from . import builtins as builtins
@@ -58,7 +58,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "ActorFuture": ".actor:Future",
-    "Extent": "._core.shape",
+    "Extent": ".actor",
     "Future": ".actor",
     "NDSlice": "._core.shape",
     "Selection": "._core.shape",
@@ -74,6 +74,8 @@ _LAZY = {
     "world_mesh": ".python_local_mesh",
 }
 """Where names are found, and what they are called there if it is something else."""
+_OF_THE_ENGINE = frozenset({"NDSlice", "Selection", "Shape"})
+"""Those that no other public module exports."""
 _TENSOR_ENGINE = frozenset(
     {"DeviceMesh", "Tensor", "fetch_shard", "get_active_mesh", "inspect", "no_mesh", "show"}
     | {"reduce", "reduce_", "slice_mesh", "to_mesh", "Stream", "get_active_stream"}
@@ -104,7 +106,9 @@ def __getattr__(name: str) -> Any:
     place = _LAZY.get(name)
     if place is not None:
         module, _, original = place.partition(":")
-        return getattr(import_module(module, __name__), original or name)
+        source = import_module(module, __name__)
+        _public.publish(__name__, vars(source), _OF_THE_ENGINE & {name})
+        return getattr(source, original or name)
     if name in _TENSOR_ENGINE:
         return getattr(import_module(".tensor_engine", __name__), name)
     if name in _MODULES_WITH_TORCH:

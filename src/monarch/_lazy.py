@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from ._public import publish
+
 
 def lazy_names(
     package: str, places: Mapping[str, Sequence[str]]
@@ -23,6 +25,8 @@ def lazy_names(
         module = modules.get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f".{module}", package), name)
+        source = import_module(f".{module}", package)
+        publish(package, vars(source), (name,))
+        return getattr(source, name)
 
     return find, lambda: sorted([*vars(sys.modules[package]), *modules])

@@ -15,5 +15,8 @@ from __future__ import annotations
 
 from ._core.mesh.actor_mesh import incarnations
 from ._core.supervision.restart import AllForOne, OneForOne, RestForOne, Strategy
+from ._public import publish
 
 __all__ = ["AllForOne", "OneForOne", "RestForOne", "Strategy", "incarnations"]
+
+publish(__name__, globals(), __all__)

@@ -8,5 +8,8 @@ is for programs that look elsewhere.
 from __future__ import annotations
 
 from ._core.net.secret import make_secret, read_secret_file, write_secret_file
+from ._public import publish
 
 __all__ = ["make_secret", "read_secret_file", "write_secret_file"]
+
+publish(__name__, globals(), __all__)

@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "monarch"
 
 # Package -> layer, the longest prefix counts. Packages of one layer do not import each other.
 LAYERS = {
+    "monarch._public": -1,
     "monarch.errors": 0,
     "monarch.config": 0,
     "monarch._lazy": 0,

@@ -340,4 +340,25 @@ def test_a_dotted_module_that_only_a_nested_function_uses_is_imported_over_there
         main()
         """,
         "x",
+
+
+def test_an_actor_of_the_script_can_use_the_module_with_the_switch_for_logs() -> None:
+    succeeds(
+        """
+        import logging
+        from monarch.actor import Actor, config, endpoint, this_host
+
+        class Worker(Actor):
+            def __init__(self):
+                config.prefix_python_logs_with_actor = False
+
+            @endpoint
+            def state(self):
+                return config.prefix_python_logs_with_actor, config
+
+        here = config
+        state = this_host().spawn_procs().spawn("w", Worker).state.call_one().get()
+        print(state[0], state[1] is here, config.prefix_python_logs_with_actor)
+        """,
+        "False True True",
     )

@@ -26,6 +26,7 @@ from .._core.shape import Extent, Point, ValueMesh
 from .._core.supervision.failure import MeshFailure
 from .._core.wire.reducers import register_reducers as _register_reducers
 from .._lazy import lazy_names as _lazy_names
+from .._public import publish as _publish
 from ..errors import ActorError, DeadlockError, SupervisionError
 from . import config
 
@@ -117,3 +118,5 @@ __all__ = [
     "traced",
     "unhandled_fault_hook",
 ]
+
+_publish(__name__, globals(), __all__)

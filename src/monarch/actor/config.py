@@ -8,9 +8,14 @@ For everything else see `monarch.config`.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from .._core.runtime import log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class _ConfigModule(ModuleType):
@@ -25,6 +30,9 @@ class _ConfigModule(ModuleType):
         if not isinstance(enabled, bool):
             raise TypeError(f"prefix_python_logs_with_actor must be True or False, got {enabled!r}")
         log.prefix_enabled = enabled
+
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        return import_module, (self.__name__,)  # by name, as any module; cloudpickle knows only the plain kind
 
 
 sys.modules[__name__].__class__ = _ConfigModule

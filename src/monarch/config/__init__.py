@@ -38,6 +38,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from .._public import publish
 from ._kinds import Encoding
 from ._parametrize import parametrize_config, parametrize_config_pointwise
 from ._store import Store
@@ -157,3 +158,6 @@ def inherit(mapping: Mapping[str, Any], *, drop_configured: bool = False) -> Non
         TypeError: a value can't be read; nothing has changed then.
     """
     _store.inherit(mapping, drop_configured)
+
+
+publish(__name__, globals(), __all__)

@@ -17,6 +17,7 @@ Only public names of the packages below are used here, so that a job of another 
 
 from __future__ import annotations
 
+from .._public import publish
 from ..errors import JobError
 from .current import load_current_job, set_current_job
 from .features import MeshAdminConfig, TelemetryConfig
@@ -46,3 +47,5 @@ __all__ = [
     "set_current_job",
     "shell",
 ]
+
+publish(__name__, globals(), __all__)

@@ -13,6 +13,7 @@ What may not live here: what is sent with messages (`_core.wire`). Read docs/rdm
 
 from __future__ import annotations
 
+from .._public import publish
 from .action import RDMAAction
 from .availability import describe_between_hosts, get_rdma_backend, is_ibverbs_available, is_rdma_available
 from .buffer import Explanation, RDMABuffer
@@ -61,3 +62,5 @@ __all__ = [
     "push",
     "share_state",
 ]
+
+publish(__name__, globals(), __all__)

@@ -14,6 +14,7 @@ its own. One seed gives one run, event by event. Simulated processes only answer
 
 from __future__ import annotations
 
+from .._public import publish
 from .client import Cast
 from .network import Partition
 from .report import Report
@@ -21,3 +22,5 @@ from .simulation import Simulation, Unanswered
 from .worker import Costs
 
 __all__ = ["Cast", "Costs", "Partition", "Report", "Simulation", "Unanswered"]
+
+publish(__name__, globals(), __all__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..shape import Extent, Point
@@ -98,7 +99,9 @@ def context() -> Context:
     inherited: Context | None = getattr(threading.current_thread(), "_monarch_context", None)
     if inherited is not None:
         return inherited
-    assert _fallback is not None, "monarch.actor was not imported"
+    if _fallback is None:  # nothing that a program has imported was the actor API; it sets this
+        import_module("monarch.actor")
+        return context()
     return _fallback()
 
 

@@ -4,8 +4,11 @@
 of which the modules were made on the ranks.
 """
 
+from ..._public import publish
 from .opaque import get_parameter_udf
 from .runtime import PipelineParallelism
 from .schedules import SCHEDULES, Action, schedule
 
 __all__ = ["SCHEDULES", "Action", "PipelineParallelism", "get_parameter_udf", "schedule"]
+
+publish(__name__, globals(), __all__)
