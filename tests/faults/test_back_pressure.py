@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helpers.actors import AsyncRecorder, Echo, Gate, Recorder, open_channel
 from helpers.floods import Consumer, Producer
-from monarch.actor import Actor, endpoint
+from helpers.waiting import wait_until
+from monarch._core.runtime.client import client
+from monarch.actor import Actor, SupervisionError, endpoint
 from monarch.config import configured
 
 if TYPE_CHECKING:
     from conftest import Spawn
 
 MEGABYTE = 1 << 20
+
+
+@contextmanager
+def flooding(method: Any, count: int) -> Iterator[None]:
+    """While a thread sends so many messages, and has to wait; the actor is stopped meanwhile."""
+
+    def flood() -> None:
+        with suppress(SupervisionError):
+            for number in range(count):
+                method.broadcast(number)
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    wait_until(lambda: client().node.full, what="the mailbox to be full")
+    yield
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_an_actor_with_a_full_mailbox_that_is_stuck_is_stopped_within_the_grace_time(
@@ -29,11 +51,10 @@ def test_an_actor_with_a_full_mailbox_that_is_stuck_is_stopped_within_the_grace_
         port, started = open_channel()
         stuck = gate.wait_for_file.call_one(str(door), port)
         started.recv().get(timeout=20)
-        for number in range(500):
-            gate.say.broadcast(number)
-        start = time.monotonic()
-        gate.stop().get(timeout=20)
-        assert time.monotonic() - start < 8
+        with flooding(gate.say, 500):
+            start = time.monotonic()
+            gate.stop().get(timeout=20)
+            assert time.monotonic() - start < 8
         with pytest.raises(Exception, match="stop"):
             stuck.get(timeout=20)
         # its neighbour, and its process, are reached again
@@ -44,17 +65,16 @@ def test_an_actor_with_a_full_mailbox_that_is_stuck_is_stopped_within_the_grace_
 def test_an_actor_with_a_full_mailbox_that_works_on_is_stopped_promptly(spawn: Spawn) -> None:
     class Slow(Actor):
         @endpoint
-        def work(self) -> None:
+        def work(self, number: int = 0) -> None:
             time.sleep(0.05)
 
     with configured(mailbox_limit=10):
         slow = spawn(1).spawn("slow", Slow)
         slow.work.call_one().get(timeout=20)
-        for _ in range(1000):  # 50 s of work
-            slow.work.broadcast()
-        start = time.monotonic()
-        slow.stop().get(timeout=20)
-        assert time.monotonic() - start < 8
+        with flooding(slow.work, 1000):  # 50 s of work
+            start = time.monotonic()
+            slow.stop().get(timeout=20)
+            assert time.monotonic() - start < 8
 
 
 @pytest.mark.parametrize("limit", [1, 10])

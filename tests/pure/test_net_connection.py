@@ -12,6 +12,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -93,10 +94,11 @@ class Bench:
         send_limit: int = 256 * MIB,
         send_timeout: float = PATIENCE,
         poller: Poller | None = None,
+        asks: bool = False,
     ) -> Connection:
         connection = Connection(
             poller or self.poller, sock, inbox.arrived, inbox.closed, limit=limit, send_limit=send_limit,
-            send_timeout=send_timeout,
+            send_timeout=send_timeout, asks=asks,
         )  # fmt: skip
         self._ends.append(connection)
         return connection
@@ -438,67 +440,48 @@ def test_flush_works_for_descriptors_beyond_1024() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-# pause and resume
+# what is on its way in shared memory
 
 
-def test_a_paused_connection_reads_nothing_until_it_is_resumed(bench: Bench) -> None:
-    here, there, _, got = bench.pair()
-    there.pause()
-    bench.settle()
-    for i in range(3):
-        here.send(call(i))
-    bench.settle()
-    assert not got.frames
-    there.resume()
-    assert [frame.request for frame in got.wait_frames(3)] == [0, 1, 2]
-
-
-def test_a_pause_pushes_back_on_the_sender(bench: Bench) -> None:
-    here, there, _, got = bench.pair(buffer=4096, send_limit=50_000)
-    there.pause()
-    sender = Sender(here, call(1, b"x" * 300_000))
-    sender.wait_until_it_waits()
-    there.resume()
+def test_a_sender_waits_until_what_it_has_passed_in_shared_memory_has_been_read(bench: Bench) -> None:
+    one, other = bench.sockets()
+    got = Inbox()
+    here = bench.wrap(one, Inbox(), asks=True, send_limit=16 * MIB)
+    there = bench.wrap(other, got, send_limit=16 * MIB)
+    here.on_frame = lambda connection, frame: here.credit(frame.request)
+    frame = call(1, b"p", [bytes(4 * MIB)])
+    with borrowed(there):  # which reads nothing
+        for _ in range(5):
+            here.send(frame)
+        sender = Sender(here, frame)
+        sender.wait_until_it_waits()
+        bench.settle()
+        assert not sender.outcome
+        assert here.queued == 0, "the socket has room for thousands"
     assert sender.join() is True
-    assert len(got.wait_frames(1)[0].payload) == 300_000
+    assert len(got.wait_frames(6)) == 6
+    got.frames.clear()
 
 
-def test_a_paused_connection_still_writes(bench: Bench) -> None:
-    here, there, here_got, _ = bench.pair(buffer=4096)
-    there.pause()
-    there.send(call(1, b"x" * 300_000))
-    assert len(here_got.wait_frames(1)[0].payload) == 300_000
-    here.send(call(2))
+def test_segments_smaller_than_what_is_told_at_once_are_told_in_the_end(bench: Bench) -> None:
+    one, other = bench.sockets()
+    got, told = Inbox(), Inbox()
+    here = bench.wrap(one, told, asks=True, send_limit=1)
+    here.on_frame = lambda connection, frame: here.credit(frame.request)
+    bench.wrap(other, got)
+    for number in range(100):
+        here.send(call(number, b"p", [bytes(SEGMENT_SIZE + number)]))
+    assert len(got.wait_frames(100)) == 100
+    got.frames.clear()
 
 
-def test_a_handler_may_pause_its_own_connection(bench: Bench) -> None:
-    here, there, _, got = bench.pair()
-    got.on_frame = lambda connection, frame: connection.pause()
-    here.send(call(0))
-    got.wait_frames(1)
-    here.send(call(1))
-    bench.settle()
-    assert len(got.frames) == 1
-    there.resume()
-    got.wait_frames(2)
-
-
-def test_pausing_and_resuming_a_closed_connection_is_harmless(bench: Bench) -> None:
-    here, there, _, _ = bench.pair()
-    here.close()
-    here.pause()
-    here.resume()
-    there.close()
-    there.resume()
-
-
-def test_resuming_while_another_thread_sends_does_not_lose_what_that_has_queued() -> None:
+def test_giving_back_while_another_thread_sends_does_not_lose_what_that_has_queued() -> None:
     poller = Poller()
     between: list[Callable[[], None]] = []
     modify = poller.modify
 
     def slow(fd: Any, eventmask: int) -> None:
-        """Lets a send of another thread happen while a resume changes what is waited for."""
+        """Lets a send of another thread happen while the end of a loan changes what is waited for."""
         if between:
             between.pop()()
         modify(fd, eventmask)
@@ -516,13 +499,13 @@ def test_resuming_while_another_thread_sends_does_not_lose_what_that_has_queued(
 
     def send_meanwhile() -> None:
         sender.start()
-        sender.join(0.5)  # bounded: it may rightly wait until the resume is through
+        sender.join(0.5)  # bounded: it may rightly wait until the loan is over
 
     loop.start()
     try:
-        connection.pause()
+        connection.borrow()
         between.append(send_meanwhile)
-        connection.resume()
+        connection.give_back()
         sender.join(PATIENCE)
         peer.settimeout(3)
         left = encode(frame)[1]
@@ -586,14 +569,11 @@ def test_a_frame_may_be_begun_by_the_loop_and_ended_by_a_borrower(bench: Bench) 
     assert len(got.frames[0].payload) == READ_SIZE
 
 
-def test_a_connection_that_is_borrowed_paused_or_closed_cannot_be_borrowed(bench: Bench) -> None:
+def test_a_connection_that_is_borrowed_or_closed_cannot_be_borrowed(bench: Bench) -> None:
     here, there, _, _ = bench.pair()
     assert borrowable(here)
     with borrowed(here):
         assert not borrowable(here)
-    here.pause()
-    assert not borrowable(here)
-    here.resume()
     assert borrowable(here)
     there.close()
     assert not borrowable(there)
@@ -995,10 +975,9 @@ def test_a_handler_that_raises_does_not_give_its_segment_to_the_next_frame(bench
             raise ValueError("a bug in the handler")
 
     got.on_frame = fail_first
-    there.pause()
-    here.send(call(0, b"no lane"))
-    here.send(call(1, b"p", [b"1" * SEGMENT_SIZE]))
-    there.resume()
+    with borrowed(there):
+        here.send(call(0, b"no lane"))
+        here.send(call(1, b"p", [b"1" * SEGMENT_SIZE]))
     got.wait_frames(1)
     bench.settle()
     here.send(call(2, b"p", [b"2" * SEGMENT_SIZE]))
@@ -1041,9 +1020,8 @@ def test_where_no_more_descriptors_may_be_on_their_way_large_buffers_take_the_so
     here._sock = OneDescriptorOnItsWay(fileno=inner.detach())
     frames = [call(number, b"p", [os.urandom(MIB), os.urandom(17)]) for number in range(3)]
     if queued:
-        there.pause()
         frames.insert(0, call(9, b"x" * 500_000))
-    for frame in frames:
-        here.send(frame)
-    there.resume()
+    with borrowed(there) if queued else nullcontext():
+        for frame in frames:
+            here.send(frame)
     assert [content(frame) for frame in got.wait_frames(len(frames))] == [content(frame) for frame in frames]

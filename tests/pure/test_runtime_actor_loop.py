@@ -110,18 +110,12 @@ def test_a_connection_that_another_thread_reads_is_left_to_it(
     assert wire.arrived
 
 
-@pytest.mark.parametrize("state", ["paused", "closed"])
-def test_a_connection_that_cannot_be_read_is_not_waited_for(
-    selector: ReadingSelector, wire: Wire, pair: Pair, state: str
-) -> None:
+def test_a_connection_that_is_closed_is_not_waited_for(selector: ReadingSelector, wire: Wire, pair: Pair) -> None:
     here, there = pair
     key = selector.register(here, selectors.EVENT_READ)
     selector.connection = wire.connection
     wire.answer(0)
-    if state == "paused":
-        wire.connection.pause()
-    else:
-        wire.connection.close()
+    wire.connection.close()
     there.send(b"x")
     assert selector.select(PATIENCE) == [(key, selectors.EVENT_READ)]
     assert not wire.arrived

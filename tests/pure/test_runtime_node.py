@@ -29,10 +29,6 @@ class Origin:
         self.answers.append(frame)
         return True
 
-    def pause(self) -> None: ...
-
-    def resume(self) -> None: ...
-
 
 class Receiver:
     def __init__(self) -> None:

@@ -132,7 +132,14 @@ _MESSAGES = (
         count(1, example=100_000),
         100_000,
         "MONARCH_MAILBOX_LIMIT",
-        "Messages that may wait for one actor before its senders are slowed.",
+        "Messages that may wait for one actor, or on one port, before its senders are slowed.",
+    ),
+    Knob(
+        "mailbox_bytes_limit",
+        SIZE,
+        "64 MiB",
+        "MONARCH_MAILBOX_BYTES_LIMIT",
+        "Bytes of messages that may wait for one actor, or on one port, before its senders are slowed.",
     ),
     Knob(
         "send_buffer_limit",

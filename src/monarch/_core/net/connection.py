@@ -5,11 +5,13 @@ kernel does not take is copied and queued, and the poller's thread writes it whe
 made the queue longer than `send_limit` waits, which is how a slow receiver slows its senders. What ends that wait: the
 queue drains, the connection closes, or `send_timeout` passes.
 
-Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. `pause` stops reading, and so pushes back.
-A thread that waits for what comes over this connection may `borrow` it and do the reading itself (see `waiter`, `loan`).
+What travels in shared memory takes no room in the socket, so the kernel would take thousands of segments. The side that
+asks therefore counts what of them the other has not read, which that tells once per `_CREDIT` bytes; it waits before it
+sends more, as for the queue.
 
-Every connection carries requests one way only, from the side that connected, and replies the other way. A receiver that
-pauses it therefore never holds back replies, so two processes that flood each other cannot lock each other up.
+Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. A thread that waits for what comes over this
+connection may `borrow` it and do the reading itself (see `waiter`, `loan`). Reading never stops: two processes that flood
+each other cannot lock each other up. Whose queues are full says so (see `runtime.pressure`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from ...errors import BackpressureError
-from ..wire.frame import FLAGS_AT, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode
+from ..wire.frame import CREDIT, FLAGS_AT, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode
 from .loan import Lendable, Watch
 from .poller import READ, WRITE
 from .scratch import scratch
@@ -37,6 +39,7 @@ from .traffic import Traffic, TrafficLog
 
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
+_CREDIT = 4 * 1024 * 1024  # bytes in shared memory after which their sender is told that they were read
 
 logger = logging.getLogger("monarch.net")
 
@@ -53,16 +56,17 @@ class Connection(Lendable):
         on_frame: Called for each frame, on the poller's thread; an attribute, which may be set anew.
         on_close: Called once, on the poller's thread, with the reason; not after `close`.
         limit: Largest frame, in bytes, either way.
-        send_limit: Bytes that may be queued before senders wait.
+        send_limit: Bytes that may be queued before senders wait; and as many may be on their way in shared memory.
         send_timeout: Seconds a sender waits for the queue to drain.
+        asks: Whether requests go out over it and answers come back, or the other way round.
         segments: Where memory for large buffers comes from; None for fresh memory each time.
         log: Adds up what all connections count.
     """
 
     __slots__ = (
-        "_bytes_read", "_bytes_sent", "_closed", "_decoder", "_drained", "_fds", "_frames_read", "_frames_sent", "_hung_up", "_lock",
-        "_log", "_make_segment", "_on_close", "_paused", "_queue", "_queued", "_reads", "_send_limit", "_send_timeout", "_sock", "_writes",
-        "on_frame", "peer",
+        "_asks", "_bytes_read", "_bytes_sent", "_closed", "_decoder", "_drained", "_fds", "_frames_read",
+        "_frames_sent", "_hung_up", "_lock", "_log", "_make_segment", "_on_close", "_queue", "_queued", "_reads",
+        "_segment_bytes", "_segment_limit", "_send_limit", "_send_timeout", "_sock", "_writes", "on_frame", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +79,7 @@ class Connection(Lendable):
         limit: int,
         send_limit: int,
         send_timeout: float,
+        asks: bool = False,
         segments: SegmentPool | None = None,
         log: TrafficLog | None = None,
     ) -> None:
@@ -94,7 +99,9 @@ class Connection(Lendable):
         self._send_timeout = send_timeout
         self._closed = False
         self._hung_up = False  # the other side has closed it; what it sent before may have yet to be read
-        self._paused = False
+        self._asks = asks
+        self._segment_bytes = 0  # of what was sent that has not been read; or of what was read and not told
+        self._segment_limit = max(send_limit, 4 * _CREDIT)
         self._frames_sent = self._bytes_sent = self._writes = 0
         self._frames_read = self._bytes_read = self._reads = 0
         self._log = log
@@ -139,11 +146,15 @@ class Connection(Lendable):
             BackpressureError: The peer has not read for `send_timeout` seconds, and the queue is full.
         """
         buffers = frame.buffers
-        if buffers and segment is None:
-            segment = self._make_segment(buffers)
-        if segment is not None:
-            frame = frame._replace(flags=frame.flags | SEGMENT)
-            buffers = ()
+        if buffers:
+            if self._asks and self._segment_bytes > self._segment_limit:
+                self._wait_until_drained()
+            if segment is None:
+                segment = self._make_segment(buffers)
+            if segment is not None:
+                frame = frame._replace(flags=frame.flags | SEGMENT)
+                passed = sum(map(len, buffers)) if self._asks else 0
+                buffers = ()
         data, size = encode(frame, inline=segment is None)
         with self._lock:
             if self._closed or self._hung_up:
@@ -160,6 +171,8 @@ class Connection(Lendable):
                 return False
             self._frames_sent += 1
             self._bytes_sent += size
+            if segment is not None:
+                self._segment_bytes += passed
         if self._queued > self._send_limit:
             self._wait_until_drained()
         return True
@@ -202,18 +215,15 @@ class Connection(Lendable):
                 self._enqueue([frame], None, skip=sent)
         return True
 
-    def pause(self) -> None:
-        """Stop reading until `resume`."""
-        self._paused = True
-        self._update_events()
-
-    def resume(self) -> None:
-        self._paused = False
-        self._update_events()
+    def credit(self, count: int) -> None:
+        """The other side has read so many bytes more of what was sent in shared memory."""
+        with self._lock:
+            self._segment_bytes -= count
+        self._notify_drained()
 
     @property
     def readable_by_borrower(self) -> bool:
-        return not (self._closed or self._paused)
+        return not self._closed
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's socket without touching what both share."""
@@ -277,7 +287,7 @@ class Connection(Lendable):
             raise
         except OSError as error:
             if error.errno == errno.ETOOMANYREFS and segment is not None:
-                self._enqueue(_in_line(chunks[0], segment), None)
+                self._enqueue(self._in_line(chunks[0], segment), None)
                 return
             if error.errno != errno.EMSGSIZE:
                 return
@@ -330,7 +340,7 @@ class Connection(Lendable):
             except OSError as error:
                 if error.errno != errno.ETOOMANYREFS:
                     raise
-                parts = [memoryview(part) for part in _in_line(head, segment)]
+                parts = [memoryview(part) for part in self._in_line(head, segment)]
                 self._queue.popleft()
                 self._queue.extendleft((part, None) for part in reversed(parts))
                 self._queued += sum(map(len, parts)) - len(head)
@@ -344,20 +354,31 @@ class Connection(Lendable):
             chunks.append(chunk)
         return self._sock.sendmsg(chunks)
 
+    def _in_line(self, head: Bytes, segment: Segment) -> list[Bytes]:
+        """A frame whose segment cannot be passed, as more descriptors are on their way than a user may have files, with its
+        buffers on the stream: that takes longer, and gets through."""
+        frame = decode(bytes(head), map_segment(os.dup(segment.fd)))
+        if self._asks:
+            self._segment_bytes -= sum(map(len, frame.buffers))
+        return [encode(frame)[0], *frame.buffers]
+
     def _wait_until_drained(self) -> None:
         if threading.get_ident() == self._poller.thread_id:
             return  # the thread that drains must not wait for itself
         with self._lock:
             condition = self._drained = self._drained or threading.Condition()
         with condition:
-            drained = condition.wait_for(
-                lambda: self._closed or self._queued <= self._send_limit // 2, self._send_timeout
-            )
+            drained = condition.wait_for(lambda: self._closed or self._has_room, self._send_timeout)
         if not drained:
             raise BackpressureError(
-                f"{self.peer} has not read for {self._send_timeout:g}s; {self._queued} bytes wait to be sent to it. "
+                f"{self.peer} has not read for {self._send_timeout:g}s; {self._queued + self._segment_bytes} bytes wait for it. "
                 "Is it stuck? The limits are send_buffer_limit and message_delivery_timeout."
             )
+
+    @property
+    def _has_room(self) -> bool:
+        read = not self._asks or self._segment_bytes <= self._segment_limit // 2
+        return read and self._queued <= self._send_limit // 2
 
     def _notify_drained(self) -> None:
         if self._drained is not None:
@@ -404,10 +425,12 @@ class Connection(Lendable):
         frames: list[Frame] = []
         try:
             for data in decoder.filled(count) if large is not None else decoder.feed(memory[:count]):
-                frames.append(decode(data, self._segment() if data[FLAGS_AT] & SEGMENT else None))  # noqa: PERF401  # those before a bad one are kept
+                frames.append(self._with_segment(data) if data[FLAGS_AT] & SEGMENT else decode(data))  # noqa: PERF401  # those before a bad one are kept
         except FrameError as error:
             broken = f"it sent something unreadable: {error}"
         self._frames_read += len(frames)
+        if self._segment_bytes >= _CREDIT and not self._asks:
+            self._tell_of_segments()
         for frame in frames:
             if self._closed:  # by what the frame before it did
                 return None
@@ -417,13 +440,21 @@ class Connection(Lendable):
                 logger.exception("internal error in handling a message; please report it")
         return self._lost(broken) if broken is not None else None
 
-    def _segment(self) -> memoryview:
+    def _with_segment(self, data: bytes | memoryview) -> Frame:
         if not self._fds:
             raise FrameError("a message whose shared memory did not come with it")
         try:
-            return map_segment(self._fds.popleft())
+            memory = map_segment(self._fds.popleft())
         except (OSError, ValueError) as error:  # no descriptor or address space left, or no memory file
             raise FrameError(f"its shared memory could not be mapped: {error}") from error
+        frame = decode(data, memory)
+        if not self._asks:
+            self._segment_bytes += sum(map(len, frame.buffers))
+        return frame
+
+    def _tell_of_segments(self) -> None:
+        told, self._segment_bytes = self._segment_bytes, 0
+        self.send_encoded(encode(Frame(CREDIT, 0, 0, 0, 0, told, b"", b""))[0])
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:
@@ -439,7 +470,7 @@ class Connection(Lendable):
 
     def _watch(self, read: bool) -> None:
         if not self._closed:
-            self._poller.modify(self.fd, (READ if read and not self._paused else 0) | (WRITE if self._queue else 0))
+            self._poller.modify(self.fd, (READ if read else 0) | (WRITE if self._queue else 0))
 
     def _cut_short(self, error: BaseException) -> None:
         reason = f"reading it was cut short by {type(error).__name__}"
@@ -449,10 +480,3 @@ class Connection(Lendable):
 def _passing(segment: Segment) -> list[tuple[int, int, array.array[int]]]:
     """What takes the descriptor of a segment along."""
     return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]
-
-
-def _in_line(head: Bytes, segment: Segment) -> list[Bytes]:
-    """A frame whose segment cannot be passed, as more descriptors are on their way than a user may have files, with its
-    buffers on the stream: that takes longer, and gets through."""
-    frame = decode(bytes(head), map_segment(os.dup(segment.fd)))
-    return [encode(frame)[0], *frame.buffers]

@@ -26,6 +26,7 @@ from .context import Context, NotYet, current
 from .deadlock import enter_actor
 from .message import decode_meta
 from .node import Origin
+from .pressure import SMALL
 
 _YIELD_EVERY = 64  # messages, so that a backlog cannot starve the other tasks of the loop
 
@@ -38,7 +39,7 @@ class AsyncCell(Cell):
         self._loop: ActorLoop | None = None
         self._thread_id: int | None = None
         self._last_origin: Origin | None = None
-        self._inbox: deque[tuple[Origin, Frame]] = deque()
+        self._inbox: deque[tuple[Origin, Frame]]
         self._sleeping = False
         self._arrival: asyncio.Future[None] | None = None
         self._end_seen: asyncio.Future[None] | None = None
@@ -58,7 +59,7 @@ class AsyncCell(Cell):
                 self._wake_serve()
             else:
                 self._in_loop(self._wake_serve)
-        self._check_mailbox(origin, len(self._inbox))
+        self.pressure.came(origin, frame)
         if self._ending is not None:
             self._refuse_queued(self._ending)
 
@@ -173,7 +174,7 @@ class AsyncCell(Cell):
                 report_cleanup_error(self.record, error)
 
     async def _serve(self) -> None:
-        inbox = self._inbox
+        inbox, pressure = self._inbox, self.pressure
         handled = 0
         while True:
             while not inbox:
@@ -184,6 +185,8 @@ class AsyncCell(Cell):
             except IndexError:  # drained by whoever ends this actor
                 continue
             self._last_origin = item[0]
+            if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:
+                pressure.went(item[1])
             name, _ = decode_meta(item[1].meta)
             attribute = getattr(type(self.actor), name, None)
             if getattr(attribute, "concurrent", False):
@@ -192,8 +195,6 @@ class AsyncCell(Cell):
                 await self._handle(*item)
                 await self._absorb_cancel()
             del item  # what came with a message is not kept until the next one comes
-            if self._paused and len(inbox) <= self._mailbox_limit // 2:
-                self._resume_senders()
             handled += 1
             if handled % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)

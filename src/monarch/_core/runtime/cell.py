@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -38,6 +39,7 @@ from .instance import CreatorInstance
 from .message import SETTLE, SUPERVISE, decode_meta
 from .node import Node, Origin
 from .ports import Port, ResponsePort
+from .pressure import Pressure
 from .rebuild import read_value
 from .remote_error import dump_error, explain, explain_result, format_remote
 
@@ -87,11 +89,11 @@ class Cell(BaseCell):
         self._ending: Failure | None = None
         self._ended = False
         self._when_ended: list[Callable[[], None]] = []
+        self._inbox: deque[Any] = deque()  # what was received and not begun
+        self.pressure = Pressure(spec.uid, self._inbox)
         self._active: dict[object, tuple[Origin, Frame]] = {}  # by activity: the thread (None), or a task
         self.waits: dict[object, Noted] = {}  # by activity as well
-        self._paused: list[Origin] = []
         self.on_finished: Callable[[], None] | None = None
-        self._mailbox_limit = config.value("mailbox_limit")
         self.actor: Any = None
 
     @property
@@ -140,7 +142,7 @@ class Cell(BaseCell):
         """First step of the end, at once, whatever the actor's thread does: nobody queues here any more."""
         self.node.unregister(self.uid, failure)
         self._refuse_queued(failure)
-        self._resume_senders()
+        self.pressure.release()
         if not failure.is_stop and failure.cause != HOST:  # of which the agent tells
             self._tell_owner(failure)
 
@@ -366,17 +368,6 @@ class Cell(BaseCell):
     def limited(self) -> Collection[object] | None:
         """The tasks that a timer may cancel, whatever they wait for; None if it may be any of them."""
         return ()
-
-    # back-pressure
-
-    def _check_mailbox(self, origin: Origin, length: int) -> None:
-        if length > self._mailbox_limit and origin not in self._paused:
-            self._paused.append(origin)
-            origin.pause()
-
-    def _resume_senders(self) -> None:
-        while self._paused:
-            self._paused.pop().resume()
 
 
 class UndeliverableMessageEnvelope(NamedTuple):

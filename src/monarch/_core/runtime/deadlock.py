@@ -8,6 +8,9 @@ nothing waits has no timer.
 What is no wait: one with a timeout, or in reach of one (`asyncio.timeout`); of a thread or task that the program
 started itself, as the actor goes on without it; for a value on a port, which anyone may send; for the next answer of a
 `stream`, which any rank may give; of the root client, which nobody calls.
+
+A wait for room in a full mailbox (`pressure`) is a wait for the actor whose mailbox that is. A circle with one in it needs no
+error: the one who sends is let go, and the mailbox takes more than it should.
 """
 
 from __future__ import annotations
@@ -160,15 +163,30 @@ class DeadlockDetector:
             return
         wait_id = self._id(blocked, number)
         if wait_id == probe.initiator:
-            blocked.noted[0]._reject(DeadlockError(explain(probe.chain), probe.chain))
+            self._break(probe, blocked)
         else:
             self._send(self._chaser.pass_on(probe, _described(wait_id, blocked)))
+
+    def _break(self, probe: Probe, youngest: BlockedWait) -> None:
+        """Give up one wait of a circle: one for room in a mailbox if there is any, of which the program need not hear."""
+        for wait in probe.path:
+            if _is_for_room(wait.call):
+                self._node.call_system(wait.call.process, "let_go", wait.call.request)
+                return
+        youngest.noted[0]._reject(DeadlockError(explain(probe.chain), probe.chain))
+
+
+def _is_for_room(call: Call) -> bool:
+    return call.request < 0
 
 
 def _keeper(cell: Cell, call: Call) -> BlockedWait | None:
     """The wait because of which an actor cannot answer a call."""
     waits = cell.waits.copy()
-    queued = [Call(origin.peer, frame.request) for origin, frame in cell.queued()]
+    if _is_for_room(call):
+        queued = [call] if call.process in cell.pressure.held else []
+    else:
+        queued = [Call(origin.peer, frame.request) for origin, frame in cell.queued()]
     handled = {activity: _owed(origin, frame) for activity, (origin, frame) in cell.active.items()}
     activity = keeper(call, queued, handled, waits, cell.serving)
     noted = waits.get(activity)

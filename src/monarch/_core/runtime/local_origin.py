@@ -21,12 +21,6 @@ class LocalOrigin:
         self._node.dispatch(self, own_copy(frame))
         return True
 
-    def pause(self) -> None:
-        pass  # a process that floods itself is slowed by that
-
-    def resume(self) -> None:
-        pass
-
 
 def own_copy(frame: Frame) -> Frame:
     """A frame whose buffers are the receiver's own, as if they had crossed a socket."""

@@ -34,8 +34,10 @@ from ..wire.address import AGENT, SYSTEM, ActorAddress, ProcAddress
 from ..wire.frame import (
     AROUND,
     CALL,
+    CREDIT,
     DEAD,
     HELLO,
+    HOLD,
     PORT,
     PRINTED,
     PROTOCOL_VERSION,
@@ -53,6 +55,7 @@ from .fan_out import write_to_each
 from .local_origin import LocalOrigin, own_copy
 from .other_hosts import OtherHosts
 from .peer import Peer
+from .pressure import Holds
 from .remote import RemoteOrigin, RemotePeer
 
 logger = logging.getLogger("monarch.runtime")
@@ -68,11 +71,6 @@ class Origin(Protocol):
 
     def send(self, frame: Frame) -> bool: ...
 
-    def pause(self) -> None:
-        """Let nothing more of what it sends come, until `resume`."""
-
-    def resume(self) -> None: ...
-
 
 class Receiver(Protocol):
     """Something that takes calls: an actor's cell, or the process itself."""
@@ -84,7 +82,7 @@ class Receiver(Protocol):
 class PortSink(Protocol):
     """Something that takes values sent to a port."""
 
-    def arrived(self, frame: Frame) -> None: ...
+    def arrived(self, origin: Origin, frame: Frame) -> None: ...
 
 
 class Request(Protocol):
@@ -132,8 +130,9 @@ class Node:
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
         self.deadlocks = DeadlockDetector(self)
+        self.full = Holds(self)
         self._local = LocalOrigin(self)
-        self._request_ids = itertools.count(_first_id())
+        self.request_ids = itertools.count(_first_id())
         self.port_ids = itertools.count(_first_id())
         self._unclaimed: dict[int, list[tuple[Origin, Frame]]] = {}
         self._inbound: dict[Connection, ProcAddress | None] = {}
@@ -181,12 +180,15 @@ class Node:
 
         Raises:
             ValueError: The message is larger than ``codec_max_frame_length``.
+            BackpressureError: An actor had no room for it for `message_delivery_timeout` seconds. Nothing was sent.
         """
         payload, buffers = content
         self.check_size(payload, buffers)
+        if self.full and not flags & URGENT:
+            self.full.wait(procs, target)
         request_id = 0
         if request is not None:
-            request_id = next(self._request_ids)
+            request_id = next(self.request_ids)
             self.requests[request_id] = request
         several = len(procs) > 1
         numbered: Iterable[tuple[int, ProcAddress]] = (
@@ -315,8 +317,9 @@ class Node:
     ) -> Connection:
         on_frame = self._greeted if address is None else self.dispatch
         poller = self.poller if address is None else self.answers
+        asks = address is not None
         connection = Connection(
-            poller, sock, on_frame, on_close, segments=self.segments, log=self.traffic, **self._limits
+            poller, sock, on_frame, on_close, asks=asks, segments=self.segments, log=self.traffic, **self._limits
         )
         connection.peer = address
         return connection
@@ -469,7 +472,11 @@ class Node:
         elif kind == PORT:
             sink = self.ports.get(frame.target)
             if sink is not None:
-                sink.arrived(frame)
+                sink.arrived(origin, frame)
+        elif kind == HOLD:
+            self.full.heard(origin.peer, frame)
+        elif kind == CREDIT:
+            origin.credit(frame.request)
 
     def _aside(self, origin: Any, frame: Frame) -> None:
         """What has a route, or was sent by somebody who had printed something."""

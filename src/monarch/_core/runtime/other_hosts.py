@@ -15,7 +15,7 @@ from ..routing.route import RESENT, Route, split_route
 from ..supervision.failure import Failure, not_attached
 from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
-from ..wire.frame import CALL, CREDIT, GONE, PORT, REPLY, ROUTED, Frame
+from ..wire.frame import CALL, CREDIT, GONE, HOLD, PORT, REPLY, ROUTED, Frame
 from .remote import CastGroup, Inflow, RemoteOrigin, RemotePeer, counted
 from .source import Source
 
@@ -121,12 +121,14 @@ class OtherHosts:
         route, frame = split_route(frame)
         if frame.kind in (CALL, PORT):
             inflow = self._inflow(route)
-            self._node.dispatch(RemoteOrigin(self, route, inflow), frame)
+            self._node.dispatch(RemoteOrigin(self, route), frame)
             inflow.took(counted(frame))
         elif frame.kind == REPLY:
             self._replied(route, frame)
         elif frame.kind == GONE:
             self.gone(route.source, pickling.loads(frame.payload), asks)
+        elif frame.kind == HOLD:
+            self._node.full.heard(route.source, frame)
         elif frame.kind == CREDIT:
             peer = self._node.peers.get(route.source)
             if isinstance(peer, RemotePeer):
@@ -143,7 +145,7 @@ class OtherHosts:
         request = self._node.requests.get(frame.request)
         if route.order == RESENT and isinstance(request, Source) and request.has_answer_of(frame.rank):
             return
-        self._node.dispatch(RemoteOrigin(self, route, None), frame)
+        self._node.dispatch(RemoteOrigin(self, route), frame)
 
     def gone(self, who: ProcAddress, failure: Failure, asks: bool) -> None:
         """A process, or with an agent a whole host, has ended."""

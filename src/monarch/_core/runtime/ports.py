@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..supervision.failure import Failure
 from ..wire import pickling
@@ -16,9 +16,13 @@ from . import prints
 from .context import context, current_node
 from .failed_call import Outcome
 from .future import Future
+from .pressure import Pressure
 from .rebuild import read_value
 from .remote_error import explain, format_remote, to_exception
 from .source import Source
+
+if TYPE_CHECKING:
+    from .node import Node, Origin
 
 T = TypeVar("T")
 
@@ -26,8 +30,8 @@ T = TypeVar("T")
 class Port(Generic[T]):
     """The sending end. Picklable; may be used from any thread, any number of times unless it was opened with ``once``.
 
-    Values of one sender arrive in the order in which it sent them. Sending never waits for the receiver; a port whose
-    receiver is gone swallows what is sent to it.
+    Values of one sender arrive in the order in which it sent them. Sending waits for the receiver only while more values than
+    `mailbox_bytes_limit` and `mailbox_limit` allow have not been read; a port whose receiver is gone swallows what is sent to it.
     """
 
     __slots__ = ("_address", "_frame", "_once", "_used", "return_undeliverable")
@@ -45,6 +49,7 @@ class Port(Generic[T]):
         Raises:
             RuntimeError: It was opened for one value, and that has been sent.
             ValueError: The value is larger than ``codec_max_frame_length``.
+            BackpressureError: Nobody has read from the full port for `message_delivery_timeout` seconds.
             Exception: What pickling the value raises.
         """
         self._claim_use()
@@ -54,18 +59,25 @@ class Port(Generic[T]):
         except Exception as error:
             explain(error, "a value for a port cannot be sent")
             raise
+        self._await_room()
         self._post(VALUE, payload, buffers)
 
     def exception(self, exc: BaseException) -> None:
         """Make the matching ``recv()``, or the caller who gave the port, raise `exc`."""
         self._claim_use()
         told = format_remote(exc).encode(errors="backslashreplace")
+        self._await_room()
         self._post(EXCEPTION, pickling.dumps_inline(exc), meta=told)
 
     def _claim_use(self) -> None:
         if self._once and self._used:
             raise RuntimeError("this port was opened for one value, and that has been sent (OncePortRef already used)")
         self._used = True
+
+    def _await_room(self) -> None:
+        full = current_node().full
+        if full and self._frame.kind == PORT:
+            full.wait((self._address,), self._frame.target)
 
     def _post(self, flags: int, payload: Any, buffers: Any = (), rank: int | None = None, meta: bytes = b"") -> None:
         node = current_node()
@@ -195,9 +207,10 @@ class _Queue:
         self._waiting: deque[weakref.ref[Future[Any]]] = deque()
         self._closed: str | None = None
         self.id = next(self._node.port_ids)
+        self._pressure = Pressure(self.id, self._frames)
         sink = _Sink(self)
         self._node.ports[self.id] = sink
-        weakref.finalize(self, self._node.ports.pop, self.id, None)
+        weakref.finalize(self, _forget, self._node, self.id, self._pressure)
         cell.ports.add(self)
 
     def port(self) -> Port[Any]:
@@ -221,7 +234,9 @@ class _Queue:
 
     def _enlist(self, future: Future[Any]) -> None:
         if self._frames:
-            self._give(future, self._frames.popleft())
+            frame = self._frames.popleft()
+            self._pressure.went(frame)
+            self._give(future, frame)
         elif self._closed is not None:
             future._reject(EOFError(self._closed))
         else:
@@ -235,13 +250,15 @@ class _Queue:
                     self._waiting.remove(entry)
                     return
 
-    def arrived(self, frame: Frame) -> None:
+    def arrived(self, origin: Origin, frame: Frame) -> None:
         with self._lock:
             future = None
             while self._waiting and future is None:
                 future = self._waiting.popleft()()
             if future is None:
                 self._frames.append(frame)
+                if origin.peer != self._node.address:  # here, the thread that sends may be the one that is to read
+                    self._pressure.came(origin, frame)
             else:
                 self._give(future, frame)
 
@@ -269,10 +286,17 @@ class _Sink:
     def __init__(self, queue: _Queue) -> None:
         self._queue = weakref.ref(queue)
 
-    def arrived(self, frame: Frame) -> None:
+    def arrived(self, origin: Origin, frame: Frame) -> None:
         queue = self._queue()
         if queue is not None:
-            queue.arrived(frame)
+            queue.arrived(origin, frame)
+
+
+def _forget(node: Node, port: int, pressure: Pressure) -> None:
+    """A receiver is gone. On any thread, inside of any lock, as garbage is collected anywhere."""
+    node.ports.pop(port, None)
+    if pressure.held:
+        node.poller.call_soon(pressure.release)
 
 
 class _Claim(Source):

@@ -146,6 +146,10 @@ class ProcSystem(System):
         """Somebody waits for an actor here, and asks what keeps it."""
         self.node.deadlocks.receive(probe)
 
+    def on_let_go(self, origin: Origin, frame: Frame, wait: int) -> None:
+        """An actor here waits for room in a mailbox, and is waited for by whose mailbox that is."""
+        self.node.full.let_go(wait)
+
     def stop_all(self, reason: str, done: Callable[[], None], cause: str = STOPPED, restarts: bool = False) -> None:
         """Stop every actor here; `done` is called on the poller's thread when all have ended, within `cleanup_timeout`.
 

@@ -177,31 +177,20 @@ class CastGroup:
 class Inflow:
     """What one process of another host sends here."""
 
-    __slots__ = ("_others", "_paused", "_route", "_taken", "source")
+    __slots__ = ("_others", "_route", "_taken", "source")
 
     def __init__(self, others: OtherHosts, source: ProcAddress, here: ProcAddress) -> None:
         self._others = others
         self.source = source
         self._route = route_prefix(Route(source, here))
         self._taken = 0
-        self._paused = False
 
     def took(self, size: int) -> None:
         """That many bytes of calls were handed to whom they are for."""
         self._taken += size
-        if self._taken >= _CREDIT_EVERY and not self._paused:
-            self._give_credit()
-
-    def pause(self) -> None:
-        self._paused = True
-
-    def resume(self) -> None:
-        self._paused = False
-        self._give_credit()
-
-    def _give_credit(self) -> None:
-        taken, self._taken = self._taken, 0
-        self._others.send(with_prefix(Frame(CREDIT, 0, 0, 0, 0, taken, b"", b""), self._route))
+        if self._taken >= _CREDIT_EVERY:
+            taken, self._taken = self._taken, 0
+            self._others.send(with_prefix(Frame(CREDIT, 0, 0, 0, 0, taken, b"", b""), self._route))
 
 
 class RemoteOrigin:
@@ -209,15 +198,13 @@ class RemoteOrigin:
 
     Args:
         route: That of the call.
-        inflow: What it belongs to; None for an answer.
     """
 
-    __slots__ = ("_inflow", "_others", "_route", "peer")
+    __slots__ = ("_others", "_route", "peer")
 
-    def __init__(self, others: OtherHosts, route: Route, inflow: Inflow | None) -> None:
+    def __init__(self, others: OtherHosts, route: Route) -> None:
         self._others = others
         self._route = Route(route.source, route.to, cast=route.cast)
-        self._inflow = inflow
         self.peer = route.source
 
     @property
@@ -229,17 +216,3 @@ class RemoteOrigin:
         route = self._route
         prefix = route_prefix(route) if route.cast else _known_prefix(route)  # each cast has a route of its own
         return self._others.send(with_prefix(frame, prefix)) is None
-
-    def pause(self) -> None:
-        if self._inflow is not None:
-            self._inflow.pause()
-
-    def resume(self) -> None:
-        if self._inflow is not None:
-            self._inflow.resume()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RemoteOrigin) and other._inflow is self._inflow
-
-    def __hash__(self) -> int:
-        return hash(self._inflow)

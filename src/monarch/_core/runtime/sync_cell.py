@@ -19,6 +19,7 @@ from .context import Context, current
 from .deadlock import enter_actor
 from .message import decode_meta
 from .node import Origin
+from .pressure import SMALL
 
 
 class SyncCell(Cell):
@@ -29,7 +30,7 @@ class SyncCell(Cell):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._inbox: deque[tuple[Origin, Frame] | None] = deque()
+        self._inbox: deque[tuple[Origin, Frame] | None]
         self._arrivals: SimpleQueue[None] = SimpleQueue()  # one per message: this can wait, `_inbox` can be looked into
         self._waiter: Waiter | None = None  # set while the thread waits at a connection, not at the mailbox
         self._first: deque[Callable[[], object]] = deque()  # what runs before the next message
@@ -39,7 +40,7 @@ class SyncCell(Cell):
             self.heard(origin, frame)
             return
         self._put((origin, frame))
-        self._check_mailbox(origin, len(self._inbox))
+        self.pressure.came(origin, frame)
         if self._ending is not None:
             self._refuse_queued(self._ending)
             self._wake()  # the wake-up of `end` may have been among what was taken out
@@ -79,7 +80,7 @@ class SyncCell(Cell):
             self._finish()
 
     def _serve(self) -> None:
-        first = self._first
+        first, pressure = self._first, self.pressure
         last: Origin | None = None
         while True:
             item = self._next(last)
@@ -91,9 +92,9 @@ class SyncCell(Cell):
                     self.node.refuse(*item, self._ending)
                 return
             if item is not None:
+                if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:
+                    pressure.went(item[1])
                 self._handle(*item)
-                if self._paused and len(self._inbox) <= self._mailbox_limit // 2:
-                    self._resume_senders()
             item = None  # what came with a message is not kept until the next one comes
 
     def _next(self, last: Origin | None) -> tuple[Origin, Frame] | None:

@@ -21,6 +21,10 @@ UNSTARTED = "unstarted"  # the process never came up; whoever asked for it has t
 UNHANDLED = "unhandled"  # something it owns failed, and it did not handle that
 
 
+_REMEMBERED = 16 * 1024
+"""Characters of a text, and bytes of an exception, that are remembered of a failure."""
+
+
 class Failure(NamedTuple):
     """One thing that ended, and why. Immutable, picklable with builtins alone.
 
@@ -70,6 +74,13 @@ class Failure(NamedTuple):
         )
         return self._replace(actor=actor, mesh=mesh, mesh_uid=mesh_uid, rank=rank, reason=reason)
 
+    def brief(self) -> Failure:
+        """This failure as it is remembered for whoever asks later: long texts cut, a large exception left out."""
+        source = self.source and self.source.brief()
+        reason, output = _cut(self.reason), tuple(map(_cut, self.output))
+        error = self.error if len(self.error) <= _REMEMBERED else b""
+        return self._replace(reason=reason, output=output, error=error, source=source)
+
     @property
     def is_stop(self) -> bool:
         return self.cause == STOPPED
@@ -92,6 +103,15 @@ class Failure(NamedTuple):
         if self.output:
             lines += ["  last output:"] + [f"    | {line}" for line in self.output]
         return lines
+
+
+def _cut(text: str) -> str:
+    """The beginning and the end of a long text."""
+    left_out = len(text) - _REMEMBERED
+    if left_out <= 0:
+        return text
+    half = _REMEMBERED // 2
+    return f"{text[:half]}\n... ({left_out} characters are not remembered) ...\n{text[-half:]}"
 
 
 def exit_reason(exit_code: int | None, signal: int | None) -> str:

@@ -15,7 +15,7 @@ class Fates(Generic[K]):
     """A bounded memory: beyond its limit, what was noted first is forgotten first.
 
     Args:
-        limit: How many it keeps; some 1 kB each.
+        limit: How many it keeps; some 1 kB each, and not more than some 50 kB if they have much to say.
     """
 
     def __init__(self, limit: int = _LIMIT) -> None:
@@ -23,7 +23,7 @@ class Fates(Generic[K]):
         self._limit = limit
 
     def note(self, key: K, failure: Failure) -> None:
-        self._fates[key] = failure
+        self._fates[key] = failure.brief()
         while len(self._fates) > self._limit:
             self._fates.popitem(last=False)
 

@@ -19,6 +19,7 @@ Layout (little endian)::
     CLOSE     -                                   casts that nobody waits for any more
     GONE      -                                   a process, or a host, has ended; payload says why
     CREDIT    -                                   how many bytes the receiver has taken in, so far, in `request`
+    HOLD      actor or port id, the receiver's    flags 1: it holds all it may, send it no more; 0: it has room again
     DIAL      -                                   a host that cannot dial another asks to be dialed; the other answers
     ========  ==================================  ==========================================================
 
@@ -34,7 +35,7 @@ from struct import Struct
 
 from ..._namedtuple import NamedTuple
 
-HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL, HOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 
 # flags of CALL
 URGENT = 1  # overtakes queued messages: stop, supervision
@@ -57,7 +58,7 @@ ROUTED = 64
 SEGMENT = 128
 
 NO_RANK = 0xFFFFFFFF
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 _HEADER = Struct("<QBBxxIQQQII")
 _LENGTH = Struct("<Q")

@@ -1,0 +1,311 @@
+"""What bounds the memory that messages take, measured; and that no bound locks up a program. The table is in docs/failures.md."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import pytest
+
+from helpers.actors import Echo, open_channel
+from helpers.floods import memory
+from helpers.waiting import wait_until
+from monarch._core.runtime.client import client
+from monarch.actor import Actor, Channel, Port, concurrent_endpoint, endpoint
+from monarch.config import configured
+from monarch.errors import BackpressureError
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+
+MIB = 1 << 20
+LIMIT = 4 * MIB
+
+
+class Busy(Actor):
+    """Handles one message for as long as there is no file."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    @endpoint
+    def work(self, door: str) -> None:
+        while not Path(door).exists():
+            time.sleep(0.01)
+
+    @endpoint
+    def take(self, data: Any) -> None:
+        self.taken += 1
+
+    @endpoint
+    def took(self) -> int:
+        return self.taken
+
+
+class AsyncBusy(Actor):
+    def __init__(self) -> None:
+        self.taken = 0
+
+    @endpoint
+    async def work(self, door: str) -> None:
+        while not Path(door).exists():
+            await asyncio.sleep(0.01)
+
+    @endpoint
+    async def take(self, data: Any) -> None:
+        self.taken += 1
+
+    @endpoint
+    async def took(self) -> int:
+        return self.taken
+
+
+class Flood:
+    """A thread that sends `count` times, and how often it has."""
+
+    def __init__(self, send: Callable[[], object], count: int) -> None:
+        self.sent = 0
+        self.error: BaseException | None = None
+        self._send, self._count = send, count
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            while self.sent < self._count:
+                self._send()
+                self.sent += 1
+        except BaseException as error:
+            self.error = error
+
+    def wait_until_held(self) -> None:
+        wait_until(lambda: client().node.full or not self.thread.is_alive(), what="word of the full queue")
+        assert self.thread.is_alive(), (self.sent, self.error)
+
+    def join(self) -> None:
+        self.thread.join(30)
+        assert not self.thread.is_alive()
+
+
+@contextmanager
+def small_limits() -> Iterator[None]:
+    """For procs that are spawned meanwhile; the client keeps its own."""
+    with configured(mailbox_bytes_limit=LIMIT, send_buffer_limit=LIMIT):
+        yield
+
+
+DATA = {"1 MiB array": numpy.zeros(MIB, dtype="u1"), "100 kB": bytes(100_000), "1 MiB inline": bytes(MIB)}
+
+
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+@pytest.mark.parametrize("kind", [Busy, AsyncBusy])
+def test_a_flood_to_a_busy_actor_waits_when_its_mailbox_holds_its_limit_in_bytes(
+    spawn: Spawn, tmp_path: Path, kind: Any, data: Any
+) -> None:
+    door = tmp_path / "door"
+    with small_limits():
+        busy = spawn(1).spawn("busy", kind)
+    busy.work.broadcast(str(door))
+    count = 400 * MIB // len(data)
+    flood = Flood(lambda: busy.take.broadcast(data), count)
+    flood.wait_until_held()
+    assert flood.sent * len(data) < 200 * MIB, "what was on its way when the mailbox was full, and not much more"
+    door.touch()
+    flood.join()
+    assert flood.error is None
+    assert busy.took.call_one().get(timeout=20) == count
+
+
+def test_a_flood_within_one_process_waits_as_well(spawn: Spawn, tmp_path: Path) -> None:
+    class Neighbour(Actor):
+        @endpoint
+        def flood(self, busy: Any, count: int, port: Port[int]) -> None:
+            for number in range(count):
+                busy.take.broadcast(bytes(MIB))
+                port.send(number)
+
+    door = tmp_path / "door"
+    with small_limits():
+        procs = spawn(1)
+        busy, neighbour = procs.spawn("busy", Busy), procs.spawn("neighbour", Neighbour)
+    busy.work.broadcast(str(door))
+    port, sent = open_channel()
+    done = neighbour.flood.call_one(busy, 50, port)
+    assert [sent.recv().get(timeout=20) for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(TimeoutError):  # without a limit it would have sent them all in a moment
+        sent.recv().get(timeout=0.5)
+    door.touch()
+    done.get(timeout=20)
+    assert busy.took.call_one().get(timeout=20) == 50
+
+
+def test_while_one_actor_is_full_others_on_its_process_are_called_over_the_same_connection(
+    spawn: Spawn, tmp_path: Path
+) -> None:
+    door = tmp_path / "door"
+    with small_limits():
+        procs = spawn(1)
+        busy, echo = procs.spawn("busy", Busy), procs.spawn("echo", Echo)
+    busy.work.broadcast(str(door))
+    flood = Flood(lambda: busy.take.broadcast(bytes(MIB)), 400)
+    flood.wait_until_held()
+    assert echo.say.call_one("still here").get(timeout=20) == "still here"
+    assert flood.thread.is_alive()
+    door.touch()
+    flood.join()
+
+
+class Flooder(Actor):
+    """Floods its peer from within a message, while the peer does the same."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    @endpoint
+    def flood(self, peer: Any, count: int) -> None:
+        for _ in range(count):
+            peer.take.broadcast(bytes(MIB))
+
+    @endpoint
+    def take(self, data: bytes) -> None:
+        self.taken += 1
+
+    @endpoint
+    def took(self) -> int:
+        return self.taken
+
+
+def test_two_actors_that_flood_each_other_both_get_everything(spawn: Spawn) -> None:
+    with small_limits(), configured(deadlock_check_interval="100ms"):
+        one, other = (spawn(1, name=name).spawn("flooder", Flooder) for name in ("one", "other"))
+    floods = [one.flood.call_one(other, 150), other.flood.call_one(one, 150)]
+    for flood in floods:
+        flood.get(timeout=25)  # well before the senders would give up
+    assert [actor.took.call_one().get(timeout=20) for actor in (one, other)] == [150, 150]
+
+
+class Asker(Actor):
+    """Floods an actor that asks it something for each message."""
+
+    @concurrent_endpoint
+    async def flood(self, asking: Any, count: int) -> int:
+        for _ in range(count):
+            asking.take.broadcast(bytes(MIB))
+        return int(await asking.took.call_one())
+
+    @concurrent_endpoint
+    async def ask(self) -> int:
+        return 1
+
+
+class Asking(Actor):
+    def __init__(self) -> None:
+        self.answers = 0
+        self.asker: Any = None
+
+    @endpoint
+    def meet(self, asker: Any) -> None:
+        self.asker = asker
+
+    @endpoint
+    def take(self, data: bytes) -> None:
+        self.answers += self.asker.ask.call_one().get()
+
+    @endpoint
+    def took(self) -> int:
+        return self.answers
+
+
+def test_a_flood_to_an_actor_that_calls_the_flooder_back_goes_through(spawn: Spawn) -> None:
+    with small_limits(), configured(deadlock_check_interval="100ms"):
+        asker, asking = spawn(1, name="asker").spawn("asker", Asker), spawn(1, name="asking").spawn("asking", Asking)
+    asking.meet.call_one(asker).get(timeout=20)
+    assert asker.flood.call_one(asking, 150).get(timeout=25) == 150
+
+
+class Source(Actor):
+    @endpoint
+    def fill(self, port: Port[bytes], count: int, size: int, other: Port[str]) -> None:
+        for number in range(count):
+            port.send(bytes(size))
+            other.send(str(number))
+        other.send("done")
+
+
+def test_a_port_that_nobody_reads_holds_its_senders_and_no_one_else(spawn: Spawn) -> None:
+    source, echo = (spawn(1).spawn("source", Source), spawn(1).spawn("echo", Echo))
+    with small_limits():
+        port, unread = Channel[bytes].open()
+    other, sent = open_channel()
+    filling = source.fill.call_one(port, 200, MIB, other)
+    assert sent.recv().get(timeout=20) == "0"
+    wait_until(lambda: unread._queue._pressure.held, what="the port to be full")
+    assert echo.say.call_one(1).get(timeout=20) == 1
+    for _ in range(200):
+        assert len(unread.recv().get(timeout=20)) == MIB
+    filling.get(timeout=20)
+
+
+def test_who_sends_to_a_port_that_is_never_read_is_told_after_the_delivery_timeout(spawn: Spawn) -> None:
+    with configured(message_delivery_timeout="300ms"):
+        source = spawn(1).spawn("source", Source)
+    with small_limits():
+        port, unread = Channel[bytes].open()
+    other, _ = open_channel()
+    with pytest.raises(BackpressureError, match=r"mailbox_bytes_limit"):
+        source.fill.call_one(port, 200, MIB, other).get(timeout=20)
+    assert unread.recv().get(timeout=20)
+
+
+def test_the_senders_of_a_full_port_go_on_when_its_receiver_is_forgotten(spawn: Spawn) -> None:
+    source = spawn(1).spawn("source", Source)
+    with small_limits():
+        port, unread = Channel[bytes].open()
+    receivers = [unread]
+    del unread
+    other, sent = open_channel()
+    filling = source.fill.call_one(port, 200, MIB, other)
+    wait_until(lambda: receivers[0]._queue._pressure.held, what="the port to be full")
+    receivers.clear()
+    filling.get(timeout=20)
+    assert [sent.recv().get(timeout=20) for _ in range(201)][-1] == "done"
+
+
+class Loud(Actor):
+    @endpoint
+    def fail(self) -> None:
+        raise ValueError("x" * 5 * MIB)
+
+
+class Owner(Actor):
+    """Has actors fail, one after the other, and says how much its process has grown by that."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+
+    def __supervise__(self, failure: Any) -> bool:
+        self.failures += 1
+        return True
+
+    @endpoint
+    async def grow(self, procs: Any, count: int) -> int:
+        before = memory("VmRSS")
+        for number in range(count):
+            procs.spawn(f"loud{number}", Loud).fail.broadcast()
+            while self.failures <= number:
+                await asyncio.sleep(0.005)
+        gc.collect()
+        return memory("VmRSS") - before
+
+
+def test_failures_with_long_messages_are_remembered_in_few_bytes(spawn: Spawn) -> None:
+    owner = spawn(1).spawn("owner", Owner)
+    grown = owner.grow.call_one(spawn(1), 15).get(timeout=40)  # 300 MB of texts and pickled exceptions
+    assert grown < 120 * MIB, f"{grown / MIB:.0f} MiB"
