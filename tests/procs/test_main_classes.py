@@ -340,6 +340,7 @@ def test_a_dotted_module_that_only_a_nested_function_uses_is_imported_over_there
         main()
         """,
         "x",
+    )
 
 
 def test_an_actor_of_the_script_can_use_the_module_with_the_switch_for_logs() -> None:
