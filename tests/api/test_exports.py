@@ -320,13 +320,11 @@ def test_channel_transport_has_its_members() -> None:
         lambda actor: actor.debug_controller(),
         lambda actor: actor.get_meter(),
         lambda actor: actor.span("name"),
-        lambda actor: importlib.import_module("monarch.spmd").setup_torch_elastic_env(None),
     ],
     ids=[
         "debug_controller",
         "get_meter",
         "span",
-        "spmd",
     ],
 )
 def test_what_comes_later_says_what_is_missing(use: Any) -> None:

@@ -559,6 +559,32 @@ def test_fetching_keeps_the_structure_of_what_is_asked_for(mesh: Any) -> None:
     assert fetch_shard(None).get() is None
 
 
+def test_each_rank_gets_its_part_of_what_is_split(mesh: Any) -> None:
+    with no_mesh.activate():
+        batch = {"x": torch.arange(8.0).reshape(4, 2), "y": torch.arange(4)}
+        weight = torch.arange(4.0).reshape(2, 2).requires_grad_()
+    placed = distribute(batch, split="gpus")
+    assert placed["x"].shape == (2, 2)
+    assert inspect(placed["x"], gpus=1).tolist() == [[4, 5], [6, 7]]
+    assert inspect(placed["y"], gpus=0).tolist() == [0, 1]
+    columns = distribute(weight, split={"gpus": -1})
+    assert inspect(columns, gpus=1).tolist() == [[1], [3]]
+    torch.autograd.backward(columns.sum())
+    assert columns.is_leaf
+    assert inspect(columns.grad, gpus=0).tolist() == [[1], [1]]
+
+
+def test_what_can_not_be_split_evenly_is_refused(mesh: Any) -> None:
+    with no_mesh.activate():
+        odd, scalar = torch.zeros(3, 2), torch.tensor(1.0)
+    with pytest.raises(ValueError, match=r"\[3, 2\].*2 ranks can't share the 3 elements.*drop_last"):
+        distribute(odd, split="gpus")
+    with pytest.raises(ValueError, match=r"dimension 0 of a tensor of shape \[\]"):
+        distribute(scalar, split="gpus")
+    with pytest.raises(KeyError, match="'dp'.*gpus"):
+        distribute(odd, split="dp")
+
+
 def test_only_tensors_are_distributed(mesh: Any) -> None:
     with no_mesh.activate():
         layer = nn.Linear(2, 2)

@@ -21,6 +21,8 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
+from . import without_dynamo
+
 _lock = threading.RLock()  # fakes are not made for several threads
 _metas: weakref.WeakValueDictionary[tuple[Any, ...], Meta] = weakref.WeakValueDictionary()
 _INSTEAD = (
@@ -81,6 +83,7 @@ def interned(key: Any) -> Meta:
     return meta if meta is not None else _metas.setdefault(key, Meta(*key))
 
 
+without_dynamo.install()
 _mode = FakeTensorMode()
 _torch_logger = logging.getLogger("torch._subclasses.fake_tensor")
 

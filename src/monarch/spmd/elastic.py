@@ -1,0 +1,171 @@
+"""The variables that `torchrun` sets, set on the procs of a mesh; see https://docs.pytorch.org/docs/stable/elastic/run.html."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import runpy
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from .._core.mesh.proc_mesh import ProcMesh
+from .._core.runtime.actor import Actor
+from .._core.runtime.context import context
+from .._core.runtime.endpoint import endpoint
+
+IPVersion = Literal["ipv4", "ipv6"]
+_FAMILIES = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
+
+
+class SPMDActor(Actor):
+    """One rank of an SPMD program. Ranks are row-major over the mesh; the last dimension is that of the procs of one host."""
+
+    @endpoint
+    def get_host_port(self, use_ipaddr: IPVersion | None = None) -> tuple[str, int]:
+        """A name of this rank's host and a TCP port that is free there.
+
+        Args:
+            use_ipaddr: ``"ipv4"`` or ``"ipv6"`` for an address of that kind; None for the host's name, or its IPv4
+                address where the name means nothing to this host itself.
+        """
+        if use_ipaddr is not None and use_ipaddr not in _FAMILIES:
+            raise ValueError(f"use_ipaddr is 'ipv4', 'ipv6' or None, got {use_ipaddr!r}")
+        family = _FAMILIES[use_ipaddr or "ipv4"]
+        name = socket.gethostname()
+        if use_ipaddr or not _resolves(name):
+            name = _own_address(family)
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind(("", 0))
+            return name, probe.getsockname()[1]
+
+    @endpoint
+    def setup_env(self, master_addr: str, master_port: int) -> None:
+        """Set this proc's variables.
+
+        Args:
+            master_addr: Name or address of the host on which rank 0 runs.
+            master_port: TCP port there.
+        """
+        _set_environment(master_addr, master_port)
+
+    @endpoint
+    def main(self, master_addr: str, master_port: int, script_args: Sequence[str]) -> bool:
+        """Set this proc's variables, then run a script, or a module, as ``__main__``.
+
+        Args:
+            master_addr: Name or address of the host on which rank 0 runs.
+            master_port: TCP port there.
+            script_args: ``["script.py", "argument", ...]`` or ``["-m", "module", "argument", ...]``.
+
+        Returns:
+            True, when it has run to its end.
+
+        Raises:
+            ValueError: `script_args` names neither.
+        """
+        module = bool(script_args) and script_args[0] == "-m"
+        program = list(script_args[1:] if module else script_args)
+        if not program:
+            raise ValueError(f"No script or module specified: got {list(script_args)}")
+        _set_environment(master_addr, master_port)
+        before, sys.argv = sys.argv, program
+        try:
+            if module:
+                runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(program[0], run_name="__main__")
+        finally:
+            sys.argv = before
+        return True
+
+
+def setup_torch_elastic_env(
+    procs: ProcMesh,
+    master_addr: str | None = None,
+    master_port: int | None = None,
+    use_ipaddr: IPVersion | None = None,
+) -> None:
+    """Set the variables of torch elastic in every proc, so that ``torch.distributed.init_process_group()`` needs no arguments.
+
+    They are ``MASTER_ADDR``, ``MASTER_PORT``, ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``,
+    ``GROUP_WORLD_SIZE``, ``ROLE_RANK``, ``ROLE_WORLD_SIZE`` and ``ROLE_NAME``.
+
+    Args:
+        procs: The mesh. Ranks are row-major; the index in the last dimension is the local rank.
+        master_addr: Name or address of the host of rank 0; None asks rank 0.
+        master_port: TCP port there; given with `master_addr`, or not at all.
+        use_ipaddr: ``"ipv4"`` or ``"ipv6"``: ask rank 0 for an address of that kind instead of its host's name.
+
+    Raises:
+        RuntimeError: An event loop runs in this thread; await `setup_torch_elastic_env_async` instead.
+        AssertionError: Only one of `master_addr` and `master_port` is given.
+        TypeError: `procs` is no ProcMesh.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(setup_torch_elastic_env_async(procs, master_addr, master_port, use_ipaddr))
+        return
+    raise RuntimeError("an event loop runs in this thread: write `await setup_torch_elastic_env_async(...)` instead")
+
+
+async def setup_torch_elastic_env_async(
+    procs: ProcMesh,
+    master_addr: str | None = None,
+    master_port: int | None = None,
+    use_ipaddr: IPVersion | None = None,
+) -> None:
+    """As `setup_torch_elastic_env`, to be awaited."""
+    if not isinstance(procs, ProcMesh):
+        raise TypeError(f"setup_torch_elastic_env takes a ProcMesh, as spawn_procs() returns, got {procs!r}")
+    if (master_addr is None) != (master_port is None):
+        raise AssertionError(f"give both master_addr and master_port, or neither; got {master_addr!r} and {master_port!r}")
+    ranks: Any = procs.spawn("_SPMDActor", SPMDActor)
+    try:
+        if master_addr is None:
+            first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
+            master_addr, master_port = await first.get_host_port.call_one(use_ipaddr)
+        await ranks.setup_env.call(master_addr, master_port)
+    finally:
+        await ranks.stop("the environment is set")
+
+
+def _set_environment(master_addr: str, master_port: int) -> None:
+    point = context().actor_instance.rank
+    local = point.extent.sizes[-1] if point.extent.sizes else 1
+    rank, size = point.rank, point.extent.nelements
+    values = {
+        "MASTER_ADDR": master_addr,
+        "MASTER_PORT": master_port,
+        "RANK": rank,
+        "WORLD_SIZE": size,
+        "LOCAL_RANK": rank % local,
+        "LOCAL_WORLD_SIZE": local,
+        "GROUP_RANK": rank // local,
+        "GROUP_WORLD_SIZE": size // local,
+        "ROLE_RANK": rank,
+        "ROLE_WORLD_SIZE": size,
+        "ROLE_NAME": "rank",
+    }
+    os.environ.update({name: str(value) for name, value in values.items()})
+
+
+def _resolves(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, None))
+    except OSError:
+        return False
+
+
+def _own_address(family: socket.AddressFamily) -> str:
+    """The address from which this host reaches others; that of the loopback interface where it reaches none."""
+    outside, loopback = ("192.0.2.1", "127.0.0.1") if family == socket.AF_INET else ("2001:db8::1", "::1")
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((outside, 9))  # sends nothing: it chooses a route. Addresses of RFC 5737 and RFC 3849.
+        except OSError:
+            return loopback
+        address: str = probe.getsockname()[0]
+        return address
