@@ -21,8 +21,11 @@ from monarch import (
     slice_mesh,
 )
 from monarch.actor import Actor, endpoint, this_host
+from monarch.config import configure
 from monarch.parallel.pipelining import PipelineParallelism, get_parameter_udf
 from monarch.tensor_engine import OpaqueModule, RemoteException, TensorError, distribute, record, remote_generator
+
+configure(preload=["torch._dynamo"])  # DTensor imports it on every rank otherwise
 
 # region first
 procs = this_host().spawn_procs(per_host={"hosts": 2, "gpus": 2})
@@ -213,7 +216,7 @@ with procs.activate():
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(6, 4)), batch_size=3)
 for batch in loader:  # here, with no mesh active
     with procs.activate():
-        (x,) = distribute(batch)  # all ranks get a copy
+        (x,) = distribute(batch)  # all ranks get a copy; with split="gpus" each gets its part
         loss = net(x).pow(2).mean()
 with procs.activate():
     net.load_state_dict(distribute(state))  # a state that was fetched, or that `torch.load` has read

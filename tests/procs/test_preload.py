@@ -173,3 +173,27 @@ def test_a_module_that_fails_when_it_is_imported_is_an_error_of_the_mesh(
     with pytest.raises(Exception, match="ValueError: not like this"):
         procs.initialized.get(timeout=20)
     assert spawn(1).spawn("echo", Echo).say.call_one("still here").get(timeout=20) == "still here"
+
+
+@needs_torch
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("preloaded", [True, False], ids=["preloaded", "not preloaded"])
+def test_ranks_that_import_the_compiler_one_by_one_say_how_to_avoid_it(preloaded: bool) -> None:
+    result = run_script(
+        f"""
+        from monarch.actor import Actor, endpoint, this_host
+        from monarch.config import configure
+
+        class Trainer(Actor):
+            @endpoint
+            def use(self):
+                import torch._dynamo
+
+        if __name__ == "__main__":
+            configure(preload={["torch._dynamo"] if preloaded else ["torch"]})
+            this_host().spawn_procs(per_host={{"gpus": 2}}).spawn("trainers", Trainer).use.call().get()
+        """,
+        timeout=90,
+    )
+    assert result.exit_code == 0, result
+    assert (result.stdout + result.stderr).count('configure(preload=["torch._dynamo"])') == (0 if preloaded else 1)

@@ -16,7 +16,9 @@ from monarch.spmd import SPMDActor, setup_torch_elastic_env, setup_torch_elastic
 if TYPE_CHECKING:
     from conftest import Spawn
 
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed")
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed"
+)
 
 
 class Rank(Actor):

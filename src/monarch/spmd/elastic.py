@@ -121,7 +121,9 @@ async def setup_torch_elastic_env_async(
     if not isinstance(procs, ProcMesh):
         raise TypeError(f"setup_torch_elastic_env takes a ProcMesh, as spawn_procs() returns, got {procs!r}")
     if (master_addr is None) != (master_port is None):
-        raise AssertionError(f"give both master_addr and master_port, or neither; got {master_addr!r} and {master_port!r}")
+        raise AssertionError(
+            f"give both master_addr and master_port, or neither; got {master_addr!r} and {master_port!r}"
+        )
     ranks: Any = procs.spawn("_SPMDActor", SPMDActor)
     try:
         if master_addr is None:

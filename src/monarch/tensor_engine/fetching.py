@@ -120,7 +120,9 @@ def _part(tensor: torch.Tensor, mesh: DeviceMesh, label: str, dim: int) -> torch
     """What each rank keeps of a tensor that is cut along a dimension of the mesh."""
     ranks, shape = mesh.size(label), list(tensor.shape)
     if not -len(shape) <= dim < len(shape):
-        raise ValueError(f"cannot split dimension {dim} of a tensor of shape {shape} along {label!r}: it has no such dimension")
+        raise ValueError(
+            f"cannot split dimension {dim} of a tensor of shape {shape} along {label!r}: it has no such dimension"
+        )
     dim %= len(shape)
     if shape[dim] % ranks:
         raise ValueError(

@@ -39,6 +39,10 @@ class _Placeholder(ModuleType):
         self.undisguised.append((fn, recursive))
         return fn
 
+    @staticmethod
+    def graph_break(msg: str = "") -> None:
+        """Nothing, outside of what is compiled: optimizers call it in each step."""
+
 
 def _real(placeholder: _Placeholder) -> ModuleType:
     if sys.modules.get(_NAME) is not placeholder:  # it is there, or on its way: its modules ask each other

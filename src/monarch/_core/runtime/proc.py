@@ -15,7 +15,7 @@ from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh
 from ..wire.address import ROOT
 from ..wire.frame import Frame
-from . import log, main_guard, prints, spawner
+from . import log, main_guard, prints, slow_imports, spawner
 from .base_cell import BaseCell
 from .cell import Cell, SpawnSpec
 from .context import Context, set_fallback
@@ -84,6 +84,8 @@ def run(spec: ProcSpec) -> None:
 def run_forked(spec: ProcSpec) -> NoReturn:
     """As `run`, in a fork of the spawner, which ends without taking down what it shares with it."""
     inherited = frozenset(sys.modules)
+    if spec.rank == 0:  # one of the mesh says it for all
+        slow_imports.watch()
     run(spec)
     leave(inherited)
 
