@@ -39,7 +39,7 @@ def launch(
     """
     cell = context()._cell
     group = cell.restart_group(restart) if restart is not None else None
-    how = _Launch(cell, procs, extent, starts, first, refuse_deep_nesting(), restart is not None)
+    how = _Launch(cell, procs, extent, starts, _working_directory(), first, refuse_deep_nesting(), restart is not None)
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     _ensure_agents(cell, addresses)
     owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, how.start_again)
@@ -58,6 +58,7 @@ class _Launch(NamedTuple):
     procs: Procs
     extent: Extent
     starts: list[Start]
+    cwd: str
     first: Callable[[], Any] | None
     level: int
     restarts: bool
@@ -90,7 +91,7 @@ class _Launch(NamedTuple):
         environ = dict(os.environ) if agents[0].host in cell.node.hosts else None
         request = SpawnRequest(
             procs.uid, procs.name, self.extent.nelements, procs.per_host, tuple(starts), cell.address, cell.node.root,
-            list(sys.path), os.getcwd(), environ, _preload(), config.exported(), self.level, self.restarts,
+            list(sys.path), self.cwd, environ, _preload(), config.exported(), self.level, self.restarts,
         )  # fmt: skip
         content = pickling.dumps_call((request,), {})
         cell.node.cast(agents, SYSTEM, method, content, started, cell.uid, ranks=positions)
@@ -124,6 +125,16 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
 
     ran.add_done_callback(open_gate)  # on the callback thread: what it raised is unpickled
     return ready
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            "the working directory of this process has been deleted, and procs would start in it: os.chdir to another one "
+            "before spawn_procs, or start the program in another one"
+        ) from None
 
 
 def _ensure_agents(cell: BaseCell, addresses: Sequence[ProcAddress]) -> None:

@@ -28,7 +28,12 @@ def main() -> None:
         return  # it was gone before we could watch it
     here, there = control_pair()
     this = os.getpid()
-    spawner_pid = os.fork()
+    try:
+        spawner_pid = os.fork()
+    except OSError as error:
+        from .process_limit import explained
+
+        raise SystemExit(f"monarch: {explained(error, 'the process that forks its procs')}") from None
     if spawner_pid:
         there.close()
         set_title("monarch agent")

@@ -52,6 +52,10 @@ def start_agent(
             pass_fds=[fd for fd in (listener.fileno(), spec, report, adopted) if fd >= 0],
             start_new_session=True,  # Ctrl-C in the terminal is for the client alone
         )
+    except OSError as error:
+        from .process_limit import explained
+
+        raise explained(error, "the host agent") from error
     finally:
         listener.close()
         os.close(spec)

@@ -202,7 +202,12 @@ class Cell(BaseCell):
 
     def start(self) -> None:
         """Start its thread."""
-        threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True).start()
+        except RuntimeError as error:
+            from .process_limit import explained
+
+            raise explained(error, "the actor's thread") from None
 
     def _run(self) -> None:
         """What the thread does, for as long as the actor lives."""

@@ -298,7 +298,12 @@ def client() -> Client:
         refuse_imports("monarch")
         with _boot_lock, HeldInterrupts(_nothing):
             if _client is None:
-                _client = Client()
+                try:
+                    _client = Client()
+                except RuntimeError as error:
+                    from .process_limit import explained
+
+                    raise explained(error, "a thread of the client") from error
                 _join_multiprocessing()
     return _client
 

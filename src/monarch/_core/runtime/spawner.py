@@ -10,6 +10,7 @@ top level and ends as any Python program does; and in the spawner with None, whe
 from __future__ import annotations
 
 import ctypes
+import errno
 import gc
 import importlib
 import os
@@ -113,7 +114,7 @@ class Spawner:
             try:
                 spec = self._start(request, start, listeners)
             except OSError as error:  # out of descriptors, memory or processes
-                send_message(self._control, ("failed", request.mesh, start.rank, f"{type(error).__name__}: {error}"))
+                send_message(self._control, ("failed", request.mesh, start.rank, _reason(error)))
                 continue
             if spec is not None:
                 return spec
@@ -221,6 +222,14 @@ class Spawner:
         except BaseException as error:
             _die(error)
         return spec
+
+
+def _reason(error: OSError) -> str:
+    if error.errno != errno.EAGAIN:
+        return f"{type(error).__name__}: {error}"
+    from .process_limit import explain
+
+    return explain()
 
 
 def _base(request: SpawnRequest) -> dict[str, str]:
