@@ -14,6 +14,7 @@ from ..wire import picklers as picklers
 from . import node as node  # with which both serve; it brings most of what either needs
 from . import spawner
 from .control import control_pair
+from .process_limit import explained
 from .spawn_request import AgentSpec
 from .title import set_title
 
@@ -31,8 +32,6 @@ def main() -> None:
     try:
         spawner_pid = os.fork()
     except OSError as error:
-        from .process_limit import explained
-
         raise SystemExit(f"monarch: {explained(error, 'the process that forks its procs')}") from None
     if spawner_pid:
         there.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..net import unix
 from ..wire.address import ProcAddress
+from .process_limit import explained
 from .spawn_request import AgentSpec, write_spec
 
 if TYPE_CHECKING:
@@ -53,8 +54,6 @@ def start_agent(
             start_new_session=True,  # Ctrl-C in the terminal is for the client alone
         )
     except OSError as error:
-        from .process_limit import explained
-
         raise explained(error, "the host agent") from error
     finally:
         listener.close()

@@ -40,6 +40,7 @@ from .message import SETTLE, SUPERVISE, decode_meta
 from .node import Node, Origin
 from .ports import Port, ResponsePort
 from .pressure import Pressure
+from .process_limit import explained
 from .rebuild import read_value
 from .remote_error import dump_error, explain, explain_result, format_remote
 
@@ -205,8 +206,6 @@ class Cell(BaseCell):
         try:
             threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True).start()
         except RuntimeError as error:
-            from .process_limit import explained
-
             raise explained(error, "the actor's thread") from None
 
     def _run(self) -> None:

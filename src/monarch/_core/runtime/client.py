@@ -39,6 +39,7 @@ from .message import SETTLE
 from .node import Node, Origin
 from .output import Printer
 from .proc_system import ProcSystem
+from .process_limit import explained
 from .request import StopCall
 from .source import Described
 from .unshown import Unshown
@@ -301,8 +302,6 @@ def client() -> Client:
                 try:
                     _client = Client()
                 except RuntimeError as error:
-                    from .process_limit import explained
-
                     raise explained(error, "a thread of the client") from error
                 _join_multiprocessing()
     return _client

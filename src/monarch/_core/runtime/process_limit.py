@@ -1,10 +1,9 @@
-"""Why there can be no more processes or threads. Imported when one was refused."""
+"""Why there can be no more processes or threads."""
 
 from __future__ import annotations
 
 import errno
 import os
-import resource
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -22,6 +21,8 @@ def explained(error: Exception, what: str) -> Exception:
 def explain() -> str:
     """What limits the number of processes and threads here, and what to do."""
     limits = [f"pids.max of its control group is {limit}" for limit in sorted(_group_limits())[:1]]
+    import resource  # every process has this module, few need it
+
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft != resource.RLIM_INFINITY and os.geteuid() != 0:  # root has no such limit
         limits.append(f"`ulimit -u` is {soft}")

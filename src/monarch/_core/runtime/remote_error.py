@@ -14,6 +14,7 @@ from ..wire.frame import DEAD, ERROR, EXCEPTION, Frame
 from .exception_pickle import dump_exception, load_exception
 from .rebuild import rebuild
 from .typed_error import actor_error
+from .unsendable import find_unsendable
 
 _ENGINE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _HEADER = "Traceback (most recent call last):"
@@ -113,8 +114,6 @@ def explain_result(error: Exception, call: str, result: Any) -> None:
 
 
 def _describe_unsendable(value: Any) -> str:
-    from .unsendable import find_unsendable
-
     path, part = find_unsendable(value)
     where = f", cannot be sent because of its {path.removeprefix('.')}, {_kind(part)}" if path else " cannot be sent"
     return f"{_kind(value)}{where} (make it inside the actor, or give its class a __getstate__)"

@@ -28,6 +28,7 @@ from . import main_guard, prints
 from .children import ChildWatch, changes
 from .control import receive_message, send_message
 from .leaving import disarm_finalizers
+from .process_limit import explain
 from .spawn_request import SPEC_VARIABLE, Command, Kill, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
@@ -227,8 +228,6 @@ class Spawner:
 def _reason(error: OSError) -> str:
     if error.errno != errno.EAGAIN:
         return f"{type(error).__name__}: {error}"
-    from .process_limit import explain
-
     return explain()
 
 

@@ -1,4 +1,4 @@
-"""Where in a value that cannot be pickled the culprit sits; imported only when an error is about to be raised."""
+"""Where in a value that cannot be pickled the culprit sits."""
 
 from __future__ import annotations
 
