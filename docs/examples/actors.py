@@ -73,6 +73,17 @@ assert time.monotonic() - started < 0.3  # three at a time
 # endregion
 
 
+# region bounded
+class Crawler(Actor):
+    @endpoint(concurrency=8)
+    async def fetch(self, name: str) -> str:
+        await asyncio.sleep(0.1)
+        return name.upper()
+
+
+# endregion
+
+
 # region handles
 class Caller(Actor):
     def __init__(self, counter: Counter) -> None:

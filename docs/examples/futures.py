@@ -1,7 +1,9 @@
 """Futures: wait by blocking, by awaiting, or for so many seconds."""
 
 import asyncio
+import concurrent.futures
 import time
+from typing import Any
 
 from monarch.actor import Actor, endpoint, this_host
 
@@ -49,4 +51,13 @@ assert not future.done()
 future.add_done_callback(lambda finished: print("the sleeper is", finished.get()))
 future.get()
 assert future.done()
+# endregion
+
+# region elsewhere
+futures: Any = [
+    sleeper.sleep.call_one(seconds) for seconds in (0.1, 0.2)
+]  # Any, as they are not of the class that mypy wants
+for finished in concurrent.futures.as_completed(futures):
+    assert finished.result() == "done"
+assert concurrent.futures.wait(futures, timeout=1).not_done == set()
 # endregion

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -75,6 +77,30 @@ def test_an_actor_with_a_full_mailbox_that_works_on_is_stopped_promptly(spawn: S
             start = time.monotonic()
             slow.stop().get(timeout=20)
             assert time.monotonic() - start < 8
+
+
+class Narrow(Actor):
+    """Lets one at a time through a door."""
+
+    @endpoint(concurrency=1)
+    async def take(self, number: int, door: str) -> int:
+        while not os.path.exists(door):
+            await asyncio.sleep(0.01)
+        return number
+
+
+def test_calls_that_wait_for_their_turn_count_against_the_limit_of_the_mailbox(spawn: Spawn, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    with configured(mailbox_limit=8):
+        narrow = spawn(1).spawn("narrow", Narrow)
+        taken = [
+            narrow.take.call_one(number, str(door)) for number in range(9)
+        ]  # one runs, eight wait: that is the limit
+        taken.append(narrow.take.call_one(9, str(door)))
+        wait_until(lambda: bool(client().node.full), what="the word that there is no more room")
+        door.touch()
+        assert [future.get(timeout=20) for future in taken] == list(range(10))
+        wait_until(lambda: not client().node.full, what="the word that there is room")
 
 
 @pytest.mark.parametrize("limit", [1, 10])

@@ -11,6 +11,7 @@ import pytest
 
 from helpers.actors import Echo, open_channel
 from helpers.async_actors import Cancelled, Concurrent, Sequential
+from helpers.waiting import wait_until
 from monarch.actor import Actor, ActorError, Port, SupervisionError, concurrent_endpoint, context, endpoint
 
 if TYPE_CHECKING:
@@ -229,6 +230,85 @@ def test_the_error_of_a_task_that_an_actor_made_does_not_end_the_actor(spawn: Sp
     careless = spawn(1).spawn("c", Careless)
     careless.start.call_one().get()
     assert careless.failed.call_one().get()
+
+
+class Bounded(Actor):
+    """Says how many of its visits have begun; each ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.most = self.now = 0
+        self.doors: dict[int, asyncio.Event] = {}
+
+    @endpoint(concurrency=3)
+    async def visit(self, number: int) -> int:
+        self.begun.append(number)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await self.doors.setdefault(number, asyncio.Event()).wait()
+        finally:
+            self.now -= 1
+        if number == 1:
+            raise ValueError("the first")
+        return number
+
+    @endpoint
+    async def begun_so_far(self) -> list[int]:
+        return self.begun
+
+    @endpoint
+    async def leave(self, number: int) -> None:
+        self.doors.setdefault(number, asyncio.Event()).set()
+
+    @endpoint
+    async def most_at_a_time(self) -> int:
+        return self.most
+
+
+def test_an_endpoint_with_a_concurrency_overlaps_up_to_it_in_order_and_holds_up_no_other(spawn: Spawn) -> None:
+    house = spawn(1).spawn("house", Bounded)
+    visits = [house.visit.call_one(number) for number in range(6)]
+    # later messages, which are not held up
+    wait_until(lambda: house.begun_so_far.call_one().get(timeout=20) == [0, 1, 2], what="the first three")
+    house.leave.call_one(1).get(timeout=20)  # ends with an error, and makes room as any other
+    with pytest.raises(ValueError, match="the first"):
+        visits[1].get(timeout=20)
+    wait_until(lambda: house.begun_so_far.call_one().get(timeout=20) == [0, 1, 2, 3], what="the fourth")
+    for number in (0, 2, 3, 4, 5):
+        house.leave.call_one(number).get(timeout=20)
+    assert [visit.get(timeout=20) for visit in visits if visit is not visits[1]] == [0, 2, 3, 4, 5]
+    assert house.begun_so_far.call_one().get(timeout=20) == [0, 1, 2, 3, 4, 5]
+    assert house.most_at_a_time.call_one().get(timeout=20) == 3
+
+
+def test_calls_that_wait_for_their_turn_are_refused_when_the_actor_stops(spawn: Spawn) -> None:
+    house = spawn(1).spawn("house", Bounded)
+    visits = [house.visit.call_one(number) for number in range(6)]
+    house.begun_so_far.call_one().get(timeout=20)
+    house.stop().get(timeout=20)
+    for visit in visits:
+        with pytest.raises(SupervisionError):
+            visit.get(timeout=20)
+
+
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_concurrency_below_one_is_refused(value: int) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        endpoint(concurrency=value)
+
+
+@pytest.mark.parametrize("value", ["8", 2.0, True])
+def test_a_concurrency_is_an_int(value: Any) -> None:
+    with pytest.raises(TypeError, match="int"):
+        endpoint(concurrency=value)
+
+
+def test_a_concurrency_is_for_async_endpoints() -> None:
+    def visit(self: Any) -> None: ...
+
+    with pytest.raises(ValueError, match="async def visit"):
+        endpoint(concurrency=8)(visit)
 
 
 @pytest.mark.parametrize("name", ["cancel_yourself", "await_something_cancelled", "cancel_concurrently"])

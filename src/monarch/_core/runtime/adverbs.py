@@ -13,12 +13,13 @@ from ..._namedtuple import NamedTuple
 from ..shape import ValueMesh
 from ..wire import pickling
 from ..wire.frame import EXPLICIT
+from .answers import Answers
 from .context import context
 from .endpoint import ArgumentCheck, EndpointDefinition
 from .future import Future
 from .message import encode_meta
 from .remote_error import explain_arguments, supervision_error
-from .request import Gather, One, OneOf, Stream, StreamFuture
+from .request import Gather, One, OneOf, Stream
 from .returns_future import returns_future
 
 if TYPE_CHECKING:
@@ -136,8 +137,8 @@ class Endpoint(Generic[P, R]):
         if failure is not None:
             raise supervision_error(failure, self.name)
 
-    def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[StreamFuture[R]]:
-        """Call every rank; an iterator of one future per rank, in the order in which the answers arrive.
+    def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
+        """Call every rank; an iterator of one future per rank, in the order in which the answers arrive; for ``async for`` as well.
 
         Each future has, once done, the attribute `rank`: the `Point` of the rank that answered.
         """
@@ -145,9 +146,9 @@ class Endpoint(Generic[P, R]):
         target = self._target
         frame = _getframe(1)
         request = Stream(self.name, target.uid, target.procs, target.extent, (frame.f_code, frame.f_lineno))
-        futures = list(request.futures)
+        answers = Answers(request.futures)
         target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
-        return iter(futures)
+        return answers
 
     def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call every rank; what they return stays with them, as distributed tensors. Returns at once.

@@ -24,9 +24,11 @@ from .actor_loop import ActorLoop
 from .cell import Cell, report_cleanup_error
 from .context import Context, NotYet, current
 from .deadlock import enter_actor
+from .endpoint import EndpointDefinition
 from .message import decode_meta
 from .node import Origin
 from .pressure import SMALL
+from .slots import Slots
 
 _YIELD_EVERY = 64  # messages, so that a backlog cannot starve the other tasks of the loop
 
@@ -44,6 +46,7 @@ class AsyncCell(Cell):
         self._arrival: asyncio.Future[None] | None = None
         self._end_seen: asyncio.Future[None] | None = None
         self._concurrent: set[asyncio.Task[None]] = set()
+        self._slots: dict[str, Slots] = {}  # of endpoints with a bound on their concurrency, by name
         self._supervising: asyncio.Lock | None = None
         self._early: deque[Callable[[], object]] = deque()
         self._serving: asyncio.Task[None] | None = None
@@ -93,13 +96,17 @@ class AsyncCell(Cell):
 
     def _drain(self) -> list[tuple[Origin, Frame]]:
         items = []
-        with suppress(IndexError):  # another thread may drain, too
-            while True:
-                items.append(self._inbox.popleft())
+        for queue in self._queues():
+            with suppress(IndexError):  # another thread may drain, too
+                while True:
+                    items.append(queue.popleft())
         return items
 
+    def _queues(self) -> list[deque[tuple[Origin, Frame]]]:
+        return [*(slots.waiting for slots in self._slots.copy().values()), self._inbox]
+
     def queued(self) -> list[tuple[Origin, Frame]]:
-        return list(self._inbox)
+        return [item for queue in self._queues() for item in queue.copy()]
 
     @property
     def serving(self) -> object:
@@ -188,9 +195,9 @@ class AsyncCell(Cell):
             if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:
                 pressure.went(item[1])
             name, _ = decode_meta(item[1].meta)
-            attribute = getattr(type(self.actor), name, None)
+            attribute: Any = getattr(type(self.actor), name, None)
             if getattr(attribute, "concurrent", False):
-                self._start_concurrent(item)
+                self._start_concurrent(item, attribute)
             else:
                 await self._handle(*item)
                 await self._absorb_cancel()
@@ -273,11 +280,33 @@ class AsyncCell(Cell):
         finally:
             asyncio._set_running_loop(self._loop)
 
-    def _start_concurrent(self, item: tuple[Origin, Frame]) -> None:
+    def _start_concurrent(self, item: tuple[Origin, Frame], definition: EndpointDefinition[Any, Any]) -> None:
+        slots = None
+        if definition.concurrency is not None:
+            slots = self._slots.get(definition.name)
+            if slots is None:
+                slots = self._slots[definition.name] = Slots(definition.concurrency)
+            if not slots.take():
+                slots.waiting.append(item)
+                self.pressure.set_aside(*item)
+                if self._ending is not None:  # and what waits may have been refused already
+                    self._refuse_queued(self._ending)
+                return
+        self._run_concurrent(item, slots)
+
+    def _run_concurrent(self, item: tuple[Origin, Frame], slots: Slots | None) -> None:
         assert self._loop is not None
         task = self._loop.create_task(self._handle(*item))
         self._concurrent.add(task)
         task.add_done_callback(self._concurrent.discard)
+        if slots is not None:
+            task.add_done_callback(lambda _: self._slot_free(slots))
+
+    def _slot_free(self, slots: Slots) -> None:
+        item = slots.give_back()
+        if item is not None:
+            self.pressure.taken_up(item[1])
+            self._run_concurrent(item, slots)
 
     def _start_task(self, coroutine: Any) -> None:
         assert self._loop is not None

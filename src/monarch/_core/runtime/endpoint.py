@@ -33,6 +33,7 @@ class EndpointDefinition(Generic[P, R_co]):
         method: The undecorated function.
         explicit_response_port: Whether it answers through a `Port` it is given.
         concurrent: Whether its invocations overlap.
+        concurrency: How many of them at most; None for any number.
         propagate: How `rref` finds the shapes of its results.
         instrument: Whether each invocation is traced.
     """
@@ -45,6 +46,7 @@ class EndpointDefinition(Generic[P, R_co]):
         explicit_response_port: bool = False,
         instrument: bool = True,
         concurrent: bool = False,
+        concurrency: int | None = None,
     ) -> None:
         _check_method(method)
         self.method = method
@@ -52,6 +54,7 @@ class EndpointDefinition(Generic[P, R_co]):
         self.explicit_response_port = explicit_response_port
         self.instrument = instrument
         self.concurrent = concurrent
+        self.concurrency = concurrency
         self.is_async = inspect.iscoroutinefunction(method)
         self.name = getattr(method, "__name__", "endpoint")
         functools.update_wrapper(self, method)
@@ -176,11 +179,19 @@ def endpoint(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> E
 def endpoint(method: Callable[Concatenate[Any, P], R]) -> EndpointDefinition[P, R]: ...
 @overload
 def endpoint(
-    *, propagate: Propagate = ..., explicit_response_port: Literal[False] = ..., instrument: bool = ...
+    *,
+    propagate: Propagate = ...,
+    explicit_response_port: Literal[False] = ...,
+    instrument: bool = ...,
+    concurrency: int | None = ...,
 ) -> _Decorator: ...
 @overload
 def endpoint(
-    *, propagate: Propagate = ..., explicit_response_port: Literal[True], instrument: bool = ...
+    *,
+    propagate: Propagate = ...,
+    explicit_response_port: Literal[True],
+    instrument: bool = ...,
+    concurrency: int | None = ...,
 ) -> _PortDecorator: ...
 def endpoint(
     method: Callable[..., Any] | None = None,
@@ -188,6 +199,7 @@ def endpoint(
     propagate: Propagate = None,
     explicit_response_port: bool = False,
     instrument: bool = True,
+    concurrency: int | None = None,
 ) -> Any:
     """Mark a method of an `Actor` as callable from elsewhere.
 
@@ -198,11 +210,16 @@ def endpoint(
             returns is dropped. An exception it raises ends the actor. If it lets go of the port without an answer, its
             caller gets an `ActorError` of a `RuntimeError`; a port that it has sent elsewhere may be answered there.
         instrument: Trace each invocation.
+        concurrency: How many invocations of an ``async def`` method may overlap in one actor. Further calls of it wait, in
+            order; the actor goes on to other messages. By default it handles one message at a time.
 
     Raises:
-        TypeError: The method is a generator.
+        TypeError: The method is a generator, or `concurrency` is no int.
+        ValueError: `concurrency` is less than 1, or the method is not ``async def``.
     """
-    return _define(method, False, propagate, explicit_response_port, instrument)
+    if concurrency is not None:
+        _check_concurrency(concurrency)
+    return _define(method, concurrency is not None, propagate, explicit_response_port, instrument, concurrency)
 
 
 @overload
@@ -234,15 +251,40 @@ def concurrent_endpoint(
     return _define(method, True, propagate, explicit_response_port, instrument)
 
 
-def _define(method: Callable[..., Any] | None, concurrent: bool, propagate: Propagate, port: bool, trace: bool) -> Any:
+def _define(
+    method: Callable[..., Any] | None,
+    concurrent: bool,
+    propagate: Propagate,
+    port: bool,
+    trace: bool,
+    concurrency: int | None = None,
+) -> Any:
     def decorate(method: Callable[..., Any]) -> EndpointDefinition[Any, Any]:
+        if (
+            concurrency is not None
+            and not isinstance(method, EndpointDefinition)
+            and not inspect.iscoroutinefunction(method)
+        ):
+            raise ValueError(f"endpoint(concurrency=...) is for async endpoints; write `async def {method.__name__}`")
         if concurrent:
             _check_concurrent(method)
         return EndpointDefinition(
-            method, propagate=propagate, explicit_response_port=port, instrument=trace, concurrent=concurrent
+            method,
+            propagate=propagate,
+            explicit_response_port=port,
+            instrument=trace,
+            concurrent=concurrent,
+            concurrency=concurrency,
         )
 
     return decorate if method is None else decorate(method)
+
+
+def _check_concurrency(concurrency: Any) -> None:
+    if not isinstance(concurrency, int) or isinstance(concurrency, bool):
+        raise TypeError(f"concurrency is an int, got {concurrency!r}")
+    if concurrency < 1:
+        raise ValueError(f"concurrency is at least 1, got {concurrency}")
 
 
 def _check_concurrent(method: Any) -> None:

@@ -22,6 +22,7 @@ from .deadlock import Awaited, note_wait
 from .failed_call import FailedCall, Outcome, Unread
 from .interrupts import HeldInterrupts
 from .source import Source
+from .waitable import Waitable
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,7 +37,7 @@ unshown: Unshown | None = None
 """Set by the client while ranks have printed something that may not be shown yet, and have answered since."""
 
 
-class Future(Generic[R]):
+class Future(Waitable, Generic[R]):
     """The result of an operation that goes on elsewhere. Monarch makes them; programs read them.
 
     Read it with `get` from ordinary code, with ``await`` from async code, as often and from as many threads and loops

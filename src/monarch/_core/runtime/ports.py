@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..supervision.failure import Failure
@@ -141,8 +141,15 @@ class ResponsePort(Port[Any]):
             self._dropped()
 
 
+class PortClosed(EOFError):
+    """No further value will come: whoever opened the port has ended."""
+
+
 class PortReceiver(Generic[T]):
-    """The receiving end; belongs to the actor that opened it and ends with it. Not picklable."""
+    """The receiving end; belongs to the actor that opened it and ends with it. Not picklable.
+
+    ``async for value in receiver`` gives the values as they come.
+    """
 
     def __init__(self, queue: _Queue, ranked: bool = False) -> None:
         self._queue = queue
@@ -158,6 +165,22 @@ class PortReceiver(Generic[T]):
             ValueError: The port was opened for one value, and that has been asked for.
         """
         return self._queue.claim(self._ranked)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        """The values, as they come, until the port is closed."""
+        return self
+
+    async def __anext__(self) -> T:
+        if self._queue.spent:
+            raise StopAsyncIteration
+        future = self.recv()
+        try:
+            return await future
+        except PortClosed:
+            raise StopAsyncIteration from None
+        except BaseException:
+            self._queue.take_back(future)
+            raise
 
     def ranked(self) -> PortReceiver[tuple[int, T]]:
         """The same port, with ``(rank, value)`` pairs, for answers to `send`."""
@@ -238,7 +261,7 @@ class _Queue:
             self._pressure.went(frame)
             self._give(future, frame)
         elif self._closed is not None:
-            future._reject(EOFError(self._closed))
+            future._reject(PortClosed(self._closed))
         else:
             self._waiting.append(weakref.ref(future))
 
@@ -250,17 +273,37 @@ class _Queue:
                     self._waiting.remove(entry)
                     return
 
+    def take_back(self, future: Future[Any]) -> None:
+        """Whoever waited was cancelled, and will not read what the future may have been given at that moment."""
+        with self._lock:
+            if future.done() and future._decode is not None:
+                waiting = self._next_waiting()
+                if waiting is None:
+                    self._frames.appendleft(future._value)
+                    self._pressure.put_back(future._value)
+                else:
+                    self._give(waiting, future._value)
+
     def arrived(self, origin: Origin, frame: Frame) -> None:
         with self._lock:
-            future = None
-            while self._waiting and future is None:
-                future = self._waiting.popleft()()
+            future = self._next_waiting()
             if future is None:
                 self._frames.append(frame)
                 if origin.peer != self._node.address:  # here, the thread that sends may be the one that is to read
                     self._pressure.came(origin, frame)
             else:
                 self._give(future, frame)
+
+    def _next_waiting(self) -> Future[Any] | None:
+        future = None
+        while self._waiting and future is None:
+            future = self._waiting.popleft()()
+        return future
+
+    @property
+    def spent(self) -> bool:
+        """Whether there will be no further value, as it was for one."""
+        return self._once and self._claimed
 
     def close(self, reason: str) -> None:
         with self._lock:
@@ -269,7 +312,7 @@ class _Queue:
             for entry in waiting:
                 future = entry()
                 if future is not None:
-                    future._reject(EOFError(self._closed))
+                    future._reject(PortClosed(self._closed))
 
     def describe(self) -> str:
         return f"{self.id}: {len(self._frames)} values queued"

@@ -47,12 +47,13 @@ class Pressure:
         queue: The messages that have not been taken out.
     """
 
-    __slots__ = ("_bytes", "_id", "_lock", "_most", "_most_bytes", "_queue", "held")
+    __slots__ = ("_aside", "_bytes", "_id", "_lock", "_most", "_most_bytes", "_queue", "held")
 
     def __init__(self, id: int, queue: Sized) -> None:  # noqa: A002  # as in the frames
         self.held: dict[ProcAddress, Origin] = {}
         self._id = id
         self._queue = queue
+        self._aside = 0  # messages that were taken out of the queue, and wait elsewhere
         self._bytes = 0
         self._lock = threading.Lock()  # several threads may read what is sent to one actor
         self._most: int = config.value("mailbox_limit")
@@ -64,7 +65,7 @@ class Pressure:
         if size:
             with self._lock:
                 self._bytes += size
-        waiting = len(self._queue)
+        waiting = len(self._queue) + self._aside
         full = waiting > self._most or (
             self._bytes > self._most_bytes and waiting > 1
         )  # one alone is taken, however large
@@ -82,8 +83,23 @@ class Pressure:
         if self.held:
             self._release_if_low()
 
+    def set_aside(self, origin: Origin, frame: Frame) -> None:
+        """A message that was taken out waits elsewhere; on the one thread that takes messages out."""
+        self._aside += 1
+        self.came(origin, frame)
+
+    def taken_up(self, frame: Frame) -> None:
+        """A message waits no longer that was set aside; on the same thread."""
+        self._aside -= 1
+        self.went(frame)
+
+    def put_back(self, frame: Frame) -> None:
+        """A message is in the queue again, or is put there by who reads it."""
+        with self._lock:
+            self._bytes += weight(frame)
+
     def _release_if_low(self) -> None:
-        if len(self._queue) <= self._most // 2 and self._bytes <= self._most_bytes // 2:
+        if len(self._queue) + self._aside <= self._most // 2 and self._bytes <= self._most_bytes // 2:
             self.release()
 
     def release(self) -> None:
