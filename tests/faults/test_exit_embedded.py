@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.scripts import GONE_WITHIN, SLACK, TAG, ScriptResult, package_path, run_script, wait_tag_gone
+from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 WORKER = """
 import os, sys, time
-from monarch.actor import Actor, endpoint, this_host
+from monarch.actor import Actor, Channel, SupervisionError, endpoint, this_host
 
 class Worker(Actor):
     @endpoint
@@ -31,6 +32,14 @@ class Worker(Actor):
     @endpoint
     def sleep(self):
         time.sleep(600)
+
+    @endpoint
+    def exit(self):
+        os._exit(3)
+
+    @endpoint
+    def say(self, text):
+        print(text)
 
     def __cleanup__(self, exc):
         print("cleaned up")
@@ -99,24 +108,30 @@ def check_prompt(result: ScriptResult, cleaned: Path) -> None:
     assert result.exit_code == 0, str(result)
     assert "still here: True" in result.stdout, str(result)
     assert "ValueError: nobody handles this" in result.stderr, str(result)
-    assert result.stderr.count("KeyboardInterrupt") == 1, str(result)
+    assert "KeyboardInterrupt" not in result.stderr, str(result)
+    assert result.stderr.count("SupervisionError: this wait was given up") == 1, str(result)
     assert cleaned.read_text().count("cleaned up") == 2, str(result)
     assert result.left_behind == [], str(result)
 
 
-def test_a_fault_interrupts_what_a_person_runs_at_a_prompt_and_the_session_goes_on(tmp_path: Path) -> None:
+TYPED = """\
+worker = make(); worker.fail.broadcast(); Channel.open()[1].recv().get()
+print('still here:', make().ready.call_one().get())
+exit()
+"""
+
+
+def test_a_fault_is_raised_by_what_waits_at_a_prompt_and_the_session_goes_on(tmp_path: Path) -> None:
     cleaned = tmp_path / "cleaned"
-    typed = "make().fail.broadcast(); time.sleep(600)\nprint('still here:', make().ready.call_one().get())\nexit()\n"
-    result = run_script(WORKER, python_args=["-i"], stdin=typed, env={"CLEANED": str(cleaned)})
+    result = run_script(WORKER, python_args=["-i"], stdin=TYPED, env={"CLEANED": str(cleaned)})
     check_prompt(result, cleaned)
 
 
 def test_a_console_in_a_program_is_a_prompt_like_any_other(tmp_path: Path) -> None:
     cleaned = tmp_path / "cleaned"
-    typed = "make().fail.broadcast(); time.sleep(600)\nprint('still here:', make().ready.call_one().get())\nexit()\n"
     result = run_script(
         WORKER + "import code\ncode.InteractiveConsole(globals()).interact(banner='')\n",
-        stdin=typed,
+        stdin=TYPED,
         env={"CLEANED": str(cleaned)},
     )
     check_prompt(result, cleaned)
@@ -206,9 +221,61 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
 def test_cells_that_are_interrupted_or_meet_a_fault_leave_the_notebook_in_working_order(notebook: Notebook) -> None:
     shown = notebook.run("worker = make(); print('here', flush=True); worker.sleep.call_one().get()", "here")
     assert shown.endswith("KeyboardInterrupt"), shown
-    shown = notebook.run("make().fail.broadcast(); time.sleep(600)")
-    assert "ValueError: nobody handles this" in shown and "KeyboardInterrupt" in shown, shown
+    shown = notebook.run("worker = make(); worker.fail.broadcast(); Channel.open()[1].recv().get()")
+    assert "ValueError: nobody handles this" in shown and shown.endswith("SupervisionError"), shown
     assert notebook.run("print(await make().ready.call_one())").strip() == "True"
+
+
+@pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
+def test_a_fault_in_a_notebook_ends_no_cell_that_has_seen_it_or_does_not_wait(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    notebook.run(f"""
+import monarch.actor, threading
+from pathlib import Path
+
+reported = Path({str(tmp_path / "reported")!r})
+
+class Told:  # says when a report was written
+    def write(self, text):
+        sys.__stderr__.write(text)
+        if "Unhandled" in text:
+            reported.touch()
+    def flush(self): pass
+
+def wait_until_reported(waiting):
+    while not reported.exists():
+        waiting()
+    reported.unlink()
+
+bystander = make()
+sys.stderr, sys_stderr = Told(), sys.stderr
+""")
+    cells = [
+        """
+worker = make()
+try:
+    worker.exit.call_one().get()
+except SupervisionError as error:
+    print("caught")
+wait_until_reported(lambda: bystander.ready.call_one().get())
+""",
+        "worker = make(); worker.fail.broadcast(); wait_until_reported(lambda: time.sleep(0.01))",
+        "worker = make(); threading.Timer(0.3, worker.fail.broadcast).start()",  # for when no cell runs
+    ]
+    for cell in cells:
+        shown = notebook.run(cell + "\nprint('not disturbed')")
+        assert shown.endswith("not disturbed\n"), shown
+    wait_until((tmp_path / "reported").exists, what="the report of a fault that no cell ran for")
+    assert "True" in notebook.run("print(bystander.ready.call_one().get())")
+
+
+@pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
+def test_lines_appear_in_the_cell_that_asked_for_them_and_none_is_lost(notebook: Notebook) -> None:
+    notebook.run("worker = make()")
+    for number in range(16):
+        assert notebook.run(f"worker.say.call_one('remote {number}').get()") == f"remote {number}\n"
+        assert notebook.run(f"_ = await worker.say.call_one('awaited {number}')") == f"awaited {number}\n"
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own

@@ -20,6 +20,7 @@ from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_som
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
 from ..wire.frame import DEAD, Frame
+from . import told
 from .callbacks import callback_thread
 from .remote_error import said_by, supervision_error, to_exception
 
@@ -60,6 +61,14 @@ class FailedCall:
 
     def add(self, rank: int, reply: Reply) -> None:
         self._replies[rank] = reply
+        if self.noticed:
+            told.note(reply)
+
+    def notice(self) -> None:
+        """The program sees one of them, and so all."""
+        self.noticed = True
+        for reply in list(self._replies.values()):
+            told.note(reply)
 
     def points(self) -> list[Point]:
         """The ranks that are known to have failed by now, in order."""
@@ -175,7 +184,7 @@ class Unread:
 
     def noticed(self) -> None:
         """The program sees it."""
-        self._call.noticed = True
+        self._call.notice()
         _unread.discard(self._call)
 
     # what it needs at the very end of the interpreter, when globals may be gone already

@@ -3,6 +3,10 @@
 The exit status is certain: the main thread is interrupted by a signal wherever it waits (`time.sleep`, a lock, an event
 loop), unwinds as from Ctrl-C, and a program that swallows that still ends with the status of the fault. What bounds it:
 `fault_grace` after the fault the process ends, whatever the main thread does.
+
+An interactive session goes on, with its variables, and is never interrupted: what runs when a fault is reported may be
+another cell, or nothing. What waits then raises it, unless that is another cell than ran when it came, or the program has
+seen the failure as the answer to a call.
 """
 
 from __future__ import annotations
@@ -21,7 +25,11 @@ from types import TracebackType
 from typing import Any
 
 from ... import config
+from ..._namedtuple import NamedTuple
+from ...errors import SupervisionError
 from ..supervision.failure import MeshFailure
+from . import told
+from .future import waited_for
 
 Hook = Callable[[MeshFailure], object]
 
@@ -34,6 +42,13 @@ _ADVICE = "Catch it where the mesh was created: define __supervise__ there, or s
 def default_hook(failure: MeshFailure) -> None:
     """Ends the program with status 1."""
     sys.exit(1)
+
+
+class _Fault(NamedTuple):
+    """A failure that nobody handled, and the cell that ran when it came."""
+
+    failure: MeshFailure
+    cell: int | None
 
 
 class Faults:
@@ -50,12 +65,12 @@ class Faults:
     def __init__(self, find_hook: Callable[[], Hook], leave: Callable[[], None]) -> None:
         self._find_hook = find_hook
         self._leave = leave
-        self._queue: SimpleQueue[MeshFailure | Callable[[], object] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Fault | Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="monarch-faults", daemon=True)
         self._thread.start()  # with the client: when something fails, the system may have no thread to give
 
     def put(self, failure: MeshFailure) -> None:
-        self._queue.put(failure)
+        self._queue.put(_Fault(failure, _cell()))
 
     def settle(self, timeout: float) -> None:
         """Wait until the faults known so far have been handled."""
@@ -71,11 +86,11 @@ class Faults:
     def _run(self) -> None:
         while True:
             item = self._queue.get()
-            fatal: list[MeshFailure] = []
+            fatal: list[_Fault] = []
             status = None
             end = time.monotonic() + _PATIENCE
-            while isinstance(item, MeshFailure):
-                verdict = self._ask_hook(item)
+            while isinstance(item, _Fault):
+                verdict = self._ask_hook(item.failure)
                 if verdict is not None:
                     fatal.append(item)
                     status = verdict if status is None else status
@@ -86,7 +101,7 @@ class Faults:
                 return
             item()
 
-    def _next(self, end: float) -> MeshFailure | Callable[[], object] | None:
+    def _next(self, end: float) -> _Fault | Callable[[], object] | None:
         """What comes within a moment; something to call that does nothing if nothing does."""
         try:
             return self._queue.get(timeout=max(0.0, min(_MOMENT, end - time.monotonic())))
@@ -176,11 +191,37 @@ class Ending:
 ending = Ending()
 
 
-def _end_program(status: int, failures: Sequence[MeshFailure], leave: Callable[[], None]) -> None:
-    text = "\n".join([*map(_report, merge(failures)), _ADVICE, ""])
-    if hasattr(sys, "ps1") or sys.flags.interactive:  # a session goes on, with its variables; what runs is interrupted
+def _in_a_session() -> bool:
+    """Whether a person types what this process is to do: at a prompt, or into the cells of a notebook."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
+
+
+def _cell() -> int | None:
+    """The number of the cell that runs, None between cells; 0 at a prompt that does not count."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell = get_shell() if get_shell is not None else None
+    if shell is None:
+        return 0
+    return int(shell.execution_count) if waited_for or _runs("run_code") else None
+
+
+def _runs(function: str) -> bool:
+    """Whether the main thread is in a function of that name."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code.co_name != function:
+        frame = frame.f_back
+    return frame is not None
+
+
+def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[], None]) -> None:
+    text = "\n".join([*map(_report, merge([fault.failure for fault in faults])), _ADVICE, ""])
+    if _in_a_session():
         _write(text)
-        interrupt_main_thread()
+        here = [fault.failure for fault in faults if fault.cell is not None and fault.cell == _cell()]
+        news = [failure for failure in here if not told.knows(failure.event)]
+        for future in list(waited_for) if news else []:
+            why = f"this wait was given up, as nobody handled a failure that came meanwhile:\n{news[0].report()}"
+            future._give_up(SupervisionError(why, failure=news[0]))
     else:
         ending.tell(text)
         ending.begin(status, leave)

@@ -33,6 +33,9 @@ R = TypeVar("R")
 
 _NEVER = threading.TIMEOUT_MAX
 
+waited_for: set[Future[Any]] = set()
+"""What threads and tasks of this process wait for right now."""
+
 unshown: Unshown | None = None
 """Set by the client while ranks have printed something that may not be shown yet, and have answered since."""
 
@@ -186,6 +189,13 @@ class Future(Waitable, Generic[R]):
     def _reject(self, error: BaseException) -> None:
         self._complete(None, error, None)
 
+    def _give_up(self, error: BaseException) -> None:
+        """Let those who wait have this error, and no value that comes for them later."""
+        source = self._source
+        if source is not None:
+            source.abandoned(self)
+        self._reject(error)
+
     def _complete(self, value: Any, error: BaseException | None, decode: Callable[[Any], Any] | None) -> bool:
         """Whether it was still open."""
         with self._lock:
@@ -227,6 +237,7 @@ class Future(Waitable, Generic[R]):
         """Wait until it is done; returns the time that is left."""
         connection = self._before_blocking()
         waits = note_wait(self) if timeout is None else None
+        waited_for.add(self)
         try:
             asked = timeout
             if connection is not None:
@@ -235,6 +246,7 @@ class Future(Waitable, Generic[R]):
                 timeout = self._block(timeout, asked)
             return timeout
         finally:
+            waited_for.discard(self)
             if waits is not None:
                 waits.pop(None, None)
 
@@ -329,6 +341,7 @@ class Future(Waitable, Generic[R]):
         self._subscribe(wake)
         task = asyncio.current_task(loop) or loop  # where a program drives a coroutine by hand there is none
         waits = note_wait(self, task)
+        waited_for.add(self)
         try:
             await waiter
         except BaseException:
@@ -337,6 +350,7 @@ class Future(Waitable, Generic[R]):
                 source.abandoned(self)
             raise
         finally:
+            waited_for.discard(self)
             if waits is not None:
                 waits.pop(task, None)
 

@@ -11,6 +11,7 @@ from ...errors import ActorError, InternalError, SupervisionError
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
 from ..wire.frame import DEAD, ERROR, EXCEPTION, Frame
+from . import told
 from .exception_pickle import dump_exception, load_exception
 from .rebuild import rebuild
 from .typed_error import actor_error
@@ -61,6 +62,7 @@ def to_exception(frame: Frame, endpoint: str, rank: Any = None) -> BaseException
 
 def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:
     """The error of a caller whose callee is gone."""
+    told.note(failure)
     text = f"Endpoint call {endpoint} failed, {failure.explain()}"
     return SupervisionError(text, endpoint, MeshFailure(failure))
 
