@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import itertools
+import resource
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -228,6 +230,17 @@ def test_a_frame_over_the_limit_is_refused_at_its_length_before_its_memory_is_ta
     with pytest.raises(FrameError, match="over the limit"):
         push(decoder, struct.pack("<Q", 1 << 60))
     assert decoder.space() is None
+
+
+def test_what_is_announced_takes_no_memory_before_it_comes() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    before = resident()
+    decoder = Decoder(1 << 40)
+    assert decoder.feed(memoryview(struct.pack("<Q", 2 << 30) + bytes(HEADER_SIZE))) == []
+    assert not decoder.idle
+    assert resident() - before < 256 << 20
 
 
 def test_frames_before_the_unreadable_one_do_not_hide_it() -> None:

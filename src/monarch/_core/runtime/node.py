@@ -443,12 +443,12 @@ class Node:
 
     def _greeted(self, connection: Connection, frame: Frame) -> None:
         """The first frame of a connection says who connects; nothing is unpickled before."""
-        if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION:
+        host, separator, proc = frame.meta.decode(errors="replace").partition("\0")
+        if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION or not separator:
             self._door.warn(f"refused a connection: expected a greeting in protocol {PROTOCOL_VERSION}")
             self._inbound.pop(connection, None)
             connection.close()
             return
-        host, _, proc = frame.meta.decode().partition("\0")
         connection.peer = self._inbound[connection] = ProcAddress(host, proc)
         connection.on_frame = self.dispatch
 

@@ -30,6 +30,7 @@ larger than the read buffer is received straight into its own memory, so it is c
 from __future__ import annotations
 
 import functools
+import mmap
 from collections.abc import Callable, Sequence
 from struct import Struct
 
@@ -63,6 +64,7 @@ PROTOCOL_VERSION = 2
 _HEADER = Struct("<QBBxxIQQQII")
 _LENGTH = Struct("<Q")
 HEADER_SIZE = _HEADER.size
+_MUCH = 32 << 20  # bytes; less than that, the allocator uses again
 _SMALL = 4096  # bytes up to which a copy is quicker than a view
 FLAGS_AT = 9  # where the flags are in a frame
 _RANK_AT = 12
@@ -235,7 +237,7 @@ class Decoder:
                 raise _bad_length(size - 8, self._limit)
             if start + size > end:
                 if size > READ_SIZE:
-                    self._large = memoryview(bytearray(size))
+                    self._large = _memory(size)
                     self._filled = end - start
                     self._large[: self._filled] = chunk[start:end]
                     return frames
@@ -250,6 +252,16 @@ class Decoder:
     def idle(self) -> bool:
         """Whether the stream stands between two frames, so that its end loses nothing."""
         return self._large is None and not self._rest
+
+
+def _memory(size: int) -> memoryview:
+    """Writable memory. Much of it takes room only where it is written to: who announces 10 GiB and sends none claims none."""
+    if size < _MUCH:
+        return memoryview(bytearray(size))
+    try:
+        return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    except (OSError, MemoryError, OverflowError) as error:
+        raise FrameError(f"a frame of {size} bytes, for which there is no memory: {error}") from None
 
 
 def _bad_length(length: int, limit: int) -> FrameError:

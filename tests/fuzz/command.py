@@ -1,0 +1,45 @@
+"""Feeds all targets in turn, for some minutes, with inputs that follow from one seed."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+
+from .inputs import FuzzFailure, once, run_clever, run_plain
+from .targets import TARGETS, doors
+
+_PLAIN, _CLEVER = 4000, 300  # inputs of a target per round, over its weight
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = _parse(arguments)
+    targets = [target for target in TARGETS if given.target in (None, target.name)]
+    try:
+        if given.again is not None:
+            for target in targets:
+                once(target, bytes.fromhex(given.again))
+            return 0
+        print(f"seed {given.seed}")
+        end, rounds = time.monotonic() + 60 * given.minutes, 0
+        while time.monotonic() < end:
+            for target in targets:
+                run_plain(target, given.seed + rounds, max(1, _PLAIN // target.weight))
+                run_clever(target, given.seed + rounds, max(1, _CLEVER // target.weight))
+            rounds += 1
+    except FuzzFailure as failure:
+        print(f"FAILURE\n{failure}")
+        return 1
+    finally:
+        doors.close()
+    print(f"{rounds} rounds over {', '.join(target.name for target in targets)}: nothing found")
+    return 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Any bytes, for every parser of bytes.")
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="the inputs follow from it")
+    parser.add_argument("--target", choices=[target.name for target in TARGETS], help="default: all")
+    parser.add_argument("--again", metavar="HEX", help="one input, that was printed")
+    return parser.parse_args(arguments)

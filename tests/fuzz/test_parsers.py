@@ -1,0 +1,39 @@
+"""Each target with the same few hundred inputs; `tests/fuzz` says how to look for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fuzz._target import Target
+from fuzz.inputs import FuzzFailure, once, run_clever, run_plain
+from fuzz.targets import TARGETS, doors
+
+SEED = 20261122
+
+
+@pytest.fixture(autouse=True)
+def _doors() -> Iterator[None]:
+    yield
+    doors.close()
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_no_bytes_do_what_none_may_do(target: Target) -> None:
+    run_plain(target, SEED, 3000 // target.weight)
+    run_clever(target, SEED, 200 // target.weight + 5)
+
+
+def test_what_a_target_finds_is_told_so_that_it_can_be_done_again() -> None:
+    def check(data: bytes) -> None:
+        if b"\xff" in data:
+            raise ValueError("it has found something")
+
+    target = Target("broken", check, [b"valid"])
+    with pytest.raises(FuzzFailure, match=r"--again [0-9a-f]*ff"):
+        run_plain(target, SEED, 1000)
+    with pytest.raises(FuzzFailure, match=r"--again ff\b"):
+        run_clever(target, SEED, 1000)
+    with pytest.raises(FuzzFailure, match="ValueError: it has found something"):
+        once(target, b"\xff")
