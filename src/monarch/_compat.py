@@ -20,14 +20,18 @@ _RDMA = "monarch.rdma"
 _TENSORS = "monarch.tensor_engine"
 
 ALIASES: dict[str, Sequence[str]] = {
-    "monarch._rust_bindings.monarch_hyperactor.channel": [_ACTOR],
+    "monarch._rust_bindings.monarch_hyperactor.channel": [_ACTOR, "monarch._core.wire.transport"],
+    "monarch._rust_bindings.monarch_hyperactor.config": ["monarch.config"],
     "monarch._rust_bindings.monarch_hyperactor.handle": ["monarch._core.runtime.future"],
     "monarch._rust_bindings.monarch_hyperactor.host_mesh": [_ACTOR],
     "monarch._rust_bindings.monarch_hyperactor.mailbox": ["monarch._core.runtime.cell", _ACTOR],
+    "monarch._rust_bindings.monarch_hyperactor.proc": [_ACTOR],
+    "monarch._rust_bindings.monarch_hyperactor.pytokio": [_ACTOR],
     "monarch._rust_bindings.monarch_hyperactor.shape": [_SHAPE],
     "monarch._rust_bindings.monarch_hyperactor.supervision": [_ACTOR],
     "monarch._rust_bindings.rdma": [_RDMA],
     "monarch._src.actor.actor_mesh": [_ACTOR, "monarch._core.runtime.instance"],
+    "monarch._src.actor.allocator": [_ACTOR],
     "monarch._src.actor.bootstrap": [_ACTOR],
     "monarch._src.actor.bootstrap_main": ["monarch._core.runtime.proc"],
     "monarch._src.actor.endpoint": [_ACTOR],
@@ -37,17 +41,22 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._src.actor.proc_mesh": [_ACTOR, _HOST_MESH],
     "monarch._src.actor.shape": [_SHAPE],
     "monarch._src.job.job": [_JOB, "monarch.job.local"],
+    "monarch._src.job.kubernetes": ["monarch.job.kubernetes"],
     "monarch._src.job.process": [_JOB],
+    "monarch._src.job.service_identity": ["monarch.job.service_identity"],
+    "monarch._src.job.spmd": ["monarch.job.spmd"],
     "monarch._src.rdma": [_RDMA],
     "monarch._src.rdma.rdma": [_RDMA],
     "monarch.cached_remote_function": [_TENSORS],
     "monarch.common._coalescing": [_TENSORS],
     "monarch.common.borrows": ["monarch.tensor_engine.borrows"],
     "monarch.common.device_mesh": [_TENSORS],
+    "monarch.common.invocation": [_TENSORS],
     "monarch.common.pipe": [_TENSORS],
     "monarch.common.remote": [_TENSORS],
     "monarch.common.stream": [_TENSORS],
     "monarch.common.tensor": [_TENSORS],
+    "monarch.common.tree": ["monarch.tensor_engine.trees"],
     "monarch.fetch": [_TENSORS],
     "monarch.gradient": [_TENSORS],
     "monarch.gradient_generator": [_TENSORS],
@@ -56,15 +65,41 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch.opaque_object": [_TENSORS],
     "monarch.opaque_ref": [_TENSORS],
     "monarch.remote_class": [_TENSORS],
+    "monarch.world_mesh": ["monarch.python_local_mesh"],
 }
 """Alias to the modules whose names it has, searched in order."""
 
 RENAMED = {
+    "ActorAddr": ("monarch._core.runtime.instance", "ActorId"),
+    "DeviceException": (_TENSORS, "RemoteException"),
+    "EndpointProperty": ("monarch._core.runtime.endpoint", "EndpointDefinition"),
     "RdmaInitError": (_RDMA, "RDMAError"),
     "WouldBlockRuntime": ("monarch.errors", "DeadlockError"),
     "compile": (_TENSORS, "record"),
+    "get_actor_class": ("monarch._core.mesh.mock", "resolve"),
+    "get_tensor_engine_factory": ("monarch._core.mesh.mock", "tensor_engine_factory"),
+    "reload_config_from_env": ("monarch.config", "configure"),
+    "reset_config_to_defaults": ("monarch.config", "clear_runtime_config"),
 }
 """Names that are called otherwise here."""
+
+_ALLOCATED = (
+    "hosts are not allocated here: this_host() is this machine, attach_to_workers(workers=[...]) takes others into use"
+)
+_NO_TASKS = "there is no native runtime here: monarch.actor.returns_future makes a Future of an async function"
+INSTEAD = {
+    "AllocHandle": _ALLOCATED,
+    "AllocSpec": _ALLOCATED,
+    "LocalAllocator": _ALLOCATED,
+    "ProcessAllocator": _ALLOCATED,
+    "RemoteAllocator": _ALLOCATED,
+    "SimAllocator": _ALLOCATED,
+    "StaticRemoteAllocInitializer": _ALLOCATED,
+    "TorchXRemoteAllocInitializer": _ALLOCATED,
+    "PythonTask": _NO_TASKS,
+    "Shared": _NO_TASKS,
+}
+"""Names that nothing here stands for, and what to write instead."""
 
 PACKAGES = frozenset(alias.rpartition(".")[0] for alias in ALIASES) | {"monarch._src", "monarch._rust_bindings"}
 
@@ -92,6 +127,8 @@ class _AliasFinder:
                 found = getattr(import_module(target), name, None)
                 if found is not None:
                     return found
+            if name in INSTEAD:
+                raise ImportError(f"{module.__name__}.{name}: {INSTEAD[name]}")
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
         module.__getattr__ = find  # type: ignore[method-assign]  # PEP 562, for a module made by hand

@@ -39,6 +39,7 @@ LAYERS = {
     "monarch.testing": 5,
     "monarch.builtins": 6,
     "monarch.memory": 6,
+    "monarch.experimental": 6,
     "monarch.notebook": 6,
     "monarch.parallel": 6,
     "monarch.profiler": 6,

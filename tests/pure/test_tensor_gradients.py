@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch.autograd.graph import get_gradient_edge
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from monarch.tensor_engine import grad_function, grad_generator, gradient_execution_order
+from monarch.tensor_engine import GradientGenerator, grad_function, grad_generator, gradient_execution_order
 
 Values = list[torch.Tensor]
 
@@ -243,3 +243,11 @@ def test_a_function_with_its_backward_may_be_derived_again() -> None:
     first = torch.autograd.grad(result, x, retain_graph=True)
     second = torch.autograd.grad(result, x)
     torch.testing.assert_close(first, second)
+
+
+def test_a_gradient_generator_is_the_same_as_an_iterator() -> None:
+    x = torch.ones(2, requires_grad=True)
+    y = x * 3
+    gradients = GradientGenerator([y.sum()], [y, x], [None], lambda context: context)
+    assert iter(gradients) is gradients
+    assert [gradient.tolist() for gradient in gradients if gradient is not None] == [[1.0, 1.0], [3.0, 3.0]]

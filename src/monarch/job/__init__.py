@@ -10,7 +10,8 @@ earlier run of the same description has left running, and gives a host mesh for 
     process   `ProcessJob`, worker processes on this machine; with `launch`, `worker_main`, `processes` and `watch`
     hosts     `hosts_from_config`, hosts that a file names
     current   the job that the command line works on
-    later     what is announced and does not exist yet
+    service_identity  names that launchers give workers
+    kubernetes, spmd, later   what is announced and does not exist yet
 
 Only public names of the packages below are used here, so that a job of another kind can be written anywhere.
 """
@@ -25,11 +26,23 @@ from .hosts import hosts_from_config
 from .later import PortForwarder, SlurmJob, exec_command, shell
 from .local import LocalJob
 from .process import ProcessJob
+from .service_identity import (
+    SERVICE_PROC_IDS_ENV,
+    SERVICE_PROC_RANK_ENV,
+    deserialize_service_proc_ids,
+    new_service_proc_id,
+    ranked_service_proc_id_from_env,
+    serialize_service_proc_ids,
+    service_proc_addr,
+    service_proc_addrs,
+)
 from .state import JobState
 from .trait import DEFAULT_JOB_PATH, JobTrait, job_load, job_loads
 
 __all__ = [
     "DEFAULT_JOB_PATH",
+    "SERVICE_PROC_IDS_ENV",
+    "SERVICE_PROC_RANK_ENV",
     "JobError",
     "JobState",
     "JobTrait",
@@ -39,11 +52,17 @@ __all__ = [
     "ProcessJob",
     "SlurmJob",
     "TelemetryConfig",
+    "deserialize_service_proc_ids",
     "exec_command",
     "hosts_from_config",
     "job_load",
     "job_loads",
     "load_current_job",
+    "new_service_proc_id",
+    "ranked_service_proc_id_from_env",
+    "serialize_service_proc_ids",
+    "service_proc_addr",
+    "service_proc_addrs",
     "set_current_job",
     "shell",
 ]

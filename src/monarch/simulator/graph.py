@@ -27,7 +27,7 @@ def export(nodes: Sequence[Node], path: Path) -> None:
             writer.writeheader()
             writer.writerows(rows)
     else:
-        path.write_text(json.dumps({"nodes": [_row(node) for node in nodes], "edges": _edges(nodes)}, indent=1) + "\n")
+        path.write_text(json.dumps({"nodes": [_row(node) for node in nodes], "edges": edges(nodes)}, indent=1) + "\n")
 
 
 def _row(node: Node) -> dict[str, Any]:
@@ -40,17 +40,18 @@ def _row(node: Node) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _edges(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+def edges(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+    """From which instruction to which an edge leads, as `export` says, by their numbers."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
-    edges: dict[tuple[int, int], None] = {}
+    found: dict[tuple[int, int], None] = {}
     for node in nodes:
         before = [writer[storage] for storage in (*node.inputs, *node.outputs) if storage in writer]
         before += [reader for storage in node.outputs for reader in readers.get(storage, ())]
-        edges.update({(other, node.id): None for other in before if other != node.id})
+        found.update({(other, node.id): None for other in before if other != node.id})
         for storage in node.inputs:
             readers.setdefault(storage, []).append(node.id)
         for storage in node.outputs:
             writer[storage] = node.id
             readers[storage] = []
-    return list(edges)
+    return list(found)

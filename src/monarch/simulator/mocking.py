@@ -28,7 +28,12 @@ class patch_tensor_engine(patch_actor):  # noqa: N801  # used as a function, as 
     def __init__(self, actor: type[Actor], factory: Factory | None = None) -> None:
         if not isinstance(actor, type):
             raise TypeError(f"patch_tensor_engine takes an actor class, got {actor!r}")
-        super().__init__(actor, _simulated(actor, factory or simulate))
+        self._factory = factory or simulate
+        super().__init__(actor, _simulated(actor, self._factory))
+
+    def __enter__(self) -> Factory:
+        super().__enter__()
+        return self._factory
 
 
 def _simulated(actor: type[Actor], factory: Factory) -> type[Actor]:
@@ -38,7 +43,8 @@ def _simulated(actor: type[Actor], factory: Factory) -> type[Actor]:
         substitute_engines(lambda procs: _engine(factory, procs))
         return object.__new__(cls)
 
-    return type(actor.__name__, (actor,), {"__new__": new, "__module__": actor.__module__})
+    names = {"__new__": new, "__module__": actor.__module__, "_tensor_engine_factory": staticmethod(factory)}
+    return type(actor.__name__, (actor,), names)
 
 
 def _engine(factory: Factory, procs: ProcMesh) -> Engine:

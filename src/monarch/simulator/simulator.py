@@ -7,6 +7,7 @@ import pickle
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +18,42 @@ from monarch.tensor_engine.groups import Meeting
 
 from . import graph, history, picture, trace
 from .history import History
+from .ir import IRGraph
 from .machine import Machine, machine_of
 from .model import Cost, Model
-from .record import Event, Recorder
+from .record import Event, Node, Recorder
+from .utils import file_path_with_iter
 
 MEGABYTE = 1024 * 1024
-_SIMULATE = ("simulate", "simulate_with_report_only", "command_history", "everything")
-_TRACE = ("stream_only", "controller_trace_only", "everything")
 _simulators: weakref.WeakSet[Simulator] = weakref.WeakSet()
+
+
+class SimulatorBackendMode(str, Enum):
+    """What a simulator does; each member equals the text that `Simulator` takes."""
+
+    SIMULATE = "simulate"
+    SIMULATE_WITH_REPORT_ONLY = "simulate_with_report_only"
+    COMMAND_HISTORY = "command_history"
+    EVERYTHING = "everything"
+
+
+class SimulatorTraceMode(str, Enum):
+    """What traces show; each member equals the text that `Simulator` takes."""
+
+    STREAM_ONLY = "stream_only"
+    CONTROLLER_TRACE_ONLY = "controller_trace_only"
+    CONTROLLER_ONLY = "controller_trace_only"  # noqa: PIE796  # programs write either
+    EVERYTHING = "everything"
+
+    @property
+    def stream_enabled(self) -> bool:
+        """Whether the ranks are shown."""
+        return self is not SimulatorTraceMode.CONTROLLER_TRACE_ONLY
+
+    @property
+    def controller_enabled(self) -> bool:
+        """Whether the program is shown."""
+        return self is not SimulatorTraceMode.STREAM_ONLY
 
 
 class Step(NamedTuple):
@@ -86,7 +115,7 @@ class Simulator:
     ) -> None:
         _check(hosts, gpus, simulate_mode, trace_mode, upload_trace)
         self.machine = machine_of(machine)
-        self._trace_mode = trace_mode
+        self._trace_mode = SimulatorTraceMode(trace_mode)
         self._trace_path = Path(trace_path)
         self._writes_traces = simulate_mode in ("simulate", "everything")
         self._each_rank = not group_workers
@@ -146,6 +175,15 @@ class Simulator:
             lines.append(f"{trace.named(ranks)}: {peak / MEGABYTE:.1f} MB{over}")
         return "\n".join(lines)
 
+    @property
+    def ir(self) -> IRGraph:
+        """The graph of the program so far, as commands of each rank.
+
+        Raises:
+            RuntimeError: The simulator was made without ``build_ir=True``.
+        """
+        return IRGraph._of(self._nodes(), graph.edges(self._nodes()), self._recorder.streams)
+
     def export_ir(self, path: str | Path) -> None:
         """Write the graph of the program: instructions, what they cost, and which need which.
 
@@ -155,10 +193,13 @@ class Simulator:
         Raises:
             RuntimeError: The simulator was made without ``build_ir=True``.
         """
+        graph.export(self._nodes(), Path(path))
+
+    def _nodes(self) -> list[Node]:
         if not self._recorder.graphed:
             raise RuntimeError("there is no graph: it is kept with Simulator(..., build_ir=True)")
         self.mesh.engine.flush()
-        graph.export(self._recorder.nodes, Path(path))
+        return self._recorder.nodes
 
     def picture(self) -> str:
         """The last step as an SVG: a row per stream, time from left to right.
@@ -183,12 +224,11 @@ class Simulator:
 
     def _write_traces(self, number: int) -> None:
         events, changes = self._recorder.take()
-        if self._trace_mode != "everything":
-            wanted = self._trace_mode == "stream_only"
-            events = [event for event in events if bool(event.ranks) is wanted]
+        mode = self._trace_mode
+        events = [event for event in events if (mode.stream_enabled if event.ranks else mode.controller_enabled)]
         self._last = events
-        stem = self._trace_path.with_name(f"{self._trace_path.stem}_{number}")
-        chrome = stem.with_suffix(self._trace_path.suffix or ".json")
+        chrome = Path(file_path_with_iter(str(self._trace_path), number))
+        stem, chrome = chrome.with_suffix(""), chrome.with_suffix(chrome.suffix or ".json")
         chrome.write_text(json.dumps(trace.chrome(events, self._recorder.streams, self._each_rank)))
         with stem.with_name(f"{stem.name}_memory.pickle").open("wb") as file:
             pickle.dump(trace.memory(changes, self._each_rank), file)
@@ -238,8 +278,13 @@ def _check(hosts: int, gpus: int, simulate_mode: str, trace_mode: str, upload_tr
     for name, value in (("hosts", hosts), ("gpus", gpus)):
         if not isinstance(value, int) or value < 1:
             raise ValueError(f"{name} is a positive number, got {value!r}")
-    for name, mode, modes in (("simulate_mode", simulate_mode, _SIMULATE), ("trace_mode", trace_mode, _TRACE)):
-        if mode not in modes:
-            raise ValueError(f"{name} is one of {', '.join(modes)}; got {mode!r}")
+    modes: tuple[tuple[str, str, type[Enum]], ...] = (
+        ("simulate_mode", simulate_mode, SimulatorBackendMode),
+        ("trace_mode", trace_mode, SimulatorTraceMode),
+    )
+    for name, mode, kind in modes:
+        known = [member.value for member in kind]
+        if mode not in known:
+            raise ValueError(f"{name} is one of {', '.join(known)}; got {mode!r}")
     if upload_trace:
         raise NotImplementedError("there is nowhere to upload a trace to; it is written to trace_path")

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .fetching import fetch_shard as fetch_shard
     from .fetching import inspect as inspect
     from .fetching import show as show
+    from .gradients import GradientGenerator as GradientGenerator
     from .gradients import grad_function as grad_function
     from .gradients import grad_generator as grad_generator
     from .gradients import gradient_execution_order as gradient_execution_order
@@ -78,7 +79,7 @@ __getattr__, __dir__ = lazy_names(
         "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
         "errors": ("OperatorError", "RemoteException", "TensorError"),
         "fetching": ("distribute", "fetch_shard", "inspect", "show"),
-        "gradients": ("grad_function", "grad_generator", "gradient_execution_order"),
+        "gradients": ("GradientGenerator", "grad_function", "grad_generator", "gradient_execution_order"),
         "held": ("coalescing",),
         "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
         "opaque": ("OpaqueRef",),

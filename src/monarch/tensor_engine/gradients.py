@@ -49,6 +49,30 @@ def grad_generator(
     return _generate(graph, targets)
 
 
+class GradientGenerator:
+    """`grad_generator` under its older name, as an iterator.
+
+    Args:
+        roots, with_respect_to, grad_roots: As for `grad_generator`.
+        context_restorer: Without effect: each node runs with the mesh and the stream of its gradient in any case.
+    """
+
+    def __init__(
+        self,
+        roots: torch.Tensor | GradientEdge | Sequence[torch.Tensor | GradientEdge],
+        with_respect_to: Iterable[torch.Tensor | GradientEdge],
+        grad_roots: Sequence[torch.Tensor | None] = (),
+        context_restorer: Callable[..., Any] | None = None,
+    ) -> None:
+        self._gradients = grad_generator(roots, with_respect_to, grad_roots)
+
+    def __iter__(self) -> Iterator[torch.Tensor | None]:
+        return self
+
+    def __next__(self) -> torch.Tensor | None:
+        return next(self._gradients)
+
+
 def gradient_execution_order(
     roots: torch.Tensor | GradientEdge | Sequence[torch.Tensor | GradientEdge],
     with_respect_to: Sequence[torch.Tensor | GradientEdge],

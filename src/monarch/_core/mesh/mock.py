@@ -18,6 +18,11 @@ def resolve(cls: type) -> type:
     return stack[-1] if stack else cls
 
 
+def tensor_engine_factory(cls: type) -> Callable[..., Any] | None:
+    """What makes the tensor engines of actors of a class, if that is patched."""
+    return getattr(resolve(cls), "_tensor_engine_factory", None)
+
+
 def active() -> list[tuple[type, type]]:
     """Every patch in force, for procs that are spawned now."""
     return [(cls, stack[-1]) for cls, stack in _patches.items() if stack]
@@ -46,14 +51,14 @@ class patch_actor:  # noqa: N801  # used as a function, like unittest.mock.patch
         self._original = original
         self._mock = mock
 
-    def __enter__(self) -> patch_actor:
+    def __enter__(self) -> Any:
         _patches.setdefault(self._original, []).append(self._mock)
-        return self
+        return self._mock
 
     def __exit__(self, *exc: object) -> None:
         _patches[self._original].remove(self._mock)
 
-    async def __aenter__(self) -> patch_actor:
+    async def __aenter__(self) -> Any:
         return self.__enter__()
 
     async def __aexit__(self, *exc: object) -> None:

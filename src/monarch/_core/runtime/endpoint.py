@@ -41,7 +41,6 @@ class EndpointDefinition(Generic[P, R_co]):
     def __init__(
         self,
         method: Callable[..., Any],
-        *,
         propagate: Propagate = None,
         explicit_response_port: bool = False,
         instrument: bool = True,

@@ -28,7 +28,7 @@ class ChannelTransport(str, Enum):
         """
         if isinstance(spec, ChannelTransport):
             return spec
-        found = _SHORT.get(spec)
+        found = _SHORT.get(spec) or cls.__members__.get(spec)
         if found is None and isinstance(spec, str) and spec.startswith("tcp://"):
             found = cls.TcpWithHostname
         if found is None:
@@ -36,8 +36,24 @@ class ChannelTransport(str, Enum):
         return found
 
 
+class BindSpec(str):
+    """What `enable_transport` takes, checked: the name of a transport, or an address.
+
+    Raises:
+        ValueError: There is no such transport.
+    """
+
+    def __new__(cls, spec: ChannelTransport | str) -> BindSpec:
+        transport = ChannelTransport.parse(spec)
+        return super().__new__(cls, spec if "://" in spec else transport.value)
+
+    def __repr__(self) -> str:
+        return f"BindSpec({str(self)!r})"
+
+
 _SHORT = {
     "ipc": ChannelTransport.Unix,
+    "unix": ChannelTransport.Unix,
     "tcp": ChannelTransport.TcpWithHostname,
     "metatls": ChannelTransport.MetaTlsWithIpV6,
     "metatls-hostname": ChannelTransport.MetaTlsWithHostname,

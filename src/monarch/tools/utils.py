@@ -1,0 +1,25 @@
+"""Where Monarch 0.7 keeps files of a user, and the conda environment at hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def MONARCH_HOME(*subpaths: str) -> Path:  # noqa: N802  # its name in the API
+    """A path below ``$MONARCH_HOME``, by default ``~/.monarch``."""
+    return Path(os.environ.get("MONARCH_HOME", Path.home() / ".monarch")).joinpath(*subpaths)
+
+
+class conda:  # noqa: N801  # its name in the API
+    """The active conda environment."""
+
+    @staticmethod
+    def active_env_dir() -> str | None:
+        """Its directory; None outside of one."""
+        return os.environ.get("CONDA_PREFIX")
+
+    @staticmethod
+    def active_env_name() -> str | None:
+        """Its name; None outside of one."""
+        return os.environ.get("CONDA_DEFAULT_ENV")
