@@ -80,7 +80,7 @@ def _booted(request: pytest.FixtureRequest) -> None:
     import monarch.actor
     from helpers.actors import Echo
     from helpers.faults import Faults
-    from monarch._core.net.waiter import thread_waiter
+    from monarch._core.net.waiter import put_back, take_waiter
     from monarch.actor import get_or_spawn_controller, this_host
 
     procs = this_host().spawn_procs(per_host={"warm_up": 2})
@@ -98,7 +98,7 @@ def _booted(request: pytest.FixtureRequest) -> None:
         hook.wait_for(1)
         monarch.actor.unhandled_fault_hook = previous
     procs.stop().get(timeout=30)
-    thread_waiter()  # the main thread makes its own when it first has to wait, which a fast answer may spare it
+    put_back(take_waiter())  # is made when a thread first has to wait, which a fast answer may spare it
 
 
 @pytest.fixture

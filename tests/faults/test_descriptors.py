@@ -209,3 +209,122 @@ def test_a_call_that_waits_for_a_descriptor_to_connect_with_does_not_spin_and_go
         """
     )
     assert result.exit_code == 0, str(result)
+
+
+def test_procs_have_as_many_descriptors_as_the_system_allows() -> None:
+    result = run_script(
+        """
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 900))
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Asks(Actor):
+            @endpoint
+            def limit(self):
+                return resource.getrlimit(resource.RLIMIT_NOFILE)
+
+        print(this_host().spawn_procs().spawn("asks", Asks).limit.call_one().get(timeout=20))
+        print(resource.getrlimit(resource.RLIMIT_NOFILE))
+        """
+    )
+    assert result.stdout.splitlines() == ["(900, 900)", "(128, 900)"], str(result)
+
+
+def test_a_process_may_have_more_actors_than_files() -> None:
+    result = run_script(
+        """
+        import resource
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Calls(Actor):
+            @endpoint
+            def say(self, value):
+                return value
+
+            @endpoint
+            def ask(self, other, value):
+                return other.say.call_one(value).get()
+
+        procs = this_host().spawn_procs()
+        other = this_host().spawn_procs(name="other").spawn("other", Calls)
+        actors = [procs.spawn(f"a{number}", Calls) for number in range(150)]
+        for _ in range(3):
+            calls = [actor.say.call_one(number) for number, actor in enumerate(actors)]
+            assert [call.get(timeout=20) for call in calls] == list(range(150))
+            calls = [actor.ask.call_one(other, number) for number, actor in enumerate(actors)]
+            assert [call.get(timeout=20) for call in calls] == list(range(150))
+        """
+    )
+    assert result.exit_code == 0, str(result)
+
+
+_GREEDY = """
+import os, resource
+from monarch.actor import Actor, SupervisionError, endpoint, this_host
+import monarch.actor
+monarch.actor.unhandled_fault_hook = lambda failure: None
+
+class Greedy(Actor):
+    @endpoint
+    def take_all(self):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+        self.files = []
+        try:
+            while True:
+                self.files.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            pass
+
+    @endpoint
+    def say(self, value):
+        return len(value)
+
+class Caller(Actor):
+    @endpoint
+    def ask(self, other, value):
+        return other.say.call_one(value).get()
+
+greedy = this_host().spawn_procs(name="greedy").spawn("greedy", Greedy)
+greedy.take_all.call_one().get(timeout=20)
+"""
+
+
+def test_a_process_without_descriptors_is_called_and_stopped_by_means_of_its_reserve() -> None:
+    result = run_script(
+        _GREEDY
+        + """
+callers = this_host().spawn_procs(name="callers", per_host={"g": 4}).spawn("callers", Caller)
+assert callers.ask.call(greedy, "xxx").get(timeout=20).values() == [3] * 4
+greedy.stop().get(timeout=20)
+"""
+    )
+    assert result.exit_code == 0, str(result)
+
+
+def test_whoever_finds_no_descriptor_left_at_a_process_is_told_so() -> None:
+    result = run_script(
+        _GREEDY
+        + """
+callers = this_host().spawn_procs(name="callers", per_host={"g": 12}).spawn("callers", Caller)
+calls = [callers.slice(g=g).ask.call_one(greedy, "xxx") for g in range(12)]
+errors = [str(call.exception(timeout=20)) for call in calls]
+refused = [error for error in errors if error != "None"]
+assert 2 <= len(refused) <= 8, errors
+assert all("no descriptor is left in the process (limit 128" in error for error in refused), refused[0]
+"""
+    )
+    assert result.exit_code == 0, str(result)
+
+
+def test_a_large_message_for_which_a_process_has_no_descriptor_is_told_with_the_reason() -> None:
+    result = run_script(
+        _GREEDY
+        + """
+try:
+    greedy.say.call_one(bytes(50_000_000)).get(timeout=20)
+except SupervisionError as error:
+    print(error)
+"""
+    )
+    assert "no descriptor is left in the process (limit 128" in result.stdout, str(result)

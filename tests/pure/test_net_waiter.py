@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from helpers.leaks import nothing_left
-from monarch._core.net.waiter import Waiter, thread_waiter
+from monarch._core.net.waiter import Waiter, put_back, take_waiter
 
 PATIENCE = 20.0
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
-    thread_waiter()  # that of this thread lives as long as it
+    put_back(take_waiter())  # the next that waits has it
     with nothing_left():
         yield
 
@@ -49,7 +49,7 @@ def test_a_wait_ends_when_its_time_is_over(pair: tuple[socket.socket, socket.soc
 def test_a_wait_may_be_as_long_as_a_future_may_be_waited_for(pair: tuple[socket.socket, socket.socket]) -> None:
     here, there = pair
     there.send(b"x")
-    assert thread_waiter().wait(here.fileno(), 60 * 60 * 24 * 365)
+    assert Waiter().wait(here.fileno(), 60 * 60 * 24 * 365)
 
 
 def test_another_thread_ends_a_wait_before_it_begins_or_during_it(pair: tuple[socket.socket, socket.socket]) -> None:
@@ -99,14 +99,37 @@ def test_a_descriptor_that_was_closed_since_the_last_wait_does_no_harm() -> None
         there.close()
 
 
-def test_each_thread_has_its_waiter_and_its_descriptor_goes_with_it() -> None:
+def test_a_waiter_that_was_put_back_is_used_again_by_the_next_thread() -> None:
     found: list[Waiter] = []
+
+    def use() -> None:
+        waiter = take_waiter()
+        found.append(waiter)
+        assert waiter.thread_id == threading.get_ident()
+        put_back(waiter)
+
     before = len(os.listdir("/proc/self/fd"))
-    thread = threading.Thread(target=lambda: found.append(thread_waiter()))
-    thread.start()
-    thread.join(PATIENCE)
-    assert found[0] is not thread_waiter()
-    assert thread_waiter() is thread_waiter()
-    assert len(os.listdir("/proc/self/fd")) == before + 1
-    found.clear()
+    for _ in range(3):
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join(PATIENCE)
+    assert len(set(found)) == 1
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_two_that_wait_at_a_time_have_a_waiter_each() -> None:
+    one, other = take_waiter(), take_waiter()
+    assert one is not other
+    put_back(one)
+    del other
+    assert take_waiter() is one
+    put_back(one)
+
+
+def test_a_forked_child_wakes_nobody_of_its_parent() -> None:
+    waiter = take_waiter()
+    put_back(waiter)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(take_waiter() is waiter)
+    assert os.waitpid(pid, 0)[1] == 0

@@ -17,7 +17,7 @@ import pytest
 from helpers.answers import Wire
 from helpers.borrowing import borrowed
 from helpers.leaks import nothing_left
-from monarch._core.net.waiter import thread_waiter
+from monarch._core.net.waiter import put_back, take_waiter
 from monarch._core.runtime.callbacks import CallbackThread
 from monarch._core.runtime.future import Future, completed, map_future
 from monarch._core.runtime.returns_future import returns_future
@@ -34,7 +34,7 @@ class Boom(Exception):
 @pytest.fixture(autouse=True)
 def _nothing_left() -> Iterator[None]:
     settle_callbacks()  # its thread lives as long as the process
-    thread_waiter()
+    put_back(take_waiter())
     with nothing_left():
         yield
 

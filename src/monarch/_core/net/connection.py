@@ -29,7 +29,8 @@ from collections.abc import Callable
 from itertools import islice
 
 from ...errors import BackpressureError
-from ..wire.frame import CREDIT, FLAGS_AT, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode
+from ..wire.frame import CREDIT, FLAGS_AT, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode, parting
+from .descriptors import none_left
 from .loan import Lendable, Watch
 from .poller import READ, WRITE
 from .scratch import scratch
@@ -66,7 +67,7 @@ class Connection(Lendable):
     __slots__ = (
         "_asks", "_bytes_read", "_bytes_sent", "_closed", "_decoder", "_drained", "_fds", "_frames_read",
         "_frames_sent", "_hung_up", "_lock", "_log", "_make_segment", "_on_close", "_queue", "_queued", "_reads",
-        "_segment_bytes", "_segment_limit", "_send_limit", "_send_timeout", "_sock", "_writes", "on_frame", "peer",
+        "_segment_bytes", "_segment_limit", "_send_limit", "_send_timeout", "_sock", "_writes", "on_frame", "parting", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +87,7 @@ class Connection(Lendable):
         super().__init__(poller, sock.fileno())
         self._sock = sock
         self.peer: object = None
+        self.parting = ""  # why the other side is about to end it, if it has said so
         self.on_frame = on_frame
         self._on_close = on_close
         self._decoder = Decoder(limit)
@@ -428,6 +430,8 @@ class Connection(Lendable):
                 frames.append(self._with_segment(data) if data[FLAGS_AT] & SEGMENT else decode(data))  # noqa: PERF401  # those before a bad one are kept
         except FrameError as error:
             broken = f"it sent something unreadable: {error}"
+        if broken is not None and not self._asks:
+            self.send_encoded(encode(parting(broken))[0])
         self._frames_read += len(frames)
         if self._segment_bytes >= _CREDIT and not self._asks:
             self._tell_of_segments()
@@ -442,7 +446,7 @@ class Connection(Lendable):
 
     def _with_segment(self, data: bytes | memoryview) -> Frame:
         if not self._fds:
-            raise FrameError("a message whose shared memory did not come with it")
+            raise FrameError(f"shared memory did not come with its message: {none_left()}")
         try:
             memory = map_segment(self._fds.popleft())
         except (OSError, ValueError) as error:  # no descriptor or address space left, or no memory file

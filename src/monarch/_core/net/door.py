@@ -2,19 +2,27 @@
 
 The folder keeps other users out (see `unix`), so whoever knocks is our user, or root. Even so at most `_ACCEPTS` are let in
 per turn: between them, who has connected is served.
+
+When descriptors run out, some are in reserve: who has to stop this process, or to look into it, gets in. Those for whom there is
+none even then wait, and after `_SHORTAGE` are told why they are not let in.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
+from ..wire.frame import encode, parting
 from . import unix
+from .descriptors import Reserve, none_left
 from .poller import Poller, Timer
 
 _ACCEPTS = 16  # in one turn
 _NO_DESCRIPTOR_PAUSE = 0.1  # seconds without accepting when descriptors have run out
+_SHORTAGE = 3.0  # seconds for which they have, and nobody was let in, after which those who wait are told
 _WARNINGS, _WARNINGS_PERIOD = 10, 5.0  # at most so many, in so many seconds
 
 
@@ -33,16 +41,21 @@ class Door:
         self._logger = logger
         self._warnings: Warnings | None = None
         self._closed = False
+        self._reserve = Reserve()
+        self._reserve.fill()
+        self._short_since = 0.0
         self._open()
 
     def close(self) -> None:
         self._closed = True
         self._poller.remove(self._listener.fileno())
         self._listener.close()
+        self._reserve.close()
 
     def abandon(self) -> None:
         """In a forked child: let go of the parent's socket without touching what both share."""
         self._listener.close()
+        self._reserve.close()
 
     def warn(self, text: str) -> None:
         """Log who was not let in, and why."""
@@ -58,12 +71,12 @@ class Door:
             try:
                 sock, _ = self._listener.accept()
             except BlockingIOError:
+                self._reserve.fill()
                 return
-            except OSError as error:  # out of descriptors: try again when some may be free
-                self.warn(f"cannot accept connections for now: {error}")
-                self._poller.remove(self._listener.fileno())
-                self._poller.call_later(_NO_DESCRIPTOR_PAUSE, self._open)
+            except OSError as error:  # out of descriptors
+                self._short(error)
                 return
+            self._short_since = 0.0
             sock.setblocking(False)
             try:
                 unix.check_peer(sock)
@@ -73,6 +86,33 @@ class Door:
                 continue
             unix.widen(sock)
             self._let_in(sock)
+
+    def _short(self, error: OSError) -> None:
+        """Give up some of the reserve; without, try again when descriptors may be free, and tell those who wait in the end."""
+        self.warn(f"cannot accept connections for now: {error}")
+        now = time.monotonic()
+        self._short_since = self._short_since or now
+        if self._reserve.count > 1:
+            self._reserve.give_up_one()  # still readable: the next turn lets one in
+            return
+        if now - self._short_since > _SHORTAGE and self._reserve.give_up_one():
+            self._refuse()
+            self._reserve.fill()
+        self._poller.remove(self._listener.fileno())
+        self._poller.call_later(_NO_DESCRIPTOR_PAUSE, self._open)
+
+    def _refuse(self) -> None:
+        """Tell all those who wait why they do."""
+        told = encode(parting(none_left()))[0]
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            with sock, suppress(OSError):
+                unix.check_peer(sock)
+                sock.send(told)
+                sock.shutdown(socket.SHUT_WR)  # what it has sent may be unread, of which it would hear first
 
 
 class Warnings:

@@ -10,12 +10,13 @@ import math
 import os
 import select
 import threading
+from collections.abc import Callable
 
 _LONGEST_MS = 2**31 - 1  # what poll takes; whoever waits longer asks again
 
 
 class Waiter:
-    """An eventfd and a poll set, one pair per thread."""
+    """An eventfd and a poll set, for one thread at a time."""
 
     def __init__(self) -> None:
         self._event = -1
@@ -63,12 +64,28 @@ class Waiter:
             os.close(self._event)
 
 
-_threads = threading.local()
+_spare: list[Waiter] = []
+"""Those that nobody uses. As only one thread waits for a connection, there are about as many as connections, however many
+threads wait: a process may have more actors than it may have files."""
+
+os.register_at_fork(after_in_child=_spare.clear)
 
 
-def thread_waiter() -> Waiter:
-    """The waiter of the current thread."""
-    waiter: Waiter | None = getattr(_threads, "waiter", None)
-    if waiter is None:
-        waiter = _threads.waiter = Waiter()
+def take_waiter() -> Waiter:
+    """A waiter for the current thread, until it is put back.
+
+    A wake-up that was meant for who had it before may end a wait: look again.
+
+    Raises:
+        OSError: There is none, and no descriptor is left for another.
+    """
+    try:
+        waiter = _spare.pop()
+    except IndexError:
+        return Waiter()
+    waiter.thread_id = threading.get_ident()
     return waiter
+
+
+put_back: Callable[[Waiter], None] = _spare.append
+"""The current thread does not wait any more."""

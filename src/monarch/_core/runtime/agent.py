@@ -11,7 +11,6 @@ import itertools
 import logging
 import os
 import pickle
-import resource
 import select
 import signal
 import socket
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from ... import config
 from ..net import unix
+from ..net.descriptors import allow_many
 from ..supervision.failure import MISSING, STOPPED, UNSTARTED, Failure, frozen_reason, host_lost
 from ..supervision.fates import Fates
 from ..wire.address import AGENT, ProcAddress, random_name
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
 _EXIT_EXPECTED = 5.0  # seconds within which the exit of a proc whose connection broke is known
+_HEARS = 1.0, 2.5  # seconds after which a proc whose connection broke, and that runs on, is tried
 _READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
 _LET_GO = 10.0  # seconds after which the agent ends although the client that has shut it down does not say so
@@ -240,6 +241,7 @@ class Agent(System):
             # it closes its connections first, then it ends
             self.answer(origin, frame, entry.stopped())
         elif entry.serves and not connected:
+            self._check_hearing(name)
             self.answer(origin, frame, None)
         else:
             self._resolve_later(origin, frame, name, connected)
@@ -531,7 +533,14 @@ class Agent(System):
 
         timeout = _EXIT_EXPECTED if connected else config.value("pending_actor_delivery_timeout")
         timer = self.node.poller.call_later(timeout, lambda: answer(True))
+        for seconds in _HEARS if connected else ():
+            self.node.poller.call_later(seconds, lambda: self._check_hearing(name))
         self._resolving.setdefault(name, []).append(lambda: answer(False))
+
+    def _check_hearing(self, name: str) -> None:
+        entry = self._procs.get(name)
+        if entry is not None and entry.serves:
+            entry.check_hearing(self.node.local(entry.address))
 
     def _resolved(self, name: str) -> None:
         for answer in self._resolving.pop(name, []):
@@ -553,7 +562,7 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
     """
     signal.signal(signal.SIGINT, spawner.ignore_interrupt)
     config.inherit(own.config)
-    _allow_many_descriptors()
+    allow_many()
     node = Node(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
     agent = Agent(node, control, spawner_pid)
     node.poller.add(parent, lambda events: agent.parent_gone(parent))
@@ -584,10 +593,3 @@ def _orphan_grace() -> float:
     """Seconds that procs get to clean up when whoever they belong to is gone."""
     limit: float = config.value("mesh_orphan_timeout")
     return min(_ORPHAN_GRACE, limit)
-
-
-def _allow_many_descriptors() -> None:
-    """An agent holds three descriptors per proc, and connections: use what the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...errors import DeadlockError
 from ..net.loan import Lendable
-from ..net.waiter import thread_waiter
+from ..net.waiter import put_back, take_waiter
 from .callbacks import UserCallback
 from .deadlock import Awaited, note_wait
 from .failed_call import FailedCall, Outcome, Unread
@@ -278,26 +278,29 @@ class Future(Waitable, Generic[R]):
         Ends without an answer when the time is up, and where the connection cannot be read here, or no longer.
         """
         try:
-            waiter = thread_waiter()
+            waiter = take_waiter()
         except OSError:  # out of descriptors: the poller's thread reads, as it always can
             return timeout
         end = None if timeout is None else time.monotonic() + timeout
-        with HeldInterrupts(waiter.interrupt) as interrupt:
-            if not connection.borrow():
-                return timeout
-            try:
-                self._subscribe(waiter.wake)
-                while not self._done and not interrupt.came and connection.readable_by_borrower:
-                    left = None if end is None else end - time.monotonic()
-                    if left is not None and left <= 0:
-                        break
-                    if waiter.wait(connection.fd, left):
-                        connection.receive()
-                self._unsubscribe(waiter.wake)
-            except BaseException as error:
-                connection.give_back(error)
-                raise
-            connection.give_back()
+        try:
+            with HeldInterrupts(waiter.interrupt) as interrupt:
+                if not connection.borrow():
+                    return timeout
+                try:
+                    self._subscribe(waiter.wake)
+                    while not self._done and not interrupt.came and connection.readable_by_borrower:
+                        left = None if end is None else end - time.monotonic()
+                        if left is not None and left <= 0:
+                            break
+                        if waiter.wait(connection.fd, left):
+                            connection.receive()
+                    self._unsubscribe(waiter.wake)
+                except BaseException as error:
+                    connection.give_back(error)
+                    raise
+                connection.give_back()
+        finally:
+            put_back(waiter)
         return None if end is None else max(0.0, end - time.monotonic())
 
     def _before_blocking(self) -> Lendable | None:

@@ -36,6 +36,7 @@ from ..wire.frame import (
     CALL,
     CREDIT,
     DEAD,
+    GONE,
     HELLO,
     HOLD,
     PORT,
@@ -477,6 +478,8 @@ class Node:
             self.full.heard(origin.peer, frame)
         elif kind == CREDIT:
             origin.credit(frame.request)
+        elif kind == GONE:
+            origin.parting = frame.meta.decode()
 
     def _aside(self, origin: Any, frame: Frame) -> None:
         """What has a route, or was sent by somebody who had printed something."""

@@ -163,7 +163,11 @@ class Peer:
                 return
             self._state = ASKING
             self.connection = None
-        self._ask()
+            self._inquiry += 1
+        if connection.parting:
+            self._broke(self._inquiry, f": {connection.parting}")
+        else:
+            self._ask()
 
     def _ask(self) -> None:
         if self.address.proc == AGENT:
@@ -181,12 +185,15 @@ class Peer:
         if failure is not None:
             self._node.process_ended(self.address, failure, self, inquiry)
         elif self._connected:
-            broken = Failure(LINK, "the connection to the process broke although it runs", proc=self.address.proc)
-            told = self.end(broken, inquiry)
-            if told is not None:
-                self._node.tell(self.address, broken, told)
+            self._broke(inquiry)
         else:  # not here: this may be a thread of the program that reads answers, and sending may block
             self._node.poller.call_here_or_soon(self._reconnect)
+
+    def _broke(self, inquiry: int, why: str = "") -> None:
+        broken = Failure(LINK, f"the connection to the process broke although it runs{why}", proc=self.address.proc)
+        told = self.end(broken, inquiry)
+        if told is not None:
+            self._node.tell(self.address, broken, told)
 
     def _reconnect(self) -> None:
         with self._lock:

@@ -9,7 +9,18 @@ import time
 from collections import deque
 
 from ... import config
-from ..supervision.failure import EXITED, FROZEN, KILLED, STOPPED, Failure, exit_reason, frozen_reason
+from ..net import unix
+from ..supervision.failure import (
+    DEAF,
+    DEAF_REASON,
+    EXITED,
+    FROZEN,
+    KILLED,
+    STOPPED,
+    Failure,
+    exit_reason,
+    frozen_reason,
+)
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
 from .heartbeat import Pause
@@ -18,6 +29,7 @@ from .node import Origin
 from .output import LineSplitter
 from .spawn_request import SpawnRequest
 
+_DEAF = 1.0  # seconds for which a process that runs may not be reached; one that dies is known to be dead long before
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
 
 
@@ -39,6 +51,8 @@ class ProcEntry:
         self.stopping: str | None = None
         self.taken: Failure | None = None  # why it is stopped, where its owner does not want that
         self.frozen = 0.0  # seconds for which it had stood still when it was killed
+        self._unreached = 0.0  # since when nobody has been let in; 0 if the last one was, or nobody has tried
+        self._deaf = False  # it was killed for that
         self.pause: Pause | None = None
         self.end: Failure | None = None
         self.tail: deque[str] = deque(maxlen=max(_TAIL_LINES, config.value("tail_log_lines")))
@@ -72,6 +86,27 @@ class ProcEntry:
             except ProcessLookupError:
                 pass
 
+    def check_hearing(self, address: ProcAddress) -> None:
+        """Somebody could not reach it, or not any more, although it runs: try, and kill what has not listened for a while.
+
+        A program may have replaced itself (`os.execv`), or have closed all its descriptors.
+
+        Args:
+            address: The name under which it listens.
+        """
+        try:
+            unix.connect(address).close()
+        except ConnectionRefusedError:
+            now = time.monotonic()
+            self._unreached = self._unreached or now
+            self._deaf = now - self._unreached >= _DEAF
+        except OSError:  # too many wait there, or this process has a shortage
+            pass
+        else:
+            self._unreached = 0.0
+        if self._deaf:
+            self.kill()
+
     def moves(self) -> None:
         """It does not stand still, or no longer."""
         if self.pause is not None:
@@ -101,6 +136,8 @@ class ProcEntry:
             return failure._replace(cause=stopped.cause, reason=stopped.reason, proc=stopped.proc, output=())
         if self.frozen and number == signal.SIGKILL:
             return failure._replace(cause=FROZEN, reason=f"the process was {frozen_reason(self.frozen)}")
+        if self._deaf and number == signal.SIGKILL:
+            return failure._replace(cause=DEAF, reason=f"the process was {DEAF_REASON}")
         if number == signal.SIGKILL:
             return failure._replace(reason="\n".join(filter(None, (failure.reason, memory.explain()))))
         return failure

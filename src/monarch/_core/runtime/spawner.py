@@ -23,6 +23,7 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from ..net import unix
+from ..net.descriptors import allow_many
 from ..wire.address import ProcAddress
 from . import main_guard, prints
 from .children import ChildWatch, changes
@@ -53,6 +54,7 @@ class Spawner:
         """Fork on request until the agent is gone; returns in each child with its spec."""
         signal.signal(signal.SIGINT, ignore_interrupt)
         main_guard.forks_procs = True
+        allow_many()  # which its forks inherit
         children = ChildWatch()
         prints.install()  # before modules may keep the streams, as handlers of `logging` do
         for module in self._preloaded:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import config
 from ..net.connection import Connection
-from ..net.waiter import Waiter, thread_waiter
+from ..net.waiter import Waiter, put_back, take_waiter
 from ..supervision.failure import Failure
 from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, URGENT, Frame
@@ -105,11 +105,12 @@ class SyncCell(Cell):
         return self._inbox.popleft()
 
     def _read_until_message(self, connection: Connection) -> None:
-        try:
-            waiter = thread_waiter()
-        except OSError:  # out of descriptors: the poller's thread reads, as it always can
-            return
         if not connection.borrow():
+            return
+        try:
+            waiter = take_waiter()
+        except OSError:  # out of descriptors: the poller's thread reads, as it always can
+            connection.give_back()
             return
         self._waiter = waiter
         try:
@@ -121,6 +122,7 @@ class SyncCell(Cell):
             raise
         finally:
             self._waiter = None
+            put_back(waiter)
         connection.give_back()
 
     def _handle(self, origin: Origin, frame: Frame) -> None:

@@ -13,6 +13,7 @@ ABORTED = "aborted"  # the actor ended itself with kill() or abort()
 KILLED = "killed"  # a signal ended the process
 EXITED = "exited"  # the process ended itself
 FROZEN = "frozen"  # a signal had stopped the process, nothing continued it, so it was ended
+DEAF = "deaf"  # the process ran and no longer listened, so it was ended
 HOST = "host"  # the host agent is gone
 LINK = "link"  # the connection broke although the process runs
 STOPPED = "stopped"  # not a failure: somebody stopped it
@@ -152,6 +153,13 @@ def host_lost(agent: str, why: str = "", pid: int = 0) -> Failure:
 def frozen_reason(seconds: float) -> str:
     """What befell a process that stood still, in words that follow its name and "was"."""
     return f"stopped by a signal, and ended as nothing continued it within {seconds:g}s (heartbeat_timeout)"
+
+
+DEAF_REASON = (
+    "ended because it ran on and did not listen any more: it has replaced itself by another program (os.exec...), or closed "
+    "descriptors that are not its own (os.closerange)"
+)
+"""In words that follow its name and "was"."""
 
 
 class MeshFailure:

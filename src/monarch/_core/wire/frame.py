@@ -17,7 +17,8 @@ Layout (little endian)::
     CAST      actor id                            a call to processes of several hosts, see `routing.cast`
     REPLIES   -                                   the answers to a cast, combined; request says to which
     CLOSE     -                                   casts that nobody waits for any more
-    GONE      -                                   a process, or a host, has ended; payload says why
+    GONE      -                                   a process, or a host, has ended; payload says why. Without a route: this
+                                                  connection will, meta says why
     CREDIT    -                                   how many bytes the receiver has taken in, so far, in `request`
     HOLD      actor or port id, the receiver's    flags 1: it holds all it may, send it no more; 0: it has room again
     DIAL      -                                   a host that cannot dial another asks to be dialed; the other answers
@@ -85,6 +86,11 @@ class Frame(NamedTuple):
     meta: bytes
     payload: Bytes
     buffers: Sequence[Bytes] = ()
+
+
+def parting(reason: str) -> Frame:
+    """The last frame of a connection, where it is ended although the process lives."""
+    return Frame(GONE, 0, 0, 0, 0, 0, reason.encode(), b"")
 
 
 new_frame: Callable[[tuple[int, int, int, int, int, int, bytes, Bytes, Sequence[Bytes]]], Frame]

@@ -1,0 +1,52 @@
+"""How many descriptors this process may have, and some that it keeps for when it has no other."""
+
+from __future__ import annotations
+
+import os
+
+_RESERVE = 8
+_MOST = 1 << 20  # beyond it, programs that look at each possible descriptor take seconds
+
+
+def allow_many() -> None:
+    """Use what the system allows: the soft limit is low for programs that use `select`, which the hard one is not for."""
+    import resource  # a client has no need for it
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard and soft < _MOST:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _MOST), hard))
+
+
+def none_left() -> str:
+    """What to say of a shortage; imports nothing, which would take a descriptor."""
+    return f"no descriptor is left in the process (limit {os.sysconf('SC_OPEN_MAX')}, see `ulimit -n`)"
+
+
+class Reserve:
+    """Descriptors for nothing, each of which can be given up for one that is needed. For one thread."""
+
+    def __init__(self) -> None:
+        self._spare: list[int] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._spare)
+
+    def fill(self) -> None:
+        """Take as many as there shall be, if they are to be had."""
+        try:
+            while len(self._spare) < _RESERVE:
+                self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            pass
+
+    def give_up_one(self) -> bool:
+        """Whether there was one."""
+        if self._spare:
+            os.close(self._spare.pop())
+            return True
+        return False
+
+    def close(self) -> None:
+        while self.give_up_one():
+            pass

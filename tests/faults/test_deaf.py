@@ -1,0 +1,60 @@
+"""Processes that live, and that nobody can reach any more."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.actors import Echo
+from helpers.faults import Faults
+from helpers.waiting import wait_until
+from monarch.actor import Actor, SupervisionError, endpoint
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+
+
+class Careless(Actor):
+    @endpoint
+    def become_another_program(self) -> None:
+        os.execv("/bin/sleep", ["sleep", "300"])
+
+    @endpoint
+    def close_everything(self) -> None:
+        os.closerange(3, 4096)
+        time.sleep(300)
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class Caller(Actor):
+    @endpoint
+    def ask(self, careless: Careless) -> str:
+        with pytest.raises(SupervisionError, match="did not listen any more") as caught:
+            careless.pid.call_one().get()  # type: ignore[attr-defined]  # it is a mesh of one
+        return str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["become_another_program", "close_everything"])
+def test_a_process_that_runs_on_without_listening_is_ended_and_all_its_callers_are_told(
+    spawn: Spawn, faults: Faults, how: str
+) -> None:
+    procs = spawn(1, name="careless")
+    careless = procs.spawn("careless", Careless)
+    caller = spawn(1, name="caller").spawn("caller", Caller)
+    descriptors = Path(f"/proc/{careless.pid.call_one().get(timeout=20)}/fd")
+    asked = getattr(careless, how).call_one()
+    wait_until(lambda: len(list(descriptors.iterdir())) == 3, what="stdin, stdout and stderr to be all that it has")
+    newcomer = caller.ask.call_one(careless)  # which has never had a connection
+    with pytest.raises(SupervisionError, match="did not listen any more"):
+        asked.get(timeout=20)
+    assert "did not listen any more" in newcomer.get(timeout=20)
+    failure = faults.wait_for(1)[0]
+    assert (failure.cause, failure.ranks) == ("deaf", [0])
+    assert spawn(1).spawn("echo", Echo).say.call_one(2).get(timeout=20) == 2
