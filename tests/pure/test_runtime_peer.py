@@ -24,6 +24,8 @@ CALLED = Frame(CALL, 0, 0, 7, 0, 1, b"step", b"")
 class Connection:
     """Keeps what was sent, until the other side hangs up."""
 
+    parting = ""
+
     def __init__(self, sock: socket.socket, on_close: Any) -> None:
         self.sock = sock
         self.on_close = on_close
@@ -243,3 +245,14 @@ def test_the_end_of_a_process_of_another_host_befalls_no_call_that_came_later(no
     given_up = killed()._replace(incarnation=1, restarts=False)
     assert peer.end(given_up) == list(node.requests.items())
     assert peer.send(CALLED) is given_up
+
+
+def test_what_the_other_side_says_before_it_ends_a_connection_is_the_reason(node: Node, address: ProcAddress) -> None:
+    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer.send(called(1))
+    node.connections[0].parting = "no descriptor is left"
+    node.connections[0].break_()
+    assert not node.questions, "it lives, and has said why"
+    assert peer.failure is not None
+    assert peer.failure.cause == "link"
+    assert peer.failure.reason.endswith("although it runs: no descriptor is left")
