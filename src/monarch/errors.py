@@ -61,7 +61,9 @@ class ActorError(MonarchError):
 
     Attributes:
         by_rank: What each rank of a `call` has raised that is known to have failed, this error included: from `Point`,
-            in the order of ranks. It grows until every rank has answered. Empty for the other adverbs.
+            in the order of ranks. It grows until every rank has answered, but not by ranks that are stopped on purpose
+            after this error was raised. Empty for the other adverbs.
+        other_failures: How many ranks had failed when this error was made, in words; empty where no other had.
     """
 
     exception = _Own[BaseException]()
@@ -69,6 +71,7 @@ class ActorError(MonarchError):
     exception_formatted = _Own[str]()
     rank = _Own[Any]()
     by_rank = _Own[Mapping[Any, BaseException]]()
+    other_failures = _Own[str]()
 
     def __init__(self, exception: BaseException, message: str, exception_formatted: str = "", rank: Any = None) -> None:
         # no super().__init__: after this class may come the original's, whose constructor takes something else
@@ -78,10 +81,11 @@ class ActorError(MonarchError):
         self.exception_formatted = exception_formatted
         self.rank = rank
         self.by_rank = {}
+        self.other_failures = ""
 
     def __str__(self) -> str:
         where = f" Rank {self.rank!r}." if self.rank else ""
-        head = self.message + where + _other_failures(self.by_rank)
+        head = self.message + where + self.other_failures
         if not self.exception_formatted:
             return f"{head} {type(self.exception).__name__}: {self.exception}"
         return f"{head}\n {self.exception_formatted}"
@@ -124,7 +128,7 @@ class SupervisionError(MonarchError, RuntimeError):
     Attributes:
         endpoint: What was called, for example ``"trainers.train()"``; may be assigned.
         failure: The `MeshFailure` that explains it, or None where the peer ended without failing.
-        by_rank: As that of `ActorError`.
+        by_rank: As that of `ActorError`, and so is `other_failures`.
     """
 
     def __init__(self, message: str, endpoint: str | None = None, failure: Any = None) -> None:
@@ -132,19 +136,20 @@ class SupervisionError(MonarchError, RuntimeError):
         self.endpoint = endpoint
         self.failure = failure
         self.by_rank: Mapping[Any, BaseException] = {}
+        self.other_failures = ""
 
     def __str__(self) -> str:
-        return super().__str__() + _other_failures(self.by_rank)
+        return super().__str__() + self.other_failures
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0], self.endpoint, self.failure), {"by_rank": self.by_rank}
+        state = {"by_rank": self.by_rank, "other_failures": self.other_failures}
+        return type(self), (self.args[0], self.endpoint, self.failure), state
 
 
-def _other_failures(by_rank: Mapping[Any, BaseException]) -> str:
+def tell_of_others(ranks: Sequence[Any]) -> str:
     """How many of how many ranks have failed, where that is more than the one that the error itself tells of."""
-    if len(by_rank) < 2:
+    if len(ranks) < 2:
         return ""
-    ranks = list(by_rank)
     return f"\n{len(ranks)} of {ranks[0].extent.nelements} ranks have failed: {name_some(ranks)}."
 
 

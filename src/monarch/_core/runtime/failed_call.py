@@ -16,9 +16,10 @@ from queue import SimpleQueue
 from types import CodeType
 from typing import Any
 
-from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_some
+from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_some, tell_of_others
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
+from ..wire import pickling
 from ..wire.frame import DEAD, Frame
 from . import told
 from .callbacks import callback_thread
@@ -49,7 +50,7 @@ class FailedCall:
         site: Where the program made the call.
     """
 
-    __slots__ = ("_errors", "_extent", "_replies", "endpoint", "noticed", "site")
+    __slots__ = ("_errors", "_extent", "_raised", "_replies", "endpoint", "noticed", "site")
 
     def __init__(self, endpoint: str, extent: Extent | None = None, site: CallSite | None = None) -> None:
         self.endpoint = endpoint
@@ -57,9 +58,12 @@ class FailedCall:
         self._extent = extent
         self._replies: dict[int, Reply] = {}
         self._errors: dict[int, BaseException] = {}
+        self._raised = False
         self.noticed = False  # whether the program has read one of them, or was warned that it has not
 
     def add(self, rank: int, reply: Reply) -> None:
+        if self._raised and _is_stop(reply):  # whoever has seen the failure ends the others, which are none
+            return
         self._replies[rank] = reply
         if self.noticed:
             told.note(reply)
@@ -96,11 +100,14 @@ class FailedCall:
 
         It knows of all others, see `ActorError.by_rank`.
         """
+        self._raised = True
         ranks = sorted(self._replies)
         rank = next((rank for rank in ranks if not _is_consequence(self.error(rank))), ranks[0])
         error = self.error(rank)
         if isinstance(error, (ActorError, SupervisionError)):
             error.by_rank = ErrorsByRank(self)
+            failed = [point for point in self.points() if not _is_stop(self._replies[point.rank])]
+            error.other_failures = tell_of_others(failed)
         return error
 
     def warning(self) -> str | None:
@@ -112,6 +119,13 @@ class FailedCall:
         where = f" on {name_some([Point(rank, self._extent) for rank in raised])}" if self._extent is not None else ""
         told = said_by(next(iter(raised.values())))
         return f"{self.endpoint} failed{where}, and nobody has read the future that says so. {told}"
+
+
+def _is_stop(reply: Reply) -> bool:
+    """Whether somebody has stopped the rank on purpose."""
+    if isinstance(reply, Frame):
+        return reply.flags == DEAD and bool(pickling.loads(reply.payload).is_stop)
+    return reply.is_stop
 
 
 def _is_consequence(error: BaseException) -> bool:
