@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helpers.actors import Echo, Recorder
 from helpers.waiting import PATIENCE
-from monarch.actor import Actor, ActorError, SupervisionError, endpoint
+from monarch.actor import Actor, ActorError, SupervisionError, endpoint, this_host, this_proc
 from monarch.config import configured
 
 if TYPE_CHECKING:
@@ -146,3 +147,125 @@ def test_procs_can_be_stopped_during_their_bootstrap(spawn: Spawn, tmp_path: Pat
         with pytest.raises(SupervisionError):
             call.get(timeout=20)
     assert not mark.exists()
+
+
+# what the function itself makes
+
+
+class Service(Actor):
+    def __init__(self, start: int) -> None:
+        self.count = start
+
+    @endpoint
+    def add(self, number: int) -> int:
+        self.count += number
+        return self.count
+
+    @endpoint
+    def fail(self) -> None:
+        raise ValueError("the service failed")
+
+
+class Uses(Actor):
+    @endpoint
+    def service(self, number: int) -> int:
+        return WARM[0].add.call_one(number).get(timeout=PATIENCE)  # type: ignore[no-any-return]  # an int
+
+    @endpoint
+    def end_service(self) -> None:
+        WARM[0].fail.broadcast()
+
+    @endpoint
+    def say(self, text: str) -> str:
+        return text
+
+    @endpoint
+    def call_held_back(self, held_back: Echo) -> object:
+        return held_back.say.call_one("asked").get()
+
+    @endpoint
+    def wait_for(self, what: str, uses: Uses, function: Callable[[Uses], object]) -> None:
+        procs = this_host().spawn_procs(bootstrap=functools.partial(function, uses))
+        echo: Any = procs.spawn("echo", Echo)
+        {"procs": procs, "actor": echo}[what].initialized.get()
+
+
+WARM: list[Any] = []
+
+
+def warm_up() -> None:
+    WARM[:] = [this_proc().spawn("service", Service, 5)]
+    assert WARM[0].add.call_one(1).get() == 6
+
+
+async def warm_up_async() -> None:
+    WARM[:] = [this_proc().spawn("service", Service, 5)]
+    assert await WARM[0].add.call_one(1) == 6
+
+
+def warm_up_below() -> None:
+    """On procs of its own, whose bootstrap does the same."""
+    WARM[:] = [this_host().spawn_procs(bootstrap=warm_up).spawn("service", Service, 5)]
+    assert WARM[0].add.call_one(1).get() == 6
+
+
+@pytest.mark.parametrize("function", [warm_up, warm_up_async, warm_up_below, lambda: warm_up_async()])
+def test_a_bootstrap_spawns_calls_and_waits_and_what_it_made_lives_on(
+    spawn: Spawn, function: Callable[[], object]
+) -> None:
+    procs = spawn(2, bootstrap=function)
+    uses = procs.spawn("uses", Uses)
+    assert procs.initialized.get(timeout=PATIENCE)
+    assert uses.service.call(1).get(timeout=PATIENCE).values() == [7, 7]
+
+
+def test_what_a_bootstrap_made_is_supervised_by_the_owner_of_the_procs(spawn: Spawn, faults: Faults) -> None:
+    uses = spawn(1, bootstrap=warm_up).spawn("uses", Uses)
+    assert uses.service.call_one(1).get(timeout=PATIENCE) == 7
+    uses.end_service.call_one().get(timeout=PATIENCE)
+    faults.wait_for(1)
+    assert "the service failed" in str(faults.reports())
+    with pytest.raises(ActorError, match=r"service\.add"):
+        uses.service.call_one(1).get(timeout=PATIENCE)
+
+
+def asks_for_ever(uses: Uses) -> None:
+    uses.say.call_one("?").get()
+
+
+async def asks_for_ever_async(uses: Uses) -> None:
+    await uses.say.call_one("?")
+
+
+both = pytest.mark.parametrize("function", [asks_for_ever, asks_for_ever_async])
+
+
+@both
+def test_a_bootstrap_that_waits_for_whom_it_holds_back_is_a_deadlock(
+    spawn: Spawn, function: Callable[[Uses], object], tmp_path: Path
+) -> None:
+    uses = spawn(1).spawn("uses", Uses)
+    door = waits_for(tmp_path / "door")
+
+    def bootstrap() -> object:
+        door()
+        return function(uses)
+
+    with configured(deadlock_check_interval="200ms"):
+        procs = spawn(1, bootstrap=bootstrap)
+        waiting = uses.call_held_back.call_one(procs.spawn("echo", Echo))
+        (tmp_path / "door").touch()  # "uses" has that call before the one of the function
+        outcomes = [future.exception(timeout=PATIENCE) for future in (procs.initialized, waiting)]
+    assert "wait for each other" in "".join(map(str, outcomes)), outcomes
+    assert "bootstrap()" in "".join(map(str, outcomes))
+
+
+@both
+@pytest.mark.parametrize("what", ["procs", "actor"])
+def test_who_waits_for_procs_whose_bootstrap_waits_for_it_is_told(
+    spawn: Spawn, function: Callable[[Uses], object], what: str
+) -> None:
+    with configured(deadlock_check_interval="200ms"):
+        uses = spawn(1).spawn("uses", Uses)
+        with pytest.raises(ActorError, match="wait for each other"):
+            uses.wait_for.call_one(what, uses, function).get(timeout=PATIENCE)

@@ -13,7 +13,7 @@ import pytest
 from helpers.answers import Wire
 from helpers.borrowing import borrowed
 from helpers.leaks import nothing_left
-from monarch._core.runtime.actor_loop import ActorLoop, ReadingSelector
+from monarch._core.runtime.actor_loop import ActorLoop, ReadingSelector, limited_tasks
 from monarch._core.runtime.future import Future
 
 PATIENCE = 20.0
@@ -221,7 +221,7 @@ def test_timers_that_only_wake_a_sleeper_limit_no_task(loop: ActorLoop) -> None:
         sleeper = asyncio.ensure_future(asyncio.sleep(60))
         waiter = asyncio.ensure_future(asyncio.wait([sleeper], timeout=60))
         await asyncio.sleep(0)
-        limited = loop.limited_tasks()
+        limited = limited_tasks(loop)
         for task in (sleeper, waiter):
             task.cancel()
         await asyncio.gather(sleeper, waiter, return_exceptions=True)
@@ -235,9 +235,9 @@ def test_a_timer_of_unknown_purpose_may_limit_any_task(loop: ActorLoop) -> None:
         task = asyncio.current_task()
         assert task is not None
         timer = loop.call_later(60, task.cancel)
-        before = loop.limited_tasks()
+        before = limited_tasks(loop)
         timer.cancel()
-        return [before, loop.limited_tasks()]
+        return [before, limited_tasks(loop)]
 
     assert loop.run_until_complete(main()) == [None, set()]
 
@@ -246,6 +246,6 @@ def test_a_timer_of_unknown_purpose_may_limit_any_task(loop: ActorLoop) -> None:
 def test_a_timeout_limits_the_task_that_it_guards(loop: ActorLoop) -> None:
     async def main() -> bool:
         async with asyncio.timeout(60):  # type: ignore[attr-defined]  # since Python 3.11
-            return loop.limited_tasks() == {asyncio.current_task()}
+            return limited_tasks(loop) == {asyncio.current_task()}
 
     assert loop.run_until_complete(main())

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..runtime.actor import Actor
+from ..runtime.context import context
 from ..runtime.endpoint import endpoint
 from ..runtime.spawn_request import Command
+from ..runtime.sync_cell import SyncCell
 from ..shape import Point
 
 _MODULE = ("-m", "monarch._src.actor.bootstrap_main")  # an alias of ours, and the name that programs know
@@ -130,13 +132,11 @@ class Bootstrap(Actor):
     """
 
     @endpoint
-    def bootstrap(self, function: Callable[[], Any]) -> None:
+    def bootstrap(self, function: Callable[[], Any]) -> bool:
+        """Run the function; whether it has made actors, procs or ports, which live as long as this actor does."""
+        cell = context()._cell
+        assert isinstance(cell, SyncCell)
         result = function()
         if inspect.isawaitable(result):
-            import asyncio  # only for bootstrap functions that are async
-
-            asyncio.run(_await(result))
-
-
-async def _await(awaitable: Any) -> None:
-    await awaitable
+            cell.run_awaitable(result)
+        return bool(cell.ownership.processes() or cell.ports)

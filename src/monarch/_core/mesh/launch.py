@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ... import config
@@ -12,6 +13,7 @@ from ..._namedtuple import NamedTuple
 from ..runtime import client
 from ..runtime.base_cell import BaseCell
 from ..runtime.context import context
+from ..runtime.deadlock import Awaited
 from ..runtime.future import Future
 from ..runtime.main_guard import refuse_deep_nesting
 from ..runtime.remote_error import relay_error
@@ -22,6 +24,7 @@ from ..shape import Extent, Shape, Slice
 from ..supervision.restart import Strategy
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress
+from .actor_mesh import ActorMesh
 from .bootstrap import Bootstrap
 from .owned import OwnedProcs
 from .proc_mesh import ProcMesh, Procs
@@ -112,15 +115,18 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
     addresses = mesh._addresses()
     nothing = pickling.dumps_call((), {})
     cell.node.cast(addresses, SYSTEM, b"close_gate", nothing, None, cell.uid)
-    bootstrap: Any = mesh._spawn(mesh.name, Bootstrap, (), {}, gated=False)
+    bootstrap = mesh._spawn(mesh.name, Bootstrap, (), {}, gated=False)
     ran = bootstrap.bootstrap.call(first)
-    ready: Future[bool] = Future._new(Described(f"{mesh.name}: the bootstrap function"))
+    ready: Future[bool] = Future._new(_Bootstrapping(mesh.name, ran))
 
     def open_gate(ran: Future[Any]) -> None:
         error = ran.exception()
         content = pickling.dumps_call((None if error is None else relay_error(error),), {})
         cell.node.cast(addresses, SYSTEM, b"open_gate", content, None, cell.uid)
-        bootstrap.stop()
+        if error is None and any(ran.get().values()):
+            _keep(cell, mesh, bootstrap)
+        else:
+            bootstrap.stop()
         started._subscribe(lambda: ready._resolve(None, lambda _: started.get() and (ran.get() is not None)))
 
     ran.add_done_callback(open_gate)  # on the callback thread: what it raised is unpickled
@@ -135,6 +141,37 @@ def _working_directory() -> str:
             "the working directory of this process has been deleted, and procs would start in it: os.chdir to another one "
             "before spawn_procs, or start the program in another one"
         ) from None
+
+
+def _keep(cell: BaseCell, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
+    """What the function has made lives on, and so does the actor that owns it, whose failures are those of the procs' owner.
+
+    Where a strategy starts the procs again, that also runs the function again: there it is nobody's.
+    """
+    owned, kept = cell.ownership.get(procs._procs.uid), bootstrap._owned
+    assert kept is not None
+    if owned is None or owned.group is not None:  # the procs were stopped meanwhile; or see above
+        return
+    with suppress(RuntimeError):  # the owner is ending, and stops the procs
+        cell.own(kept)
+    for address in bootstrap._procs:
+        failure = cell.node.fate(address, bootstrap._uid)
+        if failure is not None:  # before it was owned
+            cell.rank_failed(failure)
+
+
+class _Bootstrapping(Described):
+    """The source of a future that is done after a call: who waits for it waits for that call."""
+
+    __slots__ = ("_ran",)
+
+    def __init__(self, name: str, ran: Future[Any]) -> None:
+        super().__init__(f"{name}: the bootstrap function")
+        self._ran = ran
+
+    def awaited(self) -> Awaited | None:
+        source = self._ran._source
+        return None if source is None else source.awaited()
 
 
 def _ensure_agents(cell: BaseCell, addresses: Sequence[ProcAddress]) -> None:

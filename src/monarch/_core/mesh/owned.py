@@ -83,7 +83,7 @@ class OwnedActors(Owned):
         assert self._spawn is not None, "only meshes of a group start again"
         spec, is_async, init = self._spawn
         procs = [self._procs[rank] for rank in ranks]
-        request = SpawnCall(f"{self.name}: {len(ranks)} ranks to start again", procs)
+        request = SpawnCall(f"{self.name}: {len(ranks)} ranks to start again", procs, self._actor)
         for index, rank in enumerate(ranks):
             again = spec._replace(incarnation=self.incarnation(rank), rank=rank)
             content = spawn_content(again, is_async, init)

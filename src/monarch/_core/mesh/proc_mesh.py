@@ -146,7 +146,7 @@ class ProcMesh(ShapedMesh):
         owned = OwnedActors(cell, spec, addresses, path, group, is_async, init)
         if gated:  # the actor that runs the bootstrap function is nobody's concern but ours
             cell.own(owned)
-        request = SpawnCall(f"{name} to be created", addresses)
+        request = SpawnCall(f"{name} to be created", addresses, uid)
         content = spawn_content(spec, is_async, init, gated)
         cell.node.cast(addresses, SYSTEM, b"spawn", content, request, cell.uid)
         if gated:

@@ -62,20 +62,21 @@ class ActorLoop(asyncio.SelectorEventLoop):
         self.reading = ReadingSelector()
         super().__init__(self.reading)
 
-    def limited_tasks(self) -> set[object] | None:
-        """The tasks that a timer may cancel, as `asyncio.timeout` does; None if it may be any of them. On any thread."""
-        limited = set()
-        timers: list[asyncio.TimerHandle] = self._scheduled.copy()  # type: ignore[attr-defined]  # no public way
-        for timer in timers:
-            callback = timer._callback  # type: ignore[attr-defined]  # nor to tell what they are for
-            if timer.cancelled() or getattr(callback, "__name__", "") in _WAKES_ITS_MAKER:
-                continue
-            task = getattr(getattr(callback, "__self__", None), "_task", None)
-            if task is None:
-                return None
-            limited.add(task)
-        return limited
-
     def expect(self, connection: Lendable | None) -> None:
         """Tell where what the loop waits for will come from."""
         self.reading.connection = connection
+
+
+def limited_tasks(loop: asyncio.AbstractEventLoop) -> set[object] | None:
+    """The tasks that a timer may cancel, as `asyncio.timeout` does; None if it may be any of them. On any thread."""
+    limited = set()
+    timers: list[asyncio.TimerHandle] = loop._scheduled.copy()  # type: ignore[attr-defined]  # no public way
+    for timer in timers:
+        callback = timer._callback  # type: ignore[attr-defined]  # nor to tell what they are for
+        if timer.cancelled() or getattr(callback, "__name__", "") in _WAKES_ITS_MAKER:
+            continue
+        task = getattr(getattr(callback, "__self__", None), "_task", None)
+        if task is None:
+            return None
+        limited.add(task)
+    return limited

@@ -20,7 +20,7 @@ from ..net.connection import Connection
 from ..supervision.failure import Failure
 from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, URGENT, Frame
-from .actor_loop import ActorLoop
+from .actor_loop import ActorLoop, limited_tasks
 from .cell import Cell, report_cleanup_error
 from .context import Context, NotYet, current
 from .deadlock import enter_actor
@@ -113,7 +113,7 @@ class AsyncCell(Cell):
         return self._serving
 
     def limited(self) -> Collection[object] | None:
-        return () if self._loop is None else self._loop.limited_tasks()
+        return () if self._loop is None else limited_tasks(self._loop)
 
     # on the actor's thread
 

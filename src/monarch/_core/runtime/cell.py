@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..._namedtuple import NamedTuple
@@ -43,6 +43,9 @@ from .pressure import Pressure
 from .process_limit import explained
 from .rebuild import read_value
 from .remote_error import dump_error, explain, explain_result, format_remote
+
+if TYPE_CHECKING:
+    from .gate import Gate
 
 _SETTLE = SETTLE.decode()
 
@@ -96,6 +99,7 @@ class Cell(BaseCell):
         self.waits: dict[object, Noted] = {}  # by activity as well
         self.on_finished: Callable[[], None] | None = None
         self.actor: Any = None
+        self.gate: Gate | None = None  # while it waits for the bootstrap function
 
     @property
     def incarnation(self) -> int:

@@ -182,6 +182,9 @@ def _is_for_room(call: Call) -> bool:
 
 def _keeper(cell: Cell, call: Call) -> BlockedWait | None:
     """The wait because of which an actor cannot answer a call."""
+    if cell.gate is not None and cell.gate.bootstrap is not None:  # it begins when that has answered
+        cell = cell.gate.bootstrap
+        call = next((owed for each in cell.active.values() if (owed := _owed(*each)) is not None), call)
     waits = cell.waits.copy()
     if _is_for_room(call):
         queued = [call] if call.process in cell.pressure.held else []

@@ -15,6 +15,7 @@ from .base_cell import BaseCell
 from .cell import Cell, SpawnSpec
 from .context import note_thread_starters
 from .countdown import countdown
+from .gate import Gate
 from .node import Node, Origin
 from .statistics import statistics_of
 from .sync_cell import SyncCell
@@ -30,7 +31,7 @@ class ProcSystem(System):
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         self._cells: dict[int, Cell] = {}
-        self._gate: list[tuple[Cell, Origin, Frame]] | None = None  # actors that wait for the bootstrap function
+        self._gate: Gate | None = None
         self._bootstrap_error: bytes | None = None
         node.inbound_lost_hooks.append(self._requester_lost)
         node.peer_lost_hooks.append(self._peer_lost)
@@ -80,27 +81,31 @@ class ProcSystem(System):
             return
         rank = frame.rank if spec.rank is None else spec.rank
         cell = self.spawn(spec, is_async, rank, (payload, buffers))
-        if not gated:
+        gate = self._gate
+        if not gated or (gate is not None and gate.lets_pass(spec)):
+            if gate is not None and not gated:
+                gate.open_for(cell)
             cell.try_to_start()
             self.answer(origin, frame)
-        elif self._gate is not None:
-            self._gate.append((cell, origin, frame))
+        elif gate is not None:
+            gate.hold(cell, origin, frame)
         else:
             self._pass_gate(cell, origin, frame)
 
     def on_close_gate(self, origin: Origin, frame: Frame) -> None:
         """Hold actors back until the bootstrap function has run."""
-        self._gate = []
+        self._gate = Gate()
 
     def on_open_gate(self, origin: Origin, frame: Frame, error: bytes | None) -> None:
         """The bootstrap function has run, or raised `error`, which is what every actor here answers from now on."""
         self._bootstrap_error = error
-        waiting, self._gate = self._gate or [], None
-        for held in waiting:
+        gate, self._gate = self._gate, None
+        for held in gate.held if gate is not None else ():
             self._pass_gate(*held)
 
     def _pass_gate(self, cell: Cell, origin: Origin, frame: Frame) -> None:
         error = self._bootstrap_error
+        cell.gate = None
         if error is None:
             cell.try_to_start()
             self.answer(origin, frame)

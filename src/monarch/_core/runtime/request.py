@@ -361,9 +361,23 @@ class StopCall(SystemCall):
 
 
 class SpawnCall(SystemCall):
-    """Actors to be created; what kept them from it is raised as it came."""
+    """Actors to be created; what kept them from it is raised as it came.
 
-    __slots__ = ()
+    Args:
+        what: As for `SystemCall`.
+        procs: As there.
+        uid: The actors' id.
+    """
+
+    __slots__ = ("_uid",)
+
+    def __init__(self, what: str, procs: Sequence[ProcAddress], uid: int) -> None:
+        super().__init__(what, procs)
+        self._uid = uid
+
+    def awaited(self) -> Awaited:
+        """The actors themselves, which a bootstrap function may hold back."""
+        return Awaited(self, self._uid, [proc for rank, proc in self._procs.items() if rank not in self._answered])
 
     def _read(self, reply: Reply) -> Any:
         return read_reply(reply, self.name)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..net.connection import Connection
@@ -21,6 +21,9 @@ from .message import decode_meta
 from .node import Origin
 from .pressure import SMALL
 
+if TYPE_CHECKING:
+    import asyncio
+
 
 class SyncCell(Cell):
     """Its thread waits for its next message; while it does, it reads the connection that the last one came over.
@@ -34,6 +37,7 @@ class SyncCell(Cell):
         self._arrivals: SimpleQueue[None] = SimpleQueue()  # one per message: this can wait, `_inbox` can be looked into
         self._waiter: Waiter | None = None  # set while the thread waits at a connection, not at the mailbox
         self._first: deque[Callable[[], object]] = deque()  # what runs before the next message
+        self._loop: asyncio.AbstractEventLoop | None = None  # while an endpoint runs one, by `run_awaitable`
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.flags & URGENT:
@@ -64,6 +68,30 @@ class SyncCell(Cell):
     def _drain(self) -> list[tuple[Origin, Frame]]:
         items = [self._inbox.popleft() for _ in drain_queue(self._arrivals)]
         return [item for item in items if item is not None]
+
+    def run_awaitable(self, awaitable: Awaitable[object]) -> None:
+        """In an endpoint, wait for something async: as that waits, the endpoint does."""
+        import asyncio
+
+        asyncio.run(self._await(awaitable))
+
+    async def _await(self, awaitable: Awaitable[object]) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self._active[asyncio.current_task()] = self._active.pop(None)  # whose waits are noted
+        try:
+            await awaitable
+        finally:
+            self._active[None] = self._active.pop(asyncio.current_task())
+            self._loop = None
+
+    def limited(self) -> Collection[object] | None:
+        if self._loop is None:
+            return ()
+        from .actor_loop import limited_tasks
+
+        return limited_tasks(self._loop)
 
     def queued(self) -> list[tuple[Origin, Frame]]:
         return [item for item in self._inbox.copy() if item is not None]
