@@ -7,6 +7,7 @@ import stat
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -195,13 +196,14 @@ def address() -> Iterator[ProcAddress]:
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Where the folders of hosts are, for this test."""
-    places = [tmp_path / "first", tmp_path / "second"]
-    for place in places:
-        place.mkdir()
-    monkeypatch.setattr(unix, "PLACES", tuple(map(str, places)))
-    return places
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Where the folders of hosts are, for this test. (The path of a socket has 107 bytes, which `tmp_path` may take up.)"""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        places = [Path(folder, "first"), Path(folder, "second")]
+        for place in places:
+            place.mkdir()
+        monkeypatch.setattr(unix, "PLACES", tuple(map(str, places)))
+        yield places
 
 
 def test_a_process_is_reached_under_its_address(address: ProcAddress) -> None:

@@ -38,7 +38,6 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .._public import publish
 from ._kinds import Encoding
 from ._parametrize import parametrize_config, parametrize_config_pointwise
 from ._store import Store
@@ -160,4 +159,7 @@ def inherit(mapping: Mapping[str, Any], *, drop_configured: bool = False) -> Non
     _store.inherit(mapping, drop_configured)
 
 
-publish(__name__, globals(), __all__)
+for _name in ("Encoding", "parametrize_config", "parametrize_config_pointwise"):
+    globals()[
+        _name
+    ].__module__ = __name__  # as `monarch._public` does for others; this layer imports nothing of `monarch`
