@@ -29,6 +29,17 @@ assert corner.sizes == {}
 assert len(corner) == 1
 # endregion
 
+# region pick
+some = where.slice(gpus=[0, 2, 3])  # a list keeps the dimension, too; its indices need no regular steps
+assert some.sizes == {"replica": 2, "gpus": 3}
+
+rest = where.without([1])  # all but rank 1; ranks, points, or the `by_rank` of an error
+assert rest.sizes == {"rank": 7}
+
+three = where.select([5, 0, 2])  # these, in this order
+assert three.sizes == {"rank": 3}
+# endregion
+
 # region reshape
 flat = where.flatten("rank")
 assert flat.sizes == {"rank": 8}

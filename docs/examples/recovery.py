@@ -25,7 +25,7 @@ try:
     results: ValueMesh[int] = workers.work.options(wait_for_all=True).call().get()
 except SupervisionError as error:
     dead = {point["gpus"] for point in error.by_rank}
-    alive = workers.slice(gpus=slice(0, min(dead)))  # a slice is contiguous: here, all ranks before the first dead one
+    alive = workers.without(error.by_rank)
     results = alive.work.call().get()
 print(f"dead: {dead}, results: {results.values()}")
 # endregion

@@ -147,7 +147,7 @@ def test_flatten_ignores_the_stride_of_dimensions_of_size_one() -> None:
         (lambda m: m.slice(gpus=slice("a", None)), TypeError, "a::"),
         (lambda m: m.slice(gpus="1"), TypeError, "dimension 'gpus' is selected by an int or a Python slice, got '1'"),
         (lambda m: m.slice(gpus=1.0), TypeError, "got 1.0"),
-        (lambda m: m.slice(gpus=[0, 2]), TypeError, "got [0, 2]"),
+        (lambda m: m.slice(gpus={0, 2}), TypeError, "got {0, 2}"),
         (lambda m: m.slice(gpus=None), TypeError, "got None"),
         (
             lambda m: m.split(gpus=("a", "b"), a=3),

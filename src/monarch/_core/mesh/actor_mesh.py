@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import weakref
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..runtime.adverbs import Endpoint
 from ..runtime.context import context
@@ -13,7 +13,7 @@ from ..runtime.endpoint import EndpointDefinition, describe_class
 from ..runtime.future import Future, completed
 from ..runtime.request import Gather
 from ..runtime.target import Target
-from ..shape import Shape, ValueMesh
+from ..shape import Extent, Shape, ValueMesh
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress
 from .owned import OwnedActors
@@ -26,6 +26,18 @@ RESERVED = frozenset(
     | {"_name", "_class", "_shape", "_inner", "_endpoint", "_proc_mesh", "_mesh_name", "_labels", "_ndslice"}
     | {"_new_with_shape", "_uid", "_procs", "_owned", "_spawned", "_target"}
 )
+
+
+class _UnlessEndpoint:
+    """A method of every mesh, on an actor mesh whose class has no endpoint of that name."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, mesh: ActorMesh[Any] | None, owner: type) -> Any:
+        if mesh is not None and self._name in describe_class(mesh._class).endpoints:
+            return mesh.__getattr__(self._name)
+        return getattr(super(owner, owner if mesh is None else mesh), self._name)
 
 
 class ActorMesh(ShapedMesh, Generic[T]):
@@ -63,6 +75,14 @@ class ActorMesh(ShapedMesh, Generic[T]):
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[T]:
         return ActorMesh(self._class, self._name, self._uid, self._procs, shape, None, self._spawned)
+
+    def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> ActorMesh[T]:
+        procs = tuple(self._target.procs[position] for position in positions)
+        return ActorMesh(self._class, self._name, self._uid, procs, Shape.from_extent(extent), None, self._spawned)
+
+    if not TYPE_CHECKING:  # 0.7 has no such methods, so programs may have endpoints of these names
+        select = _UnlessEndpoint()
+        without = _UnlessEndpoint()
 
     @property
     def __name__(self) -> str:

@@ -71,6 +71,15 @@ class HostMesh(ShapedMesh):
     def _new_with_shape(self, shape: Shape) -> HostMesh:
         return HostMesh(self._find_hosts, shape, self._python, self._attachment, self._name)
 
+    def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> HostMesh:
+        ranks = self._shape.ranks()
+
+        def picked() -> tuple[str, ...]:
+            hosts = self._hosts
+            return tuple(hosts[ranks[position]] for position in positions)
+
+        return HostMesh(picked, Shape.from_extent(extent), self._python, self._attachment, self._name)
+
     @property
     def initialized(self) -> Future[bool]:
         """Done, with True, when the hosts are attached; raises which one can't be reached, and why.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -19,7 +19,7 @@ from ..runtime.proc_system import spawn_content
 from ..runtime.remote_error import explain_arguments
 from ..runtime.request import Gather, SpawnCall
 from ..runtime.statistics import ProcStatistics
-from ..shape import Point, Shape, ValueMesh
+from ..shape import Extent, Point, Shape, ValueMesh
 from ..shape.table import as_text
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress, random_uid
@@ -44,6 +44,7 @@ class Procs(NamedTuple):
         hosts: The hosts, in order.
         per_host: Procs on each.
         python: Interpreter that procs spawned from these procs use, too; empty for their own.
+        picked: Where they are only some of those, in no regular steps: their ranks among all.
     """
 
     uid: str
@@ -51,8 +52,11 @@ class Procs(NamedTuple):
     hosts: tuple[str, ...]
     per_host: int
     python: str = ""
+    picked: tuple[int, ...] = ()
 
     def address(self, rank: int) -> ProcAddress:
+        if self.picked:
+            rank = self.picked[rank]
         return ProcAddress(self.hosts[rank // self.per_host], f"{self.uid}.{rank}")
 
 
@@ -75,6 +79,12 @@ class ProcMesh(ShapedMesh):
 
     def _new_with_shape(self, shape: Shape) -> ProcMesh:
         return ProcMesh(self._procs, shape, None, self._ready)
+
+    def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> ProcMesh:
+        ranks = self._shape.ranks()
+        among_all = self._procs.picked or range(len(self._procs.hosts) * self._procs.per_host)
+        picked = tuple(among_all[ranks[position]] for position in positions)
+        return ProcMesh(self._procs._replace(picked=picked), Shape.from_extent(extent), None, self._ready)
 
     @property
     def name(self) -> str:
@@ -234,6 +244,13 @@ class ProcMesh(ShapedMesh):
     def _check_not_stopped(self) -> None:
         if self._owned is not None and self._owned.stopping is not None:
             raise RuntimeError(f"`ProcMesh` has already been stopped: {self!r}")
+
+    def _check_strided(self) -> None:
+        """Refuse procs that were picked by a list: the ranks of their shape are not those of the whole mesh."""
+        if self._procs.picked:
+            raise ValueError(
+                f"tensors live on ranks in regular steps, and {self!r} was picked: slice with start, stop and step"
+            )
 
     def __enter__(self) -> ProcMesh:
         self._check_not_stopped()

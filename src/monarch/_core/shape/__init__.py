@@ -12,7 +12,7 @@ label of its own. A position counts from 0 and is never negative; only the bound
 
 Modules here read each other's underscore attributes (tuples, where the public properties give fresh lists).
 
-Read next, in this order: `extent`, `point`, `ndslice`, `shape`, `mesh_trait`, `value_mesh`, `table`.
+Read next, in this order: `extent`, `point`, `ndslice`, `shape`, `picking`, `mesh_trait`, `value_mesh`, `table`.
 """
 
 from monarch._core.shape.extent import Extent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from operator import index
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from monarch._core.shape.extent import (
     Extent,
@@ -17,6 +17,8 @@ from monarch._core.shape.extent import (
     unknown_label,
 )
 from monarch._core.shape.ndslice import Slice, make_slice, row_major_strides
+from monarch._core.shape.picking import LISTS, as_positions, as_steps, regular_picks
+from monarch._core.shape.point import Point
 from monarch._core.shape.shape import Shape, make_shape, pick_index, pick_range
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class MeshTrait:
     Methods that give a mesh give a new one of the same kind, over the same elements: nothing is sent, moved or copied,
     and a slice of a slice addresses the original elements.
 
-    For subclasses: provide `_ndslice`, `_labels` and `_new_with_shape`. The trait has no state, no constructor, no
+    For subclasses: provide `_ndslice`, `_labels`, `_new_with_shape` and `_new_with_elements`. The trait has no state, no constructor, no
     metaclass and no equality, since the users' `Actor` classes derive from it to satisfy type checkers.
     """
 
@@ -55,20 +57,76 @@ class MeshTrait:
         """A mesh of this kind over those elements of this mesh whose ranks are in `shape`."""
         raise _not_a_mesh(self)
 
-    def slice(self, /, **selection: int | _PySlice) -> Self:
+    def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> Self:
+        """A mesh of this kind over the elements at some row-major positions of this mesh, arranged as `extent`. A mesh is
+        strided ranks of a list of elements; where a choice of them has no strides, the new mesh has a list of its own.
+        """
+        raise ValueError(f"a {type(self).__name__} holds ranks at regular steps only, and {list(positions)} are not")
+
+    def slice(self, /, **selection: int | _PySlice | Sequence[int]) -> Self:
         """The part of the mesh at some indices: `mesh.slice(hosts=0, gpus=slice(2, 4))`, `mesh.slice(**point)`.
 
         Args:
             selection: by dimension label. A whole number (a bool counts as one) picks an index, from 0, and removes the
                 dimension. A Python slice restricts the dimension and keeps it, even at size 1; its bounds may count
-                from the end and may exceed the size. Dimensions that are not named stay whole; the order stays.
+                from the end and may exceed the size. A list, tuple or range of distinct indices keeps those, in that
+                order. Dimensions that are not named stay whole.
 
         Raises:
             TypeError: there is no such dimension, or the selection is neither a whole number nor a slice of them.
             IndexError: an index is negative or not below the size of its dimension.
-            ValueError: a slice selects nothing, or its step is below 1.
+            ValueError: a slice or list selects nothing, a list has an index twice, or a step is below 1.
         """
+        for key in selection.values():
+            if isinstance(key, LISTS):
+                return self._slice_by_lists(selection)
         return self._new_with_shape(slice_shape(self._labels, self._ndslice, selection))
+
+    def _slice_by_lists(self, selection: Mapping[str, int | _PySlice | Sequence[int]]) -> Self:
+        regular, irregular = regular_picks(self.sizes, selection)
+        mesh = self._new_with_shape(slice_shape(self._labels, self._ndslice, regular))
+        if not irregular:
+            return mesh
+        positions = [0]
+        for label, size in mesh.sizes.items():
+            indices = irregular.get(label, range(size))
+            positions = [position * size + i for position in positions for i in indices]
+        sizes = [len(irregular.get(label, range(size))) for label, size in mesh.sizes.items()]
+        return mesh._new_with_elements(positions, make_extent(mesh._labels, tuple(sizes)))
+
+    def select(self, ranks: Iterable[int | Point]) -> Self:
+        """Some elements, in the order given, along one dimension: that of this mesh, or `"rank"` if it has not exactly one.
+
+        Args:
+            ranks: row-major positions in this mesh, or its points.
+
+        Raises:
+            ValueError: nothing is selected, a rank comes twice, or a point is of a mesh with another extent.
+            IndexError: a rank is negative or not below `len`.
+            TypeError: a rank is neither a whole number nor a point.
+        """
+        return self._line(as_positions(ranks, self.extent))
+
+    def without(self, ranks: Iterable[int | Point]) -> Self:
+        """All elements but some, along one dimension as from `select`: `mesh.without(error.by_rank)`.
+
+        Raises:
+            As `select`.
+        """
+        left_out = set(as_positions(set(ranks), self.extent, may_be_none=True))
+        left = [position for position in range(len(self)) if position not in left_out]
+        if not left:
+            raise ValueError(f"nothing is left of {self.extent} without all of its {len(self)} ranks")
+        return self._line(left)
+
+    def _line(self, positions: Sequence[int]) -> Self:
+        label = self._labels[0] if len(self._labels) == 1 else "rank"
+        all_ranks = self._ndslice.ranks()
+        ranks = [all_ranks[position] for position in positions]
+        steps = as_steps(ranks)
+        if steps is None:
+            return self._new_with_elements(positions, make_extent((label,), (len(positions),)))
+        return self._new_with_shape(make_shape((label,), make_slice(ranks[0], (len(ranks),), (steps.step,))))
 
     def split(self, /, **dims: Sequence[str] | int) -> Self:
         """Each named dimension replaced by several: `mesh.split(hosts=("dp", "pp"), pp=16)`.
@@ -151,7 +209,7 @@ class MeshTrait:
         return True
 
 
-def slice_shape(labels: tuple[str, ...], ndslice: Slice, selection: Mapping[str, int | slice]) -> Shape:
+def slice_shape(labels: tuple[str, ...], ndslice: Slice, selection: Mapping[str, Any]) -> Shape:
     """The shape that `MeshTrait.slice` describes."""
     for label in selection:
         if label not in labels:

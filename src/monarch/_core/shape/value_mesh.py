@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from monarch._core.shape import table
-from monarch._core.shape.extent import OutOfRangeError
+from monarch._core.shape.extent import Extent, OutOfRangeError
 from monarch._core.shape.mesh_trait import MeshTrait
 from monarch._core.shape.ndslice import Slice
 from monarch._core.shape.point import Point
@@ -81,6 +81,9 @@ class ValueMesh(MeshTrait, Generic[V]):
             by_rank = dict(zip(mine.ranks(), self._values, strict=True))
             picked = [by_rank[rank] for rank in ranks]
         return type(self)(shape, picked)
+
+    def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> Self:
+        return type(self)(Shape.from_extent(extent), [self._values[position] for position in positions])
 
     def items(self) -> Iterator[tuple[Point, V]]:
         """`(Point, value)` pairs in row-major order; the rank of a point counts from 0 in this mesh."""
