@@ -6,6 +6,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,22 @@ MEGABYTE = 1 << 20
 @pytest.fixture
 def seed() -> int:
     return random.SystemRandom().randrange(1 << 30)
+
+
+def test_a_call_to_several_hosts_is_dropped_where_it_has_not_begun(spawn_far: Spawn, tmp_path: Path) -> None:
+    gates = spawn_far(1).spawn("gates", Gate).flatten("rank")
+    gates.say.call(0).get(timeout=PATIENCE)
+    held = gates.slice(rank=0).wait_for_file.call_one(str(tmp_path / "door"))
+    call = gates.say.call(1)
+    alone = gates.slice(rank=0).say.call_one(2)
+    assert call.cancel()
+    assert alone.cancel()
+    for future in (call, alone):
+        with pytest.raises(CancelledError):
+            future.get(timeout=PATIENCE)
+    (tmp_path / "door").touch()
+    assert held.get(timeout=PATIENCE) == "through"
+    assert gates.say.call(3).get(timeout=PATIENCE).values() == [3] * len(gates)
 
 
 # order

@@ -89,7 +89,7 @@ class Endpoint(Generic[P, R]):
         frame = _getframe(1)
         site = frame.f_code, frame.f_lineno
         request = Gather(self.name, target.uid, target.procs, target.extent, site, self._options.wait_for_all)
-        target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
+        request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
         return request.future
 
     def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -110,7 +110,8 @@ class Endpoint(Generic[P, R]):
         cell = context()._cell
         frame = _getframe(1)
         request = One(self.name, target.uid, procs[0], cell.node, (frame.f_code, frame.f_lineno))
-        cell.node.cast(procs, target.uid, self._meta, self._pickle(args, kwargs), request, cell.uid, self._flags)
+        content = self._pickle(args, kwargs)
+        request.number = cell.node.cast(procs, target.uid, self._meta, content, request, cell.uid, self._flags)
         return request.future
 
     def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -121,7 +122,8 @@ class Endpoint(Generic[P, R]):
         site = frame.f_code, frame.f_lineno
         target, node = self._target, context()._cell.node
         request = OneOf(self.name, target.uid, target.procs[rank], node, rank, target.extent, site)
-        target.cast(self._meta, self._pickle(args, kwargs, [rank]), request, [rank], flags=self._flags)
+        content = self._pickle(args, kwargs, [rank])
+        request.number = target.cast(self._meta, content, request, [rank], flags=self._flags)
         return request.future
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -147,7 +149,7 @@ class Endpoint(Generic[P, R]):
         frame = _getframe(1)
         request = Stream(self.name, target.uid, target.procs, target.extent, (frame.f_code, frame.f_lineno))
         answers = Answers(request.futures)
-        target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
+        request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
         return answers
 
     def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -19,9 +19,9 @@ from ... import config
 from ..net.connection import Connection
 from ..supervision.failure import Failure
 from ..supervision.ownership import OwnedMesh
-from ..wire.frame import EXPLICIT, URGENT, Frame
+from ..wire.frame import EXPLICIT, Frame
 from .actor_loop import ActorLoop, limited_tasks
-from .cell import Cell, report_cleanup_error
+from .cell import ASIDE, Cell, report_cleanup_error
 from .context import Context, NotYet, current
 from .deadlock import enter_actor
 from .endpoint import EndpointDefinition
@@ -52,7 +52,7 @@ class AsyncCell(Cell):
         self._serving: asyncio.Task[None] | None = None
 
     def receive(self, origin: Origin, frame: Frame) -> None:
-        if frame.flags & URGENT:
+        if frame.flags & ASIDE:
             self.heard(origin, frame)
             return
         self._inbox.append((origin, frame))
@@ -101,6 +101,14 @@ class AsyncCell(Cell):
                 while True:
                     items.append(queue.popleft())
         return items
+
+    def _remove(self, item: tuple[Origin, Frame]) -> bool:
+        for queue in self._queues():
+            with suppress(ValueError):  # it waits in another one, or has just begun
+                queue.remove(item)
+                (self.pressure.went if queue is self._inbox else self.pressure.taken_up)(item[1])
+                return True
+        return False
 
     def _queues(self) -> list[deque[tuple[Origin, Frame]]]:
         return [*(slots.waiting for slots in self._slots.copy().values()), self._inbox]

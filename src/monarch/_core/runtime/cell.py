@@ -28,7 +28,7 @@ from ..shape import Extent, Point
 from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
-from ..wire.frame import ERROR, REPLY, URGENT, VALUE, Frame, new_frame
+from ..wire.frame import CANCEL, CANCELLED, ERROR, REPLY, URGENT, VALUE, Frame, new_frame
 from . import prints
 from .base_cell import BaseCell
 from .context import Context
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from .gate import Gate
 
 _SETTLE = SETTLE.decode()
+ASIDE = URGENT | CANCEL
+"""Flags of messages that do not go into the mailbox."""
 
 
 class SpawnSpec(NamedTuple):
@@ -352,6 +354,20 @@ class Cell(BaseCell):
             self.call_soon(
                 lambda: hook(UndeliverableMessageEnvelope(str(self.record), str(address), failure.explain()))
             )
+
+    def heard(self, origin: Origin, frame: Frame) -> None:
+        if not frame.flags & CANCEL:
+            super().heard(origin, frame)
+            return
+        for item in self.queued():
+            asker, call = item
+            if call.request == frame.request and asker.peer == origin.peer and self._remove(item):
+                with suppress(BackpressureError):
+                    asker.send(Frame(REPLY, CANCELLED, call.rank, self.uid, call.sender, call.request, b"", b""))
+
+    def _remove(self, item: tuple[Origin, Frame]) -> bool:
+        """Take a message out of the mailbox; False if it is not there any more."""
+        raise NotImplementedError
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Run a hook on the actor's thread, between messages."""

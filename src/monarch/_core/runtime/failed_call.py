@@ -20,9 +20,10 @@ from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_som
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
 from ..wire import pickling
-from ..wire.frame import DEAD, Frame
+from ..wire.frame import CANCELLED, DEAD, Frame
 from . import told
 from .callbacks import callback_thread
+from .cancelling import is_cancelled
 from .remote_error import said_by, supervision_error, to_exception
 
 Reply = Frame | Failure
@@ -113,7 +114,9 @@ class FailedCall:
     def warning(self) -> str | None:
         """What endpoints have raised, for people and without running any code of theirs; None if none has."""
         replies = sorted(self._replies.items(), key=itemgetter(0))
-        raised = {rank: reply for rank, reply in replies if isinstance(reply, Frame) and reply.flags != DEAD}
+        raised = {
+            rank: reply for rank, reply in replies if isinstance(reply, Frame) and reply.flags not in (DEAD, CANCELLED)
+        }
         if not raised:
             return None
         where = f" on {name_some([Point(rank, self._extent) for rank in raised])}" if self._extent is not None else ""
@@ -131,7 +134,7 @@ def _is_stop(reply: Reply) -> bool:
 def _is_consequence(error: BaseException) -> bool:
     """Whether it only tells that something else ended: the actor was stopped, or its own callee was gone."""
     if not isinstance(error, SupervisionError):
-        return False
+        return is_cancelled(error)
     return isinstance(error, ActorError) or error.failure is None or error.failure.event.is_stop
 
 

@@ -18,6 +18,7 @@ from ...errors import DeadlockError
 from ..net.loan import Lendable
 from ..net.waiter import put_back, take_waiter
 from .callbacks import UserCallback
+from .cancelling import is_cancelled
 from .deadlock import Awaited, note_wait
 from .failed_call import FailedCall, Outcome, Unread
 from .interrupts import HeldInterrupts
@@ -128,9 +129,22 @@ class Future(Waitable, Generic[R]):
             self._callbacks[:] = kept
         return removed
 
+    def cancel(self) -> bool:
+        """Ask for what has not begun to be dropped. What has begun goes on, and ends as it would have.
+
+        A call that waits in the mailbox of an actor is taken out, and the future raises `concurrent.futures.CancelledError`.
+        A `call` to many ranks is dropped by those that have not begun; the others finish it.
+
+        Returns:
+            Whether it was asked for: False if the future is done, or stands for something that can't be dropped. Whether it
+            came in time, the future tells.
+        """
+        source = self._source
+        return source is not None and source.cancel(self)
+
     def cancelled(self) -> bool:
-        """False: what a future stands for cannot be cancelled. (`asyncio.wait` asks.)"""
-        return False
+        """Whether it was dropped before it had begun, as `cancel` has asked."""
+        return self._done and is_cancelled(self._error)
 
     def __await__(self) -> Generator[Any, None, R]:
         if not self._done:
@@ -406,6 +420,9 @@ class _Original(Source):
 
     def connection(self) -> Lendable | None:
         return self._source.connection()
+
+    def cancel(self, future: Future[Any]) -> bool:
+        return self._source.cancel(self._future)
 
     def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
         self._source.observed(self._future, loop)

@@ -132,7 +132,7 @@ class Node:
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
         self.deadlocks = DeadlockDetector(self)
         self.full = Holds(self)
-        self._local = LocalOrigin(self)
+        self.local_origin = LocalOrigin(self)
         self.request_ids = itertools.count(_first_id())
         self.port_ids = itertools.count(_first_id())
         self._unclaimed: dict[int, list[tuple[Origin, Frame]]] = {}
@@ -242,7 +242,7 @@ class Node:
         if frame.kind == REPLY:
             self.open_responses.pop((address, frame.request, frame.rank), None)
         if address == self.address:
-            self.dispatch(self._local, own_copy(frame))
+            self.dispatch(self.local_origin, own_copy(frame))
             return None
         return self.peer_for(address, frame).send(frame)
 
@@ -523,7 +523,7 @@ class Node:
         self.refuse_unclaimed(uid, self._fates.get((self.address, uid)) or missing)
 
     def _deliver_here(self, frame: Frame) -> None:
-        self.dispatch(self._local, own_copy(frame))
+        self.dispatch(self.local_origin, own_copy(frame))
 
 
 def _first_id() -> int:

@@ -13,6 +13,7 @@ from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
 from . import prints
+from .cancelling import cancelled_error
 from .context import context, current_node
 from .failed_call import Outcome
 from .future import Future
@@ -265,13 +266,14 @@ class _Queue:
         else:
             self._waiting.append(weakref.ref(future))
 
-    def withdraw(self, future: Future[Any]) -> None:
-        """Take a future off the list, should it be there."""
+    def withdraw(self, future: Future[Any]) -> bool:
+        """Take a future off the list; False if it is not there."""
         with self._lock:
             for entry in self._waiting:
                 if entry() is future:
                     self._waiting.remove(entry)
-                    return
+                    return True
+        return False
 
     def take_back(self, future: Future[Any]) -> None:
         """Whoever waited was cancelled, and will not read what the future may have been given at that moment."""
@@ -357,6 +359,12 @@ class _Claim(Source):
 
     def observed(self, future: Future[Any], loop: Any) -> None:
         self._queue.enlist_again(future)
+
+    def cancel(self, future: Future[Any]) -> bool:
+        waited = self._queue.withdraw(future)
+        if waited:
+            future._reject(cancelled_error(self.describe()))
+        return waited
 
     def abandoned(self, future: Future[Any]) -> None:
         self._queue.withdraw(future)

@@ -84,13 +84,15 @@ class Pressure:
             self._release_if_low()
 
     def set_aside(self, origin: Origin, frame: Frame) -> None:
-        """A message that was taken out waits elsewhere; on the one thread that takes messages out."""
-        self._aside += 1
+        """A message that was taken out waits elsewhere."""
+        with self._lock:
+            self._aside += 1
         self.came(origin, frame)
 
     def taken_up(self, frame: Frame) -> None:
-        """A message waits no longer that was set aside; on the same thread."""
-        self._aside -= 1
+        """A message waits no longer that was set aside."""
+        with self._lock:
+            self._aside -= 1
         self.went(frame)
 
     def put_back(self, frame: Frame) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 from ...errors import ActorError, InternalError, SupervisionError
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
-from ..wire.frame import DEAD, ERROR, EXCEPTION, Frame
+from ..wire.frame import CANCELLED, DEAD, ERROR, EXCEPTION, Frame
 from . import told
+from .cancelling import cancelled_error
 from .exception_pickle import dump_exception, load_exception
 from .rebuild import rebuild
 from .typed_error import actor_error
@@ -57,6 +58,8 @@ def to_exception(frame: Frame, endpoint: str, rank: Any = None) -> BaseException
         return raised if isinstance(raised, BaseException) else RuntimeError(repr(raised))
     if frame.flags == DEAD:
         return supervision_error(pickling.loads(frame.payload), endpoint)
+    if frame.flags == CANCELLED:
+        return cancelled_error(endpoint)
     raise InternalError(f"{endpoint} got a reply of unknown kind {frame.flags}")
 
 

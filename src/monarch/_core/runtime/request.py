@@ -17,7 +17,8 @@ from ..net.loan import Lendable
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
-from ..wire.frame import ERROR, VALUE, Frame
+from ..wire.frame import CANCELLED, ERROR, VALUE, Frame
+from .cancelling import cancel_call, cancelled_error
 from .context import current_node
 from .deadlock import Awaited, running_actor
 from .failed_call import CallSite, FailedCall, Reply
@@ -57,6 +58,10 @@ def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | N
     return None
 
 
+def _was_dropped(reply: Reply | None) -> bool:
+    return isinstance(reply, Frame) and reply.flags == CANCELLED
+
+
 def _connection_to(node: Node, proc: ProcAddress) -> Lendable | None:
     """The connection over which a process answers this one."""
     peer = node.peers.get(proc)
@@ -66,7 +71,8 @@ def _connection_to(node: Node, proc: ProcAddress) -> Lendable | None:
 class One(Source):
     """One call to one actor."""
 
-    __slots__ = ("_node", "_proc", "_site", "_uid", "future", "name")
+    __slots__ = ("_node", "_proc", "_site", "_uid", "future", "name", "number")
+    number: int  # of the request, from when it has been sent
 
     def __init__(self, endpoint: str, uid: int, proc: ProcAddress, node: Node, site: CallSite | None = None) -> None:
         self.name = endpoint
@@ -92,7 +98,13 @@ class One(Source):
     def _fail(self, reply: Reply) -> None:
         self._fail_as(reply, 0, None)
 
+    def cancel(self, future: Future[Any]) -> bool:
+        return cancel_call(self._node, self.number, self._uid, [(0, self._proc)])
+
     def _fail_as(self, reply: Reply, rank: int, extent: Extent | None) -> None:
+        if _was_dropped(reply):
+            self.future._reject(cancelled_error(self.name))
+            return
         call = FailedCall(self.name, extent, self._site)
         call.add(rank, reply)
         self.future._fail(call, lambda: call.error(rank))
@@ -133,7 +145,8 @@ class OneOf(One):
 class _MeshCall(Source):
     """One call to every actor of a mesh."""
 
-    __slots__ = ("_extent", "_failed", "_procs", "_site", "_uid", "name")
+    __slots__ = ("_extent", "_failed", "_procs", "_site", "_uid", "name", "number")
+    number: int
 
     def __init__(
         self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent, site: CallSite | None = None
@@ -151,6 +164,13 @@ class _MeshCall(Source):
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, self._procs, self.name)
+
+    def _silent(self) -> list[tuple[int, ProcAddress]]:
+        """The ranks that have not answered."""
+        raise NotImplementedError
+
+    def cancel(self, future: Future[Any]) -> bool:
+        return cancel_call(current_node(), self.number, self._uid, self._silent())
 
     def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
         with _noting:
@@ -224,7 +244,7 @@ class Gather(_PerRank, _MeshCall):
             if isinstance(reply, Failure) or reply.flags != VALUE:
                 call = self._note_failure(rank, reply)  # before it is counted: whoever counts last must know
                 if not self._wait_for_all:
-                    self.future._fail(call, call.root_cause)
+                    self._end_as_failed(call, reply)
             self._left = left = self._left - 1
             if not left:
                 self._all_answered()
@@ -235,15 +255,24 @@ class Gather(_PerRank, _MeshCall):
         if call is None:
             self.future._resolve(self._replies, functools.partial(_read_mesh, self._extent))
         elif self._wait_for_all:
+            dropped = [reply for reply in self._replies if _was_dropped(reply)]
+            self._end_as_failed(call, dropped[0] if len(dropped) == len(call.points()) else None)
+
+    def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
+        if _was_dropped(reply):
+            self.future._reject(cancelled_error(self.name))
+        else:
             self.future._fail(call, call.root_cause)
 
+    def _silent(self) -> list[tuple[int, ProcAddress]]:
+        return [(rank, self._procs[rank]) for rank, reply in enumerate(self._replies) if reply is None]
+
     def awaited(self) -> Awaited | None:
-        silent = [proc for proc, reply in zip(self._procs, self._replies, strict=True) if reply is None]
-        return Awaited(self, self._uid, silent)
+        return Awaited(self, self._uid, [proc for _, proc in self._silent()])
 
     def describe(self) -> str:
         size = len(self._procs)
-        silent = [rank for rank, reply in enumerate(self._replies) if reply is None]
+        silent = [rank for rank, _ in self._silent()]
         if not silent:
             return f"{self.name} on {size} ranks"
         named = name_some([Point(rank, self._extent) for rank in silent])
@@ -284,6 +313,9 @@ class Stream(_MeshCall):
                 self._take(rank, failure)
         return len(self._answered) >= len(self._procs)
 
+    def _silent(self) -> list[tuple[int, ProcAddress]]:
+        return [(rank, proc) for rank, proc in enumerate(self._procs) if rank not in self._answered]
+
     def has_answer_of(self, rank: int) -> bool:
         return rank in self._answered
 
@@ -294,7 +326,9 @@ class Stream(_MeshCall):
             return True
         self._answered.append(rank)
         future._rank = Point(rank, self._extent)
-        if isinstance(reply, Failure) or reply.flags != VALUE:
+        if _was_dropped(reply):
+            future._reject(cancelled_error(self.name))
+        elif isinstance(reply, Failure) or reply.flags != VALUE:
             call = self._note_failure(rank, reply)
             future._fail(call, functools.partial(call.read, rank, reply))
         else:

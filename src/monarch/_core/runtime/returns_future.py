@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from .cancelling import cancelled_error
 from .future import Future
 from .source import Source
 
@@ -53,6 +54,14 @@ class _Body(Source):
         self._task = self._context.run(loop.create_task, self._run(future))
         # one that is cancelled before its first step ends without having run
         self._task.add_done_callback(lambda _: future._reject(asyncio.CancelledError()))
+
+    def cancel(self, future: Future[Any]) -> bool:
+        with self._lock:
+            if self._started:
+                return False
+            self._started = True
+        future._reject(cancelled_error(self.name))
+        return True
 
     def _run_here(self, future: Future[Any]) -> None:
         import asyncio

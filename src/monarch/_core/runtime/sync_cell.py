@@ -13,8 +13,8 @@ from ..net.connection import Connection
 from ..net.waiter import Waiter, put_back, take_waiter
 from ..supervision.failure import Failure
 from ..supervision.ownership import OwnedMesh
-from ..wire.frame import EXPLICIT, URGENT, Frame
-from .cell import Cell, drain_queue, report_cleanup_error
+from ..wire.frame import EXPLICIT, Frame
+from .cell import ASIDE, Cell, drain_queue, report_cleanup_error
 from .context import Context, current
 from .deadlock import enter_actor
 from .message import decode_meta
@@ -40,7 +40,7 @@ class SyncCell(Cell):
         self._loop: asyncio.AbstractEventLoop | None = None  # while an endpoint runs one, by `run_awaitable`
 
     def receive(self, origin: Origin, frame: Frame) -> None:
-        if frame.flags & URGENT:
+        if frame.flags & ASIDE:
             self.heard(origin, frame)
             return
         self._put((origin, frame))
@@ -66,8 +66,22 @@ class SyncCell(Cell):
             self._waiter.wake()
 
     def _drain(self) -> list[tuple[Origin, Frame]]:
-        items = [self._inbox.popleft() for _ in drain_queue(self._arrivals)]
+        items = [self._pop() for _ in drain_queue(self._arrivals)]
         return [item for item in items if item is not None]
+
+    def _pop(self) -> tuple[Origin, Frame] | None:
+        try:
+            return self._inbox.popleft()
+        except IndexError:  # one was taken out, as its caller has cancelled it
+            return None
+
+    def _remove(self, item: tuple[Origin, Frame]) -> bool:
+        try:
+            self._inbox.remove(item)
+        except ValueError:  # it has just begun
+            return False
+        self.pressure.went(item[1])
+        return True
 
     def run_awaitable(self, awaitable: Awaitable[object]) -> None:
         """In an endpoint, wait for something async: as that waits, the endpoint does."""
@@ -130,7 +144,7 @@ class SyncCell(Cell):
         if not self._inbox and isinstance(last, Connection):
             self._read_until_message(last)
         self._arrivals.get()
-        return self._inbox.popleft()
+        return self._pop()
 
     def _read_until_message(self, connection: Connection) -> None:
         if not connection.borrow():

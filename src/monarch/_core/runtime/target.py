@@ -40,15 +40,15 @@ class Target:
         ranks: Sequence[int] | None = None,
         reply_to: Port[Any] | None = None,
         flags: int = 0,
-    ) -> None:
-        """Send a call on behalf of the current actor, to some ranks or to all."""
+    ) -> int:
+        """Send a call on behalf of the current actor, to some ranks or to all; returns the number of the request."""
         cell = context()._cell
         procs = self.procs if ranks is None else [self.procs[rank] for rank in ranks]
         if reply_to is not None:
             request = reply_to._as_request(procs[0], ranks[0] if ranks else 0)
         if request is None:
             cell.note_unsettled(self.uid, procs)
-        cell.node.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
+        return cell.node.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
 
     def known_failure(self) -> Failure | None:
         """Why a rank is gone, if one is known to be."""

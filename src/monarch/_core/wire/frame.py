@@ -42,16 +42,13 @@ HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL, HOLD = 1, 2,
 # flags of CALL
 URGENT = 1  # overtakes queued messages: stop, supervision
 EXPLICIT = 2  # the endpoint answers through a port
+CANCEL = 16  # drop the call of the same number, if it has not begun
 # flags of CAST, which has those of CALL, too
 STANDING = 4  # hosts above watch over those below until it is closed
 AGAIN = 8  # the root hands it down itself, as a host that passed it on is lost
 # flags of REPLY and PORT
-VALUE, ERROR, DEAD, EXCEPTION = (
-    0,
-    1,
-    2,
-    3,
-)  # a result; an ActorError; a failure of the actor; an exception to raise as is
+# a result; an ActorError; a failure of the actor; an exception to raise as is; a call that was dropped before it began
+VALUE, ERROR, DEAD, EXCEPTION, CANCELLED = 0, 1, 2, 3, 4
 # flags of any kind: its sender had printed something, which the client may not have shown yet
 PRINTED = 32
 # ... the meta begins with a route, see `routing.route`

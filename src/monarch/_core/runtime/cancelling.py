@@ -1,0 +1,47 @@
+"""Calls that are dropped before they begin.
+
+The word to drop a call follows it on the same way, so that it finds it there; one that has begun does not hear of it. What
+was dropped is answered as such.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ..wire.address import ProcAddress
+from ..wire.frame import CALL, CANCEL, Frame
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+def cancel_call(node: Node, number: int, actor: int, procs: Iterable[tuple[int, ProcAddress]]) -> bool:
+    """Have a call dropped by the actors that have not begun with it.
+
+    Args:
+        number: Of the request.
+        actor: Id of the actors that were called.
+        procs: Where they are, with the rank of each.
+    """
+    for rank, address in procs:
+        frame = Frame(CALL, CANCEL, rank, actor, 0, number, b"", b"")
+        if address == node.address:
+            node.dispatch(node.local_origin, frame)
+        else:
+            node.peer_for(address, frame).send(frame)
+    return True
+
+
+def cancelled_error(what: str) -> Exception:
+    """What the reader of a cancelled future gets."""
+    from concurrent.futures import CancelledError  # here: few programs cancel, and every one would pay for it
+
+    return CancelledError(f"{what} was cancelled before it had begun")
+
+
+def is_cancelled(error: BaseException | None) -> bool:
+    """Whether `cancelled_error` has made it."""
+    module: Any = sys.modules.get("concurrent.futures")
+    return error is not None and module is not None and isinstance(error, module.CancelledError)
