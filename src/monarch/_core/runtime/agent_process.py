@@ -11,6 +11,7 @@ from ..net import unix
 from ..wire.address import ProcAddress
 from .process_limit import explained
 from .spawn_request import AgentSpec, write_spec
+from .surroundings import require_pidfd
 
 if TYPE_CHECKING:
     import subprocess
@@ -31,9 +32,13 @@ def start_agent(
 ) -> subprocess.Popen[bytes]:
     """Start the agent of this host; it need not be up yet to be called. For the arguments see `AgentSpec`; `local_host` is by
     default that of `address`.
+
+    Raises:
+        RuntimeError: The system does not allow what it needs; the text says what.
     """
     import subprocess  # only here: every proc imports this module, and starts no agent
 
+    require_pidfd()
     local_host = local_host or address.host
     listener = unix.listen(address._replace(host=local_host))
     own = AgentSpec(

@@ -43,6 +43,7 @@ from .pressure import Pressure
 from .process_limit import explained
 from .rebuild import read_value
 from .remote_error import dump_error, explain, explain_result, format_remote
+from .surroundings import refuse_gevent
 
 if TYPE_CHECKING:
     from .gate import Gate
@@ -249,6 +250,7 @@ class Cell(BaseCell):
                 explain(error, f"the class could not be read in {self._place}, where its module must be importable")
                 raise
             self._init = None
+            refuse_gevent()  # its module may have patched this process just now
             self.actor = cls(*args, **kwargs)
             self._context._handled()
         except BaseException as error:

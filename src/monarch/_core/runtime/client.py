@@ -42,6 +42,7 @@ from .proc_system import ProcSystem
 from .process_limit import explained
 from .request import StopCall
 from .source import Described
+from .surroundings import refuse_gevent
 from .unshown import Unshown
 
 if TYPE_CHECKING:
@@ -125,6 +126,7 @@ class Client:
     """The hub of the client process, its I/O thread, and the host agent it started."""
 
     def __init__(self) -> None:
+        refuse_gevent()
         self.pid = os.getpid()
         host, uid = random_name(), f"client{random_name(40)}"
         address = ProcAddress(host, f"{uid}.0")

@@ -13,7 +13,7 @@ from ... import config
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh
-from ..wire.address import ROOT
+from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import Frame
 from . import log, main_guard, prints, slow_imports, spawner
 from .base_cell import BaseCell
@@ -46,6 +46,12 @@ class Proc(ProcSystem):
     def __init__(self, node: Node, spec: ProcSpec) -> None:
         super().__init__(node)
         self._spec = spec
+        node.peer_lost_hooks.append(self._end_with_agent)
+
+    def _end_with_agent(self, address: ProcAddress, failure: Failure) -> None:
+        """The kernel sees to that first, unless a sandbox forbids to ask it (`prctl`)."""
+        if address == self.node.address.agent:
+            os._exit(1)
 
     def spawn(self, spec: SpawnSpec, *args: Any, **kwargs: Any) -> Cell:
         if UNNAMED == self._spec.name != spec.name:
