@@ -5,16 +5,36 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from monarch._core.net import unix
 from monarch._core.net.door import Door
+from monarch._core.net.greeting import Greeting, Steps
 from monarch._core.net.poller import Poller
+from monarch._core.net.stream import listen
+from monarch._core.net.trust import trust_for
 from monarch._core.wire.address import ProcAddress, random_name
+from monarch._core.wire.channel import parse_channel
 
 CROWD = 400
+
+
+def run_until(poller: Poller, condition: Callable[[], bool]) -> None:
+    """Serve; what ends it is `condition`, looked at between turns."""
+
+    def look() -> None:
+        if condition():
+            poller.stop()
+        else:
+            poller.call_soon(look)
+
+    poller._stopped = False
+    poller.call_soon(look)
+    poller.run()
 
 
 class Entry:
@@ -25,19 +45,6 @@ class Entry:
         self.poller = Poller()
         self.inside: list[socket.socket] = []
         self.door = Door(self.poller, unix.listen(address), logging.getLogger("test"), self.inside.append)
-
-    def run_until(self, condition: Callable[[], bool]) -> None:
-        """Serve; what ends it is `condition`, looked at between turns."""
-
-        def look() -> None:
-            if condition():
-                self.poller.stop()
-            else:
-                self.poller.call_soon(look)
-
-        self.poller._stopped = False
-        self.poller.call_soon(look)
-        self.poller.run()
 
     def close(self) -> None:
         self.door.close()
@@ -73,10 +80,10 @@ def test_a_crowd_at_the_door_keeps_nobody_waiting_who_is_inside(entry: Entry, cr
     with here, there:
         entry.poller.add(here.fileno(), serve)
         there.send(b"x" * 10)
-        entry.run_until(lambda: len(served) == 10)
+        run_until(entry.poller, lambda: len(served) == 10)
         assert len(entry.inside) <= 11 * 16
         entry.poller.remove(here.fileno())
-    entry.run_until(lambda: len(entry.inside) == CROWD)
+    run_until(entry.poller, lambda: len(entry.inside) == CROWD)
 
 
 def test_strangers_are_turned_away_with_a_few_words_in_the_log(
@@ -92,8 +99,45 @@ def test_strangers_are_turned_away_with_a_few_words_in_the_log(
 
     monkeypatch.setattr(unix, "check_peer", checked)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    entry.run_until(lambda: turned_away == CROWD)
+    run_until(entry.poller, lambda: turned_away == CROWD)
     assert entry.inside == []
     assert all(sock.recv(1) == b"" for sock in crowd)
     assert 1 <= len(caplog.records) <= 10
     assert "not as user 12345" in caplog.text
+
+
+def client_hello(context: ssl.SSLContext) -> bytes:
+    going = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), going).do_handshake()
+    return going.read()
+
+
+def test_many_handshakes_keep_nobody_waiting_who_is_inside(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    secure = Greeting._secure
+
+    def counted(self: Greeting, context: ssl.SSLContext) -> Steps:
+        begun[-1] += 1
+        return secure(self, context)
+
+    monkeypatch.setattr(Greeting, "_secure", counted)
+    trust = trust_for(secret="a secret for nobody but this test")
+    hello = client_hello(trust.client_context)
+    with ExitStack() as stack:
+        poller = Poller()
+        stack.callback(poller.close)
+        door = listen(poller, parse_channel("tcp://127.0.0.1:0"), trust, lambda stream: pytest.fail("it was let in"))
+        stack.callback(door.close)
+        for _ in range(60):
+            sock = stack.enter_context(socket.create_connection((door.channel.host, door.channel.port), timeout=60))
+            sock.sendall(hello)
+
+        def turn() -> None:
+            begun.append(0)
+            poller.call_soon(turn)
+
+        begun.append(0)
+        poller.call_soon(turn)
+        run_until(poller, lambda: sum(begun) == 60)
+    assert max(begun) == 1

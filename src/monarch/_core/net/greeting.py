@@ -56,6 +56,7 @@ class Greeting:
         tls: Whether this kind of address is encrypted under `trust`.
         done: Called with the socket, plain or TLS, that is the caller's from then on.
         failed: Called with the reason, and whether to try again is pointless; not after `abort`.
+        in_turn: Calls what it is given soon, when others have had their turn; by default steps are taken at once.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Greeting:
         server_side: bool,
         done: Callable[[socket.socket], None],
         failed: Callable[[str, bool], None],
+        in_turn: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self._poller = poller
         self._sock = sock
@@ -76,12 +78,14 @@ class Greeting:
         self._server_side = server_side
         self._done = done
         self._failed = failed
+        self._in_turn = in_turn
+        self._queued = False  # for its turn
         self._fd = sock.fileno()
         self._steps: Steps | None = self._serve() if server_side else self._dial()
 
     def start(self) -> None:
-        self._poller.add(self._fd, self._advance, 0)
-        self._advance(0)
+        self._poller.add(self._fd, self._ready, 0)
+        self._advance()
 
     def abort(self) -> None:
         """Give it up and close the socket, without a word to `failed`."""
@@ -90,7 +94,16 @@ class Greeting:
             self._poller.remove(self._fd)
             self._sock.close()
 
-    def _advance(self, events: int) -> None:
+    def _ready(self, events: int) -> None:
+        if self._in_turn is None:
+            self._advance()
+        elif not self._queued:  # who has hung up is told of again and again
+            self._queued = True
+            self._poller.modify(self._fd, 0)
+            self._in_turn(self._advance)
+
+    def _advance(self) -> None:
+        self._queued = False
         if self._steps is None:
             return
         try:

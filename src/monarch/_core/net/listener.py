@@ -2,7 +2,9 @@
 
 What ends an unfinished connection: success; a reason; `GREETING_TIMEOUT`; or `MOST_GREETINGS` newer ones. Memory for them
 is bounded by that number, and until its first byte each costs a descriptor and little else: any number of strangers may
-knock. Who was refused, and why, is logged with the peer's address, some lines per period.
+knock. A step of a handshake takes up to a millisecond, so there is one per turn: between two of them, those who are in are
+served, and nobody is accepted while others wait for their steps. Who was refused, and why, is logged with the peer's
+address, some lines per period.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import logging
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 
 from ..wire.channel import Channel
@@ -23,6 +26,7 @@ from .trust import Trust
 
 MOST_GREETINGS = 256
 _ACCEPTS = 64  # in one turn
+_MOST_DUE = 16  # that wait for their next step while others are accepted
 _NO_DESCRIPTOR_PAUSE = 0.1  # seconds until a listener tries again
 
 logger = logging.getLogger("monarch.net")
@@ -55,6 +59,7 @@ class Listener:
         self._path = bound.path if bound.scheme == "ipc" else None
         self._inode = os.stat(self._path).st_ino if self._path else 0
         self._greetings: dict[Greeting, tuple[float, str]] = {}  # when each is too late, and whose it is; oldest first
+        self._due: deque[Callable[[], None]] = deque()  # next steps of those that have sent something
         self._timer: Timer | None = None
         self._warnings = Warnings(poller, logger)
         self._closed = False
@@ -90,6 +95,8 @@ class Listener:
 
     def _accept(self, events: int) -> None:
         for _ in range(_ACCEPTS):
+            if len(self._due) > _MOST_DUE:
+                return
             try:
                 sock, _ = self._sock.accept()
             except (BlockingIOError, ConnectionAbortedError):
@@ -130,12 +137,25 @@ class Listener:
             self._warn(peer, reason)
 
         greeting = Greeting(
-            self._poller, sock, self._trust, tls=self._tls, server_side=True, done=done, failed=failed
+            self._poller, sock, self._trust, tls=self._tls, server_side=True, done=done, failed=failed, in_turn=self._queue
         )  # fmt: skip
         self._greetings[greeting] = time.monotonic() + GREETING_TIMEOUT, peer
         if self._timer is None:
             self._timer = self._poller.call_later(GREETING_TIMEOUT, self._drop_late)
         greeting.start()
+
+    def _queue(self, step: Callable[[], None]) -> None:
+        self._due.append(step)
+        if len(self._due) == 1:
+            self._poller.call_soon(self._step)
+
+    def _step(self) -> None:
+        try:
+            self._due[0]()
+        finally:
+            self._due.popleft()
+            if self._due:
+                self._poller.call_soon(self._step)
 
     def _let_in(self, sock: socket.socket, peer: str) -> None:
         stream = Stream(self._poller, peer)
