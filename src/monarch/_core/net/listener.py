@@ -25,7 +25,7 @@ from .sockets import peer_name
 from .trust import Trust
 
 MOST_GREETINGS = 256
-_ACCEPTS = 64  # in one turn
+_ACCEPTS = 16  # in one turn
 _MOST_DUE = 16  # that wait for their next step while others are accepted
 _NO_DESCRIPTOR_PAUSE = 0.1  # seconds until a listener tries again
 
