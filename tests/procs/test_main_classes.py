@@ -363,3 +363,94 @@ def test_an_actor_of_the_script_can_use_the_module_with_the_switch_for_logs() ->
         """,
         "False True True",
     )
+
+
+CELLS = """
+from monarch.actor import Actor, endpoint, this_host
+
+procs = this_host().spawn_procs(per_host={"gpus": 2})
+spawned = []
+
+def run(cell):
+    exec(compile(cell, "<cell>", "exec"), globals())
+
+def show():
+    print([actor.result.call().get().values()[0] for actor in spawned])
+"""
+
+
+def test_each_spawn_of_a_class_of_the_script_has_the_globals_of_its_moment() -> None:
+    succeeds(
+        CELLS
+        + """
+class Base(Actor):
+    def base(self):
+        return helper()
+
+class Worker(Base):
+    seen = 0
+
+    @endpoint
+    def result(self):
+        global FACTOR
+        FACTOR += 1
+        type(self).seen += 1
+        assert isinstance(self, Worker) and isinstance(self, Base)
+        return super().base(), helper(), FACTOR, Worker.seen
+
+    @endpoint
+    def itself(self, other):
+        return Worker, other
+
+run("def helper(): return 'old'")
+run("FACTOR = 10")
+run("spawned.append(procs.spawn('worker', Worker))")
+show()
+run("def helper(): return 'new'")
+run("FACTOR = 20")
+run("spawned.append(procs.spawn('worker', Worker))")
+show()
+run("spawned.append(procs.spawn('worker', Worker))")
+show()
+here, mesh = spawned[1].itself.call(spawned[0]).get().values()[0]
+print(here is Worker, mesh.result.call().get().values()[0], FACTOR, Worker.seen)
+""",
+        "[('old', 'old', 11, 1)]\n"
+        "[('old', 'old', 12, 2), ('new', 'new', 21, 1)]\n"
+        "[('old', 'old', 13, 3), ('new', 'new', 22, 2), ('new', 'new', 21, 1)]\n"
+        "True ('old', 'old', 14, 4) 20 0",
+    )
+
+
+def test_a_class_that_is_defined_anew_is_another_and_leaves_the_actors_of_the_first() -> None:
+    cell = "class Worker(Actor):\n    @endpoint\n    def result(self):\n        return {}\n"
+    succeeds(
+        CELLS
+        + f"""
+for result in (1, 2):
+    run({cell!r}.format(result))
+    run("spawned.append(procs.spawn('worker', Worker))")
+show()
+""",
+        "[1, 2]",
+    )
+
+
+def test_an_actor_in_the_process_of_the_script_has_the_class_and_globals_of_the_script() -> None:
+    succeeds(
+        """
+        from monarch.actor import Actor, endpoint, this_proc
+
+        found = []
+
+        class Worker(Actor):
+            @endpoint
+            def find(self, x):
+                found.append((x, type(self) is Worker))
+
+        for x in (1, 2):
+            this_proc().spawn("w", Worker).find.call_one(x).get()
+        print(found)
+        """,
+        "[(1, True), (2, True)]",
+    )

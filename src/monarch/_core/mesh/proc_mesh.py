@@ -133,7 +133,7 @@ class ProcMesh(ShapedMesh):
         cell = context()._cell
         uid = random_uid()
         try:
-            init = pickling.dumps((cls, args, kwargs))
+            init = pickling.dumps((cls, args, kwargs), afresh=Actor)
         except pickling.OnlyLentError as error:
             init = error.lend((cls, args, kwargs), self._addresses(), uid)
         except Exception as error:

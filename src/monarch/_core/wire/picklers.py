@@ -1,7 +1,8 @@
 """The picklers of `pickling`, for what is more than builtin scalars.
 
 A class that travels by value is applied once per receiving process. cloudpickle alone would apply it again at each
-arrival, resetting class attributes and globals under the actors that already run there.
+arrival, resetting class attributes and globals under the actors that already run there. Each spawn brings the classes of
+actors afresh: with the globals of its moment, and beside those of the actors that run.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ _HIDDEN_TYPES = {
 """Builtin types that have a name only there, such as that of the keys of a dict."""
 
 
-def dump(obj: Any, in_band: Callable[[pickle.PickleBuffer], bool] | None, again: Callable[[], None]) -> bytes:
+def dump(
+    obj: Any,
+    in_band: Callable[[pickle.PickleBuffer], bool] | None,
+    again: Callable[[], None],
+    afresh: type | None = None,
+) -> bytes:
     """Pickle `obj`.
 
     Args:
+        afresh: Classes below this one that travel by value become new ones in a receiver that got them before.
         in_band: Whether a buffer is to be part of the pickle; None for all.
         again: Called where what `in_band` was asked so far is void, as the object must travel by value.
     """
@@ -47,7 +54,9 @@ def dump(obj: Any, in_band: Callable[[pickle.PickleBuffer], bool] | None, again:
     except _ByValue:
         again()
     stream = io.BytesIO()  # outside, so that errors do not show the first attempt
-    _ValuePickler(stream, protocol=5, buffer_callback=in_band).dump(obj)
+    pickler = _ValuePickler(stream, protocol=5, buffer_callback=in_band)
+    pickler.afresh = afresh
+    pickler.dump(obj)
     return stream.getvalue()
 
 
@@ -74,6 +83,8 @@ class _Pickler(pickle.Pickler):
 class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
     """cloudpickle, with classes that are set up once per receiver."""
 
+    afresh: type | None = None
+
     def reducer_override(self, obj: Any) -> Any:
         reduced = reduce_extension(type(obj), obj)
         if reduced is not NotImplemented:
@@ -85,7 +96,10 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
             if obj in _HIDDEN_TYPES:
                 return _hidden_type, (_HIDDEN_TYPES[obj],)
             _applied.add(obj)  # here it is complete already; it may come back
-            return (*reduced[:5], _set_class_once)
+            make = reduced[0]
+            if self.afresh is not None and issubclass(obj, self.afresh) and make is _cloudpickle._make_skeleton_class:
+                make = _make_class_afresh
+            return (make, *reduced[1:5], _set_class_once)
         return reduced
 
 
@@ -130,6 +144,7 @@ def _hidden_type(name: str) -> Any:
 
 
 _applied: weakref.WeakSet[type] = weakref.WeakSet()
+_received: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def _set_class_once(cls: type, state: Any) -> type:
@@ -137,4 +152,17 @@ def _set_class_once(cls: type, state: Any) -> type:
     if cls not in _applied:
         _cloudpickle._class_setstate(cls, state)
         _applied.add(cls)
+        _received.add(cls)
+    return cls
+
+
+def _make_class_afresh(constructor: Any, name: str, bases: Any, kwargs: Any, tracker_id: str, extra: Any) -> type:
+    """Runs in the receiver: one more class of an id, unless the class itself is from here. Elsewhere all of them are one."""
+    known = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
+    if known is not None and known not in _received:
+        return known  # type: ignore[no-any-return]  # cloudpickle is untyped
+    cls: type = _cloudpickle._make_skeleton_class(constructor, name, bases, kwargs, None, extra)
+    with _cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
+        _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.setdefault(tracker_id, cls)
+        _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[cls] = tracker_id
     return cls

@@ -45,8 +45,11 @@ class OnlyLentError(TypeError):
         raise self
 
 
-def dumps(obj: Any) -> tuple[bytes, Sequence[memoryview]]:
+def dumps(obj: Any, afresh: type | None = None) -> tuple[bytes, Sequence[memoryview]]:
     """Pickle `obj`; returns the pickle and its out-of-band buffers, in order.
+
+    Args:
+        afresh: Classes below this one that travel by value become new ones in a receiver that got them before.
 
     Raises:
         Exception: Whatever the object raises when it is pickled.
@@ -63,7 +66,7 @@ def dumps(obj: Any) -> tuple[bytes, Sequence[memoryview]]:
         buffers.append(raw)
         return False
 
-    return _dump(obj, in_band, buffers.clear), buffers
+    return _dump(obj, in_band, buffers.clear, afresh), buffers
 
 
 def dumps_inline(obj: Any) -> bytes:
