@@ -139,9 +139,16 @@ def test_a_port_that_is_taken_is_an_error_at_the_call(function: Any) -> None:
     ["tcp://192.0.2.1:2660", "ipc:///no/such/folder/w", "tcp://127.0.0.1:fd0", "tcp://no-such-host.invalid:2660"],
 )
 def test_a_place_where_nobody_can_listen_is_an_error_at_the_call(function: Any, place: str) -> None:
-    with pytest.raises(OSError, match="cannot listen") as caught:
+    with pytest.raises(OSError) as caught:
         function(address=place)
-    assert place in str(caught.value)
+    assert str(caught.value).startswith(f"cannot listen on {place}: ")
+    assert str(caught.value).count("cannot listen") == 1
+
+
+def test_a_knob_that_keeps_a_worker_from_listening_is_named_with_the_address() -> None:
+    with configured(channel_tcp_congestion="cannot listen on"), pytest.raises(OSError) as caught:
+        start_worker_loop_forever(address="tcp://127.0.0.1:0")
+    assert str(caught.value).startswith("cannot listen on tcp://127.0.0.1:0: channel_tcp_congestion: ")
 
 
 def test_a_unix_socket_on_which_another_worker_listens_is_taken(tmp_path: Path) -> None:

@@ -57,6 +57,13 @@ _SPAWN_AND_STOP = (
         "How long a stopping actor gets for the message in progress and `__cleanup__`.",
     ),
     Knob(
+        "end_process_groups",
+        BOOL,
+        True,
+        "MONARCH_END_PROCESS_GROUPS",
+        "End what a proc has started, and left behind, with it: its process group gets SIGTERM, and SIGKILL 1 s later.",
+    ),
+    Knob(
         "process_exit_timeout",
         DURATION,
         "10s",

@@ -54,6 +54,11 @@ class Attachment:
         else:
             threading.Thread(target=self._attach_late, name="monarch-attach", daemon=True).start()
 
+    @property
+    def inherited(self) -> bool:
+        """Whether they are those of the process that has forked this one."""
+        return self._client is not None and self._client.pid != os.getpid()
+
     def _attach_late(self) -> None:
         """Ends with the futures; what they wait for is the concern of whoever made them."""
         try:

@@ -218,7 +218,7 @@ class HostMesh(ShapedMesh):
         return self._let_go("stopped")
 
     def _let_go(self, how: str) -> Future[None]:
-        if self._attachment is None or not self._owned:
+        if self._attachment is None or not self._owned or self._attachment.inherited:
             raise RuntimeError(
                 f"cannot {'stop' if how == 'stopped' else 'shut down'} `HostMesh` that is a reference instead of owned: {self!r} "
                 "is this machine, a slice, or was received; use the mesh that attach_to_workers returned"
@@ -233,7 +233,7 @@ class HostMesh(ShapedMesh):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        if self._attachment is None or self._attachment.ended is None:
+        if self._attachment is None or (self._attachment.ended is None and not self._attachment.inherited):
             await self.shutdown()
 
     async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> None:

@@ -16,7 +16,7 @@ from ..runtime.context import context
 from ..runtime.deadlock import Awaited
 from ..runtime.future import Future
 from ..runtime.main_guard import refuse_deep_nesting
-from ..runtime.remote_error import relay_error
+from ..runtime.remote_error import relay_error, supervision_error
 from ..runtime.request import SystemCall
 from ..runtime.source import Described
 from ..runtime.spawn_request import SpawnRequest, Start
@@ -175,10 +175,21 @@ class _Bootstrapping(Described):
 
 
 def _ensure_agents(cell: BaseCell, addresses: Sequence[ProcAddress]) -> None:
-    """The agent of this machine is started on first use, by the client; never again by a restart, when that may be gone."""
+    """The agent of this machine is started on first use, by the client; never again by a restart, when that may be gone.
+
+    Raises:
+        SupervisionError: There is no way to one of the others.
+    """
     node = cell.node
-    if node.address == node.root and any(address.host == node.address.host for address in addresses):
-        client.client().ensure_agent()
+    for agent in dict.fromkeys(address.agent for address in addresses):
+        failure = node.neighbours.no_way(agent)
+        if failure is not None:
+            raise supervision_error(failure, "spawn_procs()")
+        if node.address == node.root:
+            if agent == node.address.agent:
+                client.client().ensure_agent()
+            else:
+                client.client().follow(agent)
 
 
 def _preload() -> tuple[str, ...]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from ..._namedtuple import NamedTuple
 from ..runtime.actor import Actor
 from ..runtime.cell import SpawnSpec
-from ..runtime.context import context
+from ..runtime.context import context, current_node
 from ..runtime.endpoint import describe_class
 from ..runtime.future import Future, completed
 from ..runtime.instance import CreatorInstance
 from ..runtime.proc_system import spawn_content
-from ..runtime.remote_error import explain_arguments
+from ..runtime.remote_error import explain_arguments, supervision_error
 from ..runtime.request import Gather, SpawnCall
 from ..runtime.statistics import ProcStatistics
 from ..shape import Extent, Point, Shape, ValueMesh
@@ -122,11 +122,13 @@ class ProcMesh(ShapedMesh):
                 of meshes.
             TypeError: The arguments do not fit the constructor.
             RuntimeError: The procs were stopped.
+            SupervisionError: They belong to another program, which is gone, or there is no way to them from here.
         """
         self._check_not_stopped()
         if not isinstance(name, str):
             raise TypeError(f'spawn takes a name first, procs.spawn("counters", Counter, ...); got {name!r}')
         cls = _check_class(Class, args, kwargs)
+        self._check_way(name)
         return self._spawn(name, cls, args, kwargs)  # type: ignore[return-value]  # a mesh, typed as its class
 
     def _spawn(self, name: str, cls: type, args: Any, kwargs: Any, gated: bool = True) -> ActorMesh[Any]:
@@ -177,9 +179,7 @@ class ProcMesh(ShapedMesh):
         Raises:
             ValueError: The mesh is a slice, or was received in a message; only its owner stops it.
         """
-        if self._owned is None:
-            raise ValueError(f"ProcMesh is not owned; must be stopped by an owner: {self!r} is a reference")
-        return self._owned.stop(reason)
+        return self._check_owned().stop(reason)
 
     def to_table(self) -> str:
         """A text table: one line per proc, with its coordinates, host and address."""
@@ -241,6 +241,11 @@ class ProcMesh(ShapedMesh):
     def _reference(self) -> ProcMesh:
         return ProcMesh(self._procs, self._shape)
 
+    def _check_owned(self) -> OwnedProcs:
+        if self._owned is None:
+            raise ValueError(f"ProcMesh is not owned; must be stopped by an owner: {self!r} is a reference")
+        return self._owned
+
     def _check_not_stopped(self) -> None:
         if self._owned is not None and self._owned.stopping is not None:
             raise RuntimeError(f"`ProcMesh` has already been stopped: {self!r}")
@@ -252,12 +257,24 @@ class ProcMesh(ShapedMesh):
                 f"tensors live on ranks in regular steps, and {self!r} was picked: slice with start, stop and step"
             )
 
+    def _check_way(self, name: str) -> None:
+        """Procs of another program may be gone, or out of reach, before anything was ever sent to them."""
+        if self._owned is not None:
+            return
+        neighbours = current_node().neighbours
+        for agent in {address.agent for address in self._addresses()}:
+            failure = neighbours.no_way(agent)
+            if failure is not None:
+                raise supervision_error(failure, f"spawn({name!r}, ...) on {self!r}")
+
     def __enter__(self) -> ProcMesh:
+        self._check_owned()
         self._check_not_stopped()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop().get()
+        if self._owned is not None:  # else this is a child that was forked within the block
+            self.stop().get()
 
     async def __aenter__(self) -> ProcMesh:
         return self.__enter__()
@@ -265,7 +282,8 @@ class ProcMesh(ShapedMesh):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        await self.stop()
+        if self._owned is not None:
+            await self.stop()
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ProcMesh):

@@ -86,7 +86,7 @@ def _adopt(channel: Channel) -> socket.socket:
     try:
         listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         if not listens or sock.family not in (socket.AF_INET, socket.AF_INET6):
-            raise AddressError(f"{channel.name}: descriptor {channel.fd} is no listening TCP socket")
+            raise AddressError(f"cannot listen on {channel.name}: descriptor {channel.fd} is no listening TCP socket")
         tune(sock)
     except BaseException:
         sock.detach()  # not ours

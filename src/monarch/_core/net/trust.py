@@ -52,7 +52,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..wire.channel import Channel
+from ..wire.channel import Channel, parse_channel
 from .secret import find_secret, make_secret, write_secret_file
 
 __all__ = ["TRUST_ALL", "Trust", "make_secret", "trust_for", "write_secret_file"]
@@ -173,6 +173,15 @@ def trust_for(
         given, missing = ("private_key", "ca") if ca is None else ("ca", "private_key")
         raise ValueError(f"{given} was given without {missing}: both sides show a certificate and verify the other's")
     return _trust_certificates(_read_pem("ca", ca), _read_pem("private_key", private_key))
+
+
+def require_secret(address: str) -> None:
+    """Check that a host can be reached that nobody has said how to.
+
+    Raises:
+        ValueError: Not without a secret, and there is none.
+    """
+    trust_for().require(parse_channel(address))
 
 
 def _trust_secret(secret: bytes | None, otherwise: str) -> Trust:

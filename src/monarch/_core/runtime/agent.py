@@ -8,9 +8,7 @@ of each (a pidfd, for when the spawner cannot report it), what becomes of the sp
 from __future__ import annotations
 
 import itertools
-import logging
 import os
-import pickle
 import select
 import signal
 import socket
@@ -20,24 +18,24 @@ from typing import TYPE_CHECKING
 
 from ... import config
 from ..net import unix
-from ..net.descriptors import allow_many
-from ..supervision.failure import MISSING, STOPPED, UNSTARTED, Failure, frozen_reason, host_lost
+from ..supervision.failure import MISSING, UNSTARTED, Failure, frozen_reason, host_lost
 from ..supervision.fates import Fates
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
-from . import spawner
 from .children import ChildWatch, changes, unreaped_status
 from .control import ControlQueue, receive_message
 from .heartbeat import Pause
+from .leftovers import Leftovers
 from .memory import OutOfMemory
 from .node import Node, Origin
 from .output import Mark, Output
 from .proc_entry import Mesh, ProcEntry, Starting
 from .proc_output import ProcOutput
-from .spawn_request import AgentSpec, Kill, SpawnRequest
+from .spawn_request import Kill, SpawnRequest
 from .system import System
 
 if TYPE_CHECKING:
+    from ..net.connection import Connection
     from ..net.trust import Trust
     from .host_gateway import HostGateway
 
@@ -47,7 +45,6 @@ _HEARS = 1.0, 2.5  # seconds after which a proc whose connection broke, and that
 _READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
 _LET_GO = 10.0  # seconds after which the agent ends although the client that has shut it down does not say so
-_SETTLED = 10.0  # seconds after which there is time to look for what others have left behind
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
 
 
@@ -64,6 +61,7 @@ class Agent(System):
         self._spawner_pid = spawner_pid
         self._spawner_pause: Pause | None = None
         self._memory = OutOfMemory()
+        self._leftovers = Leftovers(node.poller)
         self._meshes: dict[str, Mesh] = {}
         self._procs: dict[str, ProcEntry] = {}
         self._past: Fates[str] = Fates()  # procs of meshes that were stopped
@@ -77,6 +75,7 @@ class Agent(System):
         self._to_spawner = ControlQueue(control, lambda events: node.poller.modify(control.fileno(), events))
         node.inbound_lost_hooks.append(self._requester_lost)
         self.gateway: HostGateway | None = None
+        node.gateway = self._first_abroad
         self.identity = random_name()  # by which a client sees that it knows this host by two names
         self.reason = "it failed"  # why it ends
         self._ends_with: str | None = None  # host of the client that has shut it down
@@ -96,6 +95,9 @@ class Agent(System):
 
     def on_mark_output(self, origin: Origin, frame: Frame, number: int) -> None:
         """A client wants to know when it has seen what its procs have printed by now."""
+        if origin.peer not in self._subscribers:  # it sees nothing of what is printed here
+            self.node.refuse(origin, frame, Failure(MISSING, "this host shows its output to others"))
+            return
         mark = Mark(ProcAddress(self.node.called_by(origin), AGENT), number)
         self.answer(origin, frame)
         self._output.passed_on(lambda: self._publish(origin.peer, mark))
@@ -171,8 +173,14 @@ class Agent(System):
 
         self._stop(entries, reason, grace, stopped)
 
-    def open_gateway(self, trust: Trust) -> HostGateway:
-        """The way to other hosts, from now on; `trust` is for those that have none of their own."""
+    def _first_abroad(self, connection: Connection | None, frame: Frame) -> None:
+        """A process here uses another host, though its client has attached none: the shared secret opens it, or nothing does."""
+        self.open_gateway()
+        assert self.node.gateway is not None
+        self.node.gateway(connection, frame)
+
+    def open_gateway(self, trust: Trust | None = None) -> HostGateway:
+        """The way to other hosts, from now on; `trust` is for those that have none of their own: by default the secret."""
         if self.gateway is None:
             from .host_gateway import HostGateway  # brings TLS, which a program on one machine never needs
 
@@ -272,7 +280,7 @@ class Agent(System):
 
         def stopped() -> None:
             self.answer(origin, frame)
-            if origin.peer.host in self.node.hosts:
+            if origin.peer.host in self.node.names:
                 self.node.poller.stop()
             else:
                 self._ends_with = origin.peer.host
@@ -285,9 +293,9 @@ class Agent(System):
         if self._ends_with is not None:
             self.node.poller.stop()
 
-    def parent_gone(self, pidfd: int) -> None:
+    def parent_gone(self, pidfd: int, pid: int) -> None:
         self.node.poller.remove(pidfd)
-        reason = "the process that started this host's agent is gone"
+        reason = f"process {pid}, which started this host's agent, is gone"
         self._shut_down(reason, _orphan_grace(), self.node.root, self.node.poller.stop)
 
     def _shut_down(self, reason: str, grace: float, client: ProcAddress, done: Callable[[], None]) -> None:
@@ -296,7 +304,7 @@ class Agent(System):
         self.reason = reason
         for mesh in self._meshes.values():
             mesh.restarts = False
-            if mesh.root != client and mesh.owner.proc.host not in self.node.hosts:
+            if mesh.root != client and mesh.owner.proc.host not in self.node.names:
                 self._take_from_owner(mesh, host_lost(self.node.address.host, reason, os.getpid()))
 
         def finish() -> None:
@@ -494,8 +502,20 @@ class Agent(System):
         unix.release(self.node.local(entry.address))
         self.node.tell(entry.address, end, ())  # the gateway, whether or not this process has talked to it
         self._resolved(entry.address.proc)
-        for callback in self._awaiting_end.pop(entry.address.proc, []):
-            callback()
+        waiting = self._awaiting_end.pop(entry.address.proc, [])
+
+        def gone() -> None:
+            for callback in waiting:
+                callback()
+
+        if entry.pid and entry.mesh.ends_groups:
+            self._leftovers.end(entry.pid, gone)
+        else:
+            gone()
+
+    def kill_leftovers(self) -> None:
+        """At the end: with this process go its procs, and here all that they have started."""
+        self._leftovers.kill(entry.pid for entry in self._by_pid.values() if entry.mesh.ends_groups)
 
     def _spawn_failed(self, starting: Starting, text: str) -> None:
         if starting.requester is not None:
@@ -549,44 +569,7 @@ class Agent(System):
     def _requester_lost(self, address: ProcAddress) -> None:
         self._subscribers.pop(address, None)
         orphans = [mesh for mesh in self._meshes.values() if mesh.owner.proc == address]
-        self._stop_meshes(orphans, "its owner's process is gone", _orphan_grace(), lambda: None)
-
-
-def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -> None:
-    """Serve until there is nothing left to serve.
-
-    Args:
-        parent: Pidfd of the process that it ends with.
-        control: Socket to the spawner.
-        spawner_pid: Its process, a child of this one.
-    """
-    signal.signal(signal.SIGINT, spawner.ignore_interrupt)
-    config.inherit(own.config)
-    allow_many()
-    node = Node(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
-    agent = Agent(node, control, spawner_pid)
-    node.poller.add(parent, lambda events: agent.parent_gone(parent))
-    node.poller.call_later(_SETTLED, unix.release_abandoned)
-    if own.channel is None or _let_others_in(agent, own):
-        node.poller.run()
-    if agent.gateway is not None:
-        agent.gateway.close(f"its agent has ended: {agent.reason}")
-    node.close(Failure(STOPPED, "the host agent has ended"))
-    control.close()
-    unix.release_all(own.local_host)
-
-
-def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
-    """Listen for other hosts, and tell whoever started this agent how that went."""
-    logging.basicConfig(format="%(asctime)s %(message)s")  # whom a worker has refused, and when
-    assert own.channel is not None and own.trust is not None
-    try:
-        channel, error = agent.open_gateway(own.trust).listen(own.channel), ""
-    except Exception as refused:  # the address is taken, is none of this machine, ...
-        channel, error = own.channel, str(refused) or type(refused).__name__
-    with os.fdopen(own.report, "wb") as report:
-        pickle.dump((channel.name, error), report)
-    return not error
+        self._stop_meshes(orphans, f"its owner's process {address.proc} is gone", _orphan_grace(), lambda: None)
 
 
 def _orphan_grace() -> float:

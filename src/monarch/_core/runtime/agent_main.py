@@ -36,11 +36,11 @@ def main() -> None:
     if spawner_pid:
         there.close()
         set_title("monarch agent")
-        from . import agent
+        from . import agent_run
 
         gc.freeze()  # what is imported stays: the first collection would look at all of it, for 5 ms
         gc.enable()  # see `start_agent`
-        agent.run(own, parent, here, spawner_pid)
+        agent_run.run(own, parent, here, spawner_pid)
         return
     here.close()
     inherited = own.channel.listening.fd if own.channel is not None else -1

@@ -83,6 +83,12 @@ class AsyncCell(Cell):
         except RuntimeError:  # the loop is closed: the actor has ended
             pass
 
+    def _next_is(self, function: Callable[[], object]) -> None:
+        loop = self._loop
+        if loop is not None:
+            ready: Any = loop._ready  # type: ignore[attr-defined]  # what is called soon comes last
+            ready.appendleft(asyncio.Handle(function, (), loop))
+
     def _wake(self) -> None:
         self._in_loop(self._see_end)
 

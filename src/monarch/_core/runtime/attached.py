@@ -48,6 +48,11 @@ class AttachedHosts:
         """The hosts that are attached."""
         return list(self._hosts)
 
+    @property
+    def in_use(self) -> bool:
+        """Whether any host is attached, or has been: then the agent knows how to prove itself."""
+        return bool(self._hosts or self._left)
+
     @staticmethod
     def agents(hosts: Sequence[str]) -> tuple[ProcAddress, ...]:
         return tuple(ProcAddress(host, AGENT) for host in hosts)
@@ -139,11 +144,11 @@ class AttachedHosts:
         request.future._subscribe(end)
         return done
 
-    def leave(self, reason: str, grace: float) -> Future[None]:
-        """Stop what this client has on other hosts. What bounds it: the grace time, and a second."""
-        if not self._hosts:
+    def leave(self, others: Sequence[ProcAddress], reason: str, grace: float) -> Future[None]:
+        """Stop what this client has on these hosts, and at `others`. What bounds it: the grace time, and a second."""
+        agents = (*self.agents(list(self._hosts)), *others)
+        if not agents:
             return completed(None)
-        agents = self.agents(list(self._hosts))
         request = StopCall("the procs on other hosts to end", agents)
         content = pickling.dumps_call((self._node.root, reason, grace), {})
         self._node.cast(agents, SYSTEM, b"stop_client", content, request, ROOT)

@@ -79,6 +79,13 @@ class BaseCell:
     def receive(self, origin: Origin, frame: Frame) -> None:
         raise NotImplementedError
 
+    def abandon(self) -> None:
+        """In a forked child, which is another process: what this actor owns is not owned here."""
+        for mesh in self.ownership.ended():
+            handle = mesh.handle() if mesh.handle is not None else None
+            if handle is not None:
+                handle._owned = None
+
     def heard(self, origin: Origin, frame: Frame) -> None:
         """An actor that this one owns tells of its failure, or that it has stopped itself."""
         failure = pickling.loads(frame.payload)

@@ -13,6 +13,7 @@ in progress ends; owned meshes are stopped, youngest first; ``__cleanup__`` runs
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import threading
 from collections import deque
@@ -139,6 +140,14 @@ class Cell(BaseCell):
         if self._on_failed is None:
             self._tell_owner(failure)  # first: who is refused from now on must not know more than the owner
         self.end(failure)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._next_is(_end_child)
+
+    def _next_is(self, function: Callable[[], object]) -> None:
+        """Have this called as soon as the code that runs gives control back, before anything else."""
+        raise NotImplementedError
 
     def _fail(self, error: BaseException) -> None:
         self.end(self.own_failure(EXCEPTION, format_remote(error), error=dump_exception(error)))
@@ -417,6 +426,19 @@ def report_cleanup_error(record: CreatorInstance, error: BaseException) -> None:
     """A raising ``__cleanup__`` ends nothing more, but is not lost."""
     with suppress(OSError, ValueError, AttributeError):  # stderr may be gone, with the host agent for one
         print(f"{record}: __cleanup__ raised\n{format_remote(error)}", file=sys.stderr, flush=True)
+
+
+def _end_child() -> None:
+    """In a forked child whose code has returned to the actor that forked it: that lives on in the parent, and only there."""
+    report = (
+        "a child that an actor has forked must end by os._exit(): there is no actor in it to return to, or to await in"
+    )
+    with suppress(OSError, ValueError, AttributeError):
+        print(report, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(1)
 
 
 def drain_queue(queue: SimpleQueue[Any]) -> list[Any]:

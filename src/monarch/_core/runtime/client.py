@@ -17,18 +17,18 @@ from ... import config
 from ...errors import SupervisionError
 from ..net import unix
 from ..shape import Extent, Point
-from ..supervision.failure import STOPPED, Failure, MeshFailure, host_lost
+from ..supervision.failure import HOST, STOPPED, Failure, MeshFailure, host_lost
 from ..supervision.ownership import OwnedMesh
 from ..supervision.restart import Plan, RestartGroup
 from ..wire import pickling
-from ..wire.address import ROOT, ProcAddress, random_name
-from ..wire.frame import DEAD, URGENT, Frame
+from ..wire.address import CLIENT, ROOT, ProcAddress, random_name
+from ..wire.frame import DEAD, URGENT, VALUE, Frame
 from . import faults, log
 from . import future as futures
 from .agent_process import start_agent
 from .attached import AttachedHosts
 from .base_cell import BaseCell
-from .context import Context, set_fallback
+from .context import Context, forget, set_fallback
 from .failed_call import tell_all
 from .future import Future, completed
 from .heartbeat import Heartbeat
@@ -128,7 +128,7 @@ class Client:
     def __init__(self) -> None:
         refuse_gevent()
         self.pid = os.getpid()
-        host, uid = random_name(), f"client{random_name(40)}"
+        host, uid = random_name(), f"{CLIENT}{self.pid}-{random_name(40)}"  # it is named to whoever depends on it
         address = ProcAddress(host, f"{uid}.0")
         self.node = Node(address, root=address)
         self.node.ended_hosts = _ended_hosts
@@ -142,7 +142,9 @@ class Client:
         self.unshown = Unshown(self.node, self.printer)
         self.node.printed = self.unshown.printed
         self.hosts = AttachedHosts(self.node, self.unshown.take)
+        self.node.neighbours.abroad = self._abroad
         self._agent: subprocess.Popen[bytes] | None = None
+        self._followed: list[ProcAddress] = []
         self._lock = threading.Lock()
         self._shutting_down: Future[None] | None = None
         log.install()
@@ -154,9 +156,29 @@ class Client:
         with self._lock, HeldInterrupts(_nothing):  # half a start could not be repeated
             if self._agent is None:
                 self._agent = start_agent(self.node.address.agent, self.node.address)
-                self.node.call_system(self.node.address.agent, "subscribe", request=_Events(self))
+                self.node.call_system(
+                    self.node.address.agent, "subscribe", request=_Events(self, self.node.address.agent)
+                )
                 self._watch_agent()
         return self.node.address.agent
+
+    def _abroad(self, host: str) -> Failure | None:
+        """A host is used that this client may not have attached: by the shared secret, if there is one."""
+        if not self.hosts.in_use:
+            from ..net.trust import require_secret  # brings TLS, which a program on one machine never needs
+
+            try:
+                require_secret(host)
+            except ValueError as error:
+                return Failure(HOST, f"this process has not attached {host}, and {error}", proc=host)
+        self.ensure_agent()
+        return None
+
+    def follow(self, agent: ProcAddress) -> None:
+        """Show the output of what this client is about to start at an agent that it neither started nor attached."""
+        if agent.host not in self.hosts.names and agent not in self._followed:
+            self._followed.append(agent)
+            self.node.call_system(agent, "subscribe", request=_Output(self, agent))
 
     def _watch_agent(self) -> None:
         timeout = config.value("heartbeat_timeout")
@@ -193,15 +215,16 @@ class Client:
             if self._shutting_down is None:
                 self.root.leaving = True
                 self._shutting_down = Future._new(Described("the procs of this program to end"))
-                if self._agent is None:
-                    self._shutting_down._resolve(None)
-                else:  # the agent last: it is the way to the other hosts
-                    leaving = self.hosts.leave(_SHUT_DOWN, grace)
-                    leaving._subscribe(lambda: self._shut_agent_down(grace))
+                # the agent last: it is the way to the other hosts
+                leaving = self.hosts.leave(self._followed, _SHUT_DOWN, grace)
+                leaving._subscribe(lambda: self._shut_agent_down(grace))
             return self._shutting_down
 
     def _shut_agent_down(self, grace: float) -> None:
         assert self._shutting_down is not None
+        if self._agent is None:
+            self._shutting_down._resolve(None)
+            return
         request = _Ended(self.node.address.agent, self._shutting_down)
         self.node.call_system(self.node.address.agent, "shutdown", _SHUT_DOWN, grace, request=request)
         self.node.poller.call_later(grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down"))
@@ -253,22 +276,31 @@ class _Settled(StopCall):
         return super().reply(frame)
 
 
-class _Events:
-    """The agent's stream of output, and at its end why the agent ended; never done while it lives."""
+class _Output:
+    """An agent's stream of output; never done while it lives."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, agent: ProcAddress) -> None:
         self._client = client
+        self._agent = agent
+
+    def reply(self, frame: Frame) -> bool:
+        if frame.flags == VALUE:  # else why the agent ends, which is told otherwise
+            self._client.unshown.take(pickling.loads(frame.payload, frame.buffers))
+        return frame.flags != VALUE
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        return address == self._agent
+
+
+class _Events(_Output):
+    """That of the client's own agent: at its end it says why it ended."""
 
     def reply(self, frame: Frame) -> bool:
         event = pickling.loads(frame.payload, frame.buffers)
         if isinstance(event, Failure):
             self._client.agent_lost(event)
             return True
-        self._client.unshown.take(event)
-        return False
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        return address == self._client.node.address.agent
+        return super().reply(frame)
 
 
 class _Ended:
@@ -422,6 +454,7 @@ def _after_fork() -> None:
     _boot_lock = threading.Lock()
     _last_shutdown = completed()
     faults.ending = faults.Ending()
+    forget()  # an actor in this process may have forked it
     if parents is not None:
         parents.node.abandon()
         futures.unshown = None

@@ -80,7 +80,7 @@ class Context:
         raise TypeError("a Context cannot be sent to another process")
 
 
-current: ContextVar[Context] = ContextVar("monarch_context")
+current: ContextVar[Context | None] = ContextVar("monarch_context")
 _fallback: Callable[[], Context] | None = None
 
 
@@ -103,6 +103,12 @@ def context() -> Context:
         import_module("monarch.actor")
         return context()
     return _fallback()
+
+
+def forget() -> None:
+    """In a forked child, which is another process: the actor that has forked it does not run here."""
+    current.set(None)
+    vars(threading.current_thread()).pop("_monarch_context", None)
 
 
 def current_node() -> Node:

@@ -7,6 +7,7 @@ the first reader. What ends a wait: the answer, the failure of whoever owed it, 
 from __future__ import annotations
 
 import math
+import os
 import sys
 import threading
 import time
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 _NEVER = threading.TIMEOUT_MAX
+_forks = 0  # how often this process, and those before it, were forked since this module was imported
 
 waited_for: set[Future[Any]] = set()
 """What threads and tasks of this process wait for right now."""
@@ -51,7 +53,7 @@ class Future(Waitable, Generic[R]):
     """
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_decode", "_decoding", "_done", "_error", "_lock", "_name", "_source", "_value",
+        "__weakref__", "_callbacks", "_decode", "_decoding", "_done", "_error", "_forks", "_lock", "_name", "_source", "_value",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -66,6 +68,7 @@ class Future(Waitable, Generic[R]):
     _callbacks: list[Callable[[], None]]
     _source: Source | None  # until it is done: the source holds this future, and would keep its result from being freed
     _name: str  # of the source, once it is done
+    _forks: int  # how often this process, and those before it, had been forked
 
     # reading
 
@@ -186,6 +189,7 @@ class Future(Waitable, Generic[R]):
         self._callbacks = []
         self._source = source
         self._name = ""
+        self._forks = _forks
         return self
 
     def _resolve(self, value: Any, decode: Callable[[Any], Any] | None = None) -> None:
@@ -319,6 +323,7 @@ class Future(Waitable, Generic[R]):
 
     def _before_blocking(self) -> Lendable | None:
         """Refuse what could not end, warn of what is unwise; the connection that the answer comes over, if one is known."""
+        self._check_process()
         source = self._source
         if source is not None:
             source.observed(self, None)
@@ -335,6 +340,7 @@ class Future(Waitable, Generic[R]):
         return None if source is None else source.connection()
 
     async def _wait_in_loop(self) -> None:
+        self._check_process()
         asyncio = _asyncio()
         loop = asyncio.get_running_loop()
         source = self._source
@@ -370,6 +376,15 @@ class Future(Waitable, Generic[R]):
             waited_for.discard(self)
             if waits is not None:
                 waits.pop(task, None)
+
+    def _check_process(self) -> None:
+        """Raises:
+        RuntimeError: What this waits for comes to another process.
+        """
+        if self._forks != _forks:
+            raise RuntimeError(
+                f"{self!r} was made before this process was forked: its result goes to the parent; ask again"
+            )
 
     async def _observe(self) -> R:
         return await self
@@ -429,6 +444,14 @@ class _Original(Source):
 
     def abandoned(self, future: Future[Any]) -> None:
         self._source.abandoned(self._future)
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 def completed(value: Any = None) -> Future[Any]:

@@ -13,7 +13,7 @@ from ... import config
 from ..net.connection import Connection
 from ..net.links import Links
 from ..net.segment import Segment
-from ..net.trust import Trust
+from ..net.trust import UNIX_ONLY, Trust, trust_for
 from ..routing.gateway import Gateway
 from ..supervision.failure import Failure
 from ..wire.address import AGENT, ProcAddress, random_name
@@ -30,11 +30,12 @@ _BEGIN = 1_700_000_000  # seconds since 1970 at which epochs are counted from
 class HostGateway:
     """Args:
     node: Hub of the agent.
-    trust: Whom this host lets in, and how it proves itself; those that it dials may be given others.
+    trust: Whom this host lets in, and how it proves itself; those that it dials may be given others. None for the shared
+        secret, or for Unix sockets alone where there is none.
     on_host_gone: Called with its name when another host has left, or is lost.
     """
 
-    def __init__(self, node: Node, trust: Trust, on_host_gone: Callable[[str], None]) -> None:
+    def __init__(self, node: Node, trust: Trust | None, on_host_gone: Callable[[str], None]) -> None:
         self._node = node
         self._on_host_gone = on_host_gone
         self._callers: dict[str, Connection] = {}  # processes here that have sent something to other hosts
@@ -42,8 +43,8 @@ class HostGateway:
         patience = max(1.0, config.value("mesh_orphan_timeout") - config.value("channel_reconnect_timeout"))
         epoch = int(time.time() - _BEGIN) // _MINUTE
         self.core = Gateway(self, config.value("max_cast_fanout"), epoch, patience)
-        self.core.names = node.hosts
-        self.links = Links(node.poller, random_name(), self._name, trust, self)
+        self.core.names = node.names
+        self.links = Links(node.poller, random_name(), self._name, trust or _by_secret(), self)
         node.gateway = self._from_here
         node.inbound_lost_hooks.append(self._caller_lost)
         node.peer_lost_hooks.append(self._process_ended)
@@ -72,7 +73,7 @@ class HostGateway:
         self.core.from_proc(frame)
 
     def _caller_lost(self, address: ProcAddress) -> None:
-        if address.host in self._node.hosts:
+        if address.host in self._node.names:
             self._callers.pop(address.proc, None)
             tell = self._ending.get(address.proc)
             if tell is not None:
@@ -81,7 +82,7 @@ class HostGateway:
     def _process_ended(self, address: ProcAddress, failure: Failure) -> None:
         """Of a process of this host, or the way to it; others are told once all that it has said is read."""
         name = address.proc
-        if address.host not in self._node.hosts:
+        if address.host not in self._node.names:
             return
 
         def tell() -> None:
@@ -156,4 +157,12 @@ class HostGateway:
         self.core.link_lost(host, reason)
 
     def called(self, name: str) -> None:
+        self._node.names.add(name)
         self._node.hosts.add(name)
+
+
+def _by_secret() -> Trust:
+    try:
+        return trust_for()
+    except ValueError:  # a file that can't be read: each link says what is missing
+        return Trust(UNIX_ONLY)

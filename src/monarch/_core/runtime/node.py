@@ -27,7 +27,7 @@ from ..net.group import Group
 from ..net.poller import Poller
 from ..net.segment_pool import SegmentPool
 from ..net.traffic import TrafficLog
-from ..supervision.failure import MISSING, Failure
+from ..supervision.failure import MISSING, STOPPED, Failure
 from ..supervision.fates import Fates
 from ..wire import pickling
 from ..wire.address import AGENT, SYSTEM, ActorAddress, ProcAddress
@@ -54,6 +54,7 @@ from . import prints
 from .deadlock import DeadlockDetector
 from .fan_out import write_to_each
 from .local_origin import LocalOrigin, own_copy
+from .neighbours import Neighbours
 from .other_hosts import OtherHosts
 from .peer import Peer
 from .pressure import Holds
@@ -124,7 +125,9 @@ class Node:
         self.hello = Frame(
             HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b""
         )  # a process says its name; that it may is known from its uid
-        self.hosts = {address.host}  # names of this host
+        self.names = {address.host}  # of this host
+        self.hosts = {address.host}  # whose processes are reached directly: this one, by all its names, and neighbours
+        self.neighbours = Neighbours(self)
         self.gateway: Callable[[Connection | None, Frame], None] | None = None  # where this process is it
         self.others = OtherHosts(self)
         self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
@@ -151,13 +154,13 @@ class Node:
         }
 
     def local(self, address: ProcAddress) -> ProcAddress:
-        """The name under which a process of this host listens."""
-        return ProcAddress(self._local_host, address.proc)
+        """The name under which a process listens that is reached directly."""
+        return ProcAddress(self._local_host, address.proc) if address.host in self.names else address
 
     def called_by(self, origin: Origin) -> str:
         """What a caller calls this host."""
         host: str = origin.called.host if isinstance(origin, RemoteOrigin) else origin.peer.host
-        return host
+        return host if host in self.names else self.address.host
 
     # sending
 
@@ -201,7 +204,7 @@ class Node:
         segment = self.segments.make(buffers) if buffers and several else None
         hosts, far = self.hosts, False
         for rank, address in numbered:
-            if address.host not in hosts and (several or flags & STANDING):
+            if address.host not in hosts and (several or flags & STANDING) and not self.neighbours.include(address):
                 far = True
                 continue
             frame = new_frame((CALL, flags, rank, target, sender, request_id, meta, payload, buffers))
@@ -291,6 +294,10 @@ class Node:
         failure = peer.failure if peer is not None else self._known_end(address)
         return None if failure is None or failure.restarts else failure
 
+    def note_end(self, address: ProcAddress, failure: Failure) -> None:
+        """A process has ended that this one has never talked to."""
+        self._ended.note(address, failure)
+
     def host_is_back(self, host: str) -> None:
         """What was known of a host's agent was about another one, which ran there before."""
         agent = ProcAddress(host, AGENT)
@@ -302,7 +309,7 @@ class Node:
     def _known_end(self, address: ProcAddress) -> Failure | None:
         """Why nothing can be sent to a process, if that is known without asking."""
         known = self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
-        return known if known is not None or address.host in self.hosts else self._ended.get(address.agent)
+        return known if known is not None or address.host in self.names else self._ended.get(address.agent)
 
     def refuse_unclaimed(self, uid: int, failure: Failure) -> None:
         """Nobody will come to take these calls."""
@@ -386,8 +393,8 @@ class Node:
         return self.peers.get(address) or self._new_peer(self.peers, address)
 
     def _new_peer(self, peers: dict[ProcAddress, Peer | RemotePeer], address: ProcAddress) -> Peer | RemotePeer:
+        failure = self._known_end(address) or self.neighbours.no_way(address)
         peer = Peer(self, address) if address.host in self.hosts else RemotePeer(self, address)
-        failure = self._known_end(address)
         if failure is not None:
             peer.end(failure)
             return peer
@@ -417,6 +424,9 @@ class Node:
 
     def abandon(self) -> None:
         """In a forked child, which is another process: let go of every descriptor, without a word to anybody."""
+        self.end = Failure(STOPPED, "it is that of the process which has forked this one")
+        for receiver in self.actors.values():
+            getattr(receiver, "abandon", _nothing)()
         for connection in [*self._inbound, *(peer.connection for peer in self._all_peers())]:
             if connection is not None:
                 connection.abandon()
@@ -529,6 +539,10 @@ class Node:
 def _first_id() -> int:
     """Where ids begin: elsewhere in each process, so that an answer to one incarnation means nothing to the next."""
     return int.from_bytes(os.urandom(5), "big") << 20 | 1
+
+
+def _nothing() -> None:
+    pass
 
 
 class _Resolve:

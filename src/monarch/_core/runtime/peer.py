@@ -25,9 +25,10 @@ from typing import TYPE_CHECKING
 from ..net import unix
 from ..net.connection import Connection
 from ..net.segment import Segment
-from ..supervision.failure import LINK, Failure, host_lost
+from ..supervision.failure import LINK, Failure, client_lost, host_lost
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ROUTED, URGENT, Frame
+from .neighbours import GONE
 
 if TYPE_CHECKING:
     from .node import Node, Request
@@ -171,13 +172,19 @@ class Peer:
 
     def _ask(self) -> None:
         if self.address.proc == AGENT:
-            failure = self._node.ended_hosts.get(self.address.host) or host_lost(str(self.address))
+            failure = self._node.ended_hosts.get(self.address.host) or host_lost(str(self.address), self._why())
             self._node.process_ended(self.address, failure)
+        elif self.address.is_client:
+            self._node.process_ended(self.address, client_lost(str(self.address)))
         else:
             with self._lock:
                 self._inquiry += 1
                 inquiry = self._inquiry
             self._node.ask_agent(self.address, self._connected, lambda failure: self._answered(inquiry, failure))
+
+    def _why(self) -> str:
+        """Why an agent is gone, as far as can be known: that of this host is nobody's but its client's."""
+        return "" if self.address.host in self._node.names else GONE
 
     def _answered(self, inquiry: int, failure: Failure | None) -> None:
         if self._overtaken(inquiry):

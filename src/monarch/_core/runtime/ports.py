@@ -263,6 +263,8 @@ class _Queue:
             self._give(future, frame)
         elif self._closed is not None:
             future._reject(PortClosed(self._closed))
+        elif self._node.end is not None:
+            future._reject(PortClosed(f"Port closed: {self._node.end.reason}"))
         else:
             self._waiting.append(weakref.ref(future))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import os
 import pickle
+import signal
 import socket
 import sys
 from typing import Any, NoReturn
@@ -18,7 +20,7 @@ from ..wire.frame import Frame
 from . import log, main_guard, prints, slow_imports, spawner
 from .base_cell import BaseCell
 from .cell import Cell, SpawnSpec
-from .context import Context, set_fallback
+from .context import Context, forget, set_fallback
 from .instance import CreatorInstance
 from .leaving import leave
 from .node import Node, Origin
@@ -78,13 +80,28 @@ def run(spec: ProcSpec) -> None:
     set_fallback(lambda: bystander, override=True)
     Proc(node, spec)
     log.install()
-    os.register_at_fork(after_in_child=node.abandon)
+    os.register_at_fork(after_in_child=lambda: _forked(node))
     node.call_system(spec.address.agent, "ready")
     node.poller.run()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
     node.close(Failure(STOPPED, "its process has ended", proc=spec.address.proc))
+
+
+def _forked(node: Node) -> None:
+    """In a child that an actor has forked: another process, and a client of its own as soon as it uses the API."""
+    node.abandon()
+    forget()
+    set_fallback(_as_client, override=True)
+    if signal.getsignal(signal.SIGINT) is spawner.ignore_interrupt:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _as_client() -> Context:
+    importlib.import_module("monarch.actor")  # an executed proc whose actors are of other modules may do without
+    found: Context = importlib.import_module("monarch._core.runtime.client").client().context
+    return found
 
 
 def run_forked(spec: ProcSpec) -> NoReturn:

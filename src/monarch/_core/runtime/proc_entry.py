@@ -161,6 +161,7 @@ class Mesh:
         self.owner: ActorAddress = request.owner
         self.root = request.root
         self.restarts = request.restarts
+        self.ends_groups = bool(request.config.get("end_process_groups", True))  # what is the default is not sent along
         self.procs: dict[int, ProcEntry] = {}
 
 

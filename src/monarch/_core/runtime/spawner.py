@@ -33,6 +33,7 @@ from .process_limit import explain
 from .spawn_request import SPEC_VARIABLE, Command, Kill, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _SETTLED = 200  # milliseconds after which the first proc has answered, if it was in a hurry
 
 
@@ -57,6 +58,7 @@ class Spawner:
         allow_many()  # which its forks inherit
         children = ChildWatch()
         prints.install()  # before modules may keep the streams, as handlers of `logging` do
+        _adopt_orphans()
         for module in self._preloaded:
             importlib.import_module(module)
         gc.freeze()  # as the agent
@@ -284,6 +286,13 @@ def prefer_forkserver() -> None:
     """Have `multiprocessing` start its processes from a clean one."""
     with suppress(OSError):  # out of descriptors, say: whoever uses it will see
         importlib.import_module("monarch._core.runtime.forkserver").prefer()
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what procs leave behind: whether a group has ended is known once its last member was reaped, for which
+    the first process of a container may take a second, or for ever.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:

@@ -56,6 +56,11 @@ class SyncCell(Cell):
         self._first.append(function)
         self._wake()
 
+    def _next_is(self, function: Callable[[], object]) -> None:
+        self._first.appendleft(function)
+        self._inbox.append(None)
+        self._arrivals.put(None)
+
     def _wake(self) -> None:
         self._put(None)
 

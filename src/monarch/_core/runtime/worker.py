@@ -61,7 +61,7 @@ class Worker:
         self.name, error = pickle.loads(data)
         if error:
             self._wait()
-            raise OSError(error if "cannot listen on" in error else f"cannot listen on {address}: {error}")
+            raise OSError(error)
         logger.info("listening: %s", self.name)
 
     def wait(self) -> None:

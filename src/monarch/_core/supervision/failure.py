@@ -150,6 +150,11 @@ def host_lost(agent: str, why: str = "", pid: int = 0) -> Failure:
     return Failure(HOST, f"{HOST_LOST}: {why}" if why else HOST_LOST, proc=agent, pid=pid)
 
 
+def client_lost(client: str) -> Failure:
+    """The end of a client, which is the end of all that it started."""
+    return Failure(HOST, "the client is gone, and every process that it started with it", proc=client)
+
+
 def frozen_reason(seconds: float) -> str:
     """What befell a process that stood still, in words that follow its name and "was"."""
     return f"stopped by a signal, and ended as nothing continued it within {seconds:g}s (heartbeat_timeout)"

@@ -9,6 +9,9 @@ from ..._namedtuple import NamedTuple
 AGENT = "agent"
 """Name, on every host, of the process that runs the host agent."""
 
+CLIENT = "client"
+"""What the name of a client's process begins with, and no other's: those are random, without an i or l."""
+
 SYSTEM = 1
 """Actor id, in every process, of the process itself: spawning, stopping, resolving. User actors have random ids."""
 
@@ -33,6 +36,11 @@ class ProcAddress(NamedTuple):
     def agent(self) -> ProcAddress:
         """The host agent that answers for this process."""
         return ProcAddress(self.host, AGENT)
+
+    @property
+    def is_client(self) -> bool:
+        """Whether it is a process that uses the API from outside: nobody has started it who could tell how it ended."""
+        return self.proc.startswith(CLIENT)
 
 
 class ActorAddress(NamedTuple):

@@ -1,0 +1,61 @@
+"""What processes leave behind when they end: programs that an actor has started, or forked, and not ended.
+
+Each proc leads a process group of its own, so what it starts is in that group, unless it has asked for another (``setsid``;
+``start_new_session=True`` of `subprocess`), which is how a program that is to stay says so. When a proc has ended, its group
+gets SIGTERM, and SIGKILL if somebody is left after a moment. The moment is for helpers that clean up after others, as the
+resource tracker of `multiprocessing` does: it ignores SIGTERM, and ends when those that it looks after have.
+
+Why the group, and not all descendants? Those that are orphans can't be told from daemons that were meant to go on, and are
+found only by reading all of ``/proc``. A group costs one system call for each proc.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from ..net.poller import Poller
+
+_LOOK = 0.02  # seconds between two looks at a group that has been told to end
+_LOOKS = 50  # after which what is left of it is killed, and as many more in which the kernel sees to that
+
+
+class Leftovers:
+    """Args:
+    poller: Whose thread this runs on.
+    """
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self._ending: set[int] = set()
+
+    def end(self, group: int, done: Callable[[], None]) -> None:
+        """End what is left of a process group whose leader has ended; `done` is called when nothing is."""
+        if not _signal_group(group, signal.SIGTERM):  # which is how it is nearly always
+            done()
+            return
+        self._ending.add(group)
+        self._look(group, 2 * _LOOKS, done)
+
+    def kill(self, groups: Iterable[int]) -> None:
+        """At the end of this process: kill these groups, and those that have yet to end."""
+        for group in {*self._ending, *groups}:
+            _signal_group(group, signal.SIGKILL)
+
+    def _look(self, group: int, looks: int, done: Callable[[], None]) -> None:
+        # a number is not used again while it is that of a group, and not soon after
+        if looks and _signal_group(group, signal.SIGKILL if looks == _LOOKS else 0):
+            self._poller.call_later(_LOOK, lambda: self._look(group, looks - 1, done))
+            return
+        self._ending.discard(group)
+        done()
+
+
+def _signal_group(group: int, number: int) -> bool:
+    """Whether anybody was there to get it."""
+    with suppress(ProcessLookupError, PermissionError):  # of another user: a program that has become one
+        os.killpg(group, number)
+        return True
+    return False

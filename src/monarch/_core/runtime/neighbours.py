@@ -1,0 +1,76 @@
+"""Who else can be reached from here: other clients on this machine, and hosts that nobody has attached.
+
+A mesh, or a port, may come to a process that has nothing to do with its owner: a child made by `multiprocessing`, a fork, a
+program that finds it in a file. Such a process is a client of its own, with a host of its own. The host of a client has no
+address, so there is no link that could lead to it; what runs there is reached over Unix sockets, as on the same host, or not
+at all. Both sides find each other so, and each checks that the other is of the same user.
+
+Who owns what is as ever: what a client spawns on another's processes is its own, and goes with its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..net import unix
+from ..routing.route import has_address
+from ..supervision.failure import HOST, Failure, host_lost
+from ..wire.address import AGENT, ProcAddress
+
+if TYPE_CHECKING:
+    from .node import Node
+
+GONE = "the program that it belongs to has ended, or runs on another machine"
+
+
+class Neighbours:
+    """Args:
+    node: Hub of this process.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        # a worker's processes are no neighbours of clients: they go by an address, at which anybody finds them
+        self._has_any = node.root.proc != AGENT and not has_address(node.address.host)
+        self.abroad: Callable[[str], Failure | None] = _anywhere
+        """Asked before a host that has an address is used for the first time: why it can't be reached, if that is known."""
+
+    def include(self, address: ProcAddress) -> bool:
+        """Whether the processes of another host are reached as those of this one are. Looked for when it is first met."""
+        if not self._has_any or has_address(address.host):
+            return False
+        node = self._node
+        if address.host not in node.hosts:
+            node.hosts.add(address.host)
+            failure = self._look_for(address)
+            if failure is not None:
+                node.note_end(address.agent, failure)
+        return True
+
+    def no_way(self, address: ProcAddress) -> Failure | None:
+        """Why nothing can be sent to a process, as far as that is known without waiting."""
+        host = address.host
+        if host in self._node.names:
+            return None
+        if self.include(address):
+            return self._node.process_fate(address.agent)
+        return self.abroad(host)
+
+    def _look_for(self, address: ProcAddress) -> Failure | None:
+        """Why nobody is there. A client may have no agent yet, and a process may have ended before."""
+        for there in dict.fromkeys((address, address.agent)):
+            try:
+                unix.connect(self._node.local(there)).close()
+                return None
+            except unix.PeerRefused as error:
+                return Failure(HOST, str(error), proc=str(there))
+            except ConnectionRefusedError:
+                continue
+            except OSError:  # it does listen, or this process has no descriptor left: the peer tries again
+                return None
+        return host_lost(str(address.agent), GONE)
+
+
+def _anywhere(host: str) -> Failure | None:
+    return None
