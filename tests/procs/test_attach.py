@@ -142,6 +142,23 @@ def test_a_worker_that_is_not_there_is_an_error_within_the_time_for_it_that_name
     assert "nobody listens there" in text
 
 
+def test_a_table_of_attached_hosts_names_them(two_workers: Workers) -> None:
+    hosts = attach_to_workers(workers=two_workers.addresses)
+    assert [line.split() for line in hosts.to_table().split("\n")[1:]] == [
+        ["hosts"],
+        ["0", two_workers.addresses[0]],  # as both are on one machine; else its name would do
+        ["1", two_workers.addresses[1]],
+    ]
+    one = hosts.slice(hosts=slice(1, 2))
+    assert "0           127.0.0.1 · gpu[0]  127.0.0.1 · gpu[1]" in one.spawn_procs(per_host={"gpus": 2}).to_table()
+    late: Future[str] = Future._new()
+    waiting = attach_to_workers(workers=[late])
+    assert waiting._repr_html_() is None
+    late._resolve(two_workers.addresses[0])
+    hosts.stop().get(timeout=PATIENCE)
+    waiting.stop().get(timeout=PATIENCE)
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

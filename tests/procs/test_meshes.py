@@ -264,10 +264,30 @@ def test_a_name_may_be_given_to_a_mesh_and_need_not_be_unique(spawn: Spawn) -> N
     assert first.spawn("a", Echo).pid.call_one().get() != second.spawn("a", Echo).pid.call_one().get()
 
 
-def test_to_table_shows_every_rank(spawn: Spawn) -> None:
-    table = str(spawn({"gpus": 2, "z": 2}).to_table())
-    assert "gpus" in table
-    assert "z" in table
+def test_to_table_draws_the_mesh_as_a_grid(spawn: Spawn) -> None:
+    procs = spawn({"z": 2, "gpus": 2})
+    here = os.uname().nodename
+    title, *lines = procs.to_table().split("\n")
+    assert title == repr(procs)
+    assert [line.split() for line in lines] == [
+        ["z\\gpus", "0", "1"],
+        ["0", here, "·", "gpu[0]", here, "·", "gpu[1]"],
+        ["1", here, "·", "gpu[2]", here, "·", "gpu[3]"],
+    ]
+    assert procs.slice(gpus=1).to_table().split("\n")[3].split() == ["1", here, "·", "gpu[3]"]
+    assert this_host().to_table().split("\n")[-1].strip() == here
+
+
+def test_to_table_shows_pids_on_request_and_notebooks_get_html(spawn: Spawn) -> None:
+    procs = spawn({"workers": 2})
+    pids = procs.spawn("e", Echo).pid.call().get().values()
+    here = os.uname().nodename
+    table = procs.to_table(pids=True)
+    assert [f"{here} · gpu[{rank}] · {pid}" in table for rank, pid in enumerate(pids)] == [True, True]
+    shown = procs._repr_html_()
+    assert shown is not None
+    assert f"<tr><th>1</th><td>{here} · gpu[1]</td></tr>" in shown
+    assert here in (this_host()._repr_html_() or "")
 
 
 def test_the_repr_of_a_mesh_names_its_kind_and_its_shape(spawn: Spawn) -> None:

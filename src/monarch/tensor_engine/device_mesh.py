@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._core.mesh import proc_mesh
+from .._core.mesh.drawn import names_of
 from .._core.mesh.shaped import ShapedMesh
-from .._core.shape import Shape, Slice
-from .._core.shape.table import as_text
+from .._core.shape import Shape, Slice, grid
 from . import borrows, movement, references, seeding  # noqa: F401  # the first and the last for their effect
 from .activation import Activation, no_mesh
 from .engine import Engine, engine_of, new_engine
@@ -127,8 +127,12 @@ class DeviceMesh(ShapedMesh):
             return torch.tensor(list(self.group.ranks)).reshape(self._ndslice.sizes)
 
     def to_table(self) -> str:
-        """A text table: one line per rank, with its coordinates and address."""
-        return as_text("DeviceMesh", self.extent, lambda index: self.group.procs[index])
+        """The mesh drawn as a grid, for people: in each cell a host and a rank of the engine. See `ProcMesh.to_table`."""
+        procs, ranks = self.group.procs, self.group.ranks
+        names = names_of([proc.host for proc in procs])
+        return grid.as_text(
+            f"<DeviceMesh {self.extent}>", self.extent, lambda at: f"{names[procs[at].host]} · rank[{ranks[at]}]"
+        )
 
     def exit(self) -> None:
         """End the engine: wait until all that was issued is done, then stop its workers. The second time does nothing.

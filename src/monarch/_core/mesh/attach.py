@@ -80,6 +80,11 @@ class Attachment:
                 attached._subscribe(lambda: self._attached(attached))
             return self._hosts
 
+    @property
+    def known(self) -> bool:
+        """Whether `hosts` need not wait."""
+        return self._hosts is not None
+
     def _attached(self, attached: Future[bool]) -> None:
         error = attached.exception()
         if error is None:

@@ -26,9 +26,9 @@ from .bootstrap import (
     default_bootstrap_cmd,
     python_bootstrap_cmd,
 )
+from .drawn import DrawnMesh, names_of
 from .launch import launch
 from .proc_mesh import ProcMesh, Procs
-from .shaped import ShapedMesh
 
 if TYPE_CHECKING:
     from .attach import Attachment
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _spawn_callbacks: list[Callable[[ProcMesh], object]] = []
 
 
-class HostMesh(ShapedMesh):
+class HostMesh(DrawnMesh):
     """Machines that can run procs. `this_host()` gives the machine of the calling actor, `attach_to_workers` others.
 
     Args:
@@ -225,6 +225,18 @@ class HostMesh(ShapedMesh):
             )
         self._check_usable()
         return self._attachment.let_go(how)
+
+    def to_table(self) -> str:
+        """The hosts drawn as a grid, for people; see `ProcMesh.to_table`. Waits for addresses that are not known yet."""
+        return self._draw(self._cells())
+
+    def _cells(self) -> Callable[[int], str]:
+        hosts, ranks = self._hosts, self._shape.ranks()
+        names = names_of(hosts)
+        return lambda rank: names[hosts[ranks[rank]]]
+
+    def _repr_html_(self) -> str | None:
+        return None if self._attachment is not None and not self._attachment.known else super()._repr_html_()
 
     async def __aenter__(self) -> HostMesh:
         self._check_usable()

@@ -20,13 +20,12 @@ from ..runtime.remote_error import explain_arguments, supervision_error
 from ..runtime.request import Gather, SpawnCall
 from ..runtime.statistics import ProcStatistics
 from ..shape import Extent, Point, Shape, ValueMesh
-from ..shape.table import as_text
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress, random_uid
 from . import mock
 from .actor_mesh import ActorMesh, check_names
+from .drawn import DrawnMesh, names_of
 from .owned import OwnedActors, OwnedProcs
-from .shaped import ShapedMesh
 
 if TYPE_CHECKING:
     from .host_mesh import HostMesh
@@ -60,7 +59,7 @@ class Procs(NamedTuple):
         return ProcAddress(self.hosts[rank // self.per_host], f"{self.uid}.{rank}")
 
 
-class ProcMesh(ShapedMesh):
+class ProcMesh(DrawnMesh):
     """Processes that run actors. Made by ``host.spawn_procs(...)``; slices of it are references."""
 
     def __init__(
@@ -181,10 +180,31 @@ class ProcMesh(ShapedMesh):
         """
         return self._check_owned().stop(reason)
 
-    def to_table(self) -> str:
-        """A text table: one line per proc, with its coordinates, host and address."""
-        addresses = self._addresses()
-        return as_text(f"ProcMesh {self.name}", self.extent, lambda rank: addresses[rank])
+    def to_table(self, pids: bool = False) -> str:
+        """The mesh drawn as a grid, for people: two dimensions as rows and columns, more as titled blocks; in each cell the host,
+        and which of its procs it is (``gpu[3]``, as each usually has a GPU). Long meshes are left out in the middle.
+
+        Args:
+            pids: Ask the procs for the numbers of their processes, and show these, too.
+
+        Raises:
+            SupervisionError: With `pids`, one of the procs has failed.
+        """
+        cells = self._cells()
+        if not pids:
+            return self._draw(cells)
+        found = [each.pid for each in self.statistics().get().values()]
+        return self._draw(lambda rank: f"{cells(rank)} · {found[rank]}")
+
+    def _cells(self) -> Callable[[int], str]:
+        procs, ranks = self._procs, self._shape.ranks()
+        names = names_of(procs.hosts)
+
+        def cell(rank: int) -> str:
+            host, place = divmod(ranks[rank], procs.per_host)
+            return f"{names[procs.hosts[host]]} · gpu[{place}]"
+
+        return cell
 
     def statistics(self) -> Future[ValueMesh[ProcStatistics]]:
         """What each of these processes has counted: messages, bytes, system calls, queues. ``this_proc().statistics()`` is that

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 
 from ..net.poller import Poller
+from ..wire.address import host_labels
 from .future import Future
 
 AFTER = 3.0  # seconds that hosts which are up may need; a wait worth a word is longer
@@ -59,15 +60,7 @@ class AttachProgress:
 
 def line(missing: Collection[str], total: int, elapsed: float, limit: float) -> str:
     """The text about `missing`, which are addresses of hosts, `elapsed` seconds after the beginning."""
-    names = sorted(map(_short, missing))
-    if len(set(names)) < len(names):  # several workers of one machine
-        names = sorted(missing)
+    names = sorted(host_labels([*missing]))
     shown = ", ".join(names[:_MOST_NAMES])
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return f"waiting for {len(names)} of {total} hosts: {shown}{more}; {elapsed:.0f} s of {limit:.0f} s"
-
-
-def _short(address: str) -> str:
-    """The machine's name, where the address has one."""
-    scheme, _, rest = address.partition("://")
-    return rest.rpartition(":")[0] if scheme in ("tcp", "metatls") else address

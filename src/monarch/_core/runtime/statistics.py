@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from ..._namedtuple import NamedTuple
@@ -17,6 +18,7 @@ class ProcStatistics(NamedTuple):
     pass its host agent. What one actor sends to another in the same process crosses no socket and is not counted.
 
     Attributes:
+        pid: Of the process, on its host.
         messages_sent: Calls, answers and values to ports, one for each receiver; those of the runtime itself, too.
         messages_received: The same the other way.
         bytes_sent: Bytes written to sockets. Large buffers cross no socket: they are not among them.
@@ -31,6 +33,7 @@ class ProcStatistics(NamedTuple):
         actors: Actors that have not ended.
     """
 
+    pid: int
     messages_sent: int
     messages_received: int
     bytes_sent: int
@@ -52,7 +55,7 @@ def statistics_of(node: Node, queues: list[int]) -> ProcStatistics:
     """
     traffic, connections = node.traffic.total()
     return ProcStatistics(
-        traffic.messages_sent, traffic.messages_received, traffic.bytes_sent, traffic.bytes_received, traffic.send_calls,
+        os.getpid(), traffic.messages_sent, traffic.messages_received, traffic.bytes_sent, traffic.bytes_received, traffic.send_calls,
         traffic.receive_calls, node.poller.wakeups, connections, traffic.bytes_queued, sum(queues), len(node.requests),
         len(queues),
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from ..._namedtuple import NamedTuple
 
@@ -60,3 +61,14 @@ def random_name(bits: int = 64) -> str:
 def random_uid() -> int:
     """A 63-bit id for an actor mesh; ids below 16 are taken by the system."""
     return int.from_bytes(os.urandom(8), "big") >> 1 | 16
+
+
+def host_labels(hosts: Sequence[str]) -> list[str]:
+    """What people call hosts: of ``tcp://node4:26600`` it is ``node4``, unless another of them has that name, too."""
+    short = [_machine(host) for host in hosts]
+    return short if len(set(short)) == len(short) else [*hosts]
+
+
+def _machine(host: str) -> str:
+    scheme, _, rest = host.partition("://")
+    return rest.rpartition(":")[0] if scheme in ("tcp", "metatls") else host
