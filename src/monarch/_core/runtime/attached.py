@@ -88,9 +88,7 @@ class AttachedHosts:
         attached = self._trust.get(host)
         if attached is None or attached == trust or host in self._node.unreached:
             return
-        from ..wire.channel import parse_channel  # here, where it is there: most programs use no other hosts
-
-        if not parse_channel(host).is_tcp:
+        if not host.startswith(("tcp://", "metatls://")):
             return
         raise ValueError(
             f"{host} is attached already ({attached.mode}); what is given now ({trust.mode}) is something else, at which "
