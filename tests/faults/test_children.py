@@ -294,3 +294,41 @@ def test_a_mesh_in_a_file_is_used_by_another_program_until_its_owner_ends(tmp_pa
     assert result.stdout.count("error:") == 3, str(result)
     assert result.stdout.count("the program that it belongs to has ended, or runs on another machine") == 3
     assert result.duration < 15 and result.exit_code == 0
+
+
+def test_a_mesh_on_another_host_needs_a_secret_in_the_process_that_it_was_given_to(tmp_path: Path) -> None:
+    run_program(
+        COMMON,
+        f"""
+        from helpers.workers import SECRET, free_ports
+        from monarch.actor import attach_to_workers, start_worker_loop_forever
+
+        def child(procs, peers):
+            for use in (lambda: peers.pid.call().get(timeout=30), lambda: procs.spawn("mine", Peer)):
+                try:
+                    use()
+                except SupervisionError as error:
+                    assert "has not attached" in str(error) and "monarch secret" in str(error), error
+                else:
+                    raise AssertionError
+            os.environ["MONARCH_SECRET"] = SECRET
+            assert len(pids(peers)) == 2
+            assert len(pids(procs.spawn("mine", Peer))) == 2
+
+        if __name__ == "__main__":
+            os.environ["HOME"] = {str(tmp_path)!r}
+            os.environ["MONARCH_SECRET"] = SECRET
+            address = f"tcp://127.0.0.1:{{free_ports(1)[0]}}"
+            worker = start_worker_loop_forever(address=address)
+            hosts = attach_to_workers(workers=[address])
+            procs = hosts.spawn_procs(per_host={{"gpus": 2}})
+            peers = procs.spawn("peers", Peer)
+            assert len(pids(peers)) == 2
+            del os.environ["MONARCH_SECRET"]
+            process = start("spawn", child, procs, peers)
+            process.join(30)
+            assert process.exitcode == 0, process.exitcode
+            assert len(pids(peers)) == 2
+            hosts.shutdown().get(timeout=30)
+        """,
+    )

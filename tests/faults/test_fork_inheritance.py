@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helpers.scripts import run_script
+from helpers.scripts import run_program, run_script
 from monarch.actor import Actor, endpoint
 from monarch.config import configured
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Spawn
 
 needs_numpy = pytest.mark.skipif(importlib.util.find_spec("numpy") is None, reason="preloads numpy; not installed")
@@ -125,3 +127,97 @@ def test_callbacks_of_futures_run_in_a_forked_child_although_they_ran_in_its_par
         """
     result = run_script(source)
     assert result.stdout.split() == ["0"], result
+
+
+FORKS = """
+    import multiprocessing, os, sys
+    from monarch.actor import Actor, Channel, context, endpoint, this_host
+
+    class Peer(Actor):
+        @endpoint
+        def pid(self):
+            return os.getpid()
+        @endpoint
+        def wait(self, path):
+            while not os.path.exists(path):
+                pass
+
+    def use(peers, out):
+        there = sorted(peers.pid.call().get(timeout=30).values())
+        own = this_host().spawn_procs().spawn("own", Peer).pid.call_one().get(timeout=30)
+        assert own not in there and context().actor_instance.creator is None
+        os.write(out, repr(there).encode())
+
+    def forked(peers, how):
+        r, w = os.pipe()
+        if how == "multiprocessing":
+            child = multiprocessing.get_context("fork").Process(target=use, args=(peers, w))
+            child.start()
+            child.join(30)
+            status = child.exitcode
+        else:
+            pid = os.fork()
+            if pid == 0:
+                use(peers, w)
+                if how == "os":
+                    os._exit(0)
+                return None
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        os.close(w)
+        return status, os.read(r, 1000).decode()
+
+    class Forks(Actor):
+        @endpoint
+        def fork(self, peers, how):
+            return forked(peers, how)
+
+    class ForksAsync(Actor):
+        @endpoint
+        async def fork(self, peers, how):
+            return forked(peers, how)
+    """
+
+
+@pytest.mark.parametrize("kind", ["Forks", "ForksAsync"])
+def test_a_child_that_an_actor_forks_is_a_client_of_its_own(kind: str) -> None:
+    run_program(
+        FORKS,
+        f"""
+        if __name__ == "__main__":
+            procs = this_host().spawn_procs(per_host={{"n": 2}})
+            peers = procs.spawn("peers", Peer)
+            pids = repr(sorted(peers.pid.call().get(timeout=30).values()))
+            forks = procs.slice(n=0).spawn("forks", {kind})
+            for how, status in (("os", 0), ("multiprocessing", 0), ("return", 1)):
+                assert forks.fork.call_one(peers, how).get(timeout=60) == (status, pids), how
+        """,
+    )
+
+
+def test_a_forked_child_neither_stops_nor_waits_for_what_is_its_parents(tmp_path: Path) -> None:
+    run_program(
+        FORKS,
+        f"""
+        def error(function):
+            try:
+                function()
+            except Exception as raised:
+                return type(raised).__name__
+
+        if __name__ == "__main__":
+            path = {str(tmp_path / "go")!r}
+            with this_host().spawn_procs() as procs:
+                peers = procs.spawn("peers", Peer)
+                waits = peers.wait.call_one(path)
+                port, receiver = Channel.open()
+                child = os.fork()
+                if child == 0:
+                    assert error(waits.get) == "RuntimeError"
+                    assert error(receiver.recv().get) == "PortClosed"
+                    assert error(procs.stop) == "ValueError"
+                    sys.exit(5)  # leaves the block
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+                open(path, "w").close()
+                waits.get(timeout=30)
+        """,
+    )

@@ -101,6 +101,8 @@ class OtherHosts:
             peers.append(peer)
         packed = pack_table([Entry(host, tuple(names), tuple(numbers)) for host, (names, numbers) in hosts.items()])
         table = _Table(procs, ranks, packed, peers, CastGroup(peers), ended)
+        if not peers:  # there may be a way another time, once these hosts were attached
+            return table
         with self._lock:
             old = self._tables.pop(id(procs), None)
             self._tables[id(procs)] = table

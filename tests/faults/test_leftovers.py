@@ -1,0 +1,100 @@
+"""What actors start, or fork, and do not end: it ends with their proc, unless it has asked for a session of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.scripts import program, run_script
+from helpers.waiting import is_alive, wait_gone
+from monarch.actor import Actor, SupervisionError, endpoint
+from monarch.config import configured
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(100)"
+
+
+class Starts(Actor):
+    @endpoint
+    def program(self, session: bool = False) -> int:
+        return subprocess.Popen(["sleep", "100"], start_new_session=session).pid
+
+    @endpoint
+    def stubborn(self) -> int:
+        started = subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE)
+        assert started.stdout is not None
+        started.stdout.readline()
+        return started.pid
+
+    @endpoint
+    def fork(self) -> int:
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(100)
+            os._exit(0)
+        return pid
+
+    @endpoint
+    def die(self) -> None:
+        os._exit(3)
+
+
+@pytest.mark.parametrize("what", ["program", "stubborn", "fork"])
+def test_what_an_actor_has_started_is_gone_when_its_procs_are_stopped(spawn: Spawn, what: str) -> None:
+    procs = spawn(1)
+    pid = getattr(procs.spawn("starts", Starts), what).call_one().get(timeout=30)
+    assert is_alive(pid)
+    procs.stop().get(timeout=30)
+    assert not is_alive(pid)
+
+
+def test_what_an_actor_has_started_ends_with_a_proc_that_dies(spawn: Spawn, faults: Faults) -> None:
+    starts = spawn(1).spawn("starts", Starts)
+    pid = starts.program.call_one().get(timeout=30)
+    with pytest.raises(SupervisionError):
+        starts.die.call_one().get(timeout=30)
+    wait_gone(pid)
+    faults.wait_for(1)
+
+
+@pytest.mark.parametrize("how", ["session", "knob"])
+def test_a_program_that_is_to_stay_stays(spawn: Spawn, how: str) -> None:
+    with configured(end_process_groups=how != "knob"):
+        procs = spawn(1)
+    pid = procs.spawn("starts", Starts).program.call_one(how == "session").get(timeout=30)
+    try:
+        procs.stop().get(timeout=30)
+        assert is_alive(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        wait_gone(pid)
+
+
+def test_nothing_that_actors_have_started_outlives_a_killed_client() -> None:
+    result = run_script(
+        program(
+            """
+            import os, signal, subprocess
+            from monarch.actor import Actor, endpoint, this_host
+
+            class Starts(Actor):
+                @endpoint
+                def program(self):
+                    return subprocess.Popen(["sleep", "100"]).pid
+
+            if __name__ == "__main__":
+                this_host().spawn_procs(per_host={"n": 2}).spawn("starts", Starts).program.call().get(timeout=30)
+                os.kill(os.getpid(), signal.SIGKILL)
+            """
+        )
+    )
+    assert result.exit_code == -signal.SIGKILL and result.left_behind == [], str(result)
