@@ -7,7 +7,7 @@ from queue import Queue
 import pytest
 
 import monarch.actor
-from monarch.actor import Actor, MeshFailure, ProcMesh, SupervisionError, endpoint, shutdown_context, this_host
+from monarch.actor import Actor, MeshFailure, ProcMesh, SupervisionError, endpoint, this_host
 
 
 class Worker(Actor):
@@ -29,16 +29,10 @@ def procs() -> Iterator[ProcMesh]:
 
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> Queue[MeshFailure]:
-    """What the test left unhandled, instead of the end of the test run."""
+    """What the test left unhandled, instead of its failure."""
     faults: Queue[MeshFailure] = Queue()
     monkeypatch.setattr(monarch.actor, "unhandled_fault_hook", faults.put)
     return faults
-
-
-@pytest.fixture(scope="session", autouse=True)
-def end_everything() -> Iterator[None]:
-    yield
-    shutdown_context().get(timeout=30)  # before pytest closes what it captures
 
 
 # endregion

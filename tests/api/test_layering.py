@@ -42,6 +42,7 @@ LAYERS = {
     "monarch.experimental": 6,
     "monarch.notebook": 6,
     "monarch.parallel": 6,
+    "monarch.pytest_plugin": 5,
     "monarch.profiler": 6,
     "monarch.python_local_mesh": 6,
     "monarch.safe_torch": 6,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,6 @@ from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 WORKER = """
 import os, sys, time
@@ -55,12 +55,12 @@ def make():
 # pytest
 
 
-def run_pytest(tests: str, *options: str, **how: Any) -> ScriptResult:
+def run_pytest(tests: str, *options: str, plugin: str = "monarch.pytest_plugin", **how: Any) -> ScriptResult:
     result = run_script(
         WORKER + tests,
         name="test_user.py",
-        python_args=["-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
-        env={"CLEANED": os.devnull},
+        python_args=["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", plugin, *options],
+        env={"CLEANED": os.devnull, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         **how,
     )
     assert result.left_behind == [], str(result)
@@ -94,11 +94,70 @@ def test_ctrl_c_ends_a_pytest_run_that_waits_for_an_actor() -> None:
     assert result.stderr == "", str(result)
 
 
-@pytest.mark.parametrize("then", ["; time.sleep(600)", ""], ids=["in a test", "at the end"])
-def test_a_fault_in_a_pytest_run_ends_it_with_status_1_and_is_shown_though_pytest_captures(then: str) -> None:
-    result = run_pytest(f"def test_it():\n    make().fail.broadcast(){then}\n")
+@pytest.mark.parametrize("then", ["; Channel.open()[1].recv().get()", ""], ids=["while it waits", "at its end"])
+def test_a_fault_fails_the_test_that_caused_it_and_no_other(then: str) -> None:
+    result = run_pytest(f"def test_it():\n    make().fail.broadcast(){then}\n\ndef test_next():\n    make()\n")
+    assert result.exit_code == pytest.ExitCode.TESTS_FAILED, str(result)
+    assert "1 failed, 1 passed" in result.stdout, str(result)
+    assert "ValueError: nobody handles this" in result.stdout, str(result)
+
+
+def test_a_fault_that_a_test_has_caught_fails_nothing() -> None:
+    result = run_pytest("""
+import pytest
+
+def test_one_rank():
+    with pytest.raises(SupervisionError):
+        make().exit.call_one().get()
+
+def test_all_ranks():
+    workers = this_host().spawn_procs({"n": 3}).spawn("workers", Worker)
+    with pytest.raises(SupervisionError):
+        workers.exit.call().get()
+
+def test_next():
+    assert make().ready.call_one().get()
+""")
+    assert result.exit_code == 0, str(result)
+    assert "3 passed" in result.stdout, str(result)
+    assert result.stderr == "", str(result)
+
+
+def test_a_hook_of_the_tests_decides_first() -> None:
+    result = run_pytest("""
+import monarch.actor, queue
+
+def test_it(monkeypatch):
+    faults = queue.Queue()
+    monkeypatch.setattr(monarch.actor, "unhandled_fault_hook", faults.put)
+    make().fail.broadcast()
+    assert "nobody handles this" in faults.get(timeout=20).report()
+""")
+    assert result.exit_code == 0, str(result)
+
+
+def test_without_the_plugin_a_fault_ends_the_run_with_status_1_and_is_shown_though_pytest_captures() -> None:
+    result = run_pytest("def test_it():\n    make().fail.broadcast(); time.sleep(600)\n", plugin="no:monarch")
     assert result.exit_code == 1, str(result)
     assert result.stderr.count("ValueError: nobody handles this") == 1, str(result)
+
+
+def test_the_plugin_is_found_by_pytest_and_imports_nothing_in_a_run_without_monarch() -> None:
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert '[project.entry-points.pytest11]\nmonarch = "monarch.pytest_plugin"' in project
+    result = run_script(
+        """
+        import sys
+
+        def test_it():
+            mine = {name for name in sys.modules if name.startswith("monarch._core.")}
+            assert mine == {"monarch._core.runtime", "monarch._core.runtime.session"}
+        """,
+        name="test_user.py",
+        python_args=["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "monarch.pytest_plugin"],
+        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+    )
+    assert result.exit_code == 0, str(result)
 
 
 # a prompt

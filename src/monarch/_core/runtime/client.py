@@ -400,6 +400,15 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
     return finished
 
 
+def settle_faults() -> None:
+    """Wait, within bounds, until failures that are on their way have reached the hook, and were reported."""
+    running = _client
+    if running is not None:
+        if running.root.unsettled:
+            running.root.settle(_SETTLE_BOUND)
+        running.faults.settle(_EXIT_BOUND)
+
+
 def _at_exit() -> None:
     global _client
     faults.ending.leaving = True

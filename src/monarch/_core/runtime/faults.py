@@ -4,9 +4,9 @@ The exit status is certain: the main thread is interrupted by a signal wherever 
 loop), unwinds as from Ctrl-C, and a program that swallows that still ends with the status of the fault. What bounds it:
 `fault_grace` after the fault the process ends, whatever the main thread does.
 
-An interactive session goes on, with its variables, and is never interrupted: what runs when a fault is reported may be
-another cell, or nothing. What waits then raises it, unless that is another cell than ran when it came, or the program has
-seen the failure as the answer to a call.
+A session goes on, and is never interrupted: what runs when a fault is reported may be another cell, or another test, or
+nothing. What waits then raises it, unless that is another part than ran when it came, or the program has seen the failure
+as the answer to a call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ... import config
 from ..._namedtuple import NamedTuple
 from ...errors import SupervisionError
 from ..supervision.failure import MeshFailure
-from . import told
+from . import session, told
 from .future import waited_for
 
 Hook = Callable[[MeshFailure], object]
@@ -45,10 +45,10 @@ def default_hook(failure: MeshFailure) -> None:
 
 
 class _Fault(NamedTuple):
-    """A failure that nobody handled, and the cell that ran when it came."""
+    """A failure that nobody handled, and the part of a session that ran when it came."""
 
     failure: MeshFailure
-    cell: int | None
+    part: object
 
 
 class Faults:
@@ -70,7 +70,7 @@ class Faults:
         self._thread.start()  # with the client: when something fails, the system may have no thread to give
 
     def put(self, failure: MeshFailure) -> None:
-        self._queue.put(_Fault(failure, _cell()))
+        self._queue.put(_Fault(failure, _part()))
 
     def settle(self, timeout: float) -> None:
         """Wait until the faults known so far have been handled."""
@@ -191,33 +191,20 @@ class Ending:
 ending = Ending()
 
 
-def _in_a_session() -> bool:
-    """Whether a person types what this process is to do: at a prompt, or into the cells of a notebook."""
-    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
-
-
-def _cell() -> int | None:
-    """The number of the cell that runs, None between cells; 0 at a prompt that does not count."""
-    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell = get_shell() if get_shell is not None else None
-    if shell is None:
-        return 0
-    return int(shell.execution_count) if waited_for or _runs("run_code") else None
-
-
-def _runs(function: str) -> bool:
-    """Whether the main thread is in a function of that name."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and frame.f_code.co_name != function:
-        frame = frame.f_back
-    return frame is not None
+def _part() -> object:
+    """What runs now of a session; None between its parts, and where there is none."""
+    going_on = session.find()
+    return None if going_on is None else going_on.part(waited_for)
 
 
 def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[], None]) -> None:
-    text = "\n".join([*map(_report, merge([fault.failure for fault in faults])), _ADVICE, ""])
-    if _in_a_session():
-        _write(text)
-        here = [fault.failure for fault in faults if fault.cell is not None and fault.cell == _cell()]
+    failures = [fault.failure for fault in faults]
+    text = "\n".join([*map(_report, merge(failures)), _ADVICE, ""])
+    going_on = session.find()
+    if going_on is not None:
+        with suppress(OSError, ValueError, AttributeError):
+            going_on.report(failures, text)
+        here = [fault.failure for fault in faults if fault.part is not None and fault.part == _part()]
         news = [failure for failure in here if not told.knows(failure.event)]
         for future in list(waited_for) if news else []:
             why = f"this wait was given up, as nobody handled a failure that came meanwhile:\n{news[0].report()}"

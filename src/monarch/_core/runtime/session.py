@@ -1,0 +1,59 @@
+"""Sessions, which go on when a fault was not handled: a person at a prompt or at a notebook, or a test run.
+
+Imported by the plugin of pytest in runs that use no Monarch: it may import nothing of weight.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ..supervision.failure import MeshFailure
+
+
+class Session(Protocol):
+    def part(self, waits: Collection[object]) -> object:
+        """What runs: a cell, a test; None in between.
+
+        Args:
+            waits: What the program waits for.
+        """
+
+    def report(self, failures: Sequence[MeshFailure], text: str) -> None:
+        """Nobody handled these; the text says so."""
+
+
+class Prompt:
+    """A person's, in a terminal or a notebook."""
+
+    def part(self, waits: Collection[object]) -> object:
+        get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+        shell: Any = get_shell() if get_shell is not None else None
+        if shell is None:
+            return "prompt"
+        return shell.execution_count if waits or _main_thread_is_in("run_code") else None
+
+    def report(self, failures: Sequence[MeshFailure], text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+current: Session | None = None
+"""Set by what runs a program in parts and is no prompt."""
+
+
+def find() -> Session | None:
+    """The session that this program is, if it is one."""
+    if current is not None:
+        return current
+    return Prompt() if hasattr(sys, "ps1") or sys.flags.interactive else None
+
+
+def _main_thread_is_in(function: str) -> bool:
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and frame.f_code.co_name != function:
+        frame = frame.f_back
+    return frame is not None
