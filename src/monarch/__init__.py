@@ -4,6 +4,8 @@ Start with `monarch.actor`. This package itself only re-exports a few names, on 
 
 Layers, lowest first; imports point downwards only: `errors` and `config`; the engine `_core` (`shape`, `supervision`,
 `wire`, `net`, `runtime`, `mesh`); the public face `actor`; the planes and tools built on it.
+
+PYTEST_DONT_REWRITE: this package has a plugin of pytest's, which would complain where a program imports both.
 """
 
 from __future__ import annotations
