@@ -330,6 +330,12 @@ wait_until_reported(lambda: bystander.ready.call_one().get())
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
+def test_remote_tracebacks_show_the_lines_of_cells(notebook: Notebook) -> None:
+    shown = notebook.run("try: make().fail.call_one().get()\nexcept ValueError as error: print(error)")
+    assert 'in fail\n    raise ValueError("nobody handles this")\nValueError: nobody handles this' in shown, shown
+
+
+@pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
 def test_lines_appear_in_the_cell_that_asked_for_them_and_none_is_lost(notebook: Notebook) -> None:
     notebook.run("worker = make()")
     for number in range(16):

@@ -198,3 +198,42 @@ def test_the_prefix_of_logging_records_can_be_turned_off() -> None:
     )
     (line,) = [line for line in result.stderr.splitlines() if "plain warning" in line]
     assert "actor=" not in line
+
+
+LOGS = """
+import logging
+from monarch.actor import Actor, endpoint, this_host
+
+class Logs(Actor):
+    @endpoint
+    def log(self, configure):
+        if configure:
+            logging.basicConfig(format="MINE %(message)s")
+        logging.getLogger("a.library").debug("said for debugging")
+        logging.getLogger("a.library").info("said for information")
+        self.logger.warning("said as a warning")
+
+def log(configure=False):
+    this_host().spawn_procs().spawn("my_logs", Logs).log.call_one(configure).get()
+"""
+
+
+def test_procs_log_at_the_level_and_in_the_format_of_the_client() -> None:
+    result = run_script(
+        LOGS + 'logging.basicConfig(level="INFO", format="CLIENT {levelname} {message}", style="{")\nlog()'
+    )
+    assert "said for debugging" not in result.stderr, str(result)
+    assert re.search(r"CLIENT INFO \[actor=.*my_logs.*\] said for information\n", result.stderr), str(result)
+    assert re.search(r"CLIENT WARNING \[actor=.*my_logs.*\] said as a warning\n", result.stderr), str(result)
+
+
+def test_what_an_actor_configures_for_its_logs_counts() -> None:
+    result = run_script(LOGS + 'logging.basicConfig(level="INFO", format="CLIENT %(message)s")\nlog(configure=True)')
+    assert "CLIENT" not in result.stderr, str(result)
+    assert re.search(r"MINE \[actor=.*my_logs.*\] said for information\n", result.stderr), str(result)
+
+
+def test_procs_log_as_python_does_where_the_client_has_configured_nothing() -> None:
+    result = run_script(LOGS + "log()")
+    assert "said for information" not in result.stderr, str(result)
+    assert result.stderr.count("said as a warning") == 1, str(result)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import config
 from ..._namedtuple import NamedTuple
-from ..runtime import client
+from ..runtime import client, log
 from ..runtime.base_cell import BaseCell
 from ..runtime.context import context
 from ..runtime.deadlock import Awaited
@@ -95,6 +95,7 @@ class _Launch(NamedTuple):
         request = SpawnRequest(
             procs.uid, procs.name, self.extent.nelements, procs.per_host, tuple(starts), cell.address, cell.node.root,
             list(sys.path), self.cwd, environ, _preload(), config.exported(), self.level, self.restarts,
+            log.settings(),
         )  # fmt: skip
         content = pickling.dumps_call((request,), {})
         cell.node.cast(agents, SYSTEM, method, content, started, cell.uid, ranks=positions)

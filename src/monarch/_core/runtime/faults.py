@@ -30,6 +30,7 @@ from ...errors import SupervisionError
 from ..supervision.failure import MeshFailure
 from . import session, told
 from .future import waited_for
+from .remote_error import with_lines
 
 Hook = Callable[[MeshFailure], object]
 
@@ -234,7 +235,7 @@ def _report(same: Sequence[MeshFailure]) -> str:
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     lines = [
         f"Unhandled monarch error on the root actor, hostname={socket.gethostname()}, PID={os.getpid()} at time {now}:",
-        same[0].report(),
+        with_lines(same[0].report()),
     ]
     if len(same) > 1:
         ranks = sorted(rank for failure in same for rank in failure.ranks)

@@ -3,13 +3,72 @@
 from __future__ import annotations
 
 import logging
+import sys
+from typing import Any
 
+from ..._namedtuple import NamedTuple
 from .context import current
 
 prefix_enabled = True
 """Whether log messages get the prefix ``[actor=...]``; programs set `monarch.actor.config.prefix_python_logs_with_actor`."""
 
 _make_record = logging.getLogRecordFactory()
+
+
+class Settings(NamedTuple):
+    """How the client's root logger writes to its terminal.
+
+    Attributes:
+        root: Level of the logger.
+        level: Level of the handler.
+        stream: ``"stdout"`` or ``"stderr"``.
+        template: As `logging.Formatter` takes it, and so are the next two.
+    """
+
+    root: int
+    level: int
+    stream: str
+    template: str | None
+    date: str | None
+    style: str
+
+
+def settings() -> Settings | None:
+    """Those of this process; None where nothing was configured."""
+    root = logging.root
+    for handler in root.handlers:
+        stream: Any = getattr(handler, "stream", None)
+        name = next(
+            (name for name in ("stdout", "stderr") if stream is not None and stream is getattr(sys, name)), None
+        )
+        if name is not None:
+            made: Any = handler.formatter or logging.Formatter()
+            styles = [style for style, (kind, _) in logging._STYLES.items() if type(made._style) is kind]
+            template = made._fmt if styles else None
+            return Settings(root.level, handler.level, name, template, made.datefmt, styles[0] if styles else "%")
+    return None
+
+
+class _Console(logging.StreamHandler[Any]):
+    """Writes to what is ``sys.stdout`` or ``sys.stderr`` at that moment."""
+
+    def __init__(self, client: Settings) -> None:
+        logging.Handler.__init__(self, client.level)
+        self._name_of_stream = client.stream
+        self.setFormatter(logging.Formatter(client.template, client.date, client.style))  # type: ignore[arg-type]  # a style
+
+    @property
+    def stream(self) -> Any:  # type: ignore[override]  # as the handler of last resort does
+        return getattr(sys, self._name_of_stream)
+
+
+def take_over(client: Settings | None) -> None:
+    """Log as the client does, as long as the actors of this process configure nothing themselves: the handler is the one
+    that `logging` falls back to where there is no other.
+    """
+    if client is not None:
+        logging.root.setLevel(client.root)
+        logging.lastResort = _Console(client)
 
 
 def install() -> None:

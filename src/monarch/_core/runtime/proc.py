@@ -127,6 +127,7 @@ def _settle(spec: ProcSpec) -> None:
     config.inherit(spec.config, drop_configured=True)
     main_guard.level = spec.level
     prints.install()
+    log.take_over(spec.logging)
 
 
 def _show_name(spec: ProcSpec) -> None:

@@ -38,7 +38,7 @@ def relay_error(error: BaseException) -> bytes:
 def load_error(payload: Any, rank: Any = None) -> ActorError:
     """The error of a call, for bytes written by `dump_error`."""
     exception, message, formatted = pickling.loads(payload)
-    return actor_error(load_exception(exception), message, formatted, rank)
+    return actor_error(load_exception(exception), message, with_lines(formatted), rank)
 
 
 def said_by(reply: Frame) -> str:
@@ -66,7 +66,7 @@ def to_exception(frame: Frame, endpoint: str, rank: Any = None) -> BaseException
 def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:
     """The error of a caller whose callee is gone."""
     told.note(failure)
-    text = f"Endpoint call {endpoint} failed, {failure.explain()}"
+    text = with_lines(f"Endpoint call {endpoint} failed, {failure.explain()}")
     return SupervisionError(text, endpoint, MeshFailure(failure))
 
 
@@ -90,6 +90,21 @@ def _parts(shown: traceback.TracebackException) -> Iterator[traceback.TracebackE
         part = pending.pop()
         yield part
         pending += filter(None, (part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())))
+
+
+def with_lines(text: str) -> str:
+    """A traceback of another process, with the lines that only this one knows: those of cells, and of a prompt."""
+    if 'File "' not in text:
+        return text
+    import linecache
+    import re
+
+    def line_of(place: re.Match[str]) -> str:
+        whole, indent, name, number = place[0], place[1], place[2], int(place[3])
+        line = linecache.getline(name, number).strip() if name in linecache.cache else ""
+        return f"{whole}{indent}  {line}\n" if line else whole
+
+    return re.sub(r'^([ |]*)File "([^"\n]+)", line (\d+)(?:, in .*)?\n(?!\1  \S)', line_of, text, flags=re.MULTILINE)
 
 
 def explain(error: Exception, what: str) -> None:

@@ -11,6 +11,7 @@ from ..._namedtuple import NamedTuple
 from ..wire.address import ActorAddress, ProcAddress
 
 if TYPE_CHECKING:
+    from .log import Settings
     from ..net.trust import Trust
     from ..wire.channel import Channel
 
@@ -83,6 +84,7 @@ class SpawnRequest(NamedTuple):
         config: Configuration they inherit.
         level: 1 for the procs of a client, 2 for those that they spawn.
         restarts: Whether procs that fail may be started again.
+        logging: How they log, as long as they configure nothing themselves.
         host: What the requester calls this host, by which the procs will be known; filled in there.
     """
 
@@ -100,6 +102,7 @@ class SpawnRequest(NamedTuple):
     config: dict[str, object]
     level: int = 1
     restarts: bool = False
+    logging: Settings | None = None
     host: str = ""
 
     def on_host(self, host: str, position: int) -> SpawnRequest:
@@ -165,6 +168,7 @@ class ProcSpec(NamedTuple):
     cwd: str
     config: dict[str, object]
     level: int
+    logging: Settings | None
 
 
 SPEC_VARIABLE = "MONARCH_PROC_SPEC"
