@@ -45,13 +45,10 @@ class _Run:
         client: Any = sys.modules.get("monarch._core.runtime.client")
         if client is None:
             return ""
-        from ._core.runtime import told
-
         client.settle_faults()
+        knows = client.faults.told.knows
         reports, self._reports = self._reports, []
-        return "\n".join(
-            text for failures, text in reports if not all(told.knows(failure.event) for failure in failures)
-        )
+        return "\n".join(text for failures, text in reports if not all(knows(failure.event) for failure in failures))
 
     def check(self) -> None:
         news = self.news()

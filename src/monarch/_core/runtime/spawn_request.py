@@ -11,9 +11,9 @@ from ..._namedtuple import NamedTuple
 from ..wire.address import ActorAddress, ProcAddress
 
 if TYPE_CHECKING:
-    from .log import Settings
     from ..net.trust import Trust
     from ..wire.channel import Channel
+    from .log import Settings
 
 
 UNNAMED = "anon"
