@@ -43,22 +43,24 @@ def settings() -> Settings | None:
         )
         if name is not None:
             made: Any = handler.formatter or logging.Formatter()
-            styles = [style for style, (kind, _) in logging._STYLES.items() if type(made._style) is kind]
+            known: Any = logging._STYLES
+            styles = [style for style, (kind, _) in known.items() if type(made._style) is kind]
             template = made._fmt if styles else None
             return Settings(root.level, handler.level, name, template, made.datefmt, styles[0] if styles else "%")
     return None
 
 
-class _Console(logging.StreamHandler[Any]):
+class _Console(logging.StreamHandler):  # type: ignore[type-arg]  # generic since Python 3.11
     """Writes to what is ``sys.stdout`` or ``sys.stderr`` at that moment."""
 
     def __init__(self, client: Settings) -> None:
         logging.Handler.__init__(self, client.level)
         self._name_of_stream = client.stream
-        self.setFormatter(logging.Formatter(client.template, client.date, client.style))  # type: ignore[arg-type]  # a style
+        style: Any = client.style
+        self.setFormatter(logging.Formatter(client.template, client.date, style))
 
     @property
-    def stream(self) -> Any:  # type: ignore[override]  # as the handler of last resort does
+    def stream(self) -> Any:
         return getattr(sys, self._name_of_stream)
 
 
