@@ -3,6 +3,7 @@
     MonarchError
     ├── ActorError            remote code: an endpoint raised; the actor lives on. Also of the type that was raised
     ├── SupervisionError      a lost peer: the actor, its process or its host is gone
+    ├── CallTimeoutError      your own time limit for a `call`; it has the answers so far
     ├── DeadlockError         your code: a wait that could only end after itself
     ├── BackpressureError     a peer that does not read: the send was given up
     ├── AddressError          your call: an address of a host that cannot be read
@@ -160,6 +161,21 @@ def name_some(ranks: Sequence[Any]) -> str:
 
 
 _NAMED = 4
+
+
+class CallTimeoutError(MonarchError, TimeoutError):
+    """The wait for a `call` to many ranks took longer than its reader allowed. The call goes on.
+
+    Attributes:
+        values: The answers that had come by then: from `Point`, in the order of ranks.
+    """
+
+    def __init__(self, message: str, values: Mapping[Any, Any]) -> None:
+        super().__init__(message)
+        self.values = values
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], dict(self.values))
 
 
 class DeadlockError(MonarchError, RuntimeError):

@@ -1,11 +1,14 @@
-"""Futures and receivers in the hands of others: `concurrent.futures`, ``async for``."""
+"""Futures and receivers in the hands of others: `concurrent.futures`, ``async for``; receivers tied to calls; time-outs."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures as cf
 import gc
+import os
+import pickle
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,13 +16,25 @@ import pytest
 
 from helpers.actors import Echo, Failing, Gate, open_channel
 from helpers.waiting import wait_until
-from monarch.actor import Actor, ActorError, Channel, DeadlockError, Port, endpoint, returns_future
+from monarch.actor import (
+    Actor,
+    ActorError,
+    Channel,
+    DeadlockError,
+    Point,
+    Port,
+    SupervisionError,
+    endpoint,
+    returns_future,
+)
+from monarch.errors import CallTimeoutError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from conftest import Spawn
+    from helpers.faults import Faults
 
 PATIENCE = 20.0
 
@@ -213,3 +228,93 @@ def test_a_cancelled_async_for_loses_no_value() -> None:
         return [await receiver.recv(), await receiver.recv()]
 
     assert asyncio.run(main()) == ["first", "second"]
+
+
+# a receiver that is tied to a call
+
+
+class Crawler(Actor):
+    @endpoint
+    def crawl(self, port: Port[str], door: str, fail: bool) -> str:
+        port.send("a page")
+        while not os.path.exists(door):
+            time.sleep(0.005)
+        if fail:
+            raise LookupError("no more pages")
+        return "done"
+
+
+def test_a_receiver_that_is_tied_to_a_call_raises_when_that_has_failed(spawn: Spawn, tmp_path: Path) -> None:
+    port, receiver = Channel[str].open()
+    door = tmp_path / "door"
+    pages = receiver.tied_to(spawn(1).spawn("crawler", Crawler).crawl.call_one(port, str(door), True))
+    assert pages.recv().get(timeout=PATIENCE) == "a page"
+    waits = pages.recv()
+    with pytest.raises(TimeoutError):
+        waits.get(timeout=0.05)
+    door.touch()
+    for future in (waits, pages.recv()):
+        with pytest.raises(LookupError, match="no more pages"):
+            future.get(timeout=PATIENCE)
+
+    async def main() -> None:
+        with pytest.raises(LookupError, match="no more pages"):
+            async for _ in pages:
+                pass
+
+    asyncio.run(main())
+    port.send("another")
+    assert pages.recv().get(timeout=PATIENCE) == "another"  # what comes is read all the same
+
+
+def test_a_receiver_that_is_tied_to_a_call_hears_of_the_death_of_its_rank(
+    spawn: Spawn, faults: Faults, tmp_path: Path
+) -> None:
+    port, receiver = Channel[str].open()
+    crawler = spawn(1).spawn("crawler", Crawler)
+    pages = receiver.tied_to(crawler.crawl.call_one(port, str(tmp_path / "door"), False))
+    assert pages.recv().get(timeout=PATIENCE) == "a page"
+    waits = pages.recv()
+    stopping = crawler.stop()
+    with pytest.raises(SupervisionError):
+        waits.get(timeout=PATIENCE)
+    stopping.get(timeout=PATIENCE)
+
+
+def test_a_call_that_ends_well_leaves_the_receiver_as_it_was(spawn: Spawn, tmp_path: Path) -> None:
+    port, receiver = Channel[str].open()
+    (tmp_path / "door").touch()
+    call = spawn(1).spawn("crawler", Crawler).crawl.call_one(port, str(tmp_path / "door"), False)
+    pages = receiver.tied_to(call)
+    assert call.get(timeout=PATIENCE) == "done"
+    assert pages.recv().get(timeout=PATIENCE) == "a page"
+    with pytest.raises(TimeoutError):
+        pages.recv().get(timeout=0.05)
+
+
+def test_a_receiver_is_tied_to_futures_only() -> None:
+    _, receiver = open_channel()
+    with pytest.raises(TypeError, match="future"):
+        receiver.tied_to("a call")  # type: ignore[arg-type]
+
+
+# the answers of a call whose time is up
+
+
+def test_the_answers_of_a_call_that_timed_out_can_be_read(spawn: Spawn, tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    gates = spawn(3).spawn("gates", Gate)
+    held = gates.slice(gpus=1).wait_for_file.call_one(str(door))
+    call = gates.say.call(["x"])
+    for rank in (0, 2):
+        gates.slice(gpus=rank).say.call_one(0).get(timeout=PATIENCE)  # later, so the answers before it have been sent
+    with pytest.raises(CallTimeoutError, match="no answer yet from {'gpus': 1/3}") as caught:
+        call.get(timeout=0.2)
+    assert isinstance(caught.value, TimeoutError)
+    assert {point.rank: value for point, value in caught.value.values.items()} == {0: ["x"], 2: ["x"]}
+    assert dict(pickle.loads(pickle.dumps(caught.value)).values) == dict(caught.value.values)
+    with pytest.raises(KeyError):
+        caught.value.values[Point(1, gates.extent)]
+    door.touch()
+    held.get(timeout=PATIENCE)
+    assert call.get(timeout=PATIENCE).values() == [["x"]] * 3

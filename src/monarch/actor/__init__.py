@@ -33,6 +33,7 @@ from . import config
 if _TYPE_CHECKING:
     from .._core.mesh.attach import attach, attach_to_workers, enable_transport
     from .._core.mesh.controllers import get_or_spawn_controller
+    from .._core.mesh.pool import pool
     from .._core.runtime.worker import (
         run_worker_loop_forever,
         run_worker_loop_until_shutdown,
@@ -47,6 +48,7 @@ __getattr__, __dir__ = _lazy_names(
     {
         "._core.mesh.attach": ("attach", "attach_to_workers", "enable_transport"),
         "._core.mesh.controllers": ("get_or_spawn_controller",),
+        "._core.mesh.pool": ("pool",),
         "._core.runtime.worker": (
             "run_worker_loop_forever",
             "run_worker_loop_until_shutdown",
@@ -106,6 +108,7 @@ __all__ = [
     "get_meter",
     "get_or_spawn_controller",
     "patch_actor",
+    "pool",
     "returns_future",
     "run_worker_loop_forever",
     "run_worker_loop_until_shutdown",

@@ -1,10 +1,14 @@
-"""The answers of a `stream`, as they come."""
+"""The answers of a `stream`, as they come, and those of a `call` that had come when its reader gave up."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..shape import Extent, Point
+from ..wire.frame import Frame
+from .rebuild import read_value
 
 if TYPE_CHECKING:
     from .request import StreamFuture
@@ -43,3 +47,32 @@ class Answers(Generic[R]):
 
     def __length_hint__(self) -> int:
         return len(self._futures)
+
+
+class AnswersByRank(Mapping[Point, Any]):
+    """What some ranks have answered. Each value is unpickled when it is first asked for; a copy elsewhere is a plain dict."""
+
+    def __init__(self, extent: Extent, frames: Mapping[int, Frame]) -> None:
+        self._extent = extent
+        self._frames = frames
+        self._values: dict[int, Any] = {}
+
+    def __getitem__(self, point: Point) -> Any:
+        rank = point.rank
+        if rank not in self._frames or point != Point(rank, self._extent):
+            raise KeyError(point)
+        if rank not in self._values:
+            self._values.setdefault(rank, read_value(self._frames[rank]))
+        return self._values[rank]
+
+    def __iter__(self) -> Iterator[Point]:
+        return (Point(rank, self._extent) for rank in self._frames)
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)

@@ -237,6 +237,10 @@ class Future(Waitable, Generic[R]):
                 return
         callback()
 
+    def _has_failed(self) -> bool:
+        """Whether it is known to have, without reading what came."""
+        return self._done and (self._error is not None or isinstance(self._decode, Unread))
+
     def _noticed(self) -> None:
         """Whoever asked to be called back has been: an error that is in here is known to somebody."""
         if isinstance(self._decode, Unread):
@@ -287,7 +291,8 @@ class Future(Waitable, Generic[R]):
                 source.abandoned(self)
             if not self._done:  # in the last moment
                 what = f" for {source.describe()}" if source is not None else ""
-                raise TimeoutError(f"waited {asked:g}s{what}")
+                text = f"waited {asked:g}s{what}"
+                raise TimeoutError(text) if source is None else source.timed_out(text)
         return None if end is None else max(0.0, end - time.monotonic())
 
     def _read_until_done(self, connection: Lendable, timeout: float | None) -> float | None:
@@ -435,6 +440,9 @@ class _Original(Source):
 
     def connection(self) -> Lendable | None:
         return self._source.connection()
+
+    def timed_out(self, text: str) -> TimeoutError:
+        return self._source.timed_out(text)
 
     def cancel(self, future: Future[Any]) -> bool:
         return self._source.cancel(self._future)

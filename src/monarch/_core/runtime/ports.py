@@ -183,6 +183,17 @@ class PortReceiver(Generic[T]):
             self._queue.take_back(future)
             raise
 
+    def tied_to(self, call: Future[Any]) -> PortReceiver[T]:
+        """The same receiver, whose `recv` raises the error of `call` once that has failed and what had come is read.
+
+        A sender that dies ends no port, as others may send as well. So tie a port that you give to a call to that call:
+        ``port, pages = Channel.open()``, then ``pages.tied_to(crawlers.crawl.call(port))``.
+        """
+        if not isinstance(call, Future):
+            raise TypeError(f"a receiver is tied to the future of a call, got {call!r}")
+        self._queue.tie(call)
+        return self
+
     def ranked(self) -> PortReceiver[tuple[int, T]]:
         """The same port, with ``(rank, value)`` pairs, for answers to `send`."""
         return PortReceiver(self._queue, ranked=True)
@@ -230,6 +241,7 @@ class _Queue:
         self._frames: deque[Frame] = deque()
         self._waiting: deque[weakref.ref[Future[Any]]] = deque()
         self._closed: str | None = None
+        self._failed: Future[Any] | None = None  # the call that it is tied to, once that has failed
         self.id = next(self._node.port_ids)
         self._pressure = Pressure(self.id, self._frames)
         sink = _Sink(self)
@@ -261,6 +273,8 @@ class _Queue:
             frame = self._frames.popleft()
             self._pressure.went(frame)
             self._give(future, frame)
+        elif self._failed is not None:
+            self._fail(future, self._failed)
         elif self._closed is not None:
             future._reject(PortClosed(self._closed))
         elif self._node.end is not None:
@@ -317,6 +331,33 @@ class _Queue:
                 future = entry()
                 if future is not None:
                     future._reject(PortClosed(self._closed))
+
+    def tie(self, call: Future[Any]) -> None:
+        """Let whoever waits here hear of the failure of a call."""
+        here = weakref.ref(self)
+
+        def ended() -> None:
+            queue = here()
+            if queue is not None and call._has_failed():
+                queue._end_with(call)
+
+        call._subscribe(ended)
+
+    def _end_with(self, call: Future[Any]) -> None:
+        with self._lock:
+            self._failed = call
+            waiting, self._waiting = self._waiting, deque()
+            for entry in waiting:
+                future = entry()
+                if future is not None:
+                    self._fail(future, call)
+
+    @staticmethod
+    def _fail(future: Future[Any], call: Future[Any]) -> None:
+        def read(_: object) -> Any:
+            raise Outcome(call.exception() or EOFError("the call that the receiver is tied to has ended"))
+
+        future._resolve(None, read)
 
     def describe(self) -> str:
         return f"{self.id}: {len(self._frames)} values queued"

@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...errors import name_some
+from ...errors import CallTimeoutError, name_some
 from ..net.loan import Lendable
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import CANCELLED, ERROR, VALUE, Frame
+from .answers import AnswersByRank
 from .cancelling import cancel_call, cancelled_error
 from .context import current_node
 from .deadlock import Awaited, running_actor
@@ -263,6 +264,12 @@ class Gather(_PerRank, _MeshCall):
             self.future._reject(cancelled_error(self.name))
         else:
             self.future._fail(call, call.root_cause)
+
+    def timed_out(self, text: str) -> TimeoutError:
+        came = {
+            rank: reply for rank, reply in enumerate(self._replies) if isinstance(reply, Frame) and reply.flags == VALUE
+        }
+        return CallTimeoutError(text, AnswersByRank(self._extent, came))
 
     def _silent(self) -> list[tuple[int, ProcAddress]]:
         return [(rank, self._procs[rank]) for rank, reply in enumerate(self._replies) if reply is None]

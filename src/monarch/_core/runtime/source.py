@@ -41,6 +41,10 @@ class Source:
     def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
         """Someone starts to wait: in `loop`, or by blocking a thread."""
 
+    def timed_out(self, text: str) -> TimeoutError:
+        """What a reader gets whose time is up."""
+        return TimeoutError(text)
+
     def cancel(self, future: Future[Any]) -> bool:
         """Try to keep from beginning what has not begun; False where that can't be."""
         return False

@@ -11,7 +11,6 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from ...errors import DeadlockError
-from .failed_call import Unread
 
 if TYPE_CHECKING:
     from .future import Future
@@ -87,8 +86,7 @@ class _Outside:
                 raise DeadlockError(reason)
 
         def tell() -> None:
-            failed = future._error is not None or isinstance(future._decode, Unread)
-            (waiter.add_exception if failed else waiter.add_result)(future)
+            (waiter.add_exception if future._has_failed() else waiter.add_result)(future)
 
         self._told[waiter] = tell
         future._subscribe(tell)
