@@ -17,7 +17,8 @@ from ..runtime.future import Future, completed
 from ..runtime.instance import CreatorInstance
 from ..runtime.proc_system import spawn_content
 from ..runtime.remote_error import explain_arguments, supervision_error
-from ..runtime.request import Gather, SpawnCall
+from ..runtime.request import Gather, SpawnCall, StopCall
+from ..runtime.source import Described
 from ..runtime.statistics import ProcStatistics
 from ..shape import Extent, Point, Shape, ValueMesh
 from ..wire import pickling
@@ -180,6 +181,54 @@ class ProcMesh(DrawnMesh):
         """
         return self._check_owned().stop(reason)
 
+    def kill(self, reason: str = "its program asked for it") -> Future[None]:
+        """Kill these processes at once, with all that runs there: for one that hangs. For whoever owns them it is a failure like
+        any other: `__supervise__` hears of it, a restart strategy starts them again. Slices and references will do.
+
+        Args:
+            reason: Told in reports, and to whoever calls their actors.
+
+        Returns:
+            A future that is done when the processes are gone.
+        """
+        cell = context()._cell
+        ranks: dict[ProcAddress, list[int]] = {}
+        for address in self._addresses():
+            ranks.setdefault(address.agent, []).append(int(address.proc.rpartition(".")[2]))
+        request = StopCall(f"{self.name}.kill()", list(ranks))
+        for index, (agent, here) in enumerate(ranks.items()):
+            content = pickling.dumps_call((self._procs.uid, here, reason), {})
+            cell.node.cast([agent], SYSTEM, b"kill_procs", content, request, cell.uid, ranks=[index])
+        return request.future
+
+    def restart(self, reason: str = "its program asked for a restart") -> Future[None]:
+        """`kill`, where a strategy starts the processes again, ``spawn_procs(restart=...)``; it counts as one restart of those.
+
+        Returns:
+            A future that is done when the processes run again. It raises SupervisionError where the strategy has given up.
+
+        Raises:
+            RuntimeError: They have no strategy, or the calling actor does not own them.
+        """
+        cell = context()._cell
+        owned = cell.ownership.get(self._procs.uid)
+        if owned is None or owned.group is None:
+            raise RuntimeError(
+                f"{self!r} cannot be restarted: only who called spawn_procs(restart=...), with a strategy of "
+                "monarch.supervision, can; kill() ends a process for good"
+            )
+        addresses = self._addresses()
+        back: Future[None] = Future._new(Described(f"{self.name}.restart()"))
+
+        def ask(killed: Future[None]) -> None:  # what is sent to processes that are away waits for them
+            request = Gather(f"{self.name}.restart()", SYSTEM, addresses, self.extent)
+            nothing = pickling.dumps_call((), {})
+            cell.node.cast(addresses, SYSTEM, b"statistics", nothing, request, cell.uid)
+            request.future._subscribe(lambda: back._resolve(None, lambda _: request.future.get() and None))
+
+        self.kill(reason).add_done_callback(ask)
+        return back
+
     def to_table(self, pids: bool = False) -> str:
         """The mesh drawn as a grid, for people: two dimensions as rows and columns, more as titled blocks; in each cell the host,
         and which of its procs it is (``gpu[3]``, as each usually has a GPU). Long meshes are left out in the middle.
@@ -201,7 +250,8 @@ class ProcMesh(DrawnMesh):
         names = names_of(procs.hosts)
 
         def cell(rank: int) -> str:
-            host, place = divmod(ranks[rank], procs.per_host)
+            at = procs.picked[ranks[rank]] if procs.picked else ranks[rank]
+            host, place = divmod(at, procs.per_host)
             return f"{names[procs.hosts[host]]} · gpu[{place}]"
 
         return cell

@@ -24,6 +24,7 @@ from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
 from .children import ChildWatch, changes, unreaped_status
 from .control import ControlQueue, receive_message
+from .countdown import countdown
 from .heartbeat import Pause
 from .leftovers import Leftovers
 from .memory import OutOfMemory
@@ -264,6 +265,16 @@ class Agent(System):
             entries = [] if mesh is None else [entry for rank, entry in mesh.procs.items() if rank in ranks]
             self._stop(entries, reason, grace, lambda: self.answer(origin, frame))
 
+    def on_kill_procs(self, origin: Origin, frame: Frame, uid: str, ranks: list[int], reason: str) -> None:
+        """Kill procs, which their owner takes as any failure; answer when they are gone and it has been told."""
+        mesh = self._meshes.get(uid)
+        living = [] if mesh is None else [mesh.procs[rank] for rank in ranks if mesh.procs[rank].end is None]
+        gone = countdown(len(living), lambda: self.node.poller.call_soon(lambda: self.answer(origin, frame)))
+        for entry in living:
+            self._awaiting_end.setdefault(entry.address.proc, []).append(gone)
+            entry.killed = reason
+            entry.kill()
+
     def _forget(self, mesh: Mesh) -> None:
         """All but the end of each proc, unless one that was given up may still come up, to be killed."""
         if all(entry.end is not None for entry in mesh.procs.values()):
@@ -435,7 +446,7 @@ class Agent(System):
         self._by_pid[pid] = entry
         self._output.follow(entry, out, err)
         self.node.poller.add(pidfd, lambda events: self._process_ended(entry))
-        if entry.stopping is not None:
+        if entry.stopping is not None or entry.killed is not None:
             entry.kill()
 
     def _paused(self, pid: int) -> None:

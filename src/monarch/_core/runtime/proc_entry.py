@@ -50,6 +50,7 @@ class ProcEntry:
         self.ready = False
         self.stopping: str | None = None
         self.taken: Failure | None = None  # why it is stopped, where its owner does not want that
+        self.killed: str | None = None  # why somebody had it killed
         self.frozen = 0.0  # seconds for which it had stood still when it was killed
         self._unreached = 0.0  # since when nobody has been let in; 0 if the last one was, or nobody has tried
         self._deaf = False  # it was killed for that
@@ -138,6 +139,8 @@ class ProcEntry:
             return failure._replace(cause=FROZEN, reason=f"the process was {frozen_reason(self.frozen)}")
         if self._deaf and number == signal.SIGKILL:
             return failure._replace(cause=DEAF, reason=f"the process was {DEAF_REASON}")
+        if self.killed is not None and number == signal.SIGKILL:
+            return failure._replace(reason=f"the process was killed: {self.killed}")
         if number == signal.SIGKILL:
             return failure._replace(reason="\n".join(filter(None, (failure.reason, memory.explain()))))
         return failure

@@ -1,0 +1,85 @@
+"""A rank that hangs: it can be killed, and started again, while the others go on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.waiting import wait_gone
+from monarch.actor import Actor, SupervisionError, context, endpoint
+from monarch.supervision import AllForOne, OneForOne
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+PATIENCE = 30
+
+
+class Hangs(Actor):
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+    @endpoint
+    def incarnation(self) -> int:
+        return context().actor_instance.incarnation
+
+    @endpoint
+    def hang(self) -> None:
+        threading.Event().wait()
+
+
+def test_a_hung_rank_is_restarted_and_its_callers_are_told_why(spawn: Spawn) -> None:
+    procs = spawn({"gpus": 3}, restart=OneForOne())
+    workers = procs.spawn("workers", Hangs)
+    pids = workers.pid.call().get(timeout=PATIENCE).values()
+    hanging = workers.slice(gpus=1).hang.call_one()
+    procs.slice(gpus=1).restart("it hangs").get(timeout=PATIENCE)
+    with pytest.raises(SupervisionError, match="killed: it hangs"):
+        hanging.get(timeout=PATIENCE)
+    wait_gone(pids[1])
+    assert workers.incarnation.call().get(timeout=PATIENCE).values() == [0, 1, 0]
+    again = workers.pid.call().get(timeout=PATIENCE).values()
+    assert (again[0], again[2]) == (pids[0], pids[2])
+    assert again[1] != pids[1]
+
+
+def test_a_restart_takes_those_along_that_the_strategy_says(spawn: Spawn) -> None:
+    procs = spawn({"gpus": 2}, restart=AllForOne())
+    workers = procs.spawn("workers", Hangs)
+    workers.pid.call().get(timeout=PATIENCE)
+    procs.select([1]).restart().get(timeout=PATIENCE)
+    assert workers.incarnation.call().get(timeout=PATIENCE).values() == [1, 1]
+
+
+def test_a_killed_rank_without_a_strategy_is_a_failure_to_its_owner(spawn: Spawn, faults: Faults) -> None:
+    procs = spawn({"gpus": 3})
+    workers = procs.spawn("workers", Hangs)
+    pids = workers.pid.call().get(timeout=PATIENCE).values()
+    procs.slice(gpus=2).kill("enough").get(timeout=PATIENCE)
+    wait_gone(pids[2])
+    (failure,) = faults.wait_for(1)
+    assert list(failure.ranks) == [2]
+    assert "killed: enough" in str(failure.report())
+    procs.slice(gpus=2).kill().get(timeout=PATIENCE)  # once more, which changes nothing
+    assert workers.without(failure.ranks).pid.call().get(timeout=PATIENCE).values() == pids[:2]
+
+
+def test_a_restart_without_a_strategy_says_where_to_set_one(spawn: Spawn) -> None:
+    with pytest.raises(RuntimeError, match=r"spawn_procs\(restart="):
+        spawn(2).slice(gpus=0).restart()
+
+
+def test_a_restart_that_the_strategy_refuses_raises(spawn: Spawn, faults: Faults) -> None:
+    procs = spawn({"gpus": 2}, restart=OneForOne(max_restarts=1, within=600))
+    workers = procs.spawn("workers", Hangs)
+    workers.pid.call().get(timeout=PATIENCE)
+    procs.slice(gpus=0).restart().get(timeout=PATIENCE)
+    workers.pid.call().get(timeout=PATIENCE)
+    with pytest.raises(SupervisionError):
+        procs.slice(gpus=0).restart().get(timeout=PATIENCE)
+    faults.wait_for(1)
