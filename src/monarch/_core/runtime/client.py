@@ -59,6 +59,7 @@ _ATTACH_BOUND = 2.0  # seconds more, if they are for hosts that are about to be 
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
 _AGENT_BOUND = 4.0  # seconds after the grace time in which the agent ends, or is killed; it has bounds of its own
 _SHUT_DOWN = "stopped by client: its context was shut down"
+_LAST = -1000  # the same, after all of `multiprocessing` itself
 _AFTER_OTHERS = -10  # priority among the exit functions of a `multiprocessing` child; its queues are flushed before
 
 hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731  # replaced by monarch.actor
@@ -353,6 +354,7 @@ def _join_multiprocessing() -> None:
         from multiprocessing.util import Finalize  # it is there: this process began in it
 
         Finalize(None, _at_exit, exitpriority=_AFTER_OTHERS)
+        Finalize(None, faults.ending.conclude_child, exitpriority=_LAST)
         script = sys.modules.get("__mp_main__")
         if script is not None:
             import cloudpickle  # here: any other program does without it until it sends an object

@@ -11,6 +11,8 @@ as the answer to a call.
 
 from __future__ import annotations
 
+import gc
+import io
 import os
 import signal
 import socket
@@ -135,7 +137,6 @@ class Ending:
         self.status: int | None = None
         self.leaving = False
         self._told: list[tuple[Any, str]] = []
-        self._status_is_set = False
         self._excepthook: Any = None
 
     def begin(self, status: int, leave: Callable[[], None]) -> None:
@@ -164,15 +165,18 @@ class Ending:
         for stream, text in self._told:
             if stream is not sys.stderr:  # pytest, for one, shows nothing of a run that was interrupted
                 _write(text)
-        if not self._status_is_set:  # the interrupt was swallowed, or never came
-            self._exit()
+        sys._monarch_status = _LastAct(self.status)  # type: ignore[attr-defined]  # ours
+
+    def conclude_child(self) -> None:
+        """The same in a child of `multiprocessing`, in place of its interrupt."""
+        if self.status is not None:
+            raise SystemExit(self.status)
 
     def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         """The interrupt that ends the main thread is ours, and the fault has been reported."""
         if not issubclass(kind, KeyboardInterrupt):
             self._excepthook(kind, error, trace)
-        self._status_is_set = True
-        raise SystemExit(self.status)  # here, the interpreter ends in order with that status
+        # `conclude` sees to the status: a SystemExit from here would end the interpreter in the midst of it, with files unwritten
 
     def _end_by_force(self, leave: Callable[[], None]) -> None:
         time.sleep(config.value("fault_grace"))
@@ -187,6 +191,30 @@ class Ending:
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         os._exit(self.status or 0)
+
+
+class _LastAct:
+    """Writes files and sets the exit status when the interpreter has done all else: nothing before that can, once the script
+    is over. `sys` goes last, and modules are empty by then, so all that this needs is among its arguments.
+    """
+
+    def __init__(self, status: int) -> None:
+        self._status = status
+
+    def __del__(
+        self,
+        find: Callable[[], list[object]] = gc.get_objects,
+        kinds: tuple[type, ...] = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom),
+        leave: Callable[[int], object] = os._exit,
+    ) -> None:
+        for kind in kinds:  # in the order in which their data flows
+            for file in find():
+                if type(file) is kind:
+                    try:
+                        file.flush()  # type: ignore[attr-defined]  # a file
+                    except BaseException:  # closed, read-only, or broken
+                        continue
+        leave(self._status)
 
 
 ending = Ending()
