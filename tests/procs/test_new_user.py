@@ -14,6 +14,8 @@ from helpers.scripts import run_script
 from monarch.actor import Actor, ActorError, SupervisionError, endpoint, this_host
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Spawn
     from helpers.faults import Faults
 
@@ -293,6 +295,28 @@ def test_a_fault_at_the_very_end_of_the_script_is_not_lost() -> None:
     assert result.exit_code == 1, str(result)
     assert "the last statement failed" in result.stderr, str(result)
     assert result.left_behind == [], str(result)
+
+
+def test_a_fault_of_procs_that_take_long_to_start_is_not_lost_at_the_end(tmp_path: Path) -> None:
+    (tmp_path / "takes_long_to_import.py").write_text("import time\ntime.sleep(2)\n")
+    result = run_script(
+        f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        from monarch.actor import Actor, endpoint, this_host
+        from monarch.config import configure
+
+        class Fragile(Actor):
+            @endpoint
+            def fail(self):
+                raise ValueError("the last statement failed")
+
+        configure(preload=["takes_long_to_import"])
+        this_host().spawn_procs().spawn("fragile", Fragile).fail.broadcast()
+        """
+    )
+    assert result.exit_code == 1, str(result)
+    assert "the last statement failed" in result.stderr, str(result)
 
 
 def test_an_unhandled_fault_runs_the_finally_blocks_and_exit_handlers_of_the_program() -> None:

@@ -21,7 +21,7 @@ from ..supervision.failure import HOST, STOPPED, Failure, MeshFailure, host_lost
 from ..supervision.ownership import OwnedMesh
 from ..supervision.restart import Plan, RestartGroup
 from ..wire import pickling
-from ..wire.address import CLIENT, ROOT, ProcAddress, random_name
+from ..wire.address import CLIENT, ROOT, SYSTEM, ProcAddress, random_name
 from ..wire.frame import DEAD, URGENT, VALUE, Frame
 from . import faults, log
 from . import future as futures
@@ -54,6 +54,7 @@ SHUTDOWN_GRACE = 10.0
 """Seconds that procs get to clean up when they are shut down, unless something else is asked for."""
 
 _EXIT_GRACE = 1.0  # seconds that procs get to clean up when the program ends
+_START_BOUND = 10.0  # seconds in which processes may still start that were sent such messages
 _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
 _ATTACH_BOUND = 2.0  # seconds more, if they are for hosts that are about to be attached
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
@@ -96,7 +97,11 @@ class RootCell(BaseCell):
         self._unsettled.pop(uid, None)
 
     def settle(self, timeout: float) -> None:
-        """Wait until what was sent one way has been handled, so that a failure at the end of a script is not lost."""
+        """Wait until what was sent one way has been handled, so that a failure at the end of a script is not lost.
+
+        The time begins when the processes do: the script may be shorter than their start.
+        """
+        self._await_starts()
         end = time.monotonic() + timeout
         waiting = []
         while self._unsettled:
@@ -108,6 +113,17 @@ class RootCell(BaseCell):
         with suppress(TimeoutError):
             for future in waiting:
                 future.get(timeout=max(0.0, end - time.monotonic()))
+
+    def _await_starts(self) -> None:
+        peers = self.node.peers
+        starting = [
+            proc for procs in self._unsettled.values() for proc in procs if proc in peers and peers[proc].starting
+        ]
+        if starting:
+            started = StopCall("the processes to start", starting)
+            self.node.cast(starting, SYSTEM, b"statistics", pickling.dumps_call((), {}), started, self.uid)
+            with suppress(TimeoutError):
+                started.future.get(timeout=_START_BOUND)
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.flags & URGENT:

@@ -75,6 +75,11 @@ class Peer:
                 return None
         return None if connection.send(frame, segment) else self.send(frame, segment)
 
+    @property
+    def starting(self) -> bool:
+        """Whether it has not been reached yet, though it has not ended either."""
+        return self.connection is None and self._state != FAILED
+
     def close(self) -> None:
         with self._lock:
             connection, self.connection = self.connection, None

@@ -59,6 +59,11 @@ class RemotePeer:
         self._groups: list[CastGroup] = []
 
     @property
+    def starting(self) -> bool:
+        """Never: whether it has started is known to its host only."""
+        return False
+
+    @property
     def connection(self) -> Connection | None:
         """Where its answers come from: the connection to the gateway."""
         return self._node.others.connection()
