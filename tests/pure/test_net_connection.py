@@ -21,6 +21,7 @@ from helpers.borrowing import borrowed
 from helpers.leaks import nothing_left
 from helpers.pollers import running_poller, settle
 from helpers.waiting import PATIENCE
+from monarch._core.net.asked import Asked
 from monarch._core.net.connection import Connection
 from monarch._core.net.poller import Poller
 from monarch._core.net.segment import SEGMENT_SIZE, Segment
@@ -98,7 +99,7 @@ class Bench:
     ) -> Connection:
         connection = Connection(
             poller or self.poller, sock, inbox.arrived, inbox.closed, limit=limit, send_limit=send_limit,
-            send_timeout=send_timeout, asks=asks,
+            send_timeout=send_timeout, asked=Asked(()) if asks else None,
         )  # fmt: skip
         self._ends.append(connection)
         return connection

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from monarch._core.net import unix
+from monarch._core.net.asked import Asked
 from monarch._core.runtime.peer import Peer
 from monarch._core.runtime.remote import RemotePeer
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
@@ -26,16 +27,23 @@ class Connection:
 
     parting = ""
 
-    def __init__(self, sock: socket.socket, on_close: Any) -> None:
+    def __init__(self, sock: socket.socket, on_close: Any, requests: dict[int, Any]) -> None:
         self.sock = sock
         self.on_close = on_close
+        self.asked = Asked(requests)
         self.writable = True
         self.sent: list[Frame] = []
+        self.before_a_send: Any = lambda: None
+        self.after_a_send: Any = lambda: None
 
     def send(self, frame: Frame, segment: Any = None) -> bool:
-        if self.writable:
-            self.sent.append(frame)
-        return self.writable
+        self.before_a_send()
+        if not self.writable:
+            return False
+        self.sent.append(frame)
+        self.asked.note(frame.request)
+        self.after_a_send()
+        return True
 
     def close(self) -> None:
         self.writable = False
@@ -69,6 +77,7 @@ class Node:
         self.questions: list[Any] = []
         self.told: list[Any] = []
         self.before_the_end: Any = lambda: None
+        self.adopted: Any = lambda connection: None
         self.soon: list[Any] = []
         self.poller = SimpleNamespace(
             call_soon=self.soon.append,
@@ -85,7 +94,8 @@ class Node:
         return address
 
     def adopt(self, sock: socket.socket, address: ProcAddress, on_close: Any) -> Connection:
-        self.connections.append(Connection(sock, on_close))
+        self.connections.append(Connection(sock, on_close, self.requests))
+        self.adopted(self.connections[-1])
         return self.connections[-1]
 
     def ask_agent(self, address: ProcAddress, connected: float, answer: Any) -> None:
@@ -216,6 +226,84 @@ def test_what_was_not_sent_to_a_process_that_had_ended_waits_for_its_next_incarn
     assert [number for number, _ in node.told[0]] == [1, 4]
     node.run()
     assert [frame.request for frame in node.connections[1].sent if frame.kind == CALL] == [2, 3]
+
+
+def calls_over(connection: Connection) -> list[int]:
+    return [frame.request for frame in connection.sent if frame.kind == CALL]
+
+
+def ended_by(told: Any) -> list[int]:
+    return [number for number, _ in told]
+
+
+def test_a_call_about_to_be_sent_as_the_end_is_told_is_the_next_incarnations(node: Node, address: ProcAddress) -> None:
+    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer.send(called(1))
+    node.requests[2] = SimpleNamespace()  # a thread has noted its call, and comes to send it when all is over
+    assert ended_by(peer.end(killed(time.monotonic()))) == [1]
+    assert peer.send(called(2)) is None
+    assert [calls_over(connection) for connection in node.connections] == [[1], [2]]
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["before it is written", "when it was written"])
+def test_a_call_that_another_thread_sends_fails_only_if_the_process_that_ended_got_it(
+    node: Node, address: ProcAddress, sent: bool
+) -> None:
+    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer.send(called(1))
+    node.requests[2] = SimpleNamespace()
+    first = node.connections[0]
+    told: list[int] = []
+
+    def end() -> None:  # on the thread that reads
+        first.before_a_send = first.after_a_send = lambda: None
+        told.extend(ended_by(peer.end(killed(time.monotonic()))))
+
+    if sent:
+        first.after_a_send = end
+    else:
+        first.before_a_send = end
+    assert peer.send(called(2)) is None
+    assert told == ([1, 2] if sent else [1])
+    assert [calls_over(connection) for connection in node.connections] == ([[1, 2]] if sent else [[1], [2]])
+
+
+def test_the_late_end_of_one_way_to_a_process_fails_no_call_over_the_other(node: Node, address: ProcAddress) -> None:
+    node.requests = {number: SimpleNamespace() for number in (1, 2, 3)}
+    urgent, plain = Peer(node, address), Peer(node, address)  # type: ignore[arg-type]
+    urgent.send(called(1))
+    plain.send(called(2))
+    first = killed(time.monotonic())
+    assert ended_by(plain.end(first)) == [2]
+    plain.send(called(3))  # to the next incarnation
+    assert plain.end(first) is None
+    assert ended_by(urgent.end(first)) == [1]
+
+
+def test_what_the_next_incarnation_can_not_take_as_it_has_ended_too_waits_on(node: Node, address: ProcAddress) -> None:
+    node.requests = {number: SimpleNamespace() for number in (1, 2)}
+    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer.send(called(1))
+    node.connections[0].writable = False
+    peer.send(called(2))
+    node.connections[0].break_()
+    node.adopted = lambda connection: setattr(connection, "writable", False)
+    node.questions[0](killed(time.monotonic()))
+    node.run()  # connects to the next one, which has closed that connection already
+    node.adopted = lambda connection: None
+    node.connections[1].break_()
+    node.questions[1](killed(time.monotonic()))
+    node.run()
+    assert calls_over(node.connections[2]) == [2]
+    assert ended_by(node.told[0]) == [1]
+    assert ended_by(node.told[1]) == []
+
+
+def test_who_waits_for_room_hears_of_the_end_though_nothing_was_sent_for_that(node: Node, address: ProcAddress) -> None:
+    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer.send(called(1))
+    node.requests[-2] = SimpleNamespace()
+    assert ended_by(peer.end(killed(time.monotonic()))) == [1, -2]
 
 
 def test_what_was_not_sent_to_a_process_that_does_not_start_again_is_told_its_end(

@@ -30,6 +30,7 @@ from itertools import islice
 
 from ...errors import BackpressureError
 from ..wire.frame import CREDIT, FLAGS_AT, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode, parting
+from .asked import Asked
 from .descriptors import none_left
 from .loan import Lendable, Watch
 from .poller import READ, WRITE
@@ -59,7 +60,7 @@ class Connection(Lendable):
         limit: Largest frame, in bytes, either way.
         send_limit: Bytes that may be queued before senders wait; and as many may be on their way in shared memory.
         send_timeout: Seconds a sender waits for the queue to drain.
-        asks: Whether requests go out over it and answers come back, or the other way round.
+        asked: Told of each request, if requests go out over it and answers come back; None where it is the other way round.
         segments: Where memory for large buffers comes from; None for fresh memory each time.
         log: Adds up what all connections count.
     """
@@ -67,7 +68,8 @@ class Connection(Lendable):
     __slots__ = (
         "_asks", "_bytes_read", "_bytes_sent", "_closed", "_decoder", "_drained", "_fds", "_frames_read",
         "_frames_sent", "_hung_up", "_lock", "_log", "_make_segment", "_on_close", "_queue", "_queued", "_reads",
-        "_segment_bytes", "_segment_limit", "_send_limit", "_send_timeout", "_sock", "_writes", "on_frame", "parting", "peer",
+        "_segment_bytes", "_segment_limit", "_send_limit", "_send_timeout", "_sock", "_writes", "asked", "on_frame", "parting",
+        "peer",
     )  # fmt: skip
 
     def __init__(
@@ -80,7 +82,7 @@ class Connection(Lendable):
         limit: int,
         send_limit: int,
         send_timeout: float,
-        asks: bool = False,
+        asked: Asked | None = None,
         segments: SegmentPool | None = None,
         log: TrafficLog | None = None,
     ) -> None:
@@ -101,7 +103,8 @@ class Connection(Lendable):
         self._send_timeout = send_timeout
         self._closed = False
         self._hung_up = False  # the other side has closed it; what it sent before may have yet to be read
-        self._asks = asks
+        self.asked = asked
+        self._asks = asked is not None
         self._segment_bytes = 0  # of what was sent that has not been read; or of what was read and not told
         self._segment_limit = max(send_limit, 4 * _CREDIT)
         self._frames_sent = self._bytes_sent = self._writes = 0
@@ -171,6 +174,8 @@ class Connection(Lendable):
             except ConnectionError:
                 self._hung_up = True
                 return False
+            if self.asked is not None and frame.request:
+                self.asked.note(frame.request)
             self._frames_sent += 1
             self._bytes_sent += size
             if segment is not None:
@@ -196,7 +201,7 @@ class Connection(Lendable):
             self._bytes_sent += len(frames)
         return True
 
-    def write_if_idle(self, frame: bytes) -> bool:
+    def write_if_idle(self, frame: bytes, request: int = 0) -> bool:
         """Write a frame that is encoded already, without waiting; False, and nothing done, where that can't be at once."""
         with self._lock:
             if self._closed or self._hung_up or self._queue:
@@ -210,6 +215,8 @@ class Connection(Lendable):
                 return False
             except OSError:
                 return True  # as in `_write_small`
+            if self.asked is not None and request:
+                self.asked.note(request)
             self._writes += 1
             self._frames_sent += 1
             self._bytes_sent += len(frame)

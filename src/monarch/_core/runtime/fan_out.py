@@ -27,11 +27,11 @@ def write_to_each(
     """
     before, after = encode_around_rank(call)
     if answers is None:
-        return _write(peers, procs, before, after)
+        return _write(peers, procs, before, after, call.request)
     with HeldInterrupts(_do_nothing):  # one that came before they are given back would leave them lent for ever
         lent = answers.borrow()
         try:
-            return _write(peers, procs, before, after)
+            return _write(peers, procs, before, after, call.request)
         finally:
             if lent:
                 answers.give_back()
@@ -42,12 +42,13 @@ def _write(
     procs: Iterable[tuple[int, ProcAddress]],
     before: bytes,
     after: bytes,
+    request: int,
 ) -> list[tuple[int, ProcAddress]]:
     left = []
     for one in procs:
         peer = peers.get(one[1])
         connection = peer.connection if peer.__class__ is Peer else None
-        if connection is None or not connection.write_if_idle(b"".join((before, pack_rank(one[0]), after))):
+        if connection is None or not connection.write_if_idle(b"".join((before, pack_rank(one[0]), after)), request):
             left.append(one)
     return left
 

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from ... import config
 from ..net import unix
+from ..net.asked import Asked
 from ..net.connection import Connection
 from ..net.door import Door
 from ..net.group import Group
@@ -325,9 +326,9 @@ class Node:
     ) -> Connection:
         on_frame = self._greeted if address is None else self.dispatch
         poller = self.poller if address is None else self.answers
-        asks = address is not None
+        asked = Asked(self.requests) if address is not None else None
         connection = Connection(
-            poller, sock, on_frame, on_close, asks=asks, segments=self.segments, log=self.traffic, **self._limits
+            poller, sock, on_frame, on_close, asked=asked, segments=self.segments, log=self.traffic, **self._limits
         )
         connection.peer = address
         return connection
@@ -353,8 +354,7 @@ class Node:
         waiting: list[tuple[int, Request]] = []
         for peer in (self._urgent_peers.get(address), self.peers.get(address)):
             if peer is not None:
-                told = peer.end(failure, inquiry if peer is witness else 0)
-                waiting = waiting if told is None else told
+                waiting += peer.end(failure, inquiry if peer is witness else 0) or ()
         self.tell(address, failure, waiting)
         if not failure.restarts:
             with self._lock:

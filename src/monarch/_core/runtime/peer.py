@@ -12,8 +12,11 @@ States::
     FAILED     send                  answered with the failure; NEW where the process may be started again
 
 Frames that can't be sent wait here, in order. If the process had ended, and may start again, they wait for its next
-incarnation; only what was sent is answered with the end. What ends ASKING: the agent's answer (it gives one within
-`pending_actor_delivery_timeout`), or the loss of the connection to the agent, which is the failure of the host.
+incarnation. Only what was sent to the one that has ended is answered with its end: a connection notes that (see `Asked`),
+under the lock under which it writes, so a request that another thread is about to send belongs to the next one. What was
+sent may have been handled, or begun, or not even been read; nobody can tell, so it is not sent again. What ends ASKING:
+the agent's answer (it gives one within `pending_actor_delivery_timeout`), or the loss of the connection to the agent,
+which is the failure of the host.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..net import unix
+from ..net.asked import Asked
 from ..net.connection import Connection
 from ..net.segment import Segment
 from ..supervision.failure import LINK, Failure, client_lost, host_lost
@@ -43,7 +47,7 @@ class Peer:
     """A process that this process sends requests to."""
 
     __slots__ = (
-        "_connected", "_inquiry", "_lock", "_node", "_state", "_waiting", "address", "connection", "failure",
+        "_asked", "_connected", "_inquiry", "_lock", "_node", "_state", "_waiting", "address", "connection", "failure",
     )  # fmt: skip
 
     def __init__(self, node: Node, address: ProcAddress) -> None:
@@ -54,6 +58,7 @@ class Peer:
         self._connected = 0.0  # when the last connection was begun; 0 if there was none to this incarnation
         self._inquiry = 0  # number of the last question to the agent
         self.connection: Connection | None = None  # where requests go, and replies come from; None unless it is up
+        self._asked: Asked | None = None  # what was sent over the last connection
         self._waiting: list[tuple[Frame, Segment | None]] = []
         self.failure: Failure | None = None
 
@@ -105,21 +110,23 @@ class Peer:
                 if self.failure is not None and self.failure.restarts:  # it may be given up by now
                     self.failure = failure
                 return None
-            unsent = self._unsent() if failure.restarts and self._connected else []
+            kept = self._for_the_next() if failure.restarts and self._connected else []
+            unsent, self._waiting = self._waiting, kept
+            asked, self._asked = self._asked, None
             self._state = FAILED
             self.failure = failure
-            self._waiting = unsent
             connection, self.connection = self.connection, None
-            # what was not sent waits for the next incarnation, as whatever comes from now on may
-            kept = {frame.request for frame, _ in unsent}
-            told = [one for one in list(self._node.requests.items()) if one[0] not in kept]
-            if unsent:
+            if kept:
                 self._await_restart()
                 self._state = ASKING
                 self._node.poller.call_soon(self._reconnect)
         if connection is not None:
-            connection.close()
-        return told
+            connection.close()  # first: whoever is about to write to it turns to the next one, or has been noted
+        ended = {frame.request for frame, _ in unsent} - {frame.request for frame, _ in kept}
+        if asked is not None:
+            ended.update(asked.numbers())
+        # below 0 is who waits for room: nothing was sent for that
+        return [one for one in list(self._node.requests.items()) if one[0] in ended or one[0] < 0]
 
     # with the lock held
 
@@ -132,8 +139,9 @@ class Peer:
         awaited = self._state in (NEW, ASKING) and not self._connected
         return failure.restarts and (awaited or 0 < failure.known <= self._connected)
 
-    def _unsent(self) -> list[tuple[Frame, Segment | None]]:
-        """What can wait for the next incarnation: not what was about this one, nor what another host has sent, where it fails."""
+    def _for_the_next(self) -> list[tuple[Frame, Segment | None]]:
+        """What waits, and can for the next incarnation: not what was about this one, nor what another host has sent, where it
+        fails."""
         return [(frame, segment) for frame, segment in self._waiting if not frame.flags & (URGENT | ROUTED)]
 
     def _await_restart(self) -> None:
@@ -158,6 +166,7 @@ class Peer:
         connection = self._node.adopt(sock, self.address, self._lost)
         connection.send(self._node.hello)
         self._state = UP
+        self._asked = connection.asked
         self._connected = begun
         return connection
 
@@ -213,9 +222,8 @@ class Peer:
                 return
             connection = self._connect()
             if connection is not None:
-                for frame, segment in self._waiting:
-                    connection.send(frame, segment)
-                self._waiting.clear()
+                # if it has hung up already, the rest waits on
+                self._waiting = [one for one in self._waiting if not connection.send(*one)]
                 self.connection = connection  # only now: other threads' sends must not overtake
 
 
