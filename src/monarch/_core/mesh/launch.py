@@ -13,13 +13,13 @@ from ..._namedtuple import NamedTuple
 from ..runtime import client, log
 from ..runtime.base_cell import BaseCell
 from ..runtime.context import context
-from ..runtime.deadlock import Awaited
 from ..runtime.future import Future
 from ..runtime.main_guard import refuse_deep_nesting
 from ..runtime.remote_error import relay_error, supervision_error
 from ..runtime.request import SystemCall
 from ..runtime.source import Described
 from ..runtime.spawn_request import SpawnRequest, Start
+from ..runtime.waits import Awaited
 from ..shape import Extent, Shape, Slice
 from ..supervision.restart import Strategy
 from ..wire import pickling

@@ -23,12 +23,12 @@ from ..wire.frame import EXPLICIT, Frame
 from .actor_loop import ActorLoop, limited_tasks
 from .cell import ASIDE, Cell, report_cleanup_error
 from .context import Context, NotYet, current
-from .deadlock import enter_actor
 from .endpoint import EndpointDefinition
 from .message import decode_meta
 from .node import Origin
 from .pressure import SMALL
 from .slots import Slots
+from .waits import enter_actor
 
 _YIELD_EVERY = 64  # messages, so that a backlog cannot starve the other tasks of the loop
 

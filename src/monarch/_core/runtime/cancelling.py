@@ -6,9 +6,8 @@ was dropped is answered as such.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..wire.address import ProcAddress
 from ..wire.frame import CALL, CANCEL, Frame
@@ -32,16 +31,3 @@ def cancel_call(node: Node, number: int, actor: int, procs: Iterable[tuple[int, 
         else:
             node.peer_for(address, frame).send(frame)
     return True
-
-
-def cancelled_error(what: str) -> Exception:
-    """What the reader of a cancelled future gets."""
-    from concurrent.futures import CancelledError  # here: few programs cancel, and every one would pay for it
-
-    return CancelledError(f"{what} was cancelled before it had begun")
-
-
-def is_cancelled(error: BaseException | None) -> bool:
-    """Whether `cancelled_error` has made it."""
-    module: Any = sys.modules.get("concurrent.futures")
-    return error is not None and module is not None and isinstance(error, module.CancelledError)

@@ -33,7 +33,6 @@ from ..wire.frame import CANCEL, CANCELLED, ERROR, REPLY, URGENT, VALUE, Frame, 
 from . import prints
 from .base_cell import BaseCell
 from .context import Context
-from .deadlock import Noted
 from .exception_pickle import dump_exception
 from .future import Future
 from .instance import CreatorInstance
@@ -45,6 +44,7 @@ from .process_limit import explained
 from .rebuild import read_value
 from .remote_error import dump_error, explain, explain_result, format_remote
 from .surroundings import refuse_gevent
+from .waits import Noted
 
 if TYPE_CHECKING:
     from .gate import Gate
@@ -101,6 +101,7 @@ class Cell(BaseCell):
         self.pressure = Pressure(spec.uid, self._inbox)
         self._active: dict[object, tuple[Origin, Frame]] = {}  # by activity: the thread (None), or a task
         self.waits: dict[object, Noted] = {}  # by activity as well
+        self.detector = node.detector
         self.on_finished: Callable[[], None] | None = None
         self.actor: Any = None
         self.gate: Gate | None = None  # while it waits for the bootstrap function
@@ -383,6 +384,9 @@ class Cell(BaseCell):
     def call_soon(self, function: Callable[[], object]) -> None:
         """Run a hook on the actor's thread, between messages."""
         raise NotImplementedError
+
+    def holds_up(self, task: object) -> bool:
+        return task in self._active
 
     # for the detection of deadlocks, on the poller's thread
 

@@ -1,9 +1,7 @@
 """Finds actors that wait for each other. The rules, and why they hold, are in `supervision.deadlock`.
 
-What is noted, and by whom: a thread, or task, that runs an endpoint notes itself in `Cell.waits` while it waits for a
-future without a time limit. That is all that an ordinary call pays, some tenths of a microsecond. Everything else is
-done on the poller's thread, once per `deadlock_check_interval` and only while something waits; a process in which
-nothing waits has no timer.
+What waits has noted itself (`waits`). Everything else is done on the poller's thread, once per `deadlock_check_interval` and
+only while something waits; a process in which nothing waits has no timer.
 
 What is no wait: one with a timeout, or in reach of one (`asyncio.timeout`); of a thread or task that the program
 started itself, as the actor goes on without it; for a value on a port, which anyone may send; for the next answer of a
@@ -16,71 +14,21 @@ error: the one who sends is let go, and the mailbox takes more than it should.
 from __future__ import annotations
 
 import functools
-import threading
-import time
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ... import config
 from ..._namedtuple import NamedTuple
 from ...errors import DeadlockError
 from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, keeper
-from ..wire.address import ProcAddress
 from ..wire.frame import EXPLICIT, Frame
 from .message import decode_meta
+from .waits import Awaited, Noted
 
 if TYPE_CHECKING:
     from ..net.poller import Timer
     from .cell import Cell
-    from .future import Future
-    from .node import Node, Origin, Receiver, Request
-
-Noted = tuple["Future[Any]", float]
-"""A wait in `Cell.waits`: the future, and when the wait began."""
-
-
-class _Running(threading.local):
-    cell: Cell | None = None
-
-
-_running = _Running()
-
-
-def enter_actor(cell: Cell) -> None:
-    """The current thread runs this actor, for as long as it lives."""
-    _running.cell = cell
-
-
-def running_actor() -> Cell | None:
-    """The actor whose own thread this is."""
-    return _running.cell
-
-
-def note_wait(future: Future[Any], task: object = None) -> dict[object, Noted] | None:
-    """The current thread, or `task` on it, is about to wait for `future`, however long that takes.
-
-    Tasks other than those of endpoints hold up nobody; nor do threads that are no actor's.
-
-    Returns:
-        Where that was noted, under `task`, and is to be taken out after the wait.
-    """
-    cell = _running.cell
-    if cell is None or (task is not None and task not in cell._active):
-        return None
-    waits = cell.waits
-    waits[task] = future, time.time()
-    deadlocks = cell.node.deadlocks
-    if not deadlocks.watching:
-        deadlocks.watch()
-    return waits
-
-
-class Awaited(NamedTuple):
-    """What a future waits for: a call, and the processes of the actor `uid` that have not answered it."""
-
-    request: Request
-    uid: int
-    silent: Sequence[ProcAddress]
+    from .node import Node, Origin, Receiver
 
 
 class BlockedWait(NamedTuple):

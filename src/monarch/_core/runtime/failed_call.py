@@ -23,7 +23,7 @@ from ..wire import pickling
 from ..wire.frame import CANCELLED, DEAD, Frame
 from . import told
 from .callbacks import callback_thread
-from .cancelling import is_cancelled
+from .cancelled import is_cancelled
 from .remote_error import said_by, supervision_error, to_exception
 
 Reply = Frame | Failure

@@ -19,17 +19,15 @@ from ...errors import DeadlockError
 from ..net.loan import Lendable
 from ..net.waiter import put_back, take_waiter
 from .callbacks import UserCallback
-from .cancelling import is_cancelled
-from .deadlock import Awaited, note_wait
+from .cancelled import is_cancelled
 from .failed_call import FailedCall, Outcome, Unread
 from .interrupts import HeldInterrupts
 from .source import Source
 from .waitable import Waitable
+from .waits import Awaited, Prelude, note_wait
 
 if TYPE_CHECKING:
     import asyncio
-
-    from .unshown import Unshown
 
 R = TypeVar("R")
 
@@ -39,7 +37,7 @@ _forks = 0  # how often this process, and those before it, were forked since thi
 waited_for: set[Future[Any]] = set()
 """What threads and tasks of this process wait for right now."""
 
-unshown: Unshown | None = None
+unshown: Prelude | None = None
 """Set by the client while ranks have printed something that may not be shown yet, and have answered since."""
 
 

@@ -15,7 +15,9 @@ import threading
 from types import FrameType
 
 from ... import config
-from .spawn_request import SPEC_VARIABLE
+
+SPEC_VARIABLE = "MONARCH_PROC_SPEC"
+"""Environment variable that names the descriptor from which an executed proc reads its `ProcSpec`."""
 
 level = 0
 """Of this process: 0 for a client, 1 for its procs, 2 for those that they spawn. Set by a proc when it begins."""

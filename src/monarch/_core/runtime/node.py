@@ -52,14 +52,14 @@ from ..wire.frame import (
     new_frame,
 )
 from . import prints
-from .deadlock import DeadlockDetector
 from .fan_out import write_to_each
 from .local_origin import LocalOrigin, own_copy
 from .neighbours import Neighbours
 from .other_hosts import OtherHosts
 from .peer import Peer
-from .pressure import Holds
 from .remote import RemoteOrigin, RemotePeer
+from .room import Holds
+from .waits import Detector
 
 logger = logging.getLogger("monarch.runtime")
 
@@ -106,6 +106,8 @@ class Node:
     local_host: What the host is called where its sockets are, whatever others call it; by default the same.
     """
 
+    detector: Detector  # set by the `ProcSystem` of a process that runs actors
+
     def __init__(
         self, address: ProcAddress, root: ProcAddress, listener: socket.socket | None = None, local_host: str = ""
     ) -> None:
@@ -134,7 +136,6 @@ class Node:
         self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
-        self.deadlocks = DeadlockDetector(self)
         self.full = Holds(self)
         self.local_origin = LocalOrigin(self)
         self.request_ids = itertools.count(_first_id())

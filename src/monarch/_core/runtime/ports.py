@@ -13,7 +13,7 @@ from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
 from . import prints
-from .cancelling import cancelled_error
+from .cancelled import cancelled_error
 from .context import context, current_node
 from .failed_call import Outcome
 from .future import Future

@@ -23,9 +23,10 @@ from .cell import Cell, SpawnSpec
 from .context import Context, forget, set_fallback
 from .instance import CreatorInstance
 from .leaving import leave
+from .main_guard import SPEC_VARIABLE
 from .node import Node, Origin
 from .proc_system import ProcSystem
-from .spawn_request import SPEC_VARIABLE, UNNAMED, ProcSpec
+from .spawn_request import UNNAMED, ProcSpec
 from .title import set_title
 
 

@@ -15,6 +15,7 @@ from .base_cell import BaseCell
 from .cell import Cell, SpawnSpec
 from .context import note_thread_starters
 from .countdown import countdown
+from .deadlock import DeadlockDetector
 from .gate import Gate
 from .node import Node, Origin
 from .statistics import statistics_of
@@ -30,6 +31,7 @@ class ProcSystem(System):
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
+        self._detector = node.detector = DeadlockDetector(node)
         self._cells: dict[int, Cell] = {}
         self._gate: Gate | None = None
         self._bootstrap_error: bytes | None = None
@@ -149,7 +151,7 @@ class ProcSystem(System):
 
     def on_probe(self, origin: Origin, frame: Frame, probe: Probe) -> None:
         """Somebody waits for an actor here, and asks what keeps it."""
-        self.node.deadlocks.receive(probe)
+        self._detector.receive(probe)
 
     def on_let_go(self, origin: Origin, frame: Frame, wait: int) -> None:
         """An actor here waits for room in a mailbox, and is waited for by whose mailbox that is."""

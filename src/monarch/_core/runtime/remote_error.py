@@ -12,7 +12,7 @@ from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
 from ..wire.frame import CANCELLED, DEAD, ERROR, EXCEPTION, Frame
 from . import told
-from .cancelling import cancelled_error
+from .cancelled import cancelled_error
 from .exception_pickle import dump_exception, load_exception
 from .rebuild import rebuild
 from .typed_error import actor_error

@@ -19,14 +19,15 @@ from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import CANCELLED, ERROR, VALUE, Frame
 from .answers import AnswersByRank
-from .cancelling import cancel_call, cancelled_error
+from .cancelled import cancelled_error
+from .cancelling import cancel_call
 from .context import current_node
-from .deadlock import Awaited, running_actor
 from .failed_call import CallSite, FailedCall, Reply
 from .future import Future
 from .rebuild import read_value
 from .remote_error import load_error, supervision_error, to_exception
 from .source import Source
+from .waits import Awaited, running_actor
 
 if TYPE_CHECKING:
     from .node import Node
@@ -51,7 +52,7 @@ def _read_mesh(extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
     """Why the current thread must not block on a call to these actors: one of them is the actor that it runs."""
     running = running_actor()
-    if running is not None and running.uid == uid and running.node.address in procs:
+    if running is not None and running.uid == uid and running.address.proc in procs:
         return (
             f"{endpoint} would wait for the very actor that is waiting: it can handle the call only after the endpoint "
             "that waits has returned. Call a plain method of self, or do not wait for the answer"

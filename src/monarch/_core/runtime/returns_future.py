@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from .cancelling import cancelled_error
+from .cancelled import cancelled_error
 from .future import Future
 from .source import Source
 

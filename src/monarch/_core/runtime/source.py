@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from ..net.loan import Lendable
-    from .deadlock import Awaited
     from .future import Future
+    from .waits import Awaited
 
 
 class Source:

@@ -171,10 +171,6 @@ class ProcSpec(NamedTuple):
     logging: Settings | None
 
 
-SPEC_VARIABLE = "MONARCH_PROC_SPEC"
-"""Environment variable that names the descriptor from which an executed proc reads its `ProcSpec`."""
-
-
 def write_spec(spec: tuple[object, ...]) -> int:
     """A descriptor from which another process can read `spec`, however large."""
     fd = os.memfd_create("monarch-spec", os.MFD_CLOEXEC)

@@ -29,8 +29,9 @@ from . import main_guard, prints
 from .children import ChildWatch, changes
 from .control import receive_message, send_message
 from .leaving import disarm_finalizers
+from .main_guard import SPEC_VARIABLE
 from .process_limit import explain
-from .spawn_request import SPEC_VARIABLE, Command, Kill, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
+from .spawn_request import Command, Kill, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -16,10 +16,10 @@ from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, Frame
 from .cell import ASIDE, Cell, drain_queue, report_cleanup_error
 from .context import Context, current
-from .deadlock import enter_actor
 from .message import decode_meta
 from .node import Origin
 from .pressure import SMALL
+from .waits import enter_actor
 
 if TYPE_CHECKING:
     import asyncio

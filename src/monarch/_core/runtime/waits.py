@@ -1,0 +1,108 @@
+"""The waits of this process that may never end: who waits, for which future, for whose answers. `deadlock` looks at them.
+
+A thread, or task, that runs an endpoint notes itself in the `waits` of its actor while it waits for a future without a time
+limit. That is all that an ordinary call pays, some tenths of a microsecond.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..._namedtuple import NamedTuple
+from ..wire.address import ActorAddress, ProcAddress
+
+if TYPE_CHECKING:
+    from .future import Future
+
+Noted = tuple["Future[Any]", float]
+"""A wait: the future, and when the wait began."""
+
+
+class Detector(Protocol):
+    """Who looks for circles of waits in this process."""
+
+    watching: bool
+
+    def watch(self) -> None:
+        """Something has begun to wait; on its thread."""
+
+
+class Waiter(Protocol):
+    """An actor, as one that waits.
+
+    Attributes:
+        uid: Its id.
+        waits: What it waits for, by the task of its loop that does; under None if its thread does.
+        detector: Who looks at that.
+    """
+
+    uid: int
+    waits: dict[object, Noted]
+    detector: Detector
+
+    @property
+    def address(self) -> ActorAddress: ...
+
+    def holds_up(self, task: object) -> bool:
+        """Whether calls of the actor wait while this task does."""
+
+
+class _Running(threading.local):
+    actor: Waiter | None = None
+
+
+_running = _Running()
+
+
+def enter_actor(actor: Waiter) -> None:
+    """The current thread runs this actor, for as long as it lives."""
+    _running.actor = actor
+
+
+def running_actor() -> Waiter | None:
+    """The actor whose own thread this is."""
+    return _running.actor
+
+
+def note_wait(future: Future[Any], task: object = None) -> dict[object, Noted] | None:
+    """The current thread, or `task` on it, is about to wait for `future`, however long that takes.
+
+    Tasks other than those of endpoints hold up nobody; nor do threads that are no actor's.
+
+    Returns:
+        Where that was noted, under `task`, and is to be taken out after the wait.
+    """
+    actor = _running.actor
+    if actor is None or (task is not None and not actor.holds_up(task)):
+        return None
+    waits = actor.waits
+    waits[task] = future, time.time()
+    detector = actor.detector
+    if not detector.watching:
+        detector.watch()
+    return waits
+
+
+class Prelude(Protocol):
+    """What must be over before the reader of an answer goes on: the output of ranks, in the client."""
+
+    def wait(self, timeout: float | None) -> None: ...
+
+    async def wait_in_loop(self) -> None: ...
+
+
+class Awaited(NamedTuple):
+    """What a future waits for: a call, and the processes of the actor `uid` that have not answered it.
+
+    Attributes:
+        request: The open request, by which the detector knows the call.
+        uid: Id of the actor on each of these processes.
+        silent: The processes.
+    """
+
+    request: object
+    uid: int
+    silent: Sequence[ProcAddress]
