@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 
 from monarch.actor import Actor, SupervisionError, context, endpoint, this_host
 from monarch.supervision import OneForOne, incarnations
@@ -17,6 +18,12 @@ class Cache(Actor):
     @endpoint
     def is_cold(self) -> bool:
         return self.cold
+
+    @endpoint
+    def look_up(self, key: str) -> str:
+        if not self.cold and context().actor_instance.rank["gpus"] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)  # the out-of-memory killer, say, in the midst of the call
+        return key.upper()
 
     @endpoint
     def exit(self) -> None:
@@ -35,3 +42,9 @@ except SupervisionError as error:  # in flight: it is not repeated, as nobody kn
 assert caches.is_cold.call().get().values() == [False, True]  # the same handle; the call waits for the restart
 assert incarnations(caches).get().values() == [0, 1]
 # endregion
+
+# region retries
+look_up = caches.look_up.options(timeout=5, retries=3)  # looks something up, so it may be done twice
+assert look_up.call("a key").get().values() == ["A KEY", "A KEY"]  # though rank 0 died, and was started again
+# endregion
+assert incarnations(caches).get().values() == [1, 1]

@@ -84,7 +84,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 }
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
-MOST_LATE_IMPORTS = 14
+MOST_LATE_IMPORTS = 15
 
 
 @dataclass(frozen=True)

@@ -353,7 +353,7 @@ def test_an_endpoint_with_options_can_be_sent_and_keeps_them(spawn: Spawn) -> No
 
 def test_an_option_that_does_not_exist_is_answered_with_those_that_do(spawn: Spawn) -> None:
     echo = spawn(1).spawn("e", Echo)
-    with pytest.raises(TypeError, match="no option 'wait_for_al'; there is: wait_for_all"):
+    with pytest.raises(TypeError, match="no option 'wait_for_al'; there are: wait_for_all"):
         echo.say.options(wait_for_al=True)
     with pytest.raises(TypeError, match="wait_for_all of e.say.. is a bool, got 3"):
         echo.say.options(wait_for_all=3)

@@ -40,9 +40,13 @@ class CallOptions(NamedTuple):
 
     Attributes:
         wait_for_all: `call` completes when every rank has answered or failed, rather than with the first failure.
+        timeout: Seconds for each attempt; None for any time.
+        retries: How many more attempts there may be.
     """
 
     wait_for_all: bool = False
+    timeout: float | None = None
+    retries: int = 0
 
 
 _DEFAULT = CallOptions()
@@ -102,10 +106,7 @@ class Endpoint(Generic[P, R]):
         target = self._target
         procs = target.procs
         if len(procs) != 1:
-            raise ValueError(
-                f"call_one requires exactly 1 actor, but mesh {target.name} has {len(procs)}: {target.extent}. Pick one "
-                "with slice(...), or use call or choose"
-            )
+            raise self._not_one()
         self._check(args, kwargs)
         cell = context()._cell
         frame = _getframe(1)
@@ -170,17 +171,27 @@ class Endpoint(Generic[P, R]):
 
         Args:
             wait_for_all: `call` completes when every rank has answered or failed, and its error tells of all that have.
+            timeout: Seconds that one attempt may take, for `call`, `call_one` and `choose`; each rank has attempts of its own.
+                When it is over, what has not begun is dropped. None, the default, for any time.
+            retries: How many more attempts there are, 0 by default, where one took too long, or lost a rank that may start
+                again (`choose`: where there is another rank). What an endpoint raises is raised at once.
 
         Raises:
-            TypeError: There is no such option, or it is no bool.
+            TypeError: There is no such option, or its value is of another type.
+            ValueError: `timeout` is not positive and finite, or `retries` is negative.
         """
-        for name, value in options.items():
+        for name in options:
             if name not in CallOptions._fields:
                 known = ", ".join(CallOptions._fields)
-                raise TypeError(f"{self.name} has no option {name!r}; there is: {known}")
-            if not isinstance(value, bool):
-                raise TypeError(f"the option {name} of {self.name} is a bool, got {value!r}")
-        return Endpoint(self._target, self._name, self._definition, self._options._replace(**options))
+                raise TypeError(f"{self.name} has no option {name!r}; there are: {known}")
+        chosen = self._options._replace(**options)
+        if not isinstance(chosen.wait_for_all, bool):
+            raise TypeError(f"the option wait_for_all of {self.name} is a bool, got {chosen.wait_for_all!r}")
+        if "timeout" in options or "retries" in options:
+            from .retrying import with_options  # here: few programs repeat calls, and every one would pay for it
+
+            return with_options(self, chosen)
+        return type(self)(self._target, self._name, self._definition, chosen)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self.name} is remote: write {self._target.name}.{self._name}.call(...), or another adverb")
@@ -211,6 +222,13 @@ class Endpoint(Generic[P, R]):
             explain_arguments(error, self.name, args, kwargs)
             raise
 
+    def _not_one(self) -> ValueError:
+        target = self._target
+        return ValueError(
+            f"call_one requires exactly 1 actor, but mesh {target.name} has {len(target.procs)}: {target.extent}. Pick one "
+            "with slice(...), or use call or choose"
+        )
+
     def _pick(self) -> int:
         import random  # here: few programs choose, and every one would pay for it
 
@@ -221,7 +239,7 @@ class Endpoint(Generic[P, R]):
         return f"<Endpoint {self.name} on {self._target.extent}>"
 
     def __reduce__(self) -> Any:
-        return Endpoint, (self._target, self._name, self._definition, self._options)
+        return type(self), (self._target, self._name, self._definition, self._options)
 
 
 def _rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

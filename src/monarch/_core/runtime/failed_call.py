@@ -132,9 +132,9 @@ def _is_stop(reply: Reply) -> bool:
 
 
 def _is_consequence(error: BaseException) -> bool:
-    """Whether it only tells that something else ended: the actor was stopped, or its own callee was gone."""
+    """Whether it only tells that something else ended: the actor was stopped, its own callee was gone, or time was up."""
     if not isinstance(error, SupervisionError):
-        return is_cancelled(error)
+        return is_cancelled(error) or isinstance(error, TimeoutError)
     return isinstance(error, ActorError) or error.failure is None or error.failure.event.is_stop
 
 
