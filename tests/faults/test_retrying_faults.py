@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.attempts import wait_for_attempt
+from helpers.scripts import program, run_script
 from helpers.waiting import wait_until
-from monarch.actor import Actor, SupervisionError, context, endpoint, shutdown_context
+from monarch.actor import Actor, SupervisionError, context, endpoint
 from monarch.supervision import AllForOne, OneForOne, incarnations
 
 if TYPE_CHECKING:
@@ -141,9 +142,29 @@ def test_choose_goes_on_to_the_ranks_that_live_when_one_dies(spawn: Spawn, tmp_p
     faults.wait_for(1)
 
 
-def test_a_repeated_call_ends_when_everything_is_shut_down(spawn: Spawn, tmp_path: Path) -> None:
-    mesh = spawn(1, restart=OneForOne()).spawn("workers", Worker)
-    call = mesh.step.options(retries=1000).call(str(tmp_path))
-    wait_until(lambda: (tmp_path / "0.0.1").exists(), what="the first step")
-    shutdown_context().get(timeout=PATIENCE)
-    assert isinstance(call.exception(timeout=PATIENCE), SupervisionError)
+def test_a_repeated_call_ends_when_everything_is_shut_down() -> None:
+    ended = run_script(
+        program(
+            """
+            import time
+            from monarch.actor import Actor, Port, SupervisionError, endpoint, this_host, shutdown_context, Channel
+            from monarch.supervision import OneForOne
+
+            class Worker(Actor):
+                @endpoint
+                def work(self, begun: Port[None]) -> None:
+                    begun.send(None)
+                    time.sleep(3600)
+            """,
+            """
+            workers = this_host().spawn_procs(restart=OneForOne()).spawn("workers", Worker)
+            port, begun = Channel[None].open()
+            call = workers.work.options(timeout=3600, retries=1000).call(port)
+            begun.recv().get()
+            shutdown_context().get()
+            assert isinstance(call.exception(timeout=30), SupervisionError), call.exception()
+            print("done")
+            """,
+        )
+    )
+    assert (ended.stdout, ended.exit_code) == ("done\n", 0), ended

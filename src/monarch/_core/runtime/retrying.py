@@ -233,6 +233,8 @@ class _Repeated(Source):
             attempt.timer = self._home.poller.call_later(self._options.timeout, expire)
             if self.future._done or not attempt.silent:  # meanwhile
                 attempt.timer.cancel()
+        if self._cancelled:  # meanwhile as well
+            self._cancel(attempt, sorted(attempt.open))
 
     def heard(self, attempt: _Attempt, rank: int, reply: Reply) -> None:
         """A rank has answered an attempt, or is gone. On any thread."""
@@ -269,14 +271,14 @@ class _Repeated(Source):
             self.settle(rank, failure, attempt)
 
     def _ask_again(self, ranks: Sequence[int], attempt: _Attempt) -> None:
-        if self._cancelled:
-            for rank in ranks:
-                self.settle(rank, self._dropped(rank), attempt)
-        elif not self.future._done:
-            try:
+        try:
+            if self._cancelled:
+                for rank in ranks:
+                    self.settle(rank, self._dropped(rank), attempt)
+            elif not self.future._done:
                 self._ask(ranks, attempt.number + 1)
-            except Exception as error:  # who waits must hear of it
-                self.future._reject(error)
+        except Exception as error:  # who waits must hear of it
+            self.future._reject(error)
 
     def _expire(self, attempt: _Attempt) -> None:
         """The time of an attempt is up. On the poller's thread."""
@@ -284,16 +286,19 @@ class _Repeated(Source):
             late = sorted(attempt.open)
             again = self._may_repeat(attempt)
             attempt.open.clear()
-        self._cancel(attempt, late)
-        if late and again:
-            self._ask_again(late, attempt)
-        elif late:
-            with self._lock:
-                self._ran_out(late, attempt)
+        try:
+            self._cancel(attempt, late)
+        finally:  # who waits must hear of it
+            if late and again:
+                self._ask_again(late, attempt)
+            elif late:
+                with self._lock:
+                    self._ran_out(late, attempt)
 
     def _cancel(self, attempt: _Attempt, ranks: Sequence[int]) -> None:
         procs = self._target.procs
-        cancel_call(self._home, attempt.request, self._target.uid, [(rank, procs[rank]) for rank in ranks])
+        if attempt.request:  # it is sent; number 0 is that of one-way messages
+            cancel_call(self._home, attempt.request, self._target.uid, [(rank, procs[rank]) for rank in ranks])
 
     def _drop(self, rank: int) -> None:
         """It has answered an attempt: what was asked again meanwhile need not be done."""
