@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Echo, Failing, open_channel
+from helpers.scripts import run_script
 from helpers.waiting import wait_until
 from monarch.actor import Actor, ActorError, Future, MeshFailure, Port, SupervisionError, endpoint
 from monarch.config import configured
@@ -341,7 +343,7 @@ def test_an_actor_for_which_the_system_has_no_thread_has_failed_and_says_so(spaw
     procs = spawn(1)
     procs.spawn("first", UsesUpThreads).use_up.call_one().get(timeout=20)
     late = procs.spawn("late", Echo)
-    with pytest.raises(SupervisionError, match="can't start new thread"):
+    with pytest.raises(SupervisionError, match="the actor's thread could not be started"):
         late.say.call_one(1).get(timeout=20)
     faults.wait_for(1)
     assert procs.spawn("other", Echo).say.call_one(1).get(timeout=20) == 1
@@ -360,3 +362,82 @@ def test_a_callback_of_a_future_that_exits_does_not_take_the_later_ones_with_it(
     future.add_done_callback(lambda done: ran.append(done.get(timeout=20)))
     wait_until(lambda: ran == [1], what="the second callback")
     assert reported == [SystemExit]
+
+
+class Vanishing(Actor):
+    """Has its thread ended by code in C."""
+
+    @endpoint
+    def vanish(self) -> None:
+        ctypes.CDLL(None).pthread_exit(None)
+
+    @endpoint
+    def alive(self) -> bool:
+        return True
+
+
+class VanishingAsync(Actor):
+    @endpoint
+    async def vanish(self) -> None:
+        ctypes.CDLL(None).pthread_exit(None)
+
+    @endpoint
+    async def alive(self) -> bool:
+        return True
+
+
+class Asks(Actor):
+    @endpoint
+    def vanish(self, other: Any) -> str:
+        try:
+            other.vanish.call_one().get()
+        except SupervisionError as error:
+            return str(error)
+        return "it answered"
+
+
+@pytest.mark.parametrize("kind", [Vanishing, VanishingAsync])
+def test_a_thread_that_vanishes_is_missed_by_an_actor_that_waits(
+    spawn: Spawn, faults: Faults, kind: type[Vanishing]
+) -> None:
+    with configured(deadlock_check_interval="50ms"):
+        procs = spawn(2)
+    gone, there = procs.slice(gpus=0).spawn("gone", kind), procs.slice(gpus=0).spawn("there", kind)
+    asks = procs.slice(gpus=1).spawn("asks", Asks)
+    assert "its thread has vanished" in asks.vanish.call_one(gone).get(timeout=30)
+    assert "its thread has vanished" in faults.wait_for(1)[0].report()
+    assert there.alive.call_one().get(timeout=30), "only the actor has failed"
+
+
+def test_a_thread_that_vanishes_is_missed_by_the_client_and_its_actor_may_start_again() -> None:
+    ran = run_script(VANISHES, timeout=60)
+    assert ran.exit_code == 0, ran
+    assert ran.stdout.splitlines() == ["True", "True", "[True, True]"], ran
+
+
+VANISHES = """
+    import ctypes
+    from monarch.actor import Actor, SupervisionError, endpoint, this_host
+    from monarch.config import configure
+    from monarch.supervision import OneForOne
+
+    class Vanishing(Actor):
+        @endpoint
+        def vanish(self):
+            ctypes.CDLL(None).pthread_exit(None)
+
+        @endpoint
+        def alive(self):
+            return True
+
+    if __name__ == "__main__":
+        configure(heartbeat_timeout="2s")
+        actors = this_host().spawn_procs({"gpus": 2}, restart=OneForOne()).spawn("vanishing", Vanishing)
+        first = actors.slice(gpus=0)
+        for future in [first.vanish.call_one(), first.alive.call_one()]:
+            try:
+                print("answered", future.get())
+            except SupervisionError as error:
+                print("its thread has vanished" in str(error))
+        print(actors.alive.call().get().values())
+"""

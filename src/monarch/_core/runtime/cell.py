@@ -104,6 +104,7 @@ class Cell(BaseCell):
         self.detector = node.detector
         self.on_finished: Callable[[], None] | None = None
         self.actor: Any = None
+        self._thread: threading.Thread | None = None
         self.gate: Gate | None = None  # while it waits for the bootstrap function
 
     @property
@@ -220,10 +221,23 @@ class Cell(BaseCell):
 
     def start(self) -> None:
         """Start its thread."""
+        self._thread = threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True)
         try:
-            threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True).start()
+            self._thread.start()
         except RuntimeError as error:
             raise explained(error, "the actor's thread") from None
+
+    def miss_thread(self) -> None:
+        """The actor has failed if its thread has vanished. Python does not know: to `is_alive`, it lives."""
+        number = None if self._thread is None else self._thread.native_id
+        if number is None or thread_lives(number):
+            return
+        with self._lock:
+            if self._ended:  # as it should, and its thread with it
+                return
+        reason = "its thread has vanished: code in C has ended it (pthread_exit), or a system call has"
+        self.end(self.own_failure(EXCEPTION, reason))
+        self._finished()
 
     def _run(self) -> None:
         """What the thread does, for as long as the actor lives."""
@@ -443,6 +457,15 @@ def _end_child() -> None:
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
     os._exit(1)
+
+
+def thread_lives(number: int) -> bool:
+    """Whether a thread of this process is there, by its `native_id`; True as well where that can't be seen."""
+    try:
+        tasks = os.listdir("/proc/self/task")
+    except OSError:
+        return True
+    return str(number) in tasks or str(threading.get_native_id()) not in tasks
 
 
 def drain_queue(queue: SimpleQueue[Any]) -> list[Any]:

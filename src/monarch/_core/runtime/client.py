@@ -38,6 +38,7 @@ from .main_guard import refuse_imports
 from .message import SETTLE
 from .node import Node, Origin
 from .output import Printer
+from .overdue import Overdue
 from .proc_system import ProcSystem
 from .process_limit import explained
 from .request import StopCall
@@ -200,7 +201,9 @@ class Client:
     def _watch_agent(self) -> None:
         timeout = config.value("heartbeat_timeout")
         if timeout:
-            heartbeat = Heartbeat(self.node, self.node.address.agent, timeout, self._agent_silent)
+            heartbeat = Heartbeat(
+                self.node, self.node.address.agent, timeout, self._agent_silent, Overdue(self.node).look
+            )
             heartbeat.ask(max(timeout, config.value("host_spawn_ready_timeout") or math.inf))  # it has yet to start
 
     def _agent_silent(self, seconds: float) -> None:

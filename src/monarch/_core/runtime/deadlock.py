@@ -23,6 +23,7 @@ from ...errors import DeadlockError
 from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, keeper
 from ..wire.frame import EXPLICIT, Frame
 from .message import decode_meta
+from .overdue import Overdue
 from .waits import Awaited, Noted
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class DeadlockDetector:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._chaser = Chaser()
+        self._overdue = Overdue(node)
         self._timer: Timer | None = None
         self.watching = False
 
@@ -72,6 +74,7 @@ class DeadlockDetector:
                 number = numbers.get(id(blocked.awaited.request))
                 if number is not None:
                     waits[self._id(blocked, number)] = blocked
+        self._overdue.look()
         if self.watching:
             self._set_timer()
         for wait_id, round_ in self._chaser.sweep(waits):

@@ -149,6 +149,12 @@ class ProcSystem(System):
         for address, failure in ended:
             self.node.forget_peers([address], failure)
 
+    def on_look_after(self, origin: Origin, frame: Frame, uid: int) -> None:
+        """Somebody has waited long for an actor here."""
+        cell = self._cells.get(uid)
+        if cell is not None:
+            cell.miss_thread()
+
     def on_probe(self, origin: Origin, frame: Frame, probe: Probe) -> None:
         """Somebody waits for an actor here, and asks what keeps it."""
         self._detector.receive(probe)

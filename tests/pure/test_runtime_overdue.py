@@ -1,0 +1,44 @@
+"""Asking after calls that take long."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+from monarch._core.runtime.cell import thread_lives
+from monarch._core.runtime.overdue import Overdue
+from monarch._core.runtime.source import Source
+
+
+class Unanswered(Source):
+    def awaited(self) -> Any:
+        return SimpleNamespace(uid=7, silent=("proc 0", "proc 1"))
+
+
+def test_a_call_is_asked_after_ever_more_rarely_and_others_not_at_all() -> None:
+    asked: list[tuple[object, ...]] = []
+    node: Any = SimpleNamespace(requests={1: Unanswered()}, call_system=lambda *what: asked.append(what))
+    overdue = Overdue(node)
+    when = []
+    for look in range(1, 20):
+        node.requests[100 + look] = Unanswered()  # answered soon
+        overdue.look()
+        del node.requests[100 + look]
+        if asked:
+            assert asked == [("proc 0", "look_after", 7), ("proc 1", "look_after", 7)]
+            when.append(look)
+            asked.clear()
+    assert when == [2, 4, 8, 16]
+
+
+def test_a_thread_lives_until_it_has_ended() -> None:
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    assert thread.native_id is not None
+    assert thread_lives(thread.native_id)
+    end.set()
+    thread.join()
+    while thread_lives(thread.native_id):  # Python is told a moment before the kernel has let go of it
+        threading.Event().wait(0.001)
