@@ -24,6 +24,9 @@ class Inbox:
         self.wrong: list[str] = []
         self._changed = threading.Condition()
 
+    def answered(self) -> None:
+        pass
+
     def ready(self) -> None:
         with self._changed:
             if self.is_ready or self.end:

@@ -96,6 +96,12 @@ class Network:
                     self._delay(), lambda: caller.stream_closed(near, "nobody listens there", refused=True)
                 )
                 return
+            self._clock.after(self._least, lambda: caller.stream_answered(near))
+            host.greet(near, lambda: let_in(host))
+
+        def let_in(host: Worker) -> None:
+            if not (host.alive and near.open):
+                return
             far = Stream(host, host.accept())
             near.other, far.other = far, near
             host.streams[far.number] = far

@@ -19,6 +19,8 @@ from .._core.wire.link_table import Called, Cut, Deliver, Dial, LinkTable, Lost,
 from .clock import Clock
 from .network import Network, Stream
 
+_TURNS = 20  # of a handshake
+
 
 class Costs(NamedTuple):
     """Time that a gateway is busy, in seconds of CPU; it does one thing after the other.
@@ -30,6 +32,7 @@ class Costs(NamedTuple):
         reply: For each answer of a process that is taken in.
         entry: For each host in the list of a cast that is handed on.
         answer: For each answer that the client reads.
+        handshake: For each stream that a peer opens: TLS, and proofs. Several take turns, as in a real listener.
     """
 
     arrival: float = 0.0
@@ -38,6 +41,7 @@ class Costs(NamedTuple):
     reply: float = 0.0
     entry: float = 0.0
     answer: float = 0.0
+    handshake: float = 0.0
 
 
 class Setting(NamedTuple):
@@ -108,6 +112,26 @@ class Worker:
 
     def accept(self) -> int:
         return self._table.accepted(self._clock.now)
+
+    def greet(self, stream: Stream, done: Callable[[], None], turns: int = _TURNS) -> None:
+        """Prove to each other who one is, with whoever has opened `stream`; `done` follows, unless that is closed before the end."""
+        cost = self._setting.costs.handshake
+        if not cost or not turns:
+            done()
+        elif stream.open:
+            self._when_free(lambda: self._greet_on(stream, done, turns - 1))
+
+    def _greet_on(self, stream: Stream, done: Callable[[], None], turns: int) -> None:
+        self.spent += self._setting.costs.handshake / _TURNS
+        self.carry_out()
+        if turns:
+            self.greet(stream, done, turns)
+        else:
+            self._clock.at(self._free_at, done)
+
+    def stream_answered(self, stream: Stream) -> None:
+        if self.alive and stream.open:
+            self._table.answered(stream.number, self._clock.now)
 
     def stream_ready(self, stream: Stream) -> None:
         if self.alive and stream.open:

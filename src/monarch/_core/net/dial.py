@@ -129,6 +129,7 @@ class Dial:
 
     def _greet(self, sock: socket.socket) -> None:
         self._sock = None
+        self._events.answered()
         self._wait_at_most(GREETING_TIMEOUT, f"it did not say who it is within {GREETING_TIMEOUT:g}s")
         tls = self._trust.uses_tls(self._channel)
         self._greeting = Greeting(

@@ -44,8 +44,11 @@ logger = logging.getLogger("monarch.net")
 class StreamEvents(Protocol):
     """What a stream tells its user, on the poller's thread."""
 
+    def answered(self) -> None:
+        """Of a stream that we open: the peer's host has taken the connection, and proofs follow."""
+
     def ready(self) -> None:
-        """The peer has proved who it is, and has let us in. The first of all."""
+        """The peer has proved who it is, and has let us in. The first of what every stream tells."""
 
     def data(self, chunk: memoryview) -> None:
         """Bytes, in order. The memory is used again after the return."""

@@ -191,6 +191,9 @@ class Links:
         self._carry_out()
         return _Events(self, number)
 
+    def _answered(self, number: int) -> None:
+        self._table.answered(number, self._now())
+
     def _ready(self, number: int) -> None:
         self._table.ready(number, self._now())
         self._carry_out()
@@ -300,6 +303,9 @@ class _Events:
     def __init__(self, links: Links, number: int) -> None:
         self._links = links
         self._number = number
+
+    def answered(self) -> None:
+        self._links._answered(self._number)
 
     def ready(self) -> None:
         self._links._ready(self._number)

@@ -11,6 +11,7 @@ Times, with `reconnect` for `channel_reconnect_timeout` (see `Limits`):
 * No sign of life for half of it: the stream counts as broken. For all of it: the peer is lost.
 * The dialer dials again at once, then after ever longer pauses, up to half a second. It does not wait for a dial without
   an answer before the next: the kernel would take a second or two to ask again, though the network may be back sooner.
+  A host that has answered gets half of `reconnect` for the handshake: more of them at once would slow each other.
 * Where nobody has listened for a quarter of `reconnect`, one second at most, the peer is lost: who lives, listens.
 * A first dial may fail for `attach` where the peer may have yet to start; for `reconnect` where it must be there.
 
@@ -264,6 +265,11 @@ class Link:
             self._happen("expired", now)
         elif self.dials and now >= self._dial_at:
             self._happen("due", now)
+
+    def answered(self, stream: int, now: float) -> None:
+        """The host that one of the streams leads to has taken the connection; the handshake may take its time."""
+        if stream in self._opening and self.was_up:
+            self._dial_at = now + self._owner.limits.silence
 
     def ready(self, stream: int, now: float) -> None:
         """One of the streams that are being opened is there."""

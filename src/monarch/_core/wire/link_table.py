@@ -184,6 +184,13 @@ class LinkTable:
         self.write(number, [greeting(self.hello(""))])
         return number
 
+    def answered(self, number: int, now: float) -> None:
+        """A stream that we open is connected, and has yet to be authenticated."""
+        self._now = now
+        stream = self._streams.get(number)
+        if stream is not None and stream.link is not None:
+            stream.link.answered(number, now)
+
     def ready(self, number: int, now: float) -> None:
         """A stream that we have opened is authenticated."""
         self._now = now
