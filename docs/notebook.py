@@ -11,6 +11,7 @@ What differs from machine to machine, such as paths, is replaced by dots. Needs 
 
 import argparse
 import difflib
+import os
 import re
 import sys
 from pathlib import Path
@@ -23,7 +24,8 @@ NOTEBOOK = Path(__file__).resolve().parent.parent / "examples" / "tensors.ipynb"
 CELL_SECONDS = 60
 LOCAL = [
     (re.compile(r'"[^"\n]*/(?:site-packages|src)/([^"\n]*)", line \d+'), r'".../\1", line ...'),
-    (re.compile(r"host='[^']*', proc='[^'.]*"), "host='...', proc='..."),
+    (re.compile(rf"\b{re.escape(os.uname().nodename)} · "), "node · "),
+    (re.compile(r"(hosts\\gpus  0) +1"), rf"\1{' ' * len('node · rank[0]')} 1"),  # as wide as the host's name makes it
     (re.compile(r"^[ ~^]+\n", re.MULTILINE), ""),  # marks under the source, which not every Python makes
 ]
 

@@ -54,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts the run in the background has it, and every program of a test, ignore these.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     config.addinivalue_line(
         "markers",
         "may_keep(*kinds): this test leaves 'threads' or 'descriptors' on purpose (a controller lives as long as its client)",

@@ -440,13 +440,19 @@ def test_an_actor_ends_though_the_thread_that_delivered_its_last_message_is_slow
     port, receiver = open_channel()
     mesh: Any = this_proc().spawn("a", EndsWhileItsMessageArrives, port)
     cell: Any = context()._cell.node.actors[mesh._uid]
-    check_mailbox = cell._check_mailbox
+    pressure = cell.pressure
 
-    def be_slow(*args: Any) -> None:  # the message is in the mailbox; here its receiver handles it already, and ends
-        wait_until(lambda: cell._ending is not None and len(cell._inbox) > 0, what="the end of the actor")
-        check_mailbox(*args)
+    class SlowPressure:
+        def came(
+            self, *args: Any
+        ) -> None:  # the message is in the mailbox; here its receiver handles it already, and ends
+            wait_until(lambda: cell._ending is not None and len(cell._inbox) > 0, what="the end of the actor")
+            pressure.came(*args)
 
-    cell._check_mailbox = be_slow
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pressure, name)
+
+    cell.pressure = SlowPressure()
     mesh.stop_yourself.broadcast()
     _let_go.set()
     assert receiver.recv().get(timeout=20) == "cleaned up"

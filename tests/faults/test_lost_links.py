@@ -68,6 +68,7 @@ class Forks(Actor):
     def fork_a_sleeper(self) -> tuple[int, int]:
         child = os.fork()
         if child == 0:
+            os.setsid()  # or it would end with the process that forks it
             time.sleep(60)
             os._exit(0)
         return os.getpid(), child

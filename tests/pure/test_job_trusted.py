@@ -109,7 +109,7 @@ def test_a_group_counts_as_others_unless_it_is_the_users_own(
 
 USES: dict[str, Callable[[], object]] = {
     "load the current job": current.load_current_job,
-    "set the current job": lambda: current.set_current_job("jobs.mine"),
+    "set the current job": lambda: current.set_current_job("trusted_jobs.mine"),
     "list contexts": current.contexts,
     "the active context": current.active_context,
     "load a saved job": lambda: job_load(".monarch/job_state.pkl"),
@@ -122,12 +122,12 @@ USES: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("made", ["the folder", "a link in its place"])
 @pytest.mark.parametrize("use", USES)
 def test_a_folder_for_jobs_that_another_user_has_made_is_not_used(use: str, made: str, folder: Path) -> None:
-    (folder / "jobs.py").write_text("from monarch.job import LocalJob\nmine = LocalJob()\n")
+    (folder / "trusted_jobs.py").write_text("from monarch.job import LocalJob\nmine = LocalJob()\n")
     (folder / "script.py").touch()
     place = folder / ("theirs" if made != "the folder" else ".monarch")
     place.mkdir(mode=0o700)
     (place / "default").mkdir()
-    by_stranger(place / "default" / "spec", "jobs.mine\n")
+    by_stranger(place / "default" / "spec", "trusted_jobs.mine\n")
     by_stranger(place / "default" / "state.pkl", "never read")
     if made == "the folder":
         given_to_stranger(place)

@@ -183,7 +183,7 @@ def test_a_transport_is_found_by_its_name(spec: str | ChannelTransport, expected
 
 @pytest.mark.parametrize("spec", ["", "udp", "IPC", "tcp:", "ipc://x", 5, None])
 def test_an_unknown_transport_is_refused_with_the_known_ones(spec: object) -> None:
-    with pytest.raises(ValueError, match="'?ipc, tcp"):
+    with pytest.raises(ValueError, match="use one of ipc, .*tcp"):
         ChannelTransport.parse(spec)  # type: ignore[arg-type]
 
 
