@@ -12,7 +12,7 @@ from monarch.testing.__main__ import main
 
 def checked(simulation: Simulation) -> Simulation:
     """Nothing was answered twice, nobody waits, order was kept, and records are closed."""
-    simulation.run(until=simulation.now + 70)
+    simulation.run(until=simulation.now + 12)  # 5 s until a link is lost, 6 s in which who has lost its parent waits
     report = simulation.report()
     assert (report.missing, report.twice, report.disorder) == (0, 0, 0), report
     assert simulation.open_casts() == 0, report
@@ -58,6 +58,16 @@ def test_ranks_of_a_host_that_dies_are_lost_and_all_others_answer() -> None:
     simulation.run(until=later)
     assert sorted(later.lost) == [0, 1, 2, 3, 60, 61]
     assert later.seconds < 1
+    checked(simulation)
+
+
+def test_a_dead_host_that_is_dialed_for_the_first_time_does_not_keep_calls_open() -> None:
+    simulation = Simulation(seed=5, hosts=60, procs_per_host=1, fanout=2)
+    simulation.run(until=simulation.attach())
+    simulation.kill_host(40)
+    cast = simulation.cast([3, 9, 40])  # 9 hands it to 40, with which it has had nothing to do so far
+    simulation.run(until=cast)
+    assert list(cast.lost) == [40]
     checked(simulation)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from .._core.routing.cast import split_header
+from .._core.routing.cast import attaches, split_header
 from .._core.routing.gateway import Gateway
 from .._core.routing.route import Route, split_route, with_route
 from .._core.supervision.failure import Failure
@@ -226,7 +226,7 @@ class Worker:
         self.spent += costs.departure
         if costs.entry and frame.kind == CAST:
             self.spent += costs.entry * len(split_header(frame)[0].orders)
-        self._table.send(host, self._table.pack(frame), self._clock.now)
+        self._table.send(host, self._table.pack(frame), self._clock.now, starting=attaches(frame))
         self._act()
 
     def give_up(self, host: str, reason: str) -> None:

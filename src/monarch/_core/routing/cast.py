@@ -19,7 +19,7 @@ from struct import Struct
 
 from ..._namedtuple import NamedTuple
 from ..wire.address import ProcAddress
-from ..wire.frame import CAST, EXPLICIT, HEADER_SIZE, REPLY, Frame, FrameError, encode
+from ..wire.frame import AGAIN, CALL, CAST, EXPLICIT, HEADER_SIZE, REPLY, STANDING, Frame, FrameError, encode
 from .route import RESENT
 
 _HEADER = Struct("<QHHHII")
@@ -113,6 +113,11 @@ def with_header(frame: Frame, header: Header) -> Frame:
     orders = array("Q", header.orders).tobytes()
     head = _HEADER.pack(header.id, header.fanout, len(host), len(proc), len(header.table), len(orders))
     return frame._replace(kind=CAST, meta=b"".join((head, host, proc, orders, header.table, frame.meta)))
+
+
+def attaches(frame: Frame) -> bool:
+    """Whether the host that a frame goes to may have yet to start. Whom one hears of in any other way was there."""
+    return frame.kind in (CALL, CAST) and frame.flags & (STANDING | AGAIN) == STANDING
 
 
 def split_header(frame: Frame) -> tuple[Header, bytes]:

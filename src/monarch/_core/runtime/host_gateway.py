@@ -14,11 +14,12 @@ from ..net.connection import Connection
 from ..net.links import Links
 from ..net.segment import Segment
 from ..net.trust import UNIX_ONLY, Trust, trust_for
+from ..routing.cast import attaches
 from ..routing.gateway import Gateway
 from ..supervision.failure import Failure
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.channel import Channel
-from ..wire.frame import AGAIN, CALL, CAST, STANDING, Frame
+from ..wire.frame import Frame
 from .node import Node
 
 _LAST_WORDS = 1.0  # seconds within which what a process that has ended said last is read
@@ -98,9 +99,7 @@ class HostGateway:
     # what the core acts on
 
     def to_host(self, host: str, frame: Frame) -> None:
-        # who is being attached may have yet to start; whom one hears of in any other way was there
-        attaches = frame.kind in (CALL, CAST) and frame.flags & (STANDING | AGAIN) == STANDING
-        self.links.send(host, frame, starting=attaches)
+        self.links.send(host, frame, starting=attaches(frame))
 
     def give_up(self, host: str, reason: str) -> None:
         self.links.give_up(host, reason)
