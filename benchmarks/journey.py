@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 from benchmarks import report
 from benchmarks.environments import REPOSITORY
+from monarch._core.actors import request
+from monarch._core.actors.adverbs import Endpoint
+from monarch._core.actors.sync_cell import SyncCell
+from monarch._core.calls.future import Future
 from monarch._core.net.connection import Connection
 from monarch._core.net.waiter import Waiter
-from monarch._core.runtime import request
-from monarch._core.runtime.adverbs import Endpoint
-from monarch._core.runtime.future import Future
-from monarch._core.runtime.sync_cell import SyncCell
 from monarch._core.wire import pickling
 from monarch._core.wire.frame import Decoder
 from monarch.actor import Actor, endpoint, this_host

@@ -3,7 +3,7 @@
 Start with `monarch.actor`. This package itself only re-exports a few names, on first use, so that importing it is free.
 
 Layers, lowest first; imports point downwards only: `errors` and `config`; the engine `_core` (`shape`, `supervision`,
-`wire`, `net`, `runtime`, `mesh`); the public face `actor`; the planes and tools built on it.
+`wire`, `net`, `calls`, `hub`, `actors`, `processes`, `client`, `mesh`); the public face `actor`; the planes and tools built on it.
 
 PYTEST_DONT_REWRITE: this package has a plugin of pytest's, which would complain where a program imports both.
 """

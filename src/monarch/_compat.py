@@ -22,18 +22,18 @@ _TENSORS = "monarch.tensor_engine"
 ALIASES: dict[str, Sequence[str]] = {
     "monarch._rust_bindings.monarch_hyperactor.channel": [_ACTOR, "monarch._core.wire.transport"],
     "monarch._rust_bindings.monarch_hyperactor.config": ["monarch.config"],
-    "monarch._rust_bindings.monarch_hyperactor.handle": ["monarch._core.runtime.future"],
+    "monarch._rust_bindings.monarch_hyperactor.handle": ["monarch._core.calls.future"],
     "monarch._rust_bindings.monarch_hyperactor.host_mesh": [_ACTOR],
-    "monarch._rust_bindings.monarch_hyperactor.mailbox": ["monarch._core.runtime.cell", _ACTOR],
+    "monarch._rust_bindings.monarch_hyperactor.mailbox": ["monarch._core.actors.cell", _ACTOR],
     "monarch._rust_bindings.monarch_hyperactor.proc": [_ACTOR],
     "monarch._rust_bindings.monarch_hyperactor.pytokio": [_ACTOR],
     "monarch._rust_bindings.monarch_hyperactor.shape": [_SHAPE],
     "monarch._rust_bindings.monarch_hyperactor.supervision": [_ACTOR],
     "monarch._rust_bindings.rdma": [_RDMA],
-    "monarch._src.actor.actor_mesh": [_ACTOR, "monarch._core.runtime.instance"],
+    "monarch._src.actor.actor_mesh": [_ACTOR, "monarch._core.actors.instance"],
     "monarch._src.actor.allocator": [_ACTOR],
     "monarch._src.actor.bootstrap": [_ACTOR],
-    "monarch._src.actor.bootstrap_main": ["monarch._core.runtime.proc"],
+    "monarch._src.actor.bootstrap_main": ["monarch._core.processes.proc"],
     "monarch._src.actor.endpoint": [_ACTOR],
     "monarch._src.actor.future": [_ACTOR],
     "monarch._src.actor.host_mesh": [_ACTOR],
@@ -70,9 +70,9 @@ ALIASES: dict[str, Sequence[str]] = {
 """Alias to the modules whose names it has, searched in order."""
 
 RENAMED = {
-    "ActorAddr": ("monarch._core.runtime.instance", "ActorId"),
+    "ActorAddr": ("monarch._core.actors.instance", "ActorId"),
     "DeviceException": (_TENSORS, "RemoteException"),
-    "EndpointProperty": ("monarch._core.runtime.endpoint", "EndpointDefinition"),
+    "EndpointProperty": ("monarch._core.actors.endpoint", "EndpointDefinition"),
     "RdmaInitError": (_RDMA, "RDMAError"),
     "WouldBlockRuntime": ("monarch.errors", "DeadlockError"),
     "compile": (_TENSORS, "record"),
@@ -135,7 +135,7 @@ class _AliasFinder:
 
     def get_source(self, name: str) -> str:
         # what `python -m monarch._src.actor.bootstrap_main` runs
-        return "from monarch._core.runtime.proc import main\nmain()\n" if name.endswith("bootstrap_main") else ""
+        return "from monarch._core.processes.proc import main\nmain()\n" if name.endswith("bootstrap_main") else ""
 
     def get_code(self, name: str) -> CodeType:
         return compile(self.get_source(name), f"<alias {name}>", "exec")

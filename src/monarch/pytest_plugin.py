@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ._core.runtime import session as sessions
+from ._core.client import session as sessions
 
 if TYPE_CHECKING:
     from .actor import MeshFailure
@@ -42,7 +42,7 @@ class _Run:
 
     def news(self) -> str:
         """What has come since the last time, and was not the error of a call."""
-        client: Any = sys.modules.get("monarch._core.runtime.client")
+        client: Any = sys.modules.get("monarch._core.client.client")
         if client is None:
             return ""
         client.settle_faults()

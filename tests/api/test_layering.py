@@ -24,7 +24,12 @@ LAYERS = {
     "monarch._core.wire": 1,
     "monarch._core.routing": 2,
     "monarch._core.net": 2,
-    "monarch._core.runtime": 3,
+    "monarch._core.guards": 2.5,
+    "monarch._core.calls": 3,
+    "monarch._core.hub": 3.1,
+    "monarch._core.actors": 3.2,
+    "monarch._core.processes": 3.3,
+    "monarch._core.client": 3.4,
     "monarch._core.mesh": 4,
     "monarch._core": 5,
     "monarch.actor": 5,
@@ -69,7 +74,7 @@ NOT_PURE = {
     "threading", "time", "_thread",
 }  # fmt: skip
 NOT_IN_CORE = {"torch", "http", "urllib", "aiohttp", "requests", "fastapi", "flask", "starlette", "uvicorn", "numpy"}
-LOOP_OF_ACTORS = "monarch._core.runtime.actor_loop"  # is a selector, which waits for what a connection of `net` reads
+LOOP_OF_ACTORS = "monarch._core.actors.actor_loop"  # is a selector, which waits for what a connection of `net` reads
 SOCKETS_BETWEEN_PARENT_AND_CHILD = {
     "socket",
     "socketpair",
@@ -205,7 +210,7 @@ def test_a_pure_package_has_no_socket_no_thread_and_no_clock(package: str) -> No
 
 
 def test_only_the_net_package_of_the_core_opens_connections() -> None:
-    """The runtime passes sockets that it inherits, and pairs between a parent and its child; it connects to nobody."""
+    """Processes pass sockets that it inherits, and pairs between a parent and its child; they connect to nobody."""
     wrong = [
         f"{name}, line {node.lineno}: socket.{node.attr}"
         for path in SOURCES

@@ -16,7 +16,7 @@ import pytest
 from helpers.actors import AsyncRecorder, Echo, Gate, Recorder, open_channel
 from helpers.floods import Consumer, Producer
 from helpers.waiting import wait_until
-from monarch._core.runtime.client import client
+from monarch._core.client.client import client
 from monarch.actor import Actor, SupervisionError, endpoint
 from monarch.config import configured
 

@@ -17,7 +17,7 @@ import pytest
 from helpers.actors import Echo, open_channel
 from helpers.floods import memory
 from helpers.waiting import wait_until
-from monarch._core.runtime.client import client
+from monarch._core.client.client import client
 from monarch.actor import Actor, Channel, Port, concurrent_endpoint, endpoint
 from monarch.config import configured
 from monarch.errors import BackpressureError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.strangers import needs_another_user, stranger
-from monarch._core.runtime.client import client
+from monarch._core.client.client import client
 from monarch.actor import Actor, SupervisionError, endpoint
 from monarch.supervision import OneForOne
 

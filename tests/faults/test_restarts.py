@@ -475,7 +475,7 @@ def test_a_mesh_that_is_spawned_during_a_restart_of_its_procs_lives(spawn: Spawn
 
 def second_start_waits(marker: Path, seconds: float, *, ranks: tuple[int, ...] = (0,)) -> CommandChoice:
     """A command for each rank; those of `ranks` take their time when they start for the second time."""
-    start = f"exec {sys.executable} -m monarch._core.runtime.proc"
+    start = f"exec {sys.executable} -m monarch._core.processes.proc"
 
     def command(point: Point) -> BootstrapCommand:
         wait = f"mkdir {marker}-{point.rank} 2>/dev/null || sleep {seconds}; " if point.rank in ranks else ""
@@ -597,7 +597,7 @@ def test_a_program_may_end_during_a_restart() -> None:
 
 
 def test_the_time_out_of_a_first_start_does_not_end_a_later_one(tmp_path: Path) -> None:
-    start = f"mkdir {tmp_path}/started 2>/dev/null || sleep 4; exec {sys.executable} -m monarch._core.runtime.proc"
+    start = f"mkdir {tmp_path}/started 2>/dev/null || sleep 4; exec {sys.executable} -m monarch._core.processes.proc"
     ended = run_script(
         program(
             PROGRAM,

@@ -26,7 +26,7 @@ def test_the_folder_of_sockets_goes_with_the_program(ending: str) -> None:
         import monarch.actor
         from pathlib import Path
         from monarch._core.net import unix
-        from monarch._core.runtime.client import client
+        from monarch._core.client.client import client
         from monarch.actor import Actor, endpoint, shutdown_context, this_host
 
         class Echo(Actor):

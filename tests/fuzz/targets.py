@@ -12,11 +12,11 @@ from functools import cached_property
 
 from helpers.streams import Door, Net
 from helpers.waiting import PATIENCE
+from monarch._core.hub.node import Node
 from monarch._core.net import unix
 from monarch._core.net.trust import TRUST_ALL, Trust, trust_for
 from monarch._core.routing.cast import Entry, Header, pack_table, split_header, with_header
 from monarch._core.routing.route import Route, split_route, with_route
-from monarch._core.runtime.node import Node
 from monarch._core.supervision.failure import STOPPED, Failure
 from monarch._core.wire.address import ProcAddress, random_name
 from monarch._core.wire.frame import (

@@ -6,10 +6,10 @@ import socket
 import threading
 from typing import Any
 
+from monarch._core.calls.future import Future
+from monarch._core.calls.source import Source
 from monarch._core.net.connection import Connection
 from monarch._core.net.poller import Poller
-from monarch._core.runtime.future import Future
-from monarch._core.runtime.source import Source
 from monarch._core.wire.frame import REPLY, Frame, encode
 
 

@@ -10,7 +10,7 @@ from monarch.actor import context
 
 def open_attempts() -> list[Any]:
     """Those to which not all ranks have answered, in order."""
-    from monarch._core.runtime.retrying import _Attempt
+    from monarch._core.actors.retrying import _Attempt
 
     requests = context()._cell.node.requests
     return [request for _, request in sorted(requests.copy().items()) if isinstance(request, _Attempt)]

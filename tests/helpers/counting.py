@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-from monarch._core.runtime.context import current_node
+from monarch._core.actors.context import current_node
 from monarch.actor import Actor, endpoint
 
 # C functions that enter the kernel, by what a reader of `strace` would call them.

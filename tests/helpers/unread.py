@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from helpers.waiting import wait_until
-from monarch._core.runtime.callbacks import callback_thread
+from monarch._core.calls.callbacks import callback_thread
 from monarch.errors import UnreadErrorWarning
 
 

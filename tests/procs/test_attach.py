@@ -26,7 +26,7 @@ from helpers.scripts import run_script
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, Workers, free_ports, workers
 from monarch import config
-from monarch._core.runtime import attach_progress
+from monarch._core.client import attach_progress
 from monarch._core.wire.link_records import VERSION
 from monarch.actor import (
     Actor,

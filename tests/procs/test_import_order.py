@@ -22,7 +22,7 @@ assert state == {"w": b"abc"}
     [
         "from monarch.rdma import RDMABuffer; assert RDMABuffer(bytearray(10)).size() == 10",
         SHARE,
-        "from monarch._core.runtime.context import context; assert context().actor_instance.rank.rank == 0",
+        "from monarch._core.actors.context import context; assert context().actor_instance.rank.rank == 0",
         "from monarch._core.mesh.host_mesh import this_host; assert len(this_host().spawn_procs()) == 1",
         "from monarch.job import LocalJob; assert len(LocalJob(hosts=['a']).state(None).a.spawn_procs()) == 1",
         "from monarch._src.actor.actor_mesh import Channel; p, r = Channel.open(); p.send(3); assert r.recv().get(9) == 3",

@@ -160,7 +160,7 @@ def test_who_waits_for_an_answer_does_not_wait_for_a_reader_that_stands_still(
 def test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_counted(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monarch._core.runtime.output._LIMIT", 100_000)
+    monkeypatch.setattr("monarch._core.processes.output._LIMIT", 100_000)
     prints = spawn().spawn("prints", Prints)
     stuck = _Stuck()
     monkeypatch.setattr(sys, "stdout", stuck)
@@ -182,8 +182,8 @@ def test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_counted(
 
 
 def test_a_program_whose_ranks_print_nothing_asks_for_no_marks(spawn: Spawn) -> None:
-    from monarch._core.runtime import future
-    from monarch._core.runtime.client import client
+    from monarch._core.calls import future
+    from monarch._core.client.client import client
 
     prints = spawn().spawn("prints", Prints)
     prints.say_quietly.call_one("nobody sees this").get(timeout=PATIENCE)

@@ -12,7 +12,7 @@ import pytest
 
 from helpers.actors import Desk, Echo, Ranks, Sender, open_channel
 from helpers.waiting import wait_until
-from monarch._core.runtime.ports import _Claim, _Queue
+from monarch._core.actors.ports import _Claim, _Queue
 from monarch.actor import Actor, Channel, Port, PortReceiver, SupervisionError, endpoint, send
 
 if TYPE_CHECKING:

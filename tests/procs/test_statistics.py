@@ -9,7 +9,7 @@ from monarch.actor import Actor, ProcMesh, endpoint, this_proc
 
 if TYPE_CHECKING:
     from conftest import Spawn
-    from monarch._core.runtime.statistics import ProcStatistics
+    from monarch._core.hub.statistics import ProcStatistics
 
 CALLS = 100
 PATIENCE = 20.0

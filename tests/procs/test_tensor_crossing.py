@@ -100,7 +100,7 @@ def test_two_engines_of_the_same_processes_exchange_tensors(mesh: Any, pair: Pro
 
 
 def buffers() -> int:
-    from monarch._core.runtime.context import current_node
+    from monarch._core.actors.context import current_node
     from monarch.rdma.plane import plane_of
 
     return plane_of(current_node()).registry.statistics().buffers

@@ -13,8 +13,8 @@ import pytest
 from helpers.answers import Wire
 from helpers.borrowing import borrowed
 from helpers.leaks import nothing_left
-from monarch._core.runtime.actor_loop import ActorLoop, ReadingSelector, limited_tasks
-from monarch._core.runtime.future import Future
+from monarch._core.actors.actor_loop import ActorLoop, ReadingSelector, limited_tasks
+from monarch._core.calls.future import Future
 
 PATIENCE = 20.0
 

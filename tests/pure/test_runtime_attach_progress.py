@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monarch._core.runtime.attach_progress import line
+from monarch._core.client.attach_progress import line
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ import pytest
 from helpers.processes import wait_stopped
 from helpers.waiting import PATIENCE, wait_until
 from monarch._core.net.poller import Poller
-from monarch._core.runtime.children import ChildWatch, changes, is_stopped, is_traced, unreaped_status
-from monarch._core.runtime.heartbeat import Silence
-from monarch._core.runtime.memory import count_kills
+from monarch._core.processes.children import ChildWatch, changes, is_stopped, is_traced, unreaped_status
+from monarch._core.processes.heartbeat import Silence
+from monarch._core.processes.oom_killer import count_kills
 from monarch._core.supervision.heartbeat import TICKS
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.leaks import nothing_left
-from monarch._core.runtime.control import _INLINE, ControlQueue, control_pair, receive_message, send_message
+from monarch._core.processes.control import _INLINE, ControlQueue, control_pair, receive_message, send_message
 
 PATIENCE = 20.0
 Pair = tuple[socket.socket, socket.socket]

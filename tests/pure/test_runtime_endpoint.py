@@ -10,8 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from monarch._core.runtime.actor import Actor
-from monarch._core.runtime.endpoint import (
+from monarch._core.actors.actor import Actor
+from monarch._core.actors.endpoint import (
     ArgumentCheck,
     EndpointDefinition,
     concurrent_endpoint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from monarch._core.runtime.faults import _report, merge
+from monarch._core.client.faults import _report, merge
 from monarch._core.supervision.failure import EXCEPTION, KILLED, Failure, MeshFailure
 
 

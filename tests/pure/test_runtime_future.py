@@ -17,11 +17,11 @@ import pytest
 from helpers.answers import Wire
 from helpers.borrowing import borrowed
 from helpers.leaks import nothing_left
+from monarch._core.calls.callbacks import CallbackThread
+from monarch._core.calls.future import Future, completed, map_future
+from monarch._core.calls.returns_future import returns_future
+from monarch._core.calls.source import Described, Source
 from monarch._core.net.waiter import put_back, take_waiter
-from monarch._core.runtime.callbacks import CallbackThread
-from monarch._core.runtime.future import Future, completed, map_future
-from monarch._core.runtime.returns_future import returns_future
-from monarch._core.runtime.source import Described, Source
 from monarch.errors import DeadlockError
 
 PATIENCE = 20.0

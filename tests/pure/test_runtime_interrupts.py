@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from monarch._core.calls import interrupts
+from monarch._core.calls.interrupts import HeldInterrupts
 from monarch._core.net.waiter import Waiter
-from monarch._core.runtime import interrupts
-from monarch._core.runtime.interrupts import HeldInterrupts
 
 PATIENCE = 20.0
 Handlers = Callable[[Any], Any]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from monarch._core.hub.node import Node
 from monarch._core.net import unix
 from monarch._core.net.poller import Timer
-from monarch._core.runtime.node import Node
 from monarch._core.supervision.failure import EXCEPTION, STOPPED, Failure
 from monarch._core.wire.address import ProcAddress, random_name
 from monarch._core.wire.frame import CALL, DEAD, Frame

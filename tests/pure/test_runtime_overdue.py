@@ -6,9 +6,9 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from monarch._core.runtime.cell import thread_lives
-from monarch._core.runtime.overdue import Overdue
-from monarch._core.runtime.source import Source
+from monarch._core.actors.cell import thread_lives
+from monarch._core.calls.source import Source
+from monarch._core.hub.overdue import Overdue
 
 
 class Unanswered(Source):

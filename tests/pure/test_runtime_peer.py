@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from monarch._core.hub.peer import Peer
+from monarch._core.hub.remote import RemotePeer
 from monarch._core.net import unix
 from monarch._core.net.asked import Asked
-from monarch._core.runtime.peer import Peer
-from monarch._core.runtime.remote import RemotePeer
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
 from monarch._core.wire.address import ProcAddress, random_name
 from monarch._core.wire.frame import CALL, HELLO, PROTOCOL_VERSION, URGENT, Frame

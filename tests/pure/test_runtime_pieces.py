@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from monarch._core.calls.message import NO_EXTENT, SETTLE, SUPERVISE, decode_meta, encode_meta
 from monarch._core.mesh.bootstrap import (
     BootstrapCommand,
     check_binding,
@@ -19,10 +20,9 @@ from monarch._core.mesh.bootstrap import (
     default_bootstrap_cmd,
     python_bootstrap_cmd,
 )
-from monarch._core.runtime import output
-from monarch._core.runtime.message import NO_EXTENT, SETTLE, SUPERVISE, decode_meta, encode_meta
-from monarch._core.runtime.output import LineSplitter
-from monarch._core.runtime.spawn_request import Command, SpawnRequest, Start, needs_exec
+from monarch._core.processes import output
+from monarch._core.processes.output import LineSplitter
+from monarch._core.processes.spawn_request import Command, SpawnRequest, Start, needs_exec
 from monarch._core.shape import Extent, Point
 from monarch._core.wire.address import ActorAddress, ProcAddress
 

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch._core.runtime.future import Future, map_future
-from monarch._core.runtime.remote_error import (
+from monarch._core.calls.future import Future, map_future
+from monarch._core.calls.remote_error import (
     dump_error,
     explain,
     explain_arguments,
@@ -30,7 +30,7 @@ from monarch._core.runtime.remote_error import (
     supervision_error,
     to_exception,
 )
-from monarch._core.runtime.typed_error import actor_error
+from monarch._core.calls.typed_error import actor_error
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
 from monarch._core.wire import pickling
 from monarch._core.wire.frame import DEAD, ERROR, EXCEPTION, REPLY, VALUE, Frame

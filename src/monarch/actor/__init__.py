@@ -5,23 +5,23 @@ from __future__ import annotations
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
+from .._core.actors import adverbs as _adverbs
+from .._core.actors.actor import Actor
+from .._core.actors.adverbs import Accumulator, Endpoint, send
+from .._core.actors.context import Context, context, current_actor_name, current_rank, current_size
+from .._core.actors.endpoint import concurrent_endpoint, endpoint
+from .._core.actors.ports import Channel, Port, PortReceiver
+from .._core.calls.future import Future
+from .._core.calls.returns_future import returns_future
+from .._core.client import client as _client
+from .._core.client.faults import Hook as _Hook
+from .._core.client.faults import default_hook as _default_hook
 from .._core.mesh import proc_mesh as _proc_mesh
 from .._core.mesh.actor_mesh import ActorMesh, as_endpoint
 from .._core.mesh.bootstrap import BootstrapCommand, default_bootstrap_cmd
 from .._core.mesh.host_mesh import HostMesh, this_host
 from .._core.mesh.mock import patch_actor
 from .._core.mesh.proc_mesh import ProcMesh, this_proc
-from .._core.runtime import adverbs as _adverbs
-from .._core.runtime import client as _client
-from .._core.runtime.actor import Actor
-from .._core.runtime.adverbs import Accumulator, Endpoint, send
-from .._core.runtime.context import Context, context, current_actor_name, current_rank, current_size
-from .._core.runtime.endpoint import concurrent_endpoint, endpoint
-from .._core.runtime.faults import Hook as _Hook
-from .._core.runtime.faults import default_hook as _default_hook
-from .._core.runtime.future import Future
-from .._core.runtime.ports import Channel, Port, PortReceiver
-from .._core.runtime.returns_future import returns_future
 from .._core.shape import Extent, Point, ValueMesh
 from .._core.supervision.failure import MeshFailure
 from .._core.wire.reducers import register_reducers as _register_reducers
@@ -34,7 +34,7 @@ if _TYPE_CHECKING:
     from .._core.mesh.attach import attach, attach_to_workers, enable_transport
     from .._core.mesh.controllers import get_or_spawn_controller
     from .._core.mesh.pool import pool
-    from .._core.runtime.worker import (
+    from .._core.processes.worker import (
         run_worker_loop_forever,
         run_worker_loop_until_shutdown,
         start_worker_loop_forever,
@@ -49,7 +49,7 @@ __getattr__, __dir__ = _lazy_names(
         "._core.mesh.attach": ("attach", "attach_to_workers", "enable_transport"),
         "._core.mesh.controllers": ("get_or_spawn_controller",),
         "._core.mesh.pool": ("pool",),
-        "._core.runtime.worker": (
+        "._core.processes.worker": (
             "run_worker_loop_forever",
             "run_worker_loop_until_shutdown",
             "start_worker_loop_forever",

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .._core.runtime.endpoint import concurrent_endpoint
+from .._core.actors.endpoint import concurrent_endpoint
 
 __all__ = ["concurrent_endpoint"]

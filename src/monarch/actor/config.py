@@ -12,7 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from .._core.runtime import log
+from .._core.actors import log
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .._core.runtime.future import Future, completed
-from .._core.runtime.source import Described
+from .._core.calls.future import Future, completed
+from .._core.calls.source import Described
 from .buffer import RDMABuffer, checked_timeout
 from .paths.path import Deadline
 from .plane import Plane

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from .._core.actors.context import context, current_node
+from .._core.calls.future import Future, completed, map_future
+from .._core.hub.node import Origin
+from .._core.hub.system import System
 from .._core.mesh.actor_mesh import ActorMesh
 from .._core.mesh.proc_mesh import ProcMesh
-from .._core.runtime.context import context, current_node
-from .._core.runtime.future import Future, completed, map_future
-from .._core.runtime.node import Origin
-from .._core.runtime.system import System
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame
 from .availability import get_rdma_backend

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .._core.runtime.node import Node
+from .._core.hub.node import Node
 from .._core.wire.address import ProcAddress
 from .errors import BufferDroppedError
 from .records import BufferInfo, Claim, Grant, LeaseNews, Recall

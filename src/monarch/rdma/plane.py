@@ -13,8 +13,8 @@ from functools import partial
 from pickle import PickleBuffer
 from typing import Any
 
-from .._core.runtime.node import Node, Origin
-from .._core.runtime.system import System
+from .._core.hub.node import Node, Origin
+from .._core.hub.system import System
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame
 from ..errors import BackpressureError

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .._core.runtime.future import Future
-from .._core.runtime.node import Node
-from .._core.runtime.remote_error import load_error
-from .._core.runtime.source import Described
+from .._core.calls.future import Future
+from .._core.calls.remote_error import load_error
+from .._core.calls.source import Described
+from .._core.hub.node import Node
 from .._core.supervision.failure import Failure, MeshFailure
 from .._core.wire import pickling
 from .._core.wire.address import SYSTEM, ProcAddress

@@ -25,11 +25,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import config
-from .._core.runtime.base_cell import BaseCell
-from .._core.runtime.future import Future
-from .._core.runtime.node import Node
-from .._core.runtime.request import StopCall
-from .._core.runtime.source import Described
+from .._core.actors.base_cell import BaseCell
+from .._core.actors.request import StopCall
+from .._core.calls.future import Future
+from .._core.calls.source import Described
+from .._core.hub.node import Node
 from .._core.wire import pickling
 from .._core.wire.address import SYSTEM, ProcAddress, random_uid
 from .memory import HostMemory, Memory

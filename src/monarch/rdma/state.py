@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from .._core.runtime.future import Future, map_future
+from .._core.calls.future import Future, map_future
 from ..errors import MonarchError
 from .boxes import Box, cover, runs
 from .buffer import RDMABuffer, checked_timeout

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from .._core.runtime.future import Future
-from .._core.runtime.source import Described
+from .._core.calls.future import Future
+from .._core.calls.source import Described
 from .paths.path import Deadline
 from .plane import Plane
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from .._core.runtime.future import Future, completed
-from .._core.runtime.source import Source
+from .._core.calls.future import Future, completed
+from .._core.calls.source import Source
 from .._core.wire.address import ProcAddress
 from .errors import BufferAccessError, NoPathError, OwnerLostError, RDMAError
 from .leases import Lease

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from .._core.runtime.context import current_node
-from .._core.runtime.node import Origin
-from .._core.runtime.system import System
+from .._core.actors.context import current_node
+from .._core.hub.node import Origin
+from .._core.hub.system import System
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame
 from ..rdma import RDMABuffer

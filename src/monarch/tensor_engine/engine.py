@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from .._core.actors.base_cell import BaseCell
+from .._core.actors.context import context
+from .._core.calls.future import Future
 from .._core.mesh.proc_mesh import ProcMesh
-from .._core.runtime.base_cell import BaseCell
-from .._core.runtime.context import context
-from .._core.runtime.future import Future
 from .._core.shape import Shape, Slice
 from .._core.wire import pickling
 from ..errors import SupervisionError

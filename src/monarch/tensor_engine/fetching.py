@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.runtime.future import Future, _Original
+from .._core.calls.future import Future, _Original
 from . import mixing
 from .activation import get_active_mesh, no_mesh
 from .device_mesh import DeviceMesh

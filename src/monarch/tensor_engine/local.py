@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from .._core.runtime.context import NotYet, context, current_node
-from .._core.runtime.future import running_loop
+from .._core.actors.context import NotYet, context, current_node
+from .._core.calls.future import running_loop
 from .._core.shape import Slice
 from .._core.wire import pickling
 from . import worlds

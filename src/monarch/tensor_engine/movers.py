@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from .._core.runtime.context import current_node
+from .._core.actors.context import current_node
 from . import crossing, handoffs, local
 from .groups import Group, Meeting
 from .instructions import Expected, Poison, first_poison

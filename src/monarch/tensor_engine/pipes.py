@@ -22,10 +22,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from .._core.actors.actor import Actor
+from .._core.actors.context import context
+from .._core.actors.endpoint import concurrent_endpoint, endpoint
 from .._core.mesh.actor_mesh import as_endpoint
-from .._core.runtime.actor import Actor
-from .._core.runtime.context import context
-from .._core.runtime.endpoint import concurrent_endpoint, endpoint
 from .activation import get_active_mesh
 from .device_mesh import DeviceMesh
 from .fakes import Meta

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.runtime.future import Future
+from .._core.calls.future import Future
 from .._core.shape import Shape, Slice, ValueMesh
 from .._core.wire import pickling
 from . import fakes, local, mixing, sites

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from .._core.runtime.actor import Actor
-from .._core.runtime.context import context
-from .._core.runtime.endpoint import endpoint
-from .._core.runtime.ports import Port
+from .._core.actors.actor import Actor
+from .._core.actors.context import context
+from .._core.actors.endpoint import endpoint
+from .._core.actors.ports import Port
 from . import crossing, local, worlds
 from .instructions import ALL, END, FORGET, MAIN, SPREAD, Instruction, Poison
 from .runner import Runner, Shared, here

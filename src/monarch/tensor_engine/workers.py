@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from .._core.actors.base_cell import BaseCell
+from .._core.actors.context import context
+from .._core.actors.request import Gather, Stream
+from .._core.calls.future import Future
+from .._core.calls.message import encode_meta
+from .._core.calls.remote_error import supervision_error
 from .._core.mesh.proc_mesh import ProcMesh
-from .._core.runtime.base_cell import BaseCell
-from .._core.runtime.context import context
-from .._core.runtime.future import Future
-from .._core.runtime.message import encode_meta
-from .._core.runtime.remote_error import supervision_error
-from .._core.runtime.request import Gather, Stream
 from .._core.shape import Extent
 from .._core.supervision.failure import Failure
 from .._core.wire import pickling

@@ -7,12 +7,12 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..runtime.adverbs import Endpoint
-from ..runtime.context import context
-from ..runtime.endpoint import EndpointDefinition, describe_class
-from ..runtime.future import Future, completed
-from ..runtime.request import Gather
-from ..runtime.target import Target
+from ..actors.adverbs import Endpoint
+from ..actors.context import context
+from ..actors.endpoint import EndpointDefinition, describe_class
+from ..actors.request import Gather
+from ..actors.target import Target
+from ..calls.future import Future, completed
 from ..shape import Extent, Shape, ValueMesh
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ... import config
-from ..runtime import client
-from ..runtime.context import current_node
-from ..runtime.countdown import countdown
-from ..runtime.future import Future, completed
-from ..runtime.main_guard import refuse_imports
-from ..runtime.source import Described
+from ..actors.context import current_node
+from ..calls.countdown import countdown
+from ..calls.future import Future, completed
+from ..calls.source import Described
+from ..client import client
+from ..guards.main_guard import refuse_imports
 from ..shape import Extent, Shape
 from ..wire.channel import parse_channel
 from ..wire.transport import ChannelTransport

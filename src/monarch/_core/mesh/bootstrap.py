@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..runtime.actor import Actor
-from ..runtime.context import context
-from ..runtime.endpoint import endpoint
-from ..runtime.spawn_request import Command
-from ..runtime.sync_cell import SyncCell
+from ..actors.actor import Actor
+from ..actors.context import context
+from ..actors.endpoint import endpoint
+from ..actors.sync_cell import SyncCell
+from ..processes.spawn_request import Command
 from ..shape import Point
 
 _MODULE = ("-m", "monarch._src.actor.bootstrap_main")  # an alias of ours, and the name that programs know

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
-from ..runtime.actor import Actor
-from ..runtime.cell import SpawnSpec
-from ..runtime.context import context
-from ..runtime.endpoint import describe_class
-from ..runtime.future import Future, map_future
-from ..runtime.message import NO_EXTENT
-from ..runtime.node import Origin
-from ..runtime.proc_system import ProcSystem
-from ..runtime.request import One
-from ..runtime.system import System
+from ..actors.actor import Actor
+from ..actors.cell import SpawnSpec
+from ..actors.context import context
+from ..actors.endpoint import describe_class
+from ..actors.proc_system import ProcSystem
+from ..actors.request import One
+from ..calls.future import Future, map_future
+from ..calls.message import NO_EXTENT
+from ..hub.node import Origin
+from ..hub.system import System
 from ..shape import Shape
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling

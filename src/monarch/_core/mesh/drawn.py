@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from ..runtime.context import current_node
+from ..actors.context import current_node
 from ..wire.address import host_labels
 from .shaped import ShapedMesh
 

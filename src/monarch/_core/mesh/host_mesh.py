@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import config
-from ..runtime.future import Future, completed
-from ..runtime.main_guard import refuse_imports
-from ..runtime.spawn_request import UNNAMED, Start
+from ..calls.future import Future, completed
+from ..guards.main_guard import refuse_imports
+from ..processes.spawn_request import UNNAMED, Start
 from ..shape import Extent, Point, Region, Shape, Slice
 from ..supervision.restart import Strategy
 from ..wire.address import random_name

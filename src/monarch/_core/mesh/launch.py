@@ -10,16 +10,17 @@ from typing import Any
 
 from ... import config
 from ..._namedtuple import NamedTuple
-from ..runtime import client, log
-from ..runtime.base_cell import BaseCell
-from ..runtime.context import context
-from ..runtime.future import Future
-from ..runtime.main_guard import refuse_deep_nesting
-from ..runtime.remote_error import relay_error, supervision_error
-from ..runtime.request import SystemCall
-from ..runtime.source import Described
-from ..runtime.spawn_request import SpawnRequest, Start
-from ..runtime.waits import Awaited
+from ..actors import log
+from ..actors.base_cell import BaseCell
+from ..actors.context import context
+from ..actors.request import SystemCall
+from ..calls.future import Future
+from ..calls.remote_error import relay_error, supervision_error
+from ..calls.source import Described
+from ..calls.waits import Awaited
+from ..client import client
+from ..guards.main_guard import refuse_deep_nesting
+from ..processes.spawn_request import SpawnRequest, Start
 from ..shape import Extent, Shape, Slice
 from ..supervision.restart import Strategy
 from ..wire import pickling

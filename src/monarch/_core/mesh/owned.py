@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import config
-from ..runtime.base_cell import BaseCell, Owned
-from ..runtime.cell import SpawnSpec
-from ..runtime.future import Future
-from ..runtime.proc_system import spawn_content
-from ..runtime.request import SpawnCall, StopCall
+from ..actors.base_cell import BaseCell, Owned
+from ..actors.cell import SpawnSpec
+from ..actors.proc_system import spawn_content
+from ..actors.request import SpawnCall, StopCall
+from ..calls.future import Future
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..supervision.restart import RestartGroup

@@ -8,9 +8,9 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from ..runtime.actor import Actor
-from ..runtime.endpoint import endpoint
-from ..runtime.future import Future
+from ..actors.actor import Actor
+from ..actors.endpoint import endpoint
+from ..calls.future import Future
 from .proc_mesh import ProcMesh
 
 T = TypeVar("T")

@@ -9,17 +9,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
-from ..runtime.actor import Actor
-from ..runtime.cell import SpawnSpec
-from ..runtime.context import context, current_node
-from ..runtime.endpoint import describe_class
-from ..runtime.future import Future, completed
-from ..runtime.instance import CreatorInstance
-from ..runtime.proc_system import spawn_content
-from ..runtime.remote_error import explain_arguments, supervision_error
-from ..runtime.request import Gather, SpawnCall, StopCall
-from ..runtime.source import Described
-from ..runtime.statistics import ProcStatistics
+from ..actors.actor import Actor
+from ..actors.cell import SpawnSpec
+from ..actors.context import context, current_node
+from ..actors.endpoint import describe_class
+from ..actors.instance import CreatorInstance
+from ..actors.proc_system import spawn_content
+from ..actors.request import Gather, SpawnCall, StopCall
+from ..calls.future import Future, completed
+from ..calls.remote_error import explain_arguments, supervision_error
+from ..calls.source import Described
+from ..hub.statistics import ProcStatistics
 from ..shape import Extent, Point, Shape, ValueMesh
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress, random_uid

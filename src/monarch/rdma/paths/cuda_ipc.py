@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..._core.runtime.future import Future
+from ..._core.calls.future import Future
 from ..memory import DeviceMemory, Memory
 from ..questions import ask
 from ..records import Grant, Refusal, here

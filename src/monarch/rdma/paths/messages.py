@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ... import config
-from ..._core.runtime.future import Future
+from ..._core.calls.future import Future
 from ..errors import BufferAccessError, BufferDroppedError
 from ..questions import ask
 from ..records import Get, Grant, Put, Refusal

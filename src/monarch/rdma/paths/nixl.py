@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import config
-from ..._core.runtime.node import Node
+from ..._core.hub.node import Node
 from ..._core.wire.address import ProcAddress
 from ..availability import is_ibverbs_available
 from ..errors import RDMAError

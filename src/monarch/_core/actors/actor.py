@@ -1,0 +1,41 @@
+"""The base class of user actors."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import TYPE_CHECKING
+
+from ..shape import MeshTrait
+
+if TYPE_CHECKING:
+    from ..calls.future import Future
+
+
+class Actor(MeshTrait):
+    """Base class of actors: private state, and endpoints that handle one message at a time.
+
+    Spawn it with ``procs.spawn(name, Class, ...)``. To type checkers a spawned mesh is an instance of the class, which
+    is why the methods of meshes are declared here; on an actor object itself they raise.
+
+    Hooks a class may define: ``__cleanup__(self, exc)``, called when the actor ends, with None or an exception that
+    describes the failure; ``__supervise__(self, failure)``, called when something it owns has failed, true if that is
+    handled; ``_handle_undeliverable_message(self, message)``, called when a one-way message of its found nobody. They
+    run on the actor's thread, between messages.
+    """
+
+    @functools.cached_property  # so that a class may set its own
+    def logger(self) -> logging.Logger:
+        """A logger named after the class, level DEBUG."""
+        logger = logging.getLogger(type(self).__name__)
+        logger.setLevel(logging.DEBUG)
+        return logger
+
+    if TYPE_CHECKING:
+
+        @property
+        def initialized(self) -> Future[None]:
+            """On a mesh: done when every rank has been created (not when its ``__init__`` has returned)."""
+
+        def stop(self, reason: str = "stopped by client") -> Future[None]:
+            """On an owned mesh: stop every rank, now; the future is done when they have ended."""

@@ -1,0 +1,299 @@
+"""How endpoints are called: call, call_one, choose, broadcast, stream, rref, send, Accumulator.
+
+All of them check the arguments, pickle them once and write the message before they return.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from ..._namedtuple import NamedTuple
+from ..calls.future import Future
+from ..calls.message import encode_meta
+from ..calls.remote_error import explain_arguments, supervision_error
+from ..calls.returns_future import returns_future
+from ..shape import ValueMesh
+from ..wire import pickling
+from ..wire.frame import EXPLICIT
+from .answers import Answers
+from .context import context
+from .endpoint import ArgumentCheck, EndpointDefinition
+from .request import Gather, One, OneOf, Stream
+
+if TYPE_CHECKING:
+    from .ports import Port
+    from .target import Target
+
+_getframe = (
+    sys._getframe
+)  # where a call is made: a tenth of a microsecond, for the warning that nobody has read its error
+
+P = ParamSpec("P")
+R = TypeVar("R")
+A = TypeVar("A")
+
+
+class CallOptions(NamedTuple):
+    """What `Endpoint.options` sets.
+
+    Attributes:
+        wait_for_all: `call` completes when every rank has answered or failed, rather than with the first failure.
+        timeout: Seconds for each attempt; None for any time.
+        retries: How many more attempts there may be.
+    """
+
+    wait_for_all: bool = False
+    timeout: float | None = None
+    retries: int = 0
+
+
+_DEFAULT = CallOptions()
+
+
+class Endpoint(Generic[P, R]):
+    """One endpoint of a spawned mesh, or of a slice of it. It can be sent to other actors.
+
+    Args:
+        target: The actors addressed.
+        name: The method.
+        definition: How the class declares it.
+        options: How to call it.
+    """
+
+    __slots__ = ("_check", "_definition", "_flags", "_meta", "_name", "_options", "_target", "name")
+
+    name: str
+    """The call as messages show it, for example ``trainers.train()``."""
+
+    def __init__(
+        self, target: Target, name: str, definition: EndpointDefinition[P, R], options: CallOptions = _DEFAULT
+    ) -> None:
+        self._target = target
+        self._name = name
+        self.name = f"{target.name}.{name}()"
+        self._definition = definition
+        self._options = options
+        self._check: ArgumentCheck = definition.arguments
+        self._meta = encode_meta(name, target.extent)
+        self._flags = EXPLICIT if definition.explicit_response_port else 0
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        """Call every rank; a future of one value per rank, arranged as the mesh is.
+
+        The future fails with the first rank that fails: `ActorError` if the endpoint raised, `SupervisionError` if the
+        actor is gone. The error tells of all ranks that are known to have failed: `ActorError.by_rank`.
+
+        Raises:
+            TypeError: The arguments do not fit the endpoint's signature. Nothing was sent.
+        """
+        self._check(args, kwargs)
+        target = self._target
+        frame = _getframe(1)
+        site = frame.f_code, frame.f_lineno
+        request = Gather(self.name, target.uid, target.procs, target.extent, site, self._options.wait_for_all)
+        request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
+        return request.future
+
+    def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Call the only rank of a mesh; a future of its result.
+
+        Raises:
+            ValueError: The mesh has more than one rank.
+            TypeError: The arguments do not fit the endpoint's signature. Nothing was sent.
+        """
+        target = self._target
+        procs = target.procs
+        if len(procs) != 1:
+            raise self._not_one()
+        self._check(args, kwargs)
+        cell = context()._cell
+        frame = _getframe(1)
+        request = One(self.name, target.uid, procs[0], cell.node, (frame.f_code, frame.f_lineno))
+        content = self._pickle(args, kwargs)
+        request.number = cell.node.cast(procs, target.uid, self._meta, content, request, cell.uid, self._flags)
+        return request.future
+
+    def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Call one rank, picked at random among those not known to be dead; a future of its result."""
+        self._check(args, kwargs)
+        rank = self._pick()
+        frame = _getframe(1)
+        site = frame.f_code, frame.f_lineno
+        target, node = self._target, context()._cell.node
+        request = OneOf(self.name, target.uid, target.procs[rank], node, rank, target.extent, site)
+        content = self._pickle(args, kwargs, [rank])
+        request.number = target.cast(self._meta, content, request, [rank], flags=self._flags)
+        return request.future
+
+    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send to every rank and wait for nothing. An exception in the endpoint ends that actor, as nobody else hears it.
+
+        Raises:
+            SupervisionError: A rank is known to be gone. The others got the message.
+        """
+        self._check(args, kwargs)
+        target = self._target
+        failure = target.known_failure()  # before sending: this message may well be what ends the actor
+        target.cast(self._meta, self._pickle(args, kwargs), None, flags=self._flags)
+        if failure is not None:
+            raise supervision_error(failure, self.name)
+
+    def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
+        """Call every rank; an iterator of one future per rank, in the order in which the answers arrive; for ``async for`` as well.
+
+        Each future has, once done, the attribute `rank`: the `Point` of the rank that answered.
+        """
+        self._check(args, kwargs)
+        target = self._target
+        frame = _getframe(1)
+        request = Stream(self.name, target.uid, target.procs, target.extent, (frame.f_code, frame.f_lineno))
+        answers = Answers(request.futures)
+        request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
+        return answers
+
+    def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Call every rank; what they return stays with them, as distributed tensors. Returns at once.
+
+        Takes an endpoint of which ``endpoint(propagate=...)`` says what its results look like: a function of the arguments
+        without ``self``, or ``"inspect"`` for none.
+
+        Raises:
+            NotImplementedError: It does not say.
+            ValueError: The procs of this mesh are not those of the tensors, or of the active mesh.
+        """
+        self._check(args, kwargs)
+        return _rref(self, args, kwargs)
+
+    def options(self, **options: Any) -> Endpoint[P, R]:
+        """The same endpoint, called in another way: ``mesh.train.options(wait_for_all=True).call()``.
+
+        Args:
+            wait_for_all: `call` completes when every rank has answered or failed, and its error tells of all that have.
+            timeout: Seconds that one attempt may take, for `call`, `call_one` and `choose`; each rank has attempts of its own.
+                When it is over, what has not begun is dropped. None, the default, for any time.
+            retries: How many more attempts there are, 0 by default, where one took too long, or lost a rank that may start
+                again (`choose`: where there is another rank). What an endpoint raises is raised at once.
+
+        Raises:
+            TypeError: There is no such option, or its value is of another type.
+            ValueError: `timeout` is not positive and finite, or `retries` is negative.
+        """
+        for name in options:
+            if name not in CallOptions._fields:
+                known = ", ".join(CallOptions._fields)
+                raise TypeError(f"{self.name} has no option {name!r}; there are: {known}")
+        chosen = self._options._replace(**options)
+        if not isinstance(chosen.wait_for_all, bool):
+            raise TypeError(f"the option wait_for_all of {self.name} is a bool, got {chosen.wait_for_all!r}")
+        if "timeout" in options or "retries" in options:
+            from .retrying import with_options  # here: few programs repeat calls, and every one would pay for it
+
+            return with_options(self, chosen)
+        return type(self)(self._target, self._name, self._definition, chosen)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{self.name} is remote: write {self._target.name}.{self._name}.call(...), or another adverb")
+
+    def __getattr__(self, adverb: str) -> Any:
+        raise AttributeError(
+            f"{self.name} has no adverb {adverb!r}; they are call, call_one, choose, broadcast, stream and rref"
+        )
+
+    def send(self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Port[Any] | None, selection: str) -> None:
+        self._check(args, kwargs)
+        ranks = range(len(self._target.procs)) if selection == "all" else [self._pick()]
+        content = self._pickle(args, kwargs, ranks)
+        for rank in ranks:
+            self._target.cast(self._meta, content, None, [rank], port, self._flags)
+
+    def _pickle(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
+    ) -> tuple[bytes, Sequence[memoryview]]:
+        """Pickle arguments for some ranks, or for all."""
+        try:
+            return pickling.dumps_call(args, kwargs)
+        except pickling.OnlyLentError as error:
+            target = self._target
+            procs = target.procs if ranks is None else [target.procs[rank] for rank in ranks]
+            return error.lend((args, kwargs), procs, target.uid)
+        except Exception as error:
+            explain_arguments(error, self.name, args, kwargs)
+            raise
+
+    def _not_one(self) -> ValueError:
+        target = self._target
+        return ValueError(
+            f"call_one requires exactly 1 actor, but mesh {target.name} has {len(target.procs)}: {target.extent}. Pick one "
+            "with slice(...), or use call or choose"
+        )
+
+    def _pick(self) -> int:
+        import random  # here: few programs choose, and every one would pay for it
+
+        living = self._target.living_ranks()
+        return random.choice(living) if living else 0  # all are gone: the call says so
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.name} on {self._target.extent}>"
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._target, self._name, self._definition, self._options)
+
+
+def _rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise NotImplementedError  # replaced by the public face: tensors are a layer above, and need torch
+
+
+def send(
+    endpoint: Endpoint[Any, Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    port: Port[Any] | None = None,
+    selection: str = "all",
+) -> None:
+    """Call an endpoint and let each result, or exception, go to a port.
+
+    Args:
+        endpoint: ``mesh.method``.
+        args: Positional arguments, a tuple.
+        kwargs: Keyword arguments.
+        port: Where the answers go; None drops them, and an exception then ends the actor, as with `broadcast`.
+        selection: ``"all"`` ranks, or ``"choose"`` for a random one.
+
+    Raises:
+        ValueError: Another selection.
+    """
+    if selection not in ("all", "choose"):
+        raise ValueError(f"Invalid selection: {selection}; use 'all' or 'choose'")
+    endpoint.send(tuple(args), dict(kwargs), port, selection)
+
+
+class Accumulator(Generic[P, R, A]):
+    """Calls an endpoint on every rank and folds the answers together as they arrive.
+
+    Args:
+        endpoint: ``mesh.method``.
+        identity: The value to start from.
+        combine: ``combine(accumulated, value) -> accumulated``.
+    """
+
+    def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:
+        self._endpoint = endpoint
+        self._identity = identity
+        self._combine = combine
+
+    def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
+        """Call now; a future of the fold, which fails with the first answer that fails."""
+        return _fold(self._identity, self._combine, self._endpoint.stream(*args, **kwargs))
+
+    def __repr__(self) -> str:
+        return f"Accumulator({self._endpoint!r}, identity={self._identity!r})"
+
+
+@returns_future
+async def _fold(accumulated: A, combine: Callable[[A, Any], A], answers: Iterator[Future[Any]]) -> A:
+    for answer in answers:
+        accumulated = combine(accumulated, await answer)
+    return accumulated

@@ -1,0 +1,78 @@
+"""The answers of a `stream`, as they come, and those of a `call` that had come when its reader gave up."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..calls.rebuild import read_value
+from ..shape import Extent, Point
+from ..wire.frame import Frame
+
+if TYPE_CHECKING:
+    from .request import StreamFuture
+
+R = TypeVar("R")
+
+
+class Answers(Generic[R]):
+    """An iterator of futures, in the order in which the answers arrive. ``async for`` gives the same futures, each when it is done.
+
+    As `asyncio.as_completed` does, it raises no error of an answer: that is the future's, which also knows the rank.
+    """
+
+    __slots__ = ("_futures",)
+
+    def __init__(self, futures: Iterable[StreamFuture[R]]) -> None:
+        self._futures = deque(futures)
+
+    def __iter__(self) -> Answers[R]:
+        return self
+
+    def __next__(self) -> StreamFuture[R]:
+        if not self._futures:
+            raise StopIteration
+        return self._futures.popleft()
+
+    def __aiter__(self) -> Answers[R]:
+        return self
+
+    async def __anext__(self) -> StreamFuture[R]:
+        if not self._futures:
+            raise StopAsyncIteration
+        if not self._futures[0].done():
+            await self._futures[0]._wait_in_loop()
+        return self._futures.popleft()
+
+    def __length_hint__(self) -> int:
+        return len(self._futures)
+
+
+class AnswersByRank(Mapping[Point, Any]):
+    """What some ranks have answered. Each value is unpickled when it is first asked for; a copy elsewhere is a plain dict."""
+
+    def __init__(self, extent: Extent, frames: Mapping[int, Frame]) -> None:
+        self._extent = extent
+        self._frames = frames
+        self._values: dict[int, Any] = {}
+
+    def __getitem__(self, point: Point) -> Any:
+        rank = point.rank
+        if rank not in self._frames or point != Point(rank, self._extent):
+            raise KeyError(point)
+        if rank not in self._values:
+            self._values.setdefault(rank, read_value(self._frames[rank]))
+        return self._values[rank]
+
+    def __iter__(self) -> Iterator[Point]:
+        return (Point(rank, self._extent) for rank in self._frames)
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)

@@ -1,0 +1,357 @@
+"""An actor whose endpoints are coroutines: one thread, one event loop, one endpoint at a time.
+
+Three kinds of tasks share the loop: `_main` (construct, wait for the end, clean up), `_serve` (one endpoint after the
+other, without a task of its own each), and one task per concurrent endpoint. Supervision hooks and tasks that the actor
+made run whenever an endpoint suspends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any
+
+from ... import config
+from ..calls.message import decode_meta
+from ..calls.waits import enter_actor
+from ..hub.node import Origin
+from ..net.connection import Connection
+from ..supervision.failure import Failure
+from ..supervision.ownership import OwnedMesh
+from ..wire.frame import EXPLICIT, Frame
+from .actor_loop import ActorLoop, limited_tasks
+from .cell import ASIDE, Cell, report_cleanup_error
+from .context import Context, NotYet, current
+from .endpoint import EndpointDefinition
+from .pressure import SMALL
+from .slots import Slots
+
+_YIELD_EVERY = 64  # messages, so that a backlog cannot starve the other tasks of the loop
+
+
+class AsyncCell(Cell):
+    """Its loop waits for `_arrival`. What ends that wait: a message, or `end`, which cancels it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._loop: ActorLoop | None = None
+        self._thread_id: int | None = None
+        self._last_origin: Origin | None = None
+        self._inbox: deque[tuple[Origin, Frame]]
+        self._sleeping = False
+        self._arrival: asyncio.Future[None] | None = None
+        self._end_seen: asyncio.Future[None] | None = None
+        self._concurrent: set[asyncio.Task[None]] = set()
+        self._slots: dict[str, Slots] = {}  # of endpoints with a bound on their concurrency, by name
+        self._supervising: asyncio.Lock | None = None
+        self._early: deque[Callable[[], object]] = deque()
+        self._serving: asyncio.Task[None] | None = None
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        if frame.flags & ASIDE:
+            self.heard(origin, frame)
+            return
+        self._inbox.append((origin, frame))
+        if self._sleeping:
+            self._sleeping = False
+            if threading.get_ident() == self._thread_id:  # the loop itself read it
+                self._wake_serve()
+            else:
+                self._in_loop(self._wake_serve)
+        self.pressure.came(origin, frame)
+        if self._ending is not None:
+            self._refuse_queued(self._ending)
+
+    def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        self._in_loop(lambda: self._start_task(self._judge(failure, mesh)))
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        self._in_loop(lambda: self._start_task(self._call_hook(function)))
+
+    def _in_loop(self, callback: Callable[[], object]) -> None:
+        """Run on the loop; before there is one, or after its end, the callback waits, or is dropped."""
+        with self._lock:
+            if self._loop is None:
+                self._early.append(callback)
+                return
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # the loop is closed: the actor has ended
+            pass
+
+    def _next_is(self, function: Callable[[], object]) -> None:
+        loop = self._loop
+        if loop is not None:
+            ready: Any = loop._ready  # type: ignore[attr-defined]  # what is called soon comes last
+            ready.appendleft(asyncio.Handle(function, (), loop))
+
+    def _wake(self) -> None:
+        self._in_loop(self._see_end)
+
+    def _see_end(self) -> None:
+        if self._end_seen is not None and not self._end_seen.done():
+            self._end_seen.set_result(None)
+
+    def _wake_serve(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    def _drain(self) -> list[tuple[Origin, Frame]]:
+        items = []
+        for queue in self._queues():
+            with suppress(IndexError):  # another thread may drain, too
+                while True:
+                    items.append(queue.popleft())
+        return items
+
+    def _remove(self, item: tuple[Origin, Frame]) -> bool:
+        for queue in self._queues():
+            with suppress(ValueError):  # it waits in another one, or has just begun
+                queue.remove(item)
+                (self.pressure.went if queue is self._inbox else self.pressure.taken_up)(item[1])
+                return True
+        return False
+
+    def _queues(self) -> list[deque[tuple[Origin, Frame]]]:
+        return [*(slots.waiting for slots in self._slots.copy().values()), self._inbox]
+
+    def queued(self) -> list[tuple[Origin, Frame]]:
+        return [item for queue in self._queues() for item in queue.copy()]
+
+    @property
+    def serving(self) -> object:
+        return self._serving
+
+    def limited(self) -> Collection[object] | None:
+        return () if self._loop is None else limited_tasks(self._loop)
+
+    # on the actor's thread
+
+    def _run(self) -> None:
+        enter_actor(self)
+        current.set(self._context)
+        self._thread_id = threading.get_ident()
+        loop = ActorLoop()
+        asyncio.set_event_loop(loop)
+        self._end_seen = loop.create_future()
+        try:
+            self._run_main(loop)
+        finally:
+            self._finished()
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    def _run_main(self, loop: ActorLoop) -> None:
+        try:
+            loop.run_until_complete(self._main())
+        except BaseException as error:  # a task raised SystemExit, or cancelled even this one
+            self._fail(error)
+            with suppress(BaseException):
+                loop.run_until_complete(self._end_steps())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+
+    async def _main(self) -> None:
+        self._supervising = asyncio.Lock()
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ActorLoop)
+        with self._lock:
+            self._loop = loop
+            early, self._early = self._early, deque()
+        for callback in early:
+            loop.call_soon(callback)
+        if self._construct():
+            self._serving = loop.create_task(self._serve())
+            self._serving.add_done_callback(self._serve_ended)
+        assert self._end_seen is not None
+        await self._end_seen
+        await self._end_steps()
+
+    def _serve_ended(self, task: asyncio.Task[None]) -> None:
+        if self._ending is None:
+            error = None if task.cancelled() else task.exception()
+            self._fail(error if error is not None else RuntimeError("the task that handles its messages was cancelled"))
+
+    async def _end_steps(self) -> None:
+        failure = self._refuse_active()
+        await _cancel(self._concurrent)
+        await self._clean_up(failure)
+        if self._serving is not None:
+            await _cancel({self._serving})
+        await _cancel(asyncio.all_tasks() - {asyncio.current_task()})
+        self.actor = None
+
+    async def _clean_up(self, failure: Failure) -> None:
+        for stopping in self._stop_owned(failure):
+            await asyncio.wait([stopping.as_asyncio()], timeout=config.value("stop_actor_timeout"))
+        cleanup = getattr(self.actor, "__cleanup__", None)
+        if cleanup is not None:
+            try:
+                await cleanup(None if failure.is_stop else Exception(failure.explain()))
+            except BaseException as error:
+                report_cleanup_error(self.record, error)
+
+    async def _serve(self) -> None:
+        inbox, pressure = self._inbox, self.pressure
+        handled = 0
+        while True:
+            while not inbox:
+                await self._wait_for_message()
+                handled = 0
+            try:
+                item = inbox.popleft()
+            except IndexError:  # drained by whoever ends this actor
+                continue
+            self._last_origin = item[0]
+            if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:
+                pressure.went(item[1])
+            name, _ = decode_meta(item[1].meta)
+            attribute: Any = getattr(type(self.actor), name, None)
+            if getattr(attribute, "concurrent", False):
+                self._start_concurrent(item, attribute)
+            else:
+                await self._handle(*item)
+                await self._absorb_cancel()
+            del item  # what came with a message is not kept until the next one comes
+            handled += 1
+            if handled % _YIELD_EVERY == 0:
+                await asyncio.sleep(0)
+
+    async def _absorb_cancel(self) -> None:
+        """An endpoint that cancelled the current task and returned must not cancel the next one."""
+        task: Any = self._serving
+        if self._ending is not None or task is None:
+            return
+        if getattr(task, "_must_cancel", False):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+        if hasattr(task, "uncancel"):  # since Python 3.11 cancellations are counted
+            while task.cancelling():
+                task.uncancel()
+
+    async def _wait_for_message(self) -> None:
+        assert self._loop is not None
+        self._arrival = self._loop.create_future()
+        self._sleeping = True
+        if self._inbox:  # it came before the flag was up, and did not wake us
+            self._sleeping = False
+            return
+        last = self._last_origin
+        self._loop.expect(last if isinstance(last, Connection) else None)
+        await self._arrival
+
+    async def _handle(self, origin: Origin, frame: Frame) -> None:
+        name, extent = decode_meta(frame.meta)
+        here = Context(self, frame.rank, extent)
+        current.set(here)
+        explicit = bool(frame.flags & EXPLICIT)
+        task = asyncio.current_task()
+        self._active[task] = (origin, frame)
+        try:
+            try:
+                args, kwargs = self._arguments(origin, frame, explicit)
+            except NotYet as not_yet:
+                await self._until(not_yet)
+                args, kwargs = self._arguments(origin, frame, explicit)
+            result = await self._invoke(name, args, kwargs)
+            if here._hooks:
+                result = here._handled(result)
+        except (Exception, asyncio.CancelledError) as error:
+            here._handled(error=error)
+            if self._ending is not None and isinstance(error, asyncio.CancelledError):
+                raise
+            self._raised(origin, frame, name, error, explicit)
+        except BaseException as error:
+            here._handled(error=error)
+            self._fail(error)
+            return  # its caller is answered with the failure
+        else:
+            if frame.request and not explicit:
+                self._answer(origin, frame, name, result)
+        self._active.pop(task, None)
+
+    async def _until(self, not_yet: NotYet) -> None:
+        loop = asyncio.get_running_loop()
+        there = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop was closed: the actor has ended
+                loop.call_soon_threadsafe(there.set)
+
+        not_yet.subscribe(wake)
+        await there.wait()
+
+    async def _invoke(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        method = self._method(name)
+        if inspect.iscoroutinefunction(method):
+            return await method(self.actor, *args, **kwargs)
+        asyncio._set_running_loop(None)  # a plain function, called through as_endpoint, may block as in a sync actor
+        try:
+            return method(self.actor, *args, **kwargs)
+        finally:
+            asyncio._set_running_loop(self._loop)
+
+    def _start_concurrent(self, item: tuple[Origin, Frame], definition: EndpointDefinition[Any, Any]) -> None:
+        slots = None
+        if definition.concurrency is not None:
+            slots = self._slots.get(definition.name)
+            if slots is None:
+                slots = self._slots[definition.name] = Slots(definition.concurrency)
+            if not slots.take():
+                slots.waiting.append(item)
+                self.pressure.set_aside(*item)
+                if self._ending is not None:  # and what waits may have been refused already
+                    self._refuse_queued(self._ending)
+                return
+        self._run_concurrent(item, slots)
+
+    def _run_concurrent(self, item: tuple[Origin, Frame], slots: Slots | None) -> None:
+        assert self._loop is not None
+        task = self._loop.create_task(self._handle(*item))
+        self._concurrent.add(task)
+        task.add_done_callback(self._concurrent.discard)
+        if slots is not None:
+            task.add_done_callback(lambda _: self._slot_free(slots))
+
+    def _slot_free(self, slots: Slots) -> None:
+        item = slots.give_back()
+        if item is not None:
+            self.pressure.taken_up(item[1])
+            self._run_concurrent(item, slots)
+
+    def _start_task(self, coroutine: Any) -> None:
+        assert self._loop is not None
+        self._loop.create_task(coroutine)
+
+    async def _judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        assert self._supervising is not None
+        async with self._supervising:
+            if not self.ownership.cares_for(mesh):  # any more
+                return
+            current.set(self._context)
+            hook = getattr(self.actor, "__supervise__", None)
+            try:
+                handled = hook is not None and hook(self.public(failure, mesh))
+                if inspect.isawaitable(handled):
+                    handled = await handled
+            except BaseException as error:
+                self.fail_unhandled(failure, error)
+            else:
+                self._verdict(failure, handled)
+
+    async def _call_hook(self, function: Callable[[], object]) -> None:
+        result = function()
+        if inspect.isawaitable(result):
+            await result
+
+
+async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their end, or for `cleanup_timeout`: a task may swallow its cancellation."""
+    pending = {task for task in tasks if not task.done()}
+    for task in pending:
+        task.cancel()
+    if pending:
+        await asyncio.wait(pending, timeout=config.value("cleanup_timeout"))

@@ -1,0 +1,198 @@
+"""What the client's root actor and every spawned actor have in common: an identity, and what they own.
+
+Supervision arrives here: events go to `Ownership`, which is pure, and its instructions are carried out.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from ..calls.future import Future
+from ..hub.node import Node, Origin
+from ..supervision.failure import STOPPED, UNSTARTED, Failure, MeshFailure
+from ..supervision.ownership import Abandon, Fail, Instruction, Judge, OwnedMesh, Ownership, Restart
+from ..supervision.restart import Plan, RestartGroup, Strategy
+from ..wire import pickling
+from ..wire.address import ActorAddress, ProcAddress
+from ..wire.frame import Frame
+from .instance import CreatorInstance, Instance
+from .restarter import Restarter
+
+
+class Owned(OwnedMesh):
+    """An owned mesh, with what its owner can do to it."""
+
+    handle: weakref.ref[Any] | None = None
+    """The mesh that the program holds."""
+
+    def stop(self, reason: str) -> Future[Any]:
+        raise NotImplementedError
+
+    # where a group starts ranks again
+
+    def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
+        """Stop some ranks, which will start again; done when they have ended."""
+        raise NotImplementedError
+
+    def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
+        """Start the next incarnation of ranks that have ended; they are there when all the futures are done."""
+        raise NotImplementedError
+
+    def abandon(self, ranks: Sequence[int]) -> None:
+        """Ranks that have failed will not start again: tell whoever waits for that."""
+        raise NotImplementedError
+
+
+class BaseCell:
+    """What the client's root actor and every spawned actor have in common.
+
+    Args:
+        node: The hub of this process.
+        uid: The actor's id.
+        record: Who it is.
+    """
+
+    def __init__(self, node: Node, uid: int, record: CreatorInstance) -> None:
+        self.node = node
+        self.uid = uid
+        self.ownership: Ownership[Owned] = Ownership()
+        self._owning = threading.Lock()
+        self.ports: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.instance = Instance(self, record)
+        self.record = record
+
+    @property
+    def address(self) -> ActorAddress:
+        return ActorAddress(self.node.address, self.uid)
+
+    @property
+    def incarnation(self) -> int:
+        """How often this actor has been started again after a failure."""
+        return 0
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def abandon(self) -> None:
+        """In a forked child, which is another process: what this actor owns is not owned here."""
+        for mesh in self.ownership.ended():
+            handle = mesh.handle() if mesh.handle is not None else None
+            if handle is not None:
+                handle._owned = None
+
+    def heard(self, origin: Origin, frame: Frame) -> None:
+        """An actor that this one owns tells of its failure, or that it has stopped itself."""
+        failure = pickling.loads(frame.payload)
+        if isinstance(failure.mesh_uid, int):
+            self.node.remember(origin.peer, failure.mesh_uid, failure)
+        self.rank_failed(failure)
+
+    # supervision: events go to `ownership`, its instructions are carried out here; on any thread
+
+    def own(self, mesh: Owned) -> None:
+        """A mesh was created by this actor.
+
+        Raises:
+            RuntimeError: The actor is ending.
+        """
+        with self._owning:
+            self.ownership.created(mesh)
+
+    def disown(self, uid: int | str) -> None:
+        """A mesh is being stopped on purpose."""
+        with self._owning:
+            self.ownership.stopped(uid)
+
+    def rank_failed(self, failure: Failure) -> None:
+        """Something that this actor owns has failed."""
+        with self._owning:
+            instructions = self.ownership.rank_failed(failure, time.monotonic())
+        self._carry_out(instructions)
+
+    def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
+        """A process is gone, on which this actor may own something."""
+        if failure.is_stop or failure.cause == UNSTARTED:  # stops are meant, and `initialized` tells what did not start
+            return
+        with self._owning:
+            instructions = self.ownership.process_ended(address, failure, time.monotonic())
+        self._carry_out(instructions)
+
+    def note_spawned(self, procs: Sequence[ProcAddress]) -> None:
+        """A mesh was spawned: its owner hears of ranks on processes that were gone before, as of those that go later."""
+        for address in procs:
+            failure = self.node.process_fate(address)
+            if failure is not None:
+                self.proc_failed(address, failure)
+
+    def restart_group(self, strategy: Strategy) -> RestartGroup:
+        """The group of a strategy in what this actor owns."""
+        with self._owning:
+            return self.ownership.group(strategy)
+
+    def startable(self, mesh: Owned, ranks: Sequence[int]) -> list[int]:
+        """Of the ranks that a restarter is about to start, those that can be."""
+        with self._owning:
+            return self.ownership.startable(mesh.uid, ranks)
+
+    def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
+        """A restarter has carried out its plan, or could not."""
+        with self._owning:
+            instructions = self.ownership.restarted(group, plan, time.monotonic(), error)
+        self._carry_out(instructions)
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Judge):
+                self.judge(instruction.failure, instruction.mesh)
+            elif isinstance(instruction, Restart):
+                Restarter(self, instruction.group).begin(instruction.plan)
+            elif isinstance(instruction, Abandon):
+                for uid, ranks in instruction.ranks.items():
+                    mesh = self.ownership.get(uid)
+                    if mesh is not None:  # not stopped meanwhile
+                        mesh.abandon(ranks)
+            elif isinstance(instruction, Fail):
+                self.fail_unhandled(instruction.failure)
+
+    def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        """Have ``__supervise__`` called."""
+        raise NotImplementedError
+
+    @staticmethod
+    def public(failure: Failure, mesh: OwnedMesh) -> MeshFailure:
+        """A failure as programs see it."""
+        handle = mesh.handle if isinstance(mesh, Owned) else None
+        return MeshFailure(failure, handle() if handle is not None else None)
+
+    def fail_unhandled(self, failure: Failure, error: BaseException | None = None) -> None:
+        """End, because a failure was not handled, or because handling it raised `error`."""
+        raise NotImplementedError
+
+    def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
+        """These actors were sent something that nobody waits for."""
+
+    def note_stopped(self, uid: int) -> None:
+        """A mesh that this actor owns is being stopped."""
+
+    def end(self, failure: Failure) -> None:
+        """Let the actor end, with a failure or because it was stopped; on any thread."""
+        raise NotImplementedError
+
+    def stop_itself(self, reason: str) -> None:
+        """Let the actor end at its own request; on any thread."""
+        self.end(self.own_failure(STOPPED, reason))
+
+    def own_failure(self, cause: str, reason: str, source: Failure | None = None, error: bytes = b"") -> Failure:
+        """A failure of this actor, with everything known about where it is."""
+        record = self.record
+        proc = f"{record.proc_mesh.name}{record.rank!r}" if record.proc_mesh is not None else ""
+        return Failure(
+            cause, reason, str(record), record.name, self.uid, record.rank.rank, proc, os.getpid(), socket.gethostname(),
+            source=source, error=error,
+        )  # fmt: skip

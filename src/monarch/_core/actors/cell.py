@@ -1,0 +1,482 @@
+"""What runs an actor: its mailbox, its start, its end. `sync_cell` and `async_cell` add the thread.
+
+Life of a cell::
+
+    constructing ──▶ serving ──▶ ending ──▶ ended
+         └── raised ─────────────▲
+
+Ending, in this order: queued calls are answered with the reason, and the owner hears of a failure, at once; the message
+in progress ends; owned meshes are stopped, youngest first; ``__cleanup__`` runs; whoever asked for the stop is told. What bounds it:
+`cleanup_timeout` after a stop was asked for, the cell counts as ended whatever its thread still does.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from ... import config
+from ..._namedtuple import NamedTuple
+from ...errors import BackpressureError
+from ..calls.exception_pickle import dump_exception
+from ..calls.future import Future
+from ..calls.message import SETTLE, SUPERVISE, decode_meta
+from ..calls.rebuild import read_value
+from ..calls.remote_error import dump_error, explain, explain_result, format_remote
+from ..calls.waits import Noted
+from ..guards.process_limit import explained
+from ..guards.surroundings import refuse_gevent
+from ..hub import prints
+from ..hub.node import Node, Origin
+from ..shape import Extent, Point
+from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
+from ..wire import pickling
+from ..wire.address import ActorAddress, ProcAddress
+from ..wire.frame import CANCEL, CANCELLED, ERROR, REPLY, URGENT, VALUE, Frame, new_frame
+from .base_cell import BaseCell
+from .context import Context
+from .instance import CreatorInstance
+from .ports import Port, ResponsePort
+from .pressure import Pressure
+
+if TYPE_CHECKING:
+    from .gate import Gate
+
+_SETTLE = SETTLE.decode()
+ASIDE = URGENT | CANCEL
+"""Flags of messages that do not go into the mailbox."""
+
+
+class SpawnSpec(NamedTuple):
+    """One actor mesh to be spawned; the same for every rank."""
+
+    uid: int
+    name: str
+    class_name: str
+    owner: ActorAddress
+    creator: CreatorInstance
+    proc_mesh: Any
+    extent: Extent
+    restarts: bool = False  # whether a rank that fails may be started again
+    incarnation: int = 0  # how often this rank has been
+    rank: int | None = None  # which rank, where the message that carries this does not say it
+
+
+class Cell(BaseCell):
+    """One spawned actor, without its thread.
+
+    Args:
+        spec: What was spawned.
+        rank: Which rank of it this is.
+        init: Pickle and buffers of the class and its constructor's arguments.
+        on_failed: Told of a failure in place of the owner, for actors that nobody owns.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        spec: SpawnSpec,
+        rank: int,
+        init: tuple[Any, list[Any]],
+        on_failed: Callable[[Failure], None] | None = None,
+    ) -> None:
+        record = CreatorInstance(spec.name, spec.class_name, Point(rank, spec.extent), spec.proc_mesh, spec.creator)
+        super().__init__(node, spec.uid, record)
+        self._spec = spec
+        self._init: tuple[Any, list[Any]] | None = init
+        self._on_failed = on_failed
+        self._context = Context(self, rank, spec.extent)
+        self._lock = threading.Lock()
+        self._ending: Failure | None = None
+        self._ended = False
+        self._when_ended: list[Callable[[], None]] = []
+        self._inbox: deque[Any] = deque()  # what was received and not begun
+        self.pressure = Pressure(spec.uid, self._inbox)
+        self._active: dict[object, tuple[Origin, Frame]] = {}  # by activity: the thread (None), or a task
+        self.waits: dict[object, Noted] = {}  # by activity as well
+        self.detector = node.detector
+        self.on_finished: Callable[[], None] | None = None
+        self.actor: Any = None
+        self._thread: threading.Thread | None = None
+        self.gate: Gate | None = None  # while it waits for the bootstrap function
+
+    @property
+    def incarnation(self) -> int:
+        return self._spec.incarnation
+
+    def own_failure(self, cause: str, reason: str, source: Failure | None = None, error: bytes = b"") -> Failure:
+        failure = super().own_failure(cause, reason, source, error)
+        return failure._replace(restarts=self._spec.restarts, incarnation=self._spec.incarnation)
+
+    # its end
+
+    def end(self, failure: Failure) -> None:
+        with self._lock:
+            if self._ending is not None:
+                return
+            self._ending = failure
+        try:
+            self._close_inbox(failure)
+        finally:
+            self._wake()
+        self.node.poller.call_later(config.value("cleanup_timeout"), self._finished)
+
+    def stop(self, failure: Failure, done: Callable[[], None]) -> None:
+        """Stop on request; `done` is called when it has ended, within `cleanup_timeout`."""
+        with self._lock:
+            if not self._ended:
+                self._when_ended.append(done)
+                done = _nothing
+        done()
+        self.end(failure)
+
+    def stop_itself(self, reason: str) -> None:
+        failure = self.own_failure(STOPPED, reason)._replace(restarts=False)
+        if self._on_failed is None:
+            self._tell_owner(failure)  # first: who is refused from now on must not know more than the owner
+        self.end(failure)
+
+    def abandon(self) -> None:
+        super().abandon()
+        self._next_is(_end_child)
+
+    def _next_is(self, function: Callable[[], object]) -> None:
+        """Have this called as soon as the code that runs gives control back, before anything else."""
+        raise NotImplementedError
+
+    def _fail(self, error: BaseException) -> None:
+        self.end(self.own_failure(EXCEPTION, format_remote(error), error=dump_exception(error)))
+
+    def _wake(self) -> None:
+        raise NotImplementedError
+
+    def _close_inbox(self, failure: Failure) -> None:
+        """First step of the end, at once, whatever the actor's thread does: nobody queues here any more."""
+        self.node.unregister(self.uid, failure)
+        self._refuse_queued(failure)
+        self.pressure.release()
+        if not failure.is_stop and failure.cause != HOST:  # of which the agent tells
+            self._tell_owner(failure)
+
+    def _refuse_queued(self, failure: Failure) -> None:
+        for origin, frame in self._drain():
+            self.node.refuse(origin, frame, failure)
+
+    def _stop_owned(self, failure: Failure) -> Iterator[Future[Any]]:
+        """Stop what it owns, one after the other, youngest first; from now on it cannot own anything more."""
+        reason = failure.reason if failure.is_stop else f"its owner {self.record} failed"
+        with self._owning:
+            owned = self.ownership.ended()
+        for mesh in owned:
+            yield mesh.stop(reason)
+
+    def _refuse_active(self) -> Failure:
+        """Second step: answer the calls in progress that will not be."""
+        failure = self._ending
+        if failure is None:  # its thread ended in a way that nobody planned
+            failure = self.own_failure(EXCEPTION, "its thread ended unexpectedly")
+            self.end(failure)
+        active, self._active = self._active, {}
+        for origin, frame in active.values():
+            self.node.refuse(origin, frame, failure)
+        self.node.refuse_open_responses(self.uid, failure)
+        return failure
+
+    def _drain(self) -> list[tuple[Origin, Frame]]:
+        raise NotImplementedError
+
+    def _tell_owner(self, failure: Failure) -> None:
+        if self._on_failed is not None:
+            self._on_failed(failure)
+            return
+        owner = self._spec.owner
+        content = pickling.dumps(failure)
+        self.node.cast([owner.proc], owner.uid, SUPERVISE, content, None, self.uid, URGENT)
+
+    def _finished(self) -> None:
+        """Last step of the end, or the bound on it."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            waiting, self._when_ended = self._when_ended, []
+        failure = self._refuse_active()  # its thread may not have got there in time
+        for _ in self._stop_owned(failure):
+            pass
+        if self.on_finished is not None:
+            self.on_finished()
+        for port in list(self.ports):
+            port.close(f"the actor that opened it, {self.record}, has ended")
+        for done in waiting:
+            done()
+
+    # its start
+
+    def start(self) -> None:
+        """Start its thread."""
+        self._thread = threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise explained(error, "the actor's thread") from None
+
+    def miss_thread(self) -> None:
+        """The actor has failed if its thread has vanished. Python does not know: to `is_alive`, it lives."""
+        number = None if self._thread is None else self._thread.native_id
+        if number is None or thread_lives(number):
+            return
+        with self._lock:
+            if self._ended:  # as it should, and its thread with it
+                return
+        reason = "its thread has vanished: code in C has ended it (pthread_exit), or a system call has"
+        self.end(self.own_failure(EXCEPTION, reason))
+        self._finished()
+
+    def _run(self) -> None:
+        """What the thread does, for as long as the actor lives."""
+        raise NotImplementedError
+
+    def try_to_start(self) -> None:
+        """Start its thread, unless it was stopped before; it fails where the system has no thread to give."""
+        if self._ending is not None:
+            self._finished()
+            return
+        try:
+            self.start()
+        except RuntimeError as error:
+            self._fail(error)
+            self._finished()
+
+    def discard(self, answer: Callable[[Origin, Frame], None]) -> None:
+        """It will never run, as what had to happen first has failed: nobody's failure but that one's."""
+        with self._lock:
+            self._ending = self._ending or Failure(STOPPED, "it was never started", str(self.record))
+        for origin, frame in self._drain():
+            answer(origin, frame)
+        self._finished()
+
+    # handling messages
+
+    def _construct(self) -> bool:
+        """Unpickle the class and its arguments, and call it; False if that failed."""
+        assert self._init is not None
+        try:
+            try:
+                cls, args, kwargs = pickling.loads(*self._init)
+            except Exception as error:
+                explain(error, f"the class could not be read in {self._place}, where its module must be importable")
+                raise
+            self._init = None
+            refuse_gevent()  # its module may have patched this process just now
+            self.actor = cls(*args, **kwargs)
+            self._context._handled()
+        except BaseException as error:
+            self._context._handled(error=error)
+            self._fail(error)
+            return False
+        return True
+
+    @property
+    def _place(self) -> str:
+        mesh = self.record.proc_mesh
+        return f"proc {mesh.name}{self.record.rank!r}" if mesh is not None else "the client"
+
+    def _method(self, name: str) -> Any:
+        if name == _SETTLE:
+            return _nothing
+        attribute = getattr(type(self.actor), name)
+        return getattr(attribute, "method", attribute)
+
+    def _arguments(self, origin: Origin, frame: Frame, explicit: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        try:
+            args, kwargs = read_value(frame)
+        except Exception as error:
+            explain(error, f"the arguments could not be read in {self._place}, where their modules must be importable")
+            raise
+        if explicit:
+            args = (self._response_port(origin, frame), *args)
+        return args, kwargs
+
+    def _response_port(self, origin: Origin, frame: Frame) -> Port[Any]:
+        if not frame.request:  # nobody waits for the answer
+            return ResponsePort(origin.peer, self.uid, frame, _nothing)
+        key = origin.peer, frame.request, frame.rank
+        self.node.open_responses[key] = (self.uid, origin, frame._replace(payload=b"", buffers=()))
+        return ResponsePort(origin.peer, self.uid, frame, functools.partial(self._response_dropped, key))
+
+    def _response_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
+        """A response port is gone; on any thread, inside of any lock."""
+        if key in self.node.open_responses:
+            self.node.poller.call_soon(functools.partial(self._answer_dropped, key))
+
+    def _answer_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
+        if self._ending is not None:  # which is the better reason, and is told to everybody who waits
+            return
+        unanswered = self.node.open_responses.pop(key, None)
+        if unanswered is None:
+            return
+        _, origin, frame = unanswered
+        name, _ = decode_meta(frame.meta)
+        error = RuntimeError(
+            f"the response port of {self.record.name}.{name}() was dropped without an answer: send a value or an exception "
+            "through it, or keep it until you do"
+        )
+        self._answer_error(origin, frame, name, error)
+
+    def _answer(self, origin: Origin, frame: Frame, name: str, result: Any) -> None:
+        try:
+            payload, buffers = pickling.dumps_value(result)
+        except Exception as error:
+            explain_result(error, f"{self.record.name}.{name}()", result)
+            self._answer_error(origin, frame, name, error)
+            return
+        try:
+            self.node.check_size(payload, buffers)
+        except ValueError as error:
+            explain(error, f"the result of {self.record.name}.{name}() cannot be sent")
+            self._answer_error(origin, frame, name, error)
+            return
+        flags = prints.flag(origin.peer, self.node.root) if prints.unshown else VALUE
+        reply = new_frame((REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers))
+        try:
+            origin.send(reply)
+        except BackpressureError:  # the caller does not read; the reply is queued for when it does
+            pass
+
+    def _answer_error(self, origin: Origin, frame: Frame, name: str, error: BaseException) -> None:
+        message = f"Actor call {self.record.name}.{name} failed."
+        payload = dump_error(error, message)
+        with suppress(BackpressureError):
+            flags = ERROR | (prints.flag(origin.peer, self.node.root) if prints.unshown else 0)
+            origin.send(Frame(REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload))
+
+    def _raised(self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool) -> None:
+        """An endpoint raised: its caller's concern if there is one, else the owner's."""
+        if frame.request and not explicit:
+            self._answer_error(origin, frame, name, error)
+        else:
+            self._fail(error)
+
+    def _verdict(self, failure: Failure, handled: object) -> None:
+        self._carry_out(self.ownership.judged(failure, bool(handled)))
+
+    def fail_unhandled(self, failure: Failure, error: BaseException | None = None) -> None:
+        reason = f"{self.record} did not handle a failure of what it owns:\n{failure.explain()}"
+        if error is not None:
+            reason = f"{format_remote(error)}\nThis error occurred while handling another failure:\n{failure.explain()}"
+        self.end(self.own_failure(UNHANDLED, reason, failure))
+
+    def undeliverable(self, address: ActorAddress, failure: Failure) -> None:
+        """A one-way message of this actor found nobody. Only actors that ask for it are told."""
+        hook = getattr(self.actor, "_handle_undeliverable_message", None)
+        if hook is not None:
+            self.call_soon(
+                lambda: hook(UndeliverableMessageEnvelope(str(self.record), str(address), failure.explain()))
+            )
+
+    def heard(self, origin: Origin, frame: Frame) -> None:
+        if not frame.flags & CANCEL:
+            super().heard(origin, frame)
+            return
+        for item in self.queued():
+            asker, call = item
+            if call.request == frame.request and asker.peer == origin.peer and self._remove(item):
+                with suppress(BackpressureError):
+                    asker.send(Frame(REPLY, CANCELLED, call.rank, self.uid, call.sender, call.request, b"", b""))
+
+    def _remove(self, item: tuple[Origin, Frame]) -> bool:
+        """Take a message out of the mailbox; False if it is not there any more."""
+        raise NotImplementedError
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Run a hook on the actor's thread, between messages."""
+        raise NotImplementedError
+
+    def holds_up(self, task: object) -> bool:
+        return task in self._active
+
+    # for the detection of deadlocks, on the poller's thread
+
+    @property
+    def active(self) -> dict[object, tuple[Origin, Frame]]:
+        """The calls in progress, by the activity that handles each."""
+        return self._active.copy()
+
+    @property
+    def serving(self) -> object:
+        """The activity that takes what is queued."""
+        return None
+
+    def queued(self) -> list[tuple[Origin, Frame]]:
+        """What was received and not begun; nothing is taken out."""
+        raise NotImplementedError
+
+    def limited(self) -> Collection[object] | None:
+        """The tasks that a timer may cancel, whatever they wait for; None if it may be any of them."""
+        return ()
+
+
+class UndeliverableMessageEnvelope(NamedTuple):
+    """A one-way message that could not be delivered."""
+
+    sender_path: str
+    destination: str
+    error: str
+
+    def sender(self) -> str:
+        return self.sender_path
+
+    def dest(self) -> str:
+        return self.destination
+
+    def error_msg(self) -> str:
+        return self.error
+
+
+def report_cleanup_error(record: CreatorInstance, error: BaseException) -> None:
+    """A raising ``__cleanup__`` ends nothing more, but is not lost."""
+    with suppress(OSError, ValueError, AttributeError):  # stderr may be gone, with the host agent for one
+        print(f"{record}: __cleanup__ raised\n{format_remote(error)}", file=sys.stderr, flush=True)
+
+
+def _end_child() -> None:
+    """In a forked child whose code has returned to the actor that forked it: that lives on in the parent, and only there."""
+    report = (
+        "a child that an actor has forked must end by os._exit(): there is no actor in it to return to, or to await in"
+    )
+    with suppress(OSError, ValueError, AttributeError):
+        print(report, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(1)
+
+
+def thread_lives(number: int) -> bool:
+    """Whether a thread of this process is there, by its `native_id`; True as well where that can't be seen."""
+    try:
+        tasks = os.listdir("/proc/self/task")
+    except OSError:
+        return True
+    return str(number) in tasks or str(threading.get_native_id()) not in tasks
+
+
+def drain_queue(queue: SimpleQueue[Any]) -> list[Any]:
+    """Everything queued right now."""
+    items = []
+    while True:
+        try:
+            items.append(queue.get_nowait())
+        except Empty:
+            return items
+
+
+def _nothing(*args: object) -> None:
+    pass

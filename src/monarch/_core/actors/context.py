@@ -1,0 +1,148 @@
+"""Who is running: the current actor, and the rank of the message it handles.
+
+Kept in a context variable, so it follows asyncio tasks and `asyncio.to_thread`. Threads that an actor starts belong to
+that actor; they do not inherit context variables, so each process that runs actors notes, as a thread starts, who
+started it. Everything else in the client is the root client.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ..calls.message import NO_EXTENT
+from ..guards.main_guard import note_importer
+from ..shape import Extent, Point
+
+if TYPE_CHECKING:
+    from ..hub.node import Node
+    from .base_cell import BaseCell
+    from .instance import Instance
+
+
+EndHook = Callable[[Any, "BaseException | None"], Any]
+
+
+class NotYet(Exception):
+    """Raised as arguments are read on an event loop: they are not there yet, and waiting must not block the loop.
+
+    Attributes:
+        subscribe: Takes a function that is called, on some thread, when it is worth trying again.
+    """
+
+    def __init__(self, subscribe: Callable[[Callable[[], object]], None]) -> None:
+        super().__init__("the arguments are not there yet")
+        self.subscribe = subscribe
+
+
+class Context:
+    """The current actor and message.
+
+    Attributes:
+        actor_instance: The actor that runs, an `Instance`.
+        message_rank: Its position in the mesh, or slice, that the current message was sent to.
+    """
+
+    __slots__ = ("_cell", "_extent", "_hooks", "_rank")
+
+    def __init__(self, cell: BaseCell, rank: int = 0, extent: Extent = NO_EXTENT) -> None:
+        self._cell = cell
+        self._rank = rank
+        self._extent = extent
+        self._hooks: list[EndHook] | None = None
+
+    @property
+    def actor_instance(self) -> Instance:
+        return self._cell.instance
+
+    @property
+    def message_rank(self) -> Point:
+        return Point(self._rank, self._extent)
+
+    def _when_handled(self, hook: EndHook) -> None:
+        """Have something called when the message has been handled: for arguments that were only lent."""
+        self._hooks = [*(self._hooks or ()), hook]
+
+    def _handled(self, result: Any = None, error: BaseException | None = None) -> Any:
+        """The message has been handled, with this outcome; the result that its caller shall get."""
+        hooks, self._hooks = self._hooks, None
+        for hook in hooks or ():
+            result = hook(result, error)
+        return result
+
+    def __repr__(self) -> str:
+        return f"<Context {self.actor_instance} message_rank={self.message_rank!r}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a Context cannot be sent to another process")
+
+
+current: ContextVar[Context | None] = ContextVar("monarch_context")
+_fallback: Callable[[], Context] | None = None
+
+
+def set_fallback(make: Callable[[], Context], override: bool = False) -> None:
+    """What `context()` answers where no actor runs: in the client the root client, booted when it must be."""
+    global _fallback
+    if override or _fallback is None:
+        _fallback = make
+
+
+def context() -> Context:
+    """The current context; never fails. On the client, outside of actors, that of the root client."""
+    found = current.get(None)
+    if found is not None:
+        return found
+    inherited: Context | None = getattr(threading.current_thread(), "_monarch_context", None)
+    if inherited is not None:
+        return inherited
+    if _fallback is None:  # nothing that a program has imported was the actor API; it sets this
+        import_module("monarch.actor")
+        return context()
+    return _fallback()
+
+
+def forget() -> None:
+    """In a forked child, which is another process: the actor that has forked it does not run here."""
+    current.set(None)
+    vars(threading.current_thread()).pop("_monarch_context", None)
+
+
+def current_node() -> Node:
+    """The message hub of this process."""
+    return context()._cell.node
+
+
+def note_thread_starters() -> None:
+    """From now on, each thread remembers the actor that started it."""
+    start = threading.Thread.start
+    if hasattr(start, "_monarch"):
+        return
+
+    def start_noting(thread: threading.Thread) -> None:
+        starter = current.get(None) or getattr(threading.current_thread(), "_monarch_context", None)
+        if starter is not None:
+            thread._monarch_context = starter  # type: ignore[attr-defined]  # ours
+            note_importer(thread)
+        start(thread)
+
+    start_noting._monarch = True  # type: ignore[attr-defined]  # marks the patch
+    threading.Thread.start = start_noting  # type: ignore[method-assign, assignment]  # no hook before Python 3.14
+
+
+def current_rank() -> Point:
+    """Position of the current actor in the mesh, or slice, that the current message was sent to."""
+    return context().message_rank
+
+
+def current_size() -> dict[str, int]:
+    """Sizes, by label, of the mesh or slice that the current message was sent to."""
+    return dict(context().message_rank.extent)
+
+
+def current_actor_name() -> str:
+    """Id of the current actor, an address-like text."""
+    return str(context().actor_instance.actor_id)

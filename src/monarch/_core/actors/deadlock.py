@@ -1,0 +1,191 @@
+"""Finds actors that wait for each other. The rules, and why they hold, are in `supervision.deadlock`.
+
+What waits has noted itself (`waits`). Everything else is done on the poller's thread, once per `deadlock_check_interval` and
+only while something waits; a process in which nothing waits has no timer.
+
+What is no wait: one with a timeout, or in reach of one (`asyncio.timeout`); of a thread or task that the program
+started itself, as the actor goes on without it; for a value on a port, which anyone may send; for the next answer of a
+`stream`, which any rank may give; of the root client, which nobody calls.
+
+A wait for room in a full mailbox (`pressure`) is a wait for the actor whose mailbox that is. A circle with one in it needs no
+error: the one who sends is let go, and the mailbox takes more than it should.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ... import config
+from ..._namedtuple import NamedTuple
+from ...errors import DeadlockError
+from ..calls.message import decode_meta
+from ..calls.waits import Awaited, Noted
+from ..hub.overdue import Overdue
+from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, keeper
+from ..wire.frame import EXPLICIT, Frame
+
+if TYPE_CHECKING:
+    from ..hub.node import Node, Origin, Receiver
+    from ..net.poller import Timer
+    from .cell import Cell
+
+
+class BlockedWait(NamedTuple):
+    """A wait for a call, looked up."""
+
+    cell: Cell
+    activity: object
+    noted: Noted
+    awaited: Awaited
+
+
+class DeadlockDetector:
+    """Asks what keeps the calls that this process waits for, and answers that question for others."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._chaser = Chaser()
+        self._overdue = Overdue(node)
+        self._timer: Timer | None = None
+        self.watching = False
+
+    def watch(self) -> None:
+        """Something has begun to wait; on its thread."""
+        if config.value("deadlock_check_interval"):
+            self.watching = True
+            self._node.poller.call_soon(self._set_timer)
+
+    # on the poller's thread
+
+    def _set_timer(self) -> None:
+        interval = config.value("deadlock_check_interval")
+        if self._timer is None and interval:
+            self._timer = self._node.poller.call_later(interval, self._sweep)
+
+    def _sweep(self) -> None:
+        self._timer = None
+        self.watching = False  # before looking: what begins to wait from here on sets the next timer itself
+        numbers = {id(request): number for number, request in self._node.requests.copy().items()}
+        waits: dict[WaitId, BlockedWait] = {}
+        for cell in filter(None, map(_as_cell, list(self._node.actors.values()))):
+            for blocked in self._waits_for_calls(cell):
+                number = numbers.get(id(blocked.awaited.request))
+                if number is not None:
+                    waits[self._id(blocked, number)] = blocked
+        self._overdue.look()
+        if self.watching:
+            self._set_timer()
+        for wait_id, round_ in self._chaser.sweep(waits):
+            self._send(self._chaser.ask(_described(wait_id, waits[wait_id]), round_))
+
+    def _waits_for_calls(self, cell: Cell) -> Iterator[BlockedWait]:
+        limited = cell.limited()
+        for activity, noted in cell.waits.copy().items():
+            awaited = _awaited(noted)
+            if awaited is not None:
+                self.watching = True  # also for what is limited now: it may not be later
+                if not _is_limited(activity, limited):
+                    yield BlockedWait(cell, activity, noted, awaited)
+
+    def _id(self, blocked: BlockedWait, number: int) -> WaitId:
+        return WaitId(blocked.noted[1], Call(self._node.address, number))
+
+    def _send(self, probes: Sequence[Probe]) -> None:
+        for probe in probes:
+            if probe.process == self._node.address:
+                self.receive(probe)
+            else:  # it follows the call on its way, and so finds it there
+                self._node.call_system(probe.process, "probe", probe)
+
+    def receive(self, probe: Probe) -> None:
+        """Somebody asks what keeps a call from being answered by an actor of this process; on any thread."""
+        self._node.poller.call_soon(functools.partial(self._chase, probe))
+
+    def _chase(self, probe: Probe) -> None:
+        cell = _as_cell(self._node.actors.get(probe.actor))
+        blocked = None if cell is None else _keeper(cell, probe.call)
+        if blocked is None:
+            return
+        request = blocked.awaited.request
+        number = next((number for number, other in self._node.requests.copy().items() if other is request), None)
+        if number is None:  # the answer is here
+            return
+        wait_id = self._id(blocked, number)
+        if wait_id == probe.initiator:
+            self._break(probe, blocked)
+        else:
+            self._send(self._chaser.pass_on(probe, _described(wait_id, blocked)))
+
+    def _break(self, probe: Probe, youngest: BlockedWait) -> None:
+        """Give up one wait of a circle: one for room in a mailbox if there is any, of which the program need not hear."""
+        for wait in probe.path:
+            if _is_for_room(wait.call):
+                self._node.call_system(wait.call.process, "let_go", wait.call.request)
+                return
+        youngest.noted[0]._reject(DeadlockError(explain(probe.chain), probe.chain))
+
+
+def _is_for_room(call: Call) -> bool:
+    return call.request < 0
+
+
+def _keeper(cell: Cell, call: Call) -> BlockedWait | None:
+    """The wait because of which an actor cannot answer a call."""
+    if cell.gate is not None and cell.gate.bootstrap is not None:  # it begins when that has answered
+        cell = cell.gate.bootstrap
+        call = next((owed for each in cell.active.values() if (owed := _owed(*each)) is not None), call)
+    waits = cell.waits.copy()
+    if _is_for_room(call):
+        queued = [call] if call.process in cell.pressure.held else []
+    else:
+        queued = [Call(origin.peer, frame.request) for origin, frame in cell.queued()]
+    handled = {activity: _owed(origin, frame) for activity, (origin, frame) in cell.active.items()}
+    activity = keeper(call, queued, handled, waits, cell.serving)
+    noted = waits.get(activity)
+    awaited = None if noted is None else _awaited(noted)
+    if noted is None or awaited is None or _is_limited(activity, cell.limited()):
+        return None
+    if cell.waits.get(activity) is not noted:  # it went on while this looked around
+        return None
+    return BlockedWait(cell, activity, noted, awaited)
+
+
+def _owed(origin: Origin, frame: Frame) -> Call | None:
+    """A call that only its handler can answer. One with a response port may be answered by whoever has that by now."""
+    return None if frame.flags & EXPLICIT else Call(origin.peer, frame.request)
+
+
+def _as_cell(actor: Receiver | None) -> Cell | None:
+    """An actor, if it is one that may wait: not the root client, nor a process."""
+    return actor if hasattr(actor, "waits") else None  # type: ignore[return-value]  # only a cell has them
+
+
+def _awaited(noted: Noted) -> Awaited | None:
+    """The call that keeps a wait from ending; None if it is for something else, or over."""
+    source = noted[0]._source  # none once it is done
+    return None if source is None else source.awaited()
+
+
+def _is_limited(activity: object, limited: Collection[object] | None) -> bool:
+    return activity is not None and (limited is None or activity in limited)
+
+
+def _described(wait_id: WaitId, blocked: BlockedWait) -> Wait:
+    cell, activity, (future, _), awaited = blocked
+    source = future._source
+    what = source.describe() if source is not None else "a call"
+    silent = tuple((process, awaited.uid) for process in awaited.silent)
+    return Wait(wait_id, silent, f"{cell.record}, {_doing(cell, activity)}, waits for {what}")
+
+
+def _doing(cell: Cell, activity: object) -> str:
+    """In words, what an actor does in an activity."""
+    active = cell.active
+    handled = active.get(activity) or active.get(cell.serving)
+    calls = active.values() if handled is None else [handled]  # its thread was stopped by one of its tasks
+    names = sorted({f"{decode_meta(frame.meta)[0]}()" for _, frame in calls})
+    if names:
+        return "in " + " or ".join(names)
+    return "in __init__()" if cell.actor is None else "in a hook"

@@ -1,0 +1,425 @@
+"""Ports: one-way handles that can be sent anywhere, and the receiving end, which stays where it was opened."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ..calls.cancelled import cancelled_error
+from ..calls.failed_call import Outcome
+from ..calls.future import Future
+from ..calls.rebuild import read_value
+from ..calls.remote_error import explain, format_remote, to_exception
+from ..calls.source import Source
+from ..hub import prints
+from ..supervision.failure import Failure
+from ..wire import pickling
+from ..wire.address import ProcAddress
+from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
+from .context import context, current_node
+from .pressure import Pressure
+
+if TYPE_CHECKING:
+    from ..hub.node import Node, Origin
+
+T = TypeVar("T")
+
+
+class Port(Generic[T]):
+    """The sending end. Picklable; may be used from any thread, any number of times unless it was opened with ``once``.
+
+    Values of one sender arrive in the order in which it sent them. Sending waits for the receiver only while more values than
+    `mailbox_bytes_limit` and `mailbox_limit` allow have not been read; a port whose receiver is gone swallows what is sent to it.
+    """
+
+    __slots__ = ("_address", "_frame", "_once", "_used", "return_undeliverable")
+
+    def __init__(self, address: ProcAddress, frame: Frame, once: bool = False) -> None:
+        self._address = address
+        self._frame = frame
+        self._once = once
+        self._used = False
+        self.return_undeliverable = True
+
+    def send(self, obj: T) -> None:
+        """Send one value.
+
+        Raises:
+            RuntimeError: It was opened for one value, and that has been sent.
+            ValueError: The value is larger than ``codec_max_frame_length``.
+            BackpressureError: Nobody has read from the full port for `message_delivery_timeout` seconds.
+            Exception: What pickling the value raises.
+        """
+        self._claim_use()
+        try:
+            payload, buffers = pickling.dumps_value(obj)
+            current_node().check_size(payload, buffers)
+        except Exception as error:
+            explain(error, "a value for a port cannot be sent")
+            raise
+        self._await_room()
+        self._post(VALUE, payload, buffers)
+
+    def exception(self, exc: BaseException) -> None:
+        """Make the matching ``recv()``, or the caller who gave the port, raise `exc`."""
+        self._claim_use()
+        told = format_remote(exc).encode(errors="backslashreplace")
+        self._await_room()
+        self._post(EXCEPTION, pickling.dumps_inline(exc), meta=told)
+
+    def _claim_use(self) -> None:
+        if self._once and self._used:
+            raise RuntimeError("this port was opened for one value, and that has been sent (OncePortRef already used)")
+        self._used = True
+
+    def _await_room(self) -> None:
+        full = current_node().full
+        if full and self._frame.kind == PORT:
+            full.wait((self._address,), self._frame.target)
+
+    def _post(self, flags: int, payload: Any, buffers: Any = (), rank: int | None = None, meta: bytes = b"") -> None:
+        node = current_node()
+        if prints.unshown:
+            flags |= prints.flag(self._address, node.root)
+        frame = self._frame._replace(flags=flags, payload=payload, buffers=buffers, meta=meta)
+        node.send_to(self._address, frame if rank is None else frame._replace(rank=rank))
+
+    def _as_request(self, proc: ProcAddress, rank: int) -> _Forward:
+        return _Forward(self, proc, rank)
+
+    def __repr__(self) -> str:
+        return f"<Port {self._frame.request or self._frame.target} of {self._address}>"
+
+    def __reduce__(self) -> Any:
+        return Port, (self._address, self._frame, self._once)
+
+
+class _Forward:
+    """A call to one rank, whose answer goes on to a port."""
+
+    def __init__(self, port: Port[Any], proc: ProcAddress, rank: int) -> None:
+        self._port = port
+        self._proc = proc
+        self._rank = rank
+
+    def reply(self, frame: Frame) -> bool:
+        self._port._post(frame.flags, frame.payload, frame.buffers, frame.rank)
+        return True
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address != self._proc:
+            return False
+        self._port._post(DEAD, pickling.dumps_inline(failure), rank=self._rank)
+        return True
+
+
+class ResponsePort(Port[Any]):
+    """The port through which an explicit-port endpoint answers a call, now or later.
+
+    Args:
+        address: The process of the caller.
+        uid: The actor that answers.
+        call: What it answers.
+        dropped: Called when this is gone and no copy was sent elsewhere, which could still answer: on any thread, inside
+            of any lock, as garbage is collected anywhere.
+    """
+
+    __slots__ = ("_dropped",)
+
+    def __init__(self, address: ProcAddress, uid: int, call: Frame, dropped: Callable[[], None]) -> None:
+        super().__init__(address, Frame(REPLY, VALUE, call.rank, uid, call.sender, call.request, b"", b""))
+        self._dropped: Callable[[], None] | None = dropped
+
+    def __reduce__(self) -> Any:
+        self._dropped = None
+        return super().__reduce__()
+
+    def __del__(self) -> None:
+        if self._dropped is not None:
+            self._dropped()
+
+
+class PortClosed(EOFError):
+    """No further value will come: whoever opened the port has ended."""
+
+
+class PortReceiver(Generic[T]):
+    """The receiving end; belongs to the actor that opened it and ends with it. Not picklable.
+
+    ``async for value in receiver`` gives the values as they come.
+    """
+
+    def __init__(self, queue: _Queue, ranked: bool = False) -> None:
+        self._queue = queue
+        self._ranked = ranked
+
+    def recv(self) -> Future[T]:
+        """A future of the next value: places are taken in the order of the ``recv()`` calls.
+
+        A wait that times out gives its place back; reading the same future again takes a new place at the end.
+        The future raises EOFError when the actor that opened the port has ended.
+
+        Raises:
+            ValueError: The port was opened for one value, and that has been asked for.
+        """
+        return self._queue.claim(self._ranked)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        """The values, as they come, until the port is closed."""
+        return self
+
+    async def __anext__(self) -> T:
+        if self._queue.spent:
+            raise StopAsyncIteration
+        future = self.recv()
+        try:
+            return await future
+        except PortClosed:
+            raise StopAsyncIteration from None
+        except BaseException:
+            self._queue.take_back(future)
+            raise
+
+    def tied_to(self, call: Future[Any]) -> PortReceiver[T]:
+        """The same receiver, whose `recv` raises the error of `call` once that has failed and what had come is read.
+
+        A sender that dies ends no port, as others may send as well. So tie a port that you give to a call to that call:
+        ``port, pages = Channel.open()``, then ``pages.tied_to(crawlers.crawl.call(port))``.
+        """
+        if not isinstance(call, Future):
+            raise TypeError(f"a receiver is tied to the future of a call, got {call!r}")
+        self._queue.tie(call)
+        return self
+
+    def ranked(self) -> PortReceiver[tuple[int, T]]:
+        """The same port, with ``(rank, value)`` pairs, for answers to `send`."""
+        return PortReceiver(self._queue, ranked=True)
+
+    def __repr__(self) -> str:
+        return f"<PortReceiver {self._queue.describe()}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle a PortReceiver: it stays with the actor that opened it. Send the Port instead")
+
+
+class Channel(Generic[T]):
+    """Opens ports in the current actor."""
+
+    @staticmethod
+    def open(once: bool = False) -> tuple[Port[T], PortReceiver[T]]:
+        """A port and its receiver.
+
+        Args:
+            once: For exactly one value.
+        """
+        queue = _Queue(once)
+        return queue.port(), PortReceiver(queue)
+
+    @staticmethod
+    def open_ranked(once: bool = False) -> tuple[Port[T], PortReceiver[tuple[int, T]]]:
+        """As `open`; the receiver gives ``(rank, value)``, for answers to `send`."""
+        queue = _Queue(once)
+        return queue.port(), PortReceiver(queue, ranked=True)
+
+
+class _Queue:
+    """Values that arrived, and futures that wait for some. Held by the node while its receiver lives.
+
+    A future is completed under the lock, so that it either waits or is done: in between, a reader would give it a second
+    place, whose value would be lost, and one whose time is up would miss the value that has just been taken for it.
+    """
+
+    def __init__(self, once: bool) -> None:
+        cell = context()._cell
+        self._node = cell.node
+        self._once = once
+        self._claimed = False
+        self._lock = threading.RLock()  # what is called back may ask for the next value
+        self._frames: deque[Frame] = deque()
+        self._waiting: deque[weakref.ref[Future[Any]]] = deque()
+        self._closed: str | None = None
+        self._failed: Future[Any] | None = None  # the call that it is tied to, once that has failed
+        self.id = next(self._node.port_ids)
+        self._pressure = Pressure(self.id, self._frames)
+        sink = _Sink(self)
+        self._node.ports[self.id] = sink
+        weakref.finalize(self, _forget, self._node, self.id, self._pressure)
+        cell.ports.add(self)
+
+    def port(self) -> Port[Any]:
+        frame = Frame(PORT, VALUE, NO_RANK, self.id, 0, 0, b"", b"")
+        return Port(self._node.address, frame, self._once)
+
+    def claim(self, ranked: bool) -> Future[Any]:
+        with self._lock:
+            if self._once and self._claimed:
+                raise ValueError("OncePort is already used: this port was opened for one value")
+            self._claimed = True
+            future: Future[Any] = Future._new(_Claim(self, ranked))
+            self._enlist(future)
+        return future
+
+    def enlist_again(self, future: Future[Any]) -> None:
+        """Give a future that had given its place back the next value, or a place at the end; one that did not keeps what it has."""
+        with self._lock:
+            if not future.done() and all(entry() is not future for entry in self._waiting):
+                self._enlist(future)
+
+    def _enlist(self, future: Future[Any]) -> None:
+        if self._frames:
+            frame = self._frames.popleft()
+            self._pressure.went(frame)
+            self._give(future, frame)
+        elif self._failed is not None:
+            self._fail(future, self._failed)
+        elif self._closed is not None:
+            future._reject(PortClosed(self._closed))
+        elif self._node.end is not None:
+            future._reject(PortClosed(f"Port closed: {self._node.end.reason}"))
+        else:
+            self._waiting.append(weakref.ref(future))
+
+    def withdraw(self, future: Future[Any]) -> bool:
+        """Take a future off the list; False if it is not there."""
+        with self._lock:
+            for entry in self._waiting:
+                if entry() is future:
+                    self._waiting.remove(entry)
+                    return True
+        return False
+
+    def take_back(self, future: Future[Any]) -> None:
+        """Whoever waited was cancelled, and will not read what the future may have been given at that moment."""
+        with self._lock:
+            if future.done() and future._decode is not None:
+                waiting = self._next_waiting()
+                if waiting is None:
+                    self._frames.appendleft(future._value)
+                    self._pressure.put_back(future._value)
+                else:
+                    self._give(waiting, future._value)
+
+    def arrived(self, origin: Origin, frame: Frame) -> None:
+        with self._lock:
+            future = self._next_waiting()
+            if future is None:
+                self._frames.append(frame)
+                if origin.peer != self._node.address:  # here, the thread that sends may be the one that is to read
+                    self._pressure.came(origin, frame)
+            else:
+                self._give(future, frame)
+
+    def _next_waiting(self) -> Future[Any] | None:
+        future = None
+        while self._waiting and future is None:
+            future = self._waiting.popleft()()
+        return future
+
+    @property
+    def spent(self) -> bool:
+        """Whether there will be no further value, as it was for one."""
+        return self._once and self._claimed
+
+    def close(self, reason: str) -> None:
+        with self._lock:
+            self._closed = f"Port closed: {reason}"
+            waiting, self._waiting = self._waiting, deque()
+            for entry in waiting:
+                future = entry()
+                if future is not None:
+                    future._reject(PortClosed(self._closed))
+
+    def tie(self, call: Future[Any]) -> None:
+        """Let whoever waits here hear of the failure of a call."""
+        here = weakref.ref(self)
+
+        def ended() -> None:
+            queue = here()
+            if queue is not None and call._has_failed():
+                queue._end_with(call)
+
+        call._subscribe(ended)
+
+    def _end_with(self, call: Future[Any]) -> None:
+        with self._lock:
+            self._failed = call
+            waiting, self._waiting = self._waiting, deque()
+            for entry in waiting:
+                future = entry()
+                if future is not None:
+                    self._fail(future, call)
+
+    @staticmethod
+    def _fail(future: Future[Any], call: Future[Any]) -> None:
+        def read(_: object) -> Any:
+            raise Outcome(call.exception() or EOFError("the call that the receiver is tied to has ended"))
+
+        future._resolve(None, read)
+
+    def describe(self) -> str:
+        return f"{self.id}: {len(self._frames)} values queued"
+
+    @staticmethod
+    def _give(future: Future[Any], frame: Frame) -> None:
+        source = future._source
+        future._resolve(frame, source.read if isinstance(source, _Claim) else None)
+
+
+class _Sink:
+    """What the node holds: weakly, so that a forgotten receiver ends its port."""
+
+    def __init__(self, queue: _Queue) -> None:
+        self._queue = weakref.ref(queue)
+
+    def arrived(self, origin: Origin, frame: Frame) -> None:
+        queue = self._queue()
+        if queue is not None:
+            queue.arrived(origin, frame)
+
+
+def _forget(node: Node, port: int, pressure: Pressure) -> None:
+    """A receiver is gone. On any thread, inside of any lock, as garbage is collected anywhere."""
+    node.ports.pop(port, None)
+    if pressure.held:
+        node.poller.call_soon(pressure.release)
+
+
+class _Claim(Source):
+    """A place in a port's queue."""
+
+    __slots__ = ("_queue", "_ranked")
+    name = "a value on a port"
+
+    def __init__(self, queue: _Queue, ranked: bool) -> None:
+        self._queue = queue
+        self._ranked = ranked
+
+    def describe(self) -> str:
+        return f"a value on port {self._queue.id}"
+
+    def observed(self, future: Future[Any], loop: Any) -> None:
+        self._queue.enlist_again(future)
+
+    def cancel(self, future: Future[Any]) -> bool:
+        waited = self._queue.withdraw(future)
+        if waited:
+            future._reject(cancelled_error(self.describe()))
+        return waited
+
+    def abandoned(self, future: Future[Any]) -> None:
+        self._queue.withdraw(future)
+
+    def read(self, frame: Frame) -> Any:
+        if frame.flags != VALUE:
+            raise Outcome(to_exception(frame, "a call that answers to a port"))
+        value = read_value(frame)
+        if not self._ranked:
+            return value
+        if frame.rank == NO_RANK:
+            raise ValueError(
+                "this value carries no rank: a ranked receiver takes answers to send(), not bare port.send()"
+            )
+        return frame.rank, value

@@ -1,0 +1,425 @@
+"""Calls that wait for replies: one answer, one per rank gathered, or one per rank as they come.
+
+Each is told of every reply and of every process that is gone, by the thread that learns of it, and completes its
+futures. Nothing here waits. A request leaves the node's table with its last reply or failure.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...errors import CallTimeoutError, name_some
+from ..calls.cancelled import cancelled_error
+from ..calls.failed_call import CallSite, FailedCall, Reply
+from ..calls.future import Future
+from ..calls.rebuild import read_value
+from ..calls.remote_error import load_error, supervision_error, to_exception
+from ..calls.source import Source
+from ..calls.waits import Awaited, running_actor
+from ..hub.cancelling import cancel_call
+from ..net.loan import Lendable
+from ..shape import Extent, Point, Shape, Slice, ValueMesh
+from ..supervision.failure import Failure
+from ..wire.address import ProcAddress
+from ..wire.frame import CANCELLED, ERROR, VALUE, Frame
+from .answers import AnswersByRank
+from .context import current_node
+
+if TYPE_CHECKING:
+    from ..hub.node import Node
+
+R = TypeVar("R")
+
+
+def read_reply(reply: Reply, endpoint: str) -> Any:
+    """The value of a reply, or its exception raised; runs in the reader's thread, as unpickling runs user code."""
+    if isinstance(reply, Failure):
+        raise supervision_error(reply, endpoint)
+    if reply.flags == VALUE:
+        return read_value(reply)
+    raise to_exception(reply, endpoint)
+
+
+def _read_mesh(extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
+    shape = Shape(extent.labels, Slice.new_row_major(extent.sizes))
+    return ValueMesh(shape, [read_value(frame) for frame in frames])
+
+
+def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
+    """Why the current thread must not block on a call to these actors: one of them is the actor that it runs."""
+    running = running_actor()
+    if running is not None and running.uid == uid and running.address.proc in procs:
+        return (
+            f"{endpoint} would wait for the very actor that is waiting: it can handle the call only after the endpoint "
+            "that waits has returned. Call a plain method of self, or do not wait for the answer"
+        )
+    return None
+
+
+def _was_dropped(reply: Reply | None) -> bool:
+    return isinstance(reply, Frame) and reply.flags == CANCELLED
+
+
+def _connection_to(node: Node, proc: ProcAddress) -> Lendable | None:
+    """The connection over which a process answers this one."""
+    peer = node.peers.get(proc)
+    return None if peer is None else peer.connection
+
+
+class One(Source):
+    """One call to one actor."""
+
+    __slots__ = ("_node", "_proc", "_site", "_uid", "future", "name", "number")
+    number: int  # of the request, from when it has been sent
+
+    def __init__(self, endpoint: str, uid: int, proc: ProcAddress, node: Node, site: CallSite | None = None) -> None:
+        self.name = endpoint
+        self._site = site
+        self._uid = uid
+        self._proc = proc
+        self._node = node
+        self.future: Future[Any] = Future._new(self)
+
+    def reply(self, frame: Frame) -> bool:
+        if frame.flags == VALUE:
+            self.future._complete(frame, None, read_value)
+        else:
+            self._fail(frame)
+        return True
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address != self._proc:
+            return False
+        self._fail(failure)
+        return True
+
+    def _fail(self, reply: Reply) -> None:
+        self._fail_as(reply, 0, None)
+
+    def cancel(self, future: Future[Any]) -> bool:
+        return cancel_call(self._node, self.number, self._uid, [(0, self._proc)])
+
+    def _fail_as(self, reply: Reply, rank: int, extent: Extent | None) -> None:
+        if _was_dropped(reply):
+            self.future._reject(cancelled_error(self.name))
+            return
+        call = FailedCall(self.name, extent, self._site)
+        call.add(rank, reply)
+        self.future._fail(call, lambda: call.error(rank))
+
+    def connection(self) -> Lendable | None:
+        return _connection_to(self._node, self._proc)
+
+    def deadlock(self) -> str | None:
+        return blocked_by(self._uid, (self._proc,), self.name)
+
+    def awaited(self) -> Awaited | None:
+        return Awaited(self, self._uid, (self._proc,))
+
+
+class OneOf(One):
+    """One call to one rank of several."""
+
+    __slots__ = ("_extent", "_rank")
+
+    def __init__(
+        self,
+        endpoint: str,
+        uid: int,
+        proc: ProcAddress,
+        node: Node,
+        rank: int,
+        extent: Extent,
+        site: CallSite | None = None,
+    ) -> None:
+        super().__init__(endpoint, uid, proc, node, site)
+        self._rank = rank
+        self._extent = extent
+
+    def _fail(self, reply: Reply) -> None:
+        self._fail_as(reply, self._rank, self._extent)
+
+
+class _MeshCall(Source):
+    """One call to every actor of a mesh."""
+
+    __slots__ = ("_extent", "_failed", "_procs", "_site", "_uid", "name", "number")
+    number: int
+
+    def __init__(
+        self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent, site: CallSite | None = None
+    ) -> None:
+        self.name = endpoint
+        self._site = site
+        self._uid = uid
+        self._procs = procs
+        self._extent = extent
+        self._failed: FailedCall | None = None
+
+    def connection(self) -> Lendable | None:
+        node = current_node()
+        return _connection_to(node, self._procs[0]) if len(self._procs) == 1 else node.answers
+
+    def deadlock(self) -> str | None:
+        return blocked_by(self._uid, self._procs, self.name)
+
+    def _silent(self) -> list[tuple[int, ProcAddress]]:
+        """The ranks that have not answered."""
+        raise NotImplementedError
+
+    def cancel(self, future: Future[Any]) -> bool:
+        return cancel_call(current_node(), self.number, self._uid, self._silent())
+
+    def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
+        with _noting:
+            if self._failed is None:
+                self._failed = FailedCall(self.name, self._extent, self._site)
+            self._failed.add(rank, reply)
+            return self._failed
+
+
+_noting = threading.RLock()  # failures of two ranks may arrive on two threads
+
+
+class _PerRank(Source):
+    """Expects one answer of each rank; the last of them, or of their failures, ends the request."""
+
+    __slots__ = ()
+    _left: int
+
+    def reply(self, frame: Frame) -> bool:
+        return self._take(frame.rank, frame)
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        for rank, proc in self._expected():
+            if proc == address:
+                self._take(rank, failure)
+        return self._left == 0
+
+    def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
+        """Who is to answer, with the rank of each."""
+        raise NotImplementedError
+
+    def _take(self, rank: int, reply: Reply) -> bool:
+        raise NotImplementedError
+
+
+class Gather(_PerRank, _MeshCall):
+    """Done with the last answer, or with the first that is not a value, unless it shall wait for all."""
+
+    __slots__ = ("_left", "_replies", "_wait_for_all", "future")
+
+    def __init__(
+        self,
+        endpoint: str,
+        uid: int,
+        procs: Sequence[ProcAddress],
+        extent: Extent,
+        site: CallSite | None = None,
+        wait_for_all: bool = False,
+    ) -> None:
+        super().__init__(endpoint, uid, procs, extent, site)
+        self._replies: list[Reply | None] = [None] * len(procs)
+        self._left = len(procs)
+        self._wait_for_all = wait_for_all
+        self.future: Future[Any] = Future._new(self)
+
+    def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
+        return enumerate(self._procs)
+
+    def reply(self, frame: Frame) -> bool:
+        if frame.flags != VALUE or self._replies[frame.rank] is not None:
+            return self._take(frame.rank, frame)
+        self._replies[frame.rank] = frame
+        self._left = left = self._left - 1
+        if not left:
+            self._all_answered()
+        return not left
+
+    def _take(self, rank: int, reply: Reply) -> bool:
+        if self._replies[rank] is None:
+            self._replies[rank] = reply
+            if isinstance(reply, Failure) or reply.flags != VALUE:
+                call = self._note_failure(rank, reply)  # before it is counted: whoever counts last must know
+                if not self._wait_for_all:
+                    self._end_as_failed(call, reply)
+            self._left = left = self._left - 1
+            if not left:
+                self._all_answered()
+        return self._left == 0
+
+    def _all_answered(self) -> None:
+        call = self._failed
+        if call is None:
+            self.future._resolve(self._replies, functools.partial(_read_mesh, self._extent))
+        elif self._wait_for_all:
+            dropped = [reply for reply in self._replies if _was_dropped(reply)]
+            self._end_as_failed(call, dropped[0] if len(dropped) == len(call.points()) else None)
+
+    def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
+        if _was_dropped(reply):
+            self.future._reject(cancelled_error(self.name))
+        else:
+            self.future._fail(call, call.root_cause)
+
+    def timed_out(self, text: str) -> TimeoutError:
+        came = {
+            rank: reply for rank, reply in enumerate(self._replies) if isinstance(reply, Frame) and reply.flags == VALUE
+        }
+        return CallTimeoutError(text, AnswersByRank(self._extent, came))
+
+    def _silent(self) -> list[tuple[int, ProcAddress]]:
+        return [(rank, self._procs[rank]) for rank, reply in enumerate(self._replies) if reply is None]
+
+    def awaited(self) -> Awaited | None:
+        return Awaited(self, self._uid, [proc for _, proc in self._silent()])
+
+    def describe(self) -> str:
+        size = len(self._procs)
+        silent = [rank for rank, _ in self._silent()]
+        if not silent:
+            return f"{self.name} on {size} ranks"
+        named = name_some([Point(rank, self._extent) for rank in silent])
+        return f"{self.name} on {size} ranks; no answer yet from {named}"
+
+
+class StreamFuture(Future[R]):
+    """The next answer to arrive of a `stream`."""
+
+    __slots__ = ("_rank",)
+    _rank: Point | None
+
+    @property
+    def rank(self) -> Point | None:
+        """Which rank answered, in the mesh that was called; None until it has."""
+        return self._rank if self.done() else None
+
+
+class Stream(_MeshCall):
+    """Each answer completes the next future, and lets go of it."""
+
+    __slots__ = ("_answered", "futures")
+
+    def __init__(
+        self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent, site: CallSite | None = None
+    ) -> None:
+        super().__init__(endpoint, uid, procs, extent, site)
+        self._answered: list[int] = []
+        self.futures: deque[StreamFuture[Any]] = deque(StreamFuture._new(self) for _ in procs)  # type: ignore[misc]
+
+    def reply(self, frame: Frame) -> bool:
+        # several sends of one rank, through an explicit port, take several places
+        return self._take(frame.rank, frame)
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        for rank, proc in enumerate(self._procs):
+            if proc == address and rank not in self._answered:
+                self._take(rank, failure)
+        return len(self._answered) >= len(self._procs)
+
+    def _silent(self) -> list[tuple[int, ProcAddress]]:
+        return [(rank, proc) for rank, proc in enumerate(self._procs) if rank not in self._answered]
+
+    def has_answer_of(self, rank: int) -> bool:
+        return rank in self._answered
+
+    def _take(self, rank: int, reply: Reply) -> bool:
+        try:
+            future = self.futures.popleft()
+        except IndexError:
+            return True
+        self._answered.append(rank)
+        future._rank = Point(rank, self._extent)
+        if _was_dropped(reply):
+            future._reject(cancelled_error(self.name))
+        elif isinstance(reply, Failure) or reply.flags != VALUE:
+            call = self._note_failure(rank, reply)
+            future._fail(call, functools.partial(call.read, rank, reply))
+        else:
+            future._resolve(reply, read_value)
+        return not self.futures
+
+    def describe(self) -> str:
+        return f"the next answer of {self.name}; {len(self._answered)} of {len(self._procs)} came"
+
+
+class SystemCall(_PerRank):
+    """Calls to processes themselves; done with the last answer, or with the first that failed.
+
+    Args:
+        what: For time-outs: what is waited for.
+        procs: The process behind each expected answer, by the rank with which it is called; a list where those are 0, 1, ...
+        result: What the future gives.
+    """
+
+    __slots__ = ("_answered", "_left", "_procs", "_result", "future", "name")
+
+    def __init__(self, what: str, procs: Sequence[ProcAddress] | Mapping[int, ProcAddress], result: Any = None) -> None:
+        self.name = what
+        self._procs = procs if isinstance(procs, Mapping) else dict(enumerate(procs))
+        self._left = len(procs)
+        self._answered: set[int] = set()
+        self._result = result
+        self.future: Future[Any] = Future._new(self)
+
+    def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
+        return self._procs.items()
+
+    def _take(self, rank: int, reply: Reply) -> bool:
+        if rank not in self._answered:
+            self._answered.add(rank)
+            self._left -= 1
+            if self._is_failure(reply):
+                self.future._resolve(reply, self._read)
+            elif not self._left:
+                self.future._resolve(self._result)
+        return self._left == 0
+
+    @staticmethod
+    def _is_failure(reply: Reply) -> bool:
+        return isinstance(reply, Failure) or reply.flags != VALUE
+
+    def _read(self, reply: Reply) -> Any:
+        if isinstance(reply, Frame) and reply.flags == ERROR:
+            raise load_error(reply.payload).exception
+        return read_reply(reply, self.name)
+
+    def describe(self) -> str:
+        return f"{self.name} ({len(self._procs) - self._left} of {len(self._procs)} done)"
+
+
+class StopCall(SystemCall):
+    """As `SystemCall`, but a process that is gone has stopped."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _is_failure(reply: Reply) -> bool:
+        return False
+
+
+class SpawnCall(SystemCall):
+    """Actors to be created; what kept them from it is raised as it came.
+
+    Args:
+        what: As for `SystemCall`.
+        procs: As there.
+        uid: The actors' id.
+    """
+
+    __slots__ = ("_uid",)
+
+    def __init__(self, what: str, procs: Sequence[ProcAddress], uid: int) -> None:
+        super().__init__(what, procs)
+        self._uid = uid
+
+    def awaited(self) -> Awaited:
+        """The actors themselves, which a bootstrap function may hold back."""
+        return Awaited(self, self._uid, [proc for rank, proc in self._procs.items() if rank not in self._answered])
+
+    def _read(self, reply: Reply) -> Any:
+        return read_reply(reply, self.name)

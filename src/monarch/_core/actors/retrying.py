@@ -1,0 +1,488 @@
+"""Calls that may be repeated: `Endpoint.options(timeout=5, retries=3)`. Imported by programs that have some.
+
+Each rank has attempts of its own. One ends with the rank's answer, which settles it; with `timeout`, and what has not begun is
+then dropped; or with the loss of a rank that may start again. After `retries` more, the last failure is the rank's. An answer
+counts whichever attempt it belongs to: a rank that is slow is not asked in vain.
+
+Nothing here waits. Whoever hears of an answer or a loss notes it; messages are sent again by the poller's thread, on which
+sending never waits for room.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+
+from ...errors import ActorError, SupervisionError, name_some
+from ..calls.failed_call import CallSite, FailedCall, Reply
+from ..calls.future import Future
+from ..calls.rebuild import read_value
+from ..calls.remote_error import explain_arguments
+from ..calls.source import Source
+from ..calls.waits import Awaited
+from ..hub.cancelling import cancel_call
+from ..shape import Extent, Point, ValueMesh
+from ..supervision.failure import Failure
+from ..wire import pickling
+from ..wire.address import ProcAddress
+from ..wire.frame import CANCELLED, DEAD, REPLY, VALUE, Bytes, Frame
+from .adverbs import CallOptions, Endpoint
+from .answers import Answers
+from .context import context
+from .request import Gather, One
+
+if TYPE_CHECKING:
+    from ..hub.node import Node
+    from ..net.poller import Timer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def with_options(endpoint: Endpoint[P, R], options: CallOptions) -> Endpoint[P, R]:
+    """The endpoint, called with a time limit, or repeatedly; as any other where the options ask for neither."""
+    timeout, retries = options.timeout, options.retries
+    if timeout is not None:
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+            raise TypeError(f"the option timeout of {endpoint.name} is a number of seconds or None, got {timeout!r}")
+        if not 0 < timeout < math.inf:
+            raise ValueError(f"the option timeout of {endpoint.name} is > 0 and finite, got {timeout!r}")
+    if isinstance(retries, bool) or not isinstance(retries, int):
+        raise TypeError(f"the option retries of {endpoint.name} is a whole number, got {retries!r}")
+    if retries < 0:
+        raise ValueError(f"the option retries of {endpoint.name} is >= 0, got {retries!r}")
+    kind = Endpoint if timeout is None and not retries else RetryingEndpoint
+    return kind(endpoint._target, endpoint._name, endpoint._definition, options)
+
+
+class RetryingEndpoint(Endpoint[P, R]):
+    """An endpoint whose calls are repeated: `call`, `call_one` and `choose`."""
+
+    __slots__ = ()
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        self._check(args, kwargs)
+        frame = sys._getframe(1)
+        return _Call(self, (frame.f_code, frame.f_lineno), self._pickle(args, kwargs)).future
+
+    def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        if len(self._target.procs) != 1:
+            raise self._not_one()
+        self._check(args, kwargs)
+        frame = sys._getframe(1)
+        return _CallToOne(self, (frame.f_code, frame.f_lineno), self._pickle(args, kwargs), None).future
+
+    def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        self._check(args, kwargs)
+        frame = sys._getframe(1)
+        site = frame.f_code, frame.f_lineno
+        return _CallToOne(self, site, self._pickle(args, kwargs), self._target.extent).future
+
+    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self._refuse("broadcast", "nobody hears whether a message has arrived")
+
+    def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
+        self._refuse("stream", "its answers come one by one")
+
+    def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        self._refuse("rref", "its results stay with the ranks")
+
+    def send(self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Any, selection: str) -> None:
+        self._refuse("send", "its answers go to a port")
+
+    def _refuse(self, adverb: str, why: str) -> NoReturn:
+        raise TypeError(
+            f"{adverb} of {self.name} takes no timeout and no retries, as {why}: they are options of call, call_one and choose"
+        )
+
+    def _pickle(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
+    ) -> tuple[bytes, Sequence[memoryview]]:
+        """Pickle arguments to be sent any number of times, as they are now: nothing can be lent, as that is for one receiver."""
+        if not self._options.retries:
+            return super()._pickle(args, kwargs, ranks)
+        try:
+            payload, buffers = pickling.dumps_call(args, kwargs)
+        except Exception as error:
+            explain_arguments(error, self.name, args, kwargs)
+            raise
+        return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
+
+
+class _Attempt:
+    """One message to some ranks. As a request it lives until all have answered, however late.
+
+    Args:
+        call: Told of what is heard.
+        ranks: Who is asked.
+        number: The first is 1.
+    """
+
+    __slots__ = ("_call", "number", "open", "request", "silent", "timer")
+
+    def __init__(self, call: _Repeated, ranks: dict[int, ProcAddress], number: int) -> None:
+        self._call = call
+        self.number = number
+        self.silent = ranks
+        self.open = set(ranks)  # those whose latest attempt this is, and who have not answered
+        self.request = 0  # its number, once it is sent
+        self.timer: Timer | None = None
+
+    def reply(self, frame: Frame) -> bool:
+        if self.silent.pop(frame.rank, None) is not None:
+            self._call.heard(self, frame.rank, frame)
+        return self._is_over()
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        for rank, proc in list(self.silent.items()):
+            if proc == address and self.silent.pop(rank, None) is not None:
+                self._call.heard(self, rank, failure)
+        return self._is_over()
+
+    def _is_over(self) -> bool:
+        if self.silent:
+            return False
+        self._call.forget(self)
+        return True
+
+
+class _Due:
+    """What is to be sent again, as soon as the poller's thread comes to it. If it never does, as it has ended, this is told.
+
+    Args:
+        failure: Why it is sent again.
+    """
+
+    __slots__ = ("_attempt", "_call", "_failure", "_node", "_rank")
+
+    def __init__(self, call: _Repeated, node: Node, attempt: _Attempt, rank: int, failure: Reply) -> None:
+        self._call = call
+        self._node = node
+        self._attempt = attempt
+        self._rank = rank
+        self._failure = failure
+
+    def reply(self, frame: Frame) -> bool:
+        return False
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if self._node.end is None:
+            return False
+        self._call.settle(self._rank, self._failure, self._attempt)
+        return True
+
+
+class _Repeated(Source):
+    """What calls that are repeated have in common; the other base class makes the result of what the ranks say at last."""
+
+    future: Future[Any]
+
+    def _begin(self, endpoint: RetryingEndpoint[..., Any], content: tuple[bytes, Sequence[Bytes]]) -> None:
+        cell = context()._cell
+        self._home = cell.node
+        self._target = endpoint._target
+        self._options = endpoint._options
+        self._send = functools.partial(
+            cell.node.cast,
+            target=self._target.uid,
+            meta=endpoint._meta,
+            content=content,
+            sender=cell.uid,
+            flags=endpoint._flags,
+        )
+        self._lock = threading.RLock()
+        self._cancelled = False
+        self._attempts: list[_Attempt] = []  # to which not all have answered
+        self._made: dict[int, int] = {}  # how many, by rank
+        self.future._subscribe(self._over)
+        self._ask(range(len(self._target.procs)), 1)
+
+    def _whom(self, ranks: Sequence[int]) -> Sequence[int]:
+        """Whom to ask instead of these ranks."""
+        return ranks
+
+    def _has_hope(self, failure: Failure) -> bool:
+        """Whether there is somebody to ask after this loss."""
+        return failure.restarts
+
+    def settle(self, rank: int, reply: Reply, attempt: _Attempt) -> None:
+        """This is what the rank has said at last."""
+        raise NotImplementedError
+
+    def _ran_out(self, ranks: Sequence[int], attempt: _Attempt) -> None:
+        """The last attempt of these ranks took too long."""
+        raise NotImplementedError
+
+    def _ask(self, ranks: Sequence[int], number: int) -> None:
+        ranks = self._whom(ranks)
+        procs = self._target.procs
+        attempt = _Attempt(self, {rank: procs[rank] for rank in ranks}, number)
+        with self._lock:
+            self._attempts.append(attempt)
+            self._made.update(dict.fromkeys(ranks, number))
+        if len(ranks) == len(procs):  # as any call: tables of those on other hosts are kept by the very sequence
+            attempt.request = self._send(procs, request=attempt)
+        else:
+            attempt.request = self._send([procs[rank] for rank in ranks], request=attempt, ranks=ranks)
+        if self._options.timeout is not None:
+            expire = functools.partial(self._expire, attempt)
+            attempt.timer = self._home.poller.call_later(self._options.timeout, expire)
+            if self.future._done or not attempt.silent:  # meanwhile
+                attempt.timer.cancel()
+        if self._cancelled:  # meanwhile as well
+            self._cancel(attempt, sorted(attempt.open))
+
+    def heard(self, attempt: _Attempt, rank: int, reply: Reply) -> None:
+        """A rank has answered an attempt, or is gone. On any thread."""
+        loss = _loss(reply)
+        is_answer = loss is None and not _is_dropped(reply)
+        with self._lock:
+            if not is_answer and rank not in attempt.open:  # that attempt was over
+                return
+            attempt.open.discard(rank)
+            again = loss is not None and self._has_hope(loss) and self._may_repeat(attempt)
+            if not again:
+                self.settle(rank, reply, attempt)
+        if again:
+            self._ask_soon(attempt, rank, reply)
+        elif is_answer and len(self._attempts) > 1:  # not here: this thread may be one that must not wait for room
+            self._home.poller.call_soon(functools.partial(self._drop, rank))
+
+    def _may_repeat(self, attempt: _Attempt) -> bool:
+        done = self.future._done or self._cancelled or self._home.end is not None
+        return attempt.number <= self._options.retries and not done
+
+    def _ask_soon(self, attempt: _Attempt, rank: int, failure: Reply) -> None:
+        node = self._home
+        due = _Due(self, node, attempt, rank, failure)
+        key = next(node.request_ids)
+
+        def ask() -> None:
+            if node.requests.pop(key, None) is not None:
+                self._ask_again([rank], attempt)
+
+        node.requests[key] = due
+        node.poller.call_soon(ask)
+        if node.end is not None and node.requests.pop(key, None) is not None:
+            self.settle(rank, failure, attempt)
+
+    def _ask_again(self, ranks: Sequence[int], attempt: _Attempt) -> None:
+        try:
+            if self._cancelled:
+                for rank in ranks:
+                    self.settle(rank, self._dropped(rank), attempt)
+            elif not self.future._done:
+                self._ask(ranks, attempt.number + 1)
+        except Exception as error:  # who waits must hear of it
+            self.future._reject(error)
+
+    def _expire(self, attempt: _Attempt) -> None:
+        """The time of an attempt is up. On the poller's thread."""
+        with self._lock:
+            late = sorted(attempt.open)
+            again = self._may_repeat(attempt)
+            attempt.open.clear()
+        try:
+            self._cancel(attempt, late)
+        finally:  # who waits must hear of it
+            if late and again:
+                self._ask_again(late, attempt)
+            elif late:
+                with self._lock:
+                    self._ran_out(late, attempt)
+
+    def _cancel(self, attempt: _Attempt, ranks: Sequence[int]) -> None:
+        procs = self._target.procs
+        if attempt.request:  # it is sent; number 0 is that of one-way messages
+            cancel_call(self._home, attempt.request, self._target.uid, [(rank, procs[rank]) for rank in ranks])
+
+    def _drop(self, rank: int) -> None:
+        """It has answered an attempt: what was asked again meanwhile need not be done."""
+        for attempt in self._attempts.copy():
+            with self._lock:
+                asked = self._same_question(rank, attempt)
+                attempt.open.difference_update(asked)
+            self._cancel(attempt, asked)
+
+    def _same_question(self, rank: int, attempt: _Attempt) -> list[int]:
+        """Who need not answer any more, as that rank has."""
+        return [rank] if rank in attempt.open else []
+
+    def _dropped(self, rank: int) -> Frame:
+        return Frame(REPLY, CANCELLED, rank, self._target.uid, 0, 0, b"", b"")
+
+    def _over(self) -> None:
+        """The future is done."""
+        for attempt in self._attempts.copy():
+            if attempt.timer is not None:
+                attempt.timer.cancel()
+
+    def forget(self, attempt: _Attempt) -> None:
+        """All have answered it."""
+        with self._lock:
+            if attempt in self._attempts:
+                self._attempts.remove(attempt)
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+
+    def _too_late(self, attempt: _Attempt) -> str:
+        """What is said of ranks that had no more time."""
+        return f"within {self._options.timeout:g}s; {_attempts_made(attempt.number)}"
+
+    # as a source
+
+    def cancel(self, future: Future[Any]) -> bool:
+        with self._lock:
+            self._cancelled = True
+        for attempt in self._attempts.copy():
+            self._cancel(attempt, sorted(attempt.open))
+        return True
+
+    def connection(self) -> None:
+        return None  # each attempt may have another one: the poller's thread reads
+
+    def awaited(self) -> Awaited | None:
+        if self._options.timeout is None:
+            for attempt in self._attempts.copy():
+                if (
+                    attempt.open
+                ):  # of several, a circle is found through each that is still open when the others are not
+                    return Awaited(attempt, self._target.uid, list(attempt.silent.values()))
+        return None
+
+
+class _Call(_Repeated, Gather):
+    """`call`: every rank is asked until it has answered."""
+
+    def __init__(
+        self, endpoint: RetryingEndpoint[..., Any], site: CallSite, content: tuple[bytes, Sequence[Bytes]]
+    ) -> None:
+        target, options = endpoint._target, endpoint._options
+        Gather.__init__(self, endpoint.name, target.uid, target.procs, target.extent, site, options.wait_for_all)
+        self._late: dict[int, str] = {}
+        self._begin(endpoint, content)
+
+    def settle(self, rank: int, reply: Reply, attempt: _Attempt) -> None:
+        if isinstance(reply, Frame):
+            self.reply(reply)
+        else:
+            self._take(rank, reply)
+
+    def _ran_out(self, ranks: Sequence[int], attempt: _Attempt) -> None:
+        points = name_some([Point(rank, self._extent) for rank in ranks])
+        text = f"{self.name}: no answer from {points} {self._too_late(attempt)}"
+        self._late.update(dict.fromkeys(ranks, text))
+        for rank in ranks:
+            self._take(rank, self._dropped(rank))
+
+    def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
+        if self._late and reply is not None and _is_dropped(reply):
+            self.future._reject(self.timed_out(next(iter(self._late.values()))))
+        else:
+            super()._end_as_failed(call, reply)
+
+    def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
+        with self._lock:
+            if self._failed is None:
+                self._failed = _FailedAttempts(self.name, self._extent, self._site, self._made, self._late)
+        return super()._note_failure(rank, reply)
+
+
+class _CallToOne(_Repeated, One):
+    """`call_one`, and `choose`, where another rank may be asked each time.
+
+    Args:
+        extent: The ranks to choose from; None where there is only one.
+    """
+
+    def __init__(
+        self,
+        endpoint: RetryingEndpoint[..., Any],
+        site: CallSite,
+        content: tuple[bytes, Sequence[Bytes]],
+        extent: Extent | None,
+    ) -> None:
+        target = endpoint._target
+        One.__init__(self, endpoint.name, target.uid, target.procs[0], context()._cell.node, site)
+        self._extent = extent
+        self._begin(endpoint, content)
+
+    def _whom(self, ranks: Sequence[int]) -> Sequence[int]:
+        if self._extent is None:
+            return ranks
+        import random  # here: few programs choose
+
+        others = [rank for rank in self._living() if rank not in self._made]
+        return [random.choice(others or self._living() or ranks)]
+
+    def _living(self) -> list[int]:
+        """The ranks that are not known to be gone."""
+        fate, uid = self._home.fate, self._target.uid
+        return [rank for rank, address in enumerate(self._target.procs) if fate(address, uid) is None]
+
+    def _has_hope(self, failure: Failure) -> bool:
+        return failure.restarts or bool(self._extent is not None and self._living())
+
+    def settle(self, rank: int, reply: Reply, attempt: _Attempt) -> None:
+        if isinstance(reply, Frame) and reply.flags == VALUE:
+            self.future._complete(reply, None, read_value)
+        elif _is_dropped(reply):
+            self._fail_as(reply, rank, self._extent)
+        else:
+            call = _FailedAttempts(self.name, self._extent, self._site, {rank: attempt.number}, {})
+            call.add(rank, reply)
+            self.future._fail(call, lambda: call.error(rank))
+
+    def _ran_out(self, ranks: Sequence[int], attempt: _Attempt) -> None:
+        self.future._reject(TimeoutError(f"{self.name}: no answer {self._too_late(attempt)}"))
+
+    def _same_question(self, rank: int, attempt: _Attempt) -> list[int]:
+        return sorted(attempt.open)
+
+
+class _FailedAttempts(FailedCall):
+    """Says of ranks that are gone how many attempts were made, and of others that they had no more time.
+
+    Args:
+        made: Attempts by rank.
+        late: What to say of each rank whose time was up.
+    """
+
+    __slots__ = ("_late", "_made")
+
+    def __init__(
+        self, endpoint: str, extent: Extent | None, site: CallSite | None, made: dict[int, int], late: dict[int, str]
+    ) -> None:
+        super().__init__(endpoint, extent, site)
+        self._made = made
+        self._late = late
+
+    def read(self, rank: int, reply: Reply) -> BaseException:
+        if rank in self._late:
+            return TimeoutError(self._late[rank])
+        error = super().read(rank, reply)
+        if isinstance(error, SupervisionError) and not isinstance(error, ActorError):
+            error.args = (f"{error.args[0]}\n{_attempts_made(self._made[rank])}",)
+        return error
+
+
+def _attempts_made(count: int) -> str:
+    return f"{count} attempts were made" if count > 1 else "1 attempt was made"
+
+
+def _is_dropped(reply: Reply) -> bool:
+    return isinstance(reply, Frame) and reply.flags == CANCELLED
+
+
+def _loss(reply: Reply) -> Failure | None:
+    """Why the rank is gone, if it is."""
+    if isinstance(reply, Failure):
+        return reply
+    if reply.flags != DEAD:
+        return None
+    failure: Failure = pickling.loads(reply.payload)
+    return failure

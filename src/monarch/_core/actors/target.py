@@ -1,0 +1,68 @@
+"""The actors that an endpoint addresses: one id, and a process for each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..hub.node import Request
+from ..shape import Extent
+from ..supervision.failure import Failure
+from ..wire.address import ProcAddress
+from ..wire.frame import Bytes
+from .context import context
+
+if TYPE_CHECKING:
+    from .ports import Port
+
+
+class Target:
+    """Args:
+    uid: The actor's id, the same in every process.
+    name: Name of the mesh, for messages.
+    procs: The process of each rank, in row-major order.
+    extent: The geometry of the ranks addressed.
+    """
+
+    __slots__ = ("extent", "name", "procs", "uid")
+
+    def __init__(self, uid: int, name: str, procs: Sequence[ProcAddress], extent: Extent) -> None:
+        self.uid = uid
+        self.name = name
+        self.procs = procs
+        self.extent = extent
+
+    def cast(
+        self,
+        meta: bytes,
+        content: tuple[bytes, Sequence[Bytes]],
+        request: Request | None,
+        ranks: Sequence[int] | None = None,
+        reply_to: Port[Any] | None = None,
+        flags: int = 0,
+    ) -> int:
+        """Send a call on behalf of the current actor, to some ranks or to all; returns the number of the request."""
+        cell = context()._cell
+        procs = self.procs if ranks is None else [self.procs[rank] for rank in ranks]
+        if reply_to is not None:
+            request = reply_to._as_request(procs[0], ranks[0] if ranks else 0)
+        if request is None:
+            cell.note_unsettled(self.uid, procs)
+        return cell.node.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
+
+    def known_failure(self) -> Failure | None:
+        """Why a rank is gone, if one is known to be."""
+        node = context()._cell.node
+        for address in self.procs:
+            failure = node.fate(address, self.uid)
+            if failure is not None:
+                return failure
+        return None
+
+    def living_ranks(self) -> list[int]:
+        """Ranks that are not known to be gone."""
+        node = context()._cell.node
+        return [rank for rank, address in enumerate(self.procs) if node.fate(address, self.uid) is None]
+
+    def __reduce__(self) -> Any:
+        return Target, (self.uid, self.name, tuple(self.procs), self.extent)

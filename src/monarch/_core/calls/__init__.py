@@ -1,0 +1,5 @@
+"""What a caller holds: futures, what they wait for, and the errors of calls as they cross processes.
+
+Lives here: nothing that knows how a message travels, or what an actor is. Read `future`, then `source` (what completes one),
+`waits` (who waits for what, for the detector of deadlocks), `failed_call` and `remote_error` (what a caller is told).
+"""

@@ -1,0 +1,241 @@
+"""The other hosts that a client uses: attached, watched over, let go."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence, Set
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ... import config
+from ..actors.request import StopCall
+from ..calls.future import Future, completed
+from ..calls.remote_error import load_error
+from ..calls.source import Described
+from ..hub.node import Node
+from ..supervision.failure import NOT_ATTACHED, UNSTARTED, Failure
+from ..wire import pickling
+from ..wire.address import AGENT, ROOT, SYSTEM, ProcAddress
+from ..wire.frame import ERROR, STANDING, VALUE, Frame
+from .attach_progress import AttachProgress
+
+if TYPE_CHECKING:
+    from ..net.trust import Trust
+
+_LEAVE_BOUND = 1.0  # seconds beyond the grace time in which other hosts say that what the client had there is gone
+
+
+class AttachedHosts:
+    """Args:
+    node: Hub of the client.
+    show: Takes the output of procs there.
+    """
+
+    def __init__(self, node: Node, show: Callable[[Any], None]) -> None:
+        self._node = node
+        self._show = show
+        self._lock = threading.Lock()  # hosts are let go on any thread
+        self._hosts: dict[str, int] = {}  # how often each is attached
+        self._trust: dict[str, Trust] = {}  # how each of them was attached
+        self._left: set[str] = set()  # hosts that were attached
+        self._given_up: set[str] = set()  # hosts that were let go before they were attached
+        self._workers: dict[str, str] = {}  # identities of those that have answered, and their names
+        self._attaching: set[Future[bool]] = set()
+
+    @property
+    def names(self) -> list[str]:
+        """The hosts that are attached."""
+        return list(self._hosts)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether any host is attached, or has been: then the agent knows how to prove itself."""
+        return bool(self._hosts or self._left)
+
+    @staticmethod
+    def agents(hosts: Sequence[str]) -> tuple[ProcAddress, ...]:
+        return tuple(ProcAddress(host, AGENT) for host in hosts)
+
+    def attach(self, hosts: Sequence[str], trust: Trust) -> Future[bool]:
+        """Say hello to the agent of each; from then on they watch over each other for this client.
+
+        The future is done when all have answered. It raises RuntimeError as soon as one can't be reached: within
+        `mesh_attach_config_timeout` if nobody listens there, at once if it is clear that waiting does not help.
+
+        Raises:
+            ValueError: One of them is attached already by another secret, or other certificates. Nothing was done.
+        """
+        with self._lock:
+            for host in hosts:
+                self._check_trust(host, trust)
+            self._trust.update(dict.fromkeys(hosts, trust))
+            known = {host for host in hosts if host in self._hosts or host in self._left}
+            self._node.unreached.update(host for host in hosts if host not in self._hosts)
+            for host in hosts:
+                self._hosts[host] = self._hosts.get(host, 0) + 1
+            self._left.difference_update(hosts)
+            self._given_up.difference_update(hosts)
+            self._node.call_system(self._node.address.agent, "join", tuple(hosts), trust, config.exported())
+        request = _Attaching(self._node, self.agents(hosts), known, self._given_up, self._workers, self._show)
+        request.send(range(len(hosts)))
+        self._attaching.add(request.future)
+        request.future._subscribe(lambda: self._attaching.discard(request.future))
+        return request.future
+
+    def _check_trust(self, host: str, trust: Trust) -> None:
+        """Both sides have proved who they are when the link was made; nobody would look at another proof."""
+        attached = self._trust.get(host)
+        if attached is None or attached == trust or host in self._node.unreached:
+            return
+        if not host.startswith(("tcp://", "metatls://")):
+            return
+        raise ValueError(
+            f"{host} is attached already ({attached.mode}); what is given now ({trust.mode}) is something else, at which "
+            "nobody would look: pass the same, or stop the first mesh of hosts"
+        )
+
+    def settle(self, timeout: float) -> None:
+        """Wait until the hosts that are about to be attached are, or can't be; for `timeout` seconds at most."""
+        end = time.monotonic() + timeout
+        for future in list(self._attaching):
+            with suppress(RuntimeError, TimeoutError):
+                future.get(timeout=max(0.0, end - time.monotonic()))
+
+    def give_up(self, hosts: Sequence[str], why: str) -> None:
+        """Wait no longer for those that have not answered yet, unless they are attached a second time."""
+        for host in hosts:
+            if host in self._node.unreached and self._hosts[host] == 1:
+                self._given_up.add(host)
+                failure = Failure(UNSTARTED, f"{NOT_ATTACHED}: {why}", proc=host)
+                self._node.others.gone(ProcAddress(host, AGENT), failure, asks=False)
+
+    def detach(self, hosts: Sequence[str]) -> None:
+        """Let go of hosts: unless they are attached a second time, what this client has there ends."""
+        with self._lock:
+            for host in hosts:
+                self._hosts[host] -= 1
+                if not self._hosts[host]:
+                    del self._hosts[host], self._trust[host]
+                    self._left.add(host)
+            for identity in [identity for identity, host in self._workers.items() if host not in self._hosts]:
+                del self._workers[identity]
+            # all: hosts that were attached together are watched together, and each may have been left at another time
+            self._node.call_system(self._node.address.agent, "detach", tuple(self._left))
+
+    def shut_down(self, hosts: Sequence[str], grace: float) -> Future[None]:
+        """Stop what runs on hosts, then end their workers, when all have answered: each passes on what others say.
+
+        A host that is lost has ended. What bounds it: the grace time, and the loss of those that do not answer.
+        """
+        agents = self.agents(hosts)
+        request = StopCall("the hosts to shut down", agents)
+        done: Future[None] = Future._new(Described(f"{len(hosts)} hosts to be shut down"))
+
+        def end() -> None:
+            self._node.cast(agents, SYSTEM, b"end", pickling.dumps_call((), {}))
+            self.detach(hosts)
+            done._resolve(None)
+
+        content = pickling.dumps_call(("shut down by a client", grace), {})
+        self._node.cast(agents, SYSTEM, b"shutdown", content, request, ROOT)
+        request.future._subscribe(end)
+        return done
+
+    def leave(self, others: Sequence[ProcAddress], reason: str, grace: float) -> Future[None]:
+        """Stop what this client has on these hosts, and at `others`. What bounds it: the grace time, and a second."""
+        agents = (*self.agents(list(self._hosts)), *others)
+        if not agents:
+            return completed(None)
+        request = StopCall("the procs on other hosts to end", agents)
+        content = pickling.dumps_call((self._node.root, reason, grace), {})
+        self._node.cast(agents, SYSTEM, b"stop_client", content, request, ROOT)
+        timer = self._node.poller.call_later(grace + _LEAVE_BOUND, lambda: request.future._resolve(None))
+        request.future._subscribe(timer.cancel)
+        return request.future
+
+
+class _Attaching:
+    """The answers of the hosts, and then the output of what runs there: never done, as long as they are attached.
+
+    Args:
+        known: Hosts to which there may be a link that is about to be lost, as another worker runs there now. They are
+            given a second chance.
+        given_up: Hosts that nobody waits for any more.
+        workers: Names of those that have answered, by identity.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        agents: Sequence[ProcAddress],
+        known: set[str],
+        given_up: Set[str],
+        workers: dict[str, str],
+        show: Callable[[Any], None],
+    ) -> None:
+        self._node = node
+        self._agents = list(agents)
+        self._missing = {rank: agent.host for rank, agent in enumerate(agents)}
+        self._known = known
+        self._given_up = given_up
+        self._workers = workers
+        self._show = show
+        self._shown: dict[int, int] = {}  # by rank: number of what was printed last
+        self.future: Future[bool] = Future._new(Described(f"{len(agents)} hosts to be attached"))
+        limit = config.value("mesh_attach_config_timeout")
+        AttachProgress(node.poller, self._missing.values(), len(agents), limit, self.future)
+
+    def send(self, ranks: Sequence[int]) -> None:
+        agents = tuple(self._agents[rank] for rank in ranks)
+        for agent in agents:
+            self._node.host_is_back(agent.host)
+        content = pickling.dumps_call((config.exported(),), {})
+        self._node.cast(agents, SYSTEM, b"attach", content, self, ROOT, STANDING, ranks)
+
+    def reply(self, frame: Frame) -> bool:
+        if frame.rank in self._missing:
+            del self._missing[frame.rank]
+            self._node.unreached.discard(self._agents[frame.rank].host)
+            if frame.flags == ERROR:
+                self._fail(frame.rank, str(load_error(frame.payload).exception))
+            elif frame.flags != VALUE:
+                self._fail(frame.rank, pickling.loads(frame.payload).reason)
+            else:
+                self._answered(frame.rank, pickling.loads(frame.payload))
+        elif frame.flags == VALUE and frame.meta:  # else repeated, or why its agent ends, which is told otherwise
+            number = int.from_bytes(frame.meta, "big")
+            if number > self._shown.get(frame.rank, 0):
+                self._shown[frame.rank] = number
+                self._show(pickling.loads(frame.payload, frame.buffers))
+        return False
+
+    def _answered(self, rank: int, identity: str) -> None:
+        host = self._agents[rank].host
+        name = self._workers.setdefault(identity, host)
+        if name != host:
+            reason = f"it is {name} by another name: attach each worker once"
+            failure = Failure(UNSTARTED, f"{NOT_ATTACHED}: {reason}", proc=host)
+            self._node.others.gone(self._agents[rank], failure, asks=False)  # what was spawned there fails, too
+            self._fail(rank, reason)
+        elif not self._missing:
+            self.future._resolve(True)
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address in self._agents:
+            rank = self._agents.index(address)
+            if rank in self._missing:
+                self._could_not_reach(rank, failure)
+        return False
+
+    def _could_not_reach(self, rank: int, failure: Failure) -> None:
+        host = self._agents[rank].host
+        if host in self._known - self._given_up:
+            self._known.discard(host)
+            self._node.poller.call_soon(lambda: self.send([rank]))
+        else:
+            del self._missing[rank]
+            self._fail(rank, failure.reason.removeprefix(f"{NOT_ATTACHED}: "))
+
+    def _fail(self, rank: int, reason: str) -> None:
+        self.future._reject(RuntimeError(f"attach failed on {self._agents[rank].host} (rank {rank}): {reason}"))

@@ -1,0 +1,502 @@
+"""The client: the user's own process, root of the supervision tree. Booted by the first use of the API, once."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ... import config
+from ...errors import SupervisionError
+from ..actors import log
+from ..actors.base_cell import BaseCell
+from ..actors.context import Context, forget, set_fallback
+from ..actors.instance import CreatorInstance
+from ..actors.proc_system import ProcSystem
+from ..actors.request import StopCall
+from ..calls import future as futures
+from ..calls.failed_call import tell_all
+from ..calls.future import Future, completed
+from ..calls.interrupts import HeldInterrupts
+from ..calls.message import SETTLE
+from ..calls.source import Described
+from ..guards.main_guard import refuse_imports
+from ..guards.process_limit import explained
+from ..guards.surroundings import refuse_gevent
+from ..hub.node import Node, Origin
+from ..hub.overdue import Overdue
+from ..net import unix
+from ..processes.agent_process import start_agent
+from ..processes.heartbeat import Heartbeat
+from ..processes.output import Printer
+from ..shape import Extent, Point
+from ..supervision.failure import HOST, STOPPED, Failure, MeshFailure, host_lost
+from ..supervision.ownership import OwnedMesh
+from ..supervision.restart import Plan, RestartGroup
+from ..wire import pickling
+from ..wire.address import CLIENT, ROOT, SYSTEM, ProcAddress, random_name
+from ..wire.frame import DEAD, URGENT, VALUE, Frame
+from . import faults
+from .attached import AttachedHosts
+from .unshown import Unshown
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from ..net.trust import Trust
+
+SHUTDOWN_GRACE = 10.0
+"""Seconds that procs get to clean up when they are shut down, unless something else is asked for."""
+
+_EXIT_GRACE = 1.0  # seconds that procs get to clean up when the program ends
+_START_BOUND = 10.0  # seconds in which processes may still start that were sent such messages
+_SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
+_ATTACH_BOUND = 2.0  # seconds more, if they are for hosts that are about to be attached
+_EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
+_AGENT_BOUND = 4.0  # seconds after the grace time in which the agent ends, or is killed; it has bounds of its own
+_SHUT_DOWN = "stopped by client: its context was shut down"
+_LAST = -1000  # the same, after all of `multiprocessing` itself
+_AFTER_OTHERS = -10  # priority among the exit functions of a `multiprocessing` child; its queues are flushed before
+
+hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731  # replaced by monarch.actor
+proc_mesh_maker: Callable[[ProcAddress], Any] = lambda address: None  # noqa: E731  # replaced by the mesh layer
+"""Makes the one-element proc mesh of a process; set by the mesh layer, which this layer may not import."""
+
+
+class RootCell(BaseCell):
+    """The client's own actor: it owns what the script creates, and its failures end the program."""
+
+    def __init__(self, node: Node, record: CreatorInstance, on_fault: Callable[[MeshFailure], None]) -> None:
+        super().__init__(node, ROOT, record)
+        self._on_fault = on_fault
+        self._unsettled: dict[int, set[ProcAddress]] = {}
+        self.leaving = False
+
+    def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
+        if not self.leaving:  # whoever leaves ends its procs and its agent itself
+            super().proc_failed(address, failure)
+
+    def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
+        if not self.leaving:
+            super().restarted(group, plan, error)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something was sent one way that may not have been handled yet."""
+        return bool(self._unsettled)
+
+    def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
+        self._unsettled.setdefault(uid, set()).update(procs)
+
+    def note_stopped(self, uid: int) -> None:
+        self._unsettled.pop(uid, None)
+
+    def settle(self, timeout: float) -> None:
+        """Wait until what was sent one way has been handled, so that a failure at the end of a script is not lost.
+
+        The time begins when the processes do: the script may be shorter than their start.
+        """
+        self._await_starts()
+        end = time.monotonic() + timeout
+        waiting = []
+        while self._unsettled:
+            uid, unsettled = self._unsettled.popitem()
+            procs = list(unsettled)
+            request = _Settled(self, procs)
+            self.node.cast(procs, uid, SETTLE, pickling.dumps_call((), {}), request, self.uid)
+            waiting.append(request.future)
+        with suppress(TimeoutError):
+            for future in waiting:
+                future.get(timeout=max(0.0, end - time.monotonic()))
+
+    def _await_starts(self) -> None:
+        peers = self.node.peers
+        starting = [
+            proc for procs in self._unsettled.values() for proc in procs if proc in peers and peers[proc].starting
+        ]
+        if starting:
+            started = StopCall("the processes to start", starting)
+            self.node.cast(starting, SYSTEM, b"statistics", pickling.dumps_call((), {}), started, self.uid)
+            with suppress(TimeoutError):
+                started.future.get(timeout=_START_BOUND)
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        if frame.flags & URGENT:
+            self.heard(origin, frame)
+
+    def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        if self.ownership.cares_for(mesh):  # still
+            self._on_fault(self.public(failure, mesh))
+
+    def end(self, failure: Failure) -> None:
+        if failure.is_stop:
+            raise RuntimeError("the root client cannot be stopped: end the program, or use shutdown_context()")
+        self._on_fault(MeshFailure(failure._replace(mesh="", rank=None)))
+
+
+class Client:
+    """The hub of the client process, its I/O thread, and the host agent it started."""
+
+    def __init__(self) -> None:
+        refuse_gevent()
+        self.pid = os.getpid()
+        host, uid = random_name(), f"{CLIENT}{self.pid}-{random_name(40)}"  # it is named to whoever depends on it
+        address = ProcAddress(host, f"{uid}.0")
+        self.node = Node(address, root=address)
+        self.node.ended_hosts = _ended_hosts
+        self.system = ProcSystem(self.node)
+        self.faults = faults.Faults(lambda: hook_finder(), _leave_by_force)
+        record = CreatorInstance("root", None, Point(0, Extent([], [])), proc_mesh_maker(address), None)
+        self.root = RootCell(self.node, record, self.faults.put)
+        self.node.register(ROOT, self.root)
+        self.context = Context(self.root)
+        self.printer = Printer()
+        self.unshown = Unshown(self.node, self.printer)
+        self.node.printed = self.unshown.printed
+        self.hosts = AttachedHosts(self.node, self.unshown.take)
+        self.node.neighbours.abroad = self._abroad
+        self._agent: subprocess.Popen[bytes] | None = None
+        self._followed: list[ProcAddress] = []
+        self._lock = threading.Lock()
+        self._shutting_down: Future[None] | None = None
+        log.install()
+        self._io_thread = threading.Thread(target=self.node.poller.run, name="monarch-io", daemon=True)
+        self._io_thread.start()
+
+    def ensure_agent(self) -> ProcAddress:
+        """The agent of this machine, started on first use; it need not be up yet to be called."""
+        with self._lock, HeldInterrupts(_nothing):  # half a start could not be repeated
+            if self._agent is None:
+                self._agent = start_agent(self.node.address.agent, self.node.address)
+                self.node.call_system(
+                    self.node.address.agent, "subscribe", request=_Events(self, self.node.address.agent)
+                )
+                self._watch_agent()
+        return self.node.address.agent
+
+    def _abroad(self, host: str) -> Failure | None:
+        """A host is used that this client may not have attached: by the shared secret, if there is one."""
+        if not self.hosts.in_use:
+            from ..net.trust import require_secret  # brings TLS, which a program on one machine never needs
+
+            try:
+                require_secret(host)
+            except ValueError as error:
+                return Failure(HOST, f"this process has not attached {host}, and {error}", proc=host)
+        self.ensure_agent()
+        return None
+
+    def follow(self, agent: ProcAddress) -> None:
+        """Show the output of what this client is about to start at an agent that it neither started nor attached."""
+        if agent.host not in self.hosts.names and agent not in self._followed:
+            self._followed.append(agent)
+            self.node.call_system(agent, "subscribe", request=_Output(self, agent))
+
+    def _watch_agent(self) -> None:
+        timeout = config.value("heartbeat_timeout")
+        if timeout:
+            heartbeat = Heartbeat(
+                self.node, self.node.address.agent, timeout, self._agent_silent, Overdue(self.node).look
+            )
+            heartbeat.ask(max(timeout, config.value("host_spawn_ready_timeout") or math.inf))  # it has yet to start
+
+    def _agent_silent(self, seconds: float) -> None:
+        self._end_agent(f"it did not answer for {seconds:g}s (heartbeat_timeout), so it was ended")
+
+    def _end_agent(self, why: str) -> None:
+        """The agent is of no more use: with it, the kernel ends everything below it."""
+        assert self._agent is not None
+        self.agent_lost(host_lost(str(self.node.address.agent), why, self._agent.pid))
+        self._agent.kill()
+
+    def agent_lost(self, failure: Failure) -> None:
+        """Tell whoever waits, before the connection breaks, which says less."""
+        self.node.forget_peers([self.node.address.agent], failure)
+
+    def attach(self, hosts: Sequence[str], trust: Trust) -> Future[bool]:
+        """Take other hosts into use. The future raises why one can't be reached."""
+        self.ensure_agent()
+        return self.hosts.attach(hosts, trust)
+
+    def route_via(self, host: str, trust: Trust) -> None:
+        """Reach all other hosts through one."""
+        self.ensure_agent()
+        self.node.call_system(self.node.address.agent, "route_via", host, trust)
+
+    def shut_down(self, grace: float) -> Future[None]:
+        """Stop every proc, then the agent; the future is done when they are gone. Repeated calls give the same future."""
+        with self._lock:
+            if self._shutting_down is None:
+                self.root.leaving = True
+                self._shutting_down = Future._new(Described("the procs of this program to end"))
+                # the agent last: it is the way to the other hosts
+                leaving = self.hosts.leave(self._followed, _SHUT_DOWN, grace)
+                leaving._subscribe(lambda: self._shut_agent_down(grace))
+            return self._shutting_down
+
+    def _shut_agent_down(self, grace: float) -> None:
+        assert self._shutting_down is not None
+        if self._agent is None:
+            self._shutting_down._resolve(None)
+            return
+        request = _Ended(self.node.address.agent, self._shutting_down)
+        self.node.call_system(self.node.address.agent, "shutdown", _SHUT_DOWN, grace, request=request)
+        self.node.poller.call_later(grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down"))
+
+    def leave(self) -> None:
+        """Let everything clean up and end, as a program does at its end: within `_EXIT_GRACE` and `_EXIT_BOUND`."""
+        with suppress(TimeoutError):
+            self.stop_own_actors().get(timeout=_EXIT_GRACE)
+        with suppress(TimeoutError):
+            self.shut_down(_EXIT_GRACE).get(timeout=_EXIT_BOUND)
+
+    def stop_own_actors(self) -> Future[None]:
+        """Stop the actors that run in this very process, controllers among them."""
+        stopped: Future[None] = Future._new(Described("the actors of this process to end"))
+        self.node.poller.call_soon(lambda: self.system.stop_all(_SHUT_DOWN, lambda: stopped._resolve(None)))
+        return stopped
+
+    def close(self) -> None:
+        """After `shut_down`: reap the agent, stop the I/O thread."""
+        if self._agent is not None:
+            try:
+                self._agent.wait(_EXIT_BOUND)
+            except Exception:  # subprocess.TimeoutExpired
+                self._agent.kill()
+                self._agent.wait()
+        self.node.poller.call_soon(self.node.poller.stop)
+        self._io_thread.join()
+        self.node.close(Failure(STOPPED, _SHUT_DOWN))
+        self.node.poller.close()
+        unix.release_all(self.node.address.host)
+        self.unshown.close()
+        for port in list(self.root.ports):
+            port.close(_SHUT_DOWN)
+        self.faults.close()
+
+
+class _Settled(StopCall):
+    """Answers to `SETTLE`; an actor that ended instead says why, maybe before its own report arrives."""
+
+    def __init__(self, root: RootCell, procs: Sequence[ProcAddress]) -> None:
+        super().__init__("the last messages to be handled", procs)
+        self._root = root
+
+    def reply(self, frame: Frame) -> bool:
+        if frame.flags == DEAD:
+            failure = pickling.loads(frame.payload)
+            if not failure.is_stop:
+                self._root.rank_failed(failure)
+        return super().reply(frame)
+
+
+class _Output:
+    """An agent's stream of output; never done while it lives."""
+
+    def __init__(self, client: Client, agent: ProcAddress) -> None:
+        self._client = client
+        self._agent = agent
+
+    def reply(self, frame: Frame) -> bool:
+        if frame.flags == VALUE:  # else why the agent ends, which is told otherwise
+            self._client.unshown.take(pickling.loads(frame.payload, frame.buffers))
+        return frame.flags != VALUE
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        return address == self._agent
+
+
+class _Events(_Output):
+    """That of the client's own agent: at its end it says why it ended."""
+
+    def reply(self, frame: Frame) -> bool:
+        event = pickling.loads(frame.payload, frame.buffers)
+        if isinstance(event, Failure):
+            self._client.agent_lost(event)
+            return True
+        return super().reply(frame)
+
+
+class _Ended:
+    """The answer to `shutdown`; losing the agent is one, too."""
+
+    def __init__(self, agent: ProcAddress, future: Future[None]) -> None:
+        self._agent = agent
+        self._future = future
+
+    def reply(self, frame: Frame) -> bool:
+        self._future._resolve(None)
+        return True
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address == self._agent:
+            self._future._resolve(None)
+        return address == self._agent
+
+
+_client: Client | None = None
+_last_shutdown: Future[None] = completed()
+_boot_lock = threading.Lock()
+_ended_hosts: dict[str, Failure] = {}  # what earlier clients of this process were, and used: there may be handles to it
+
+
+def client() -> Client:
+    """The client of this process, booted if need be."""
+    global _client
+    if _client is None:
+        refuse_imports("monarch")
+        with _boot_lock, HeldInterrupts(_nothing):
+            if _client is None:
+                try:
+                    _client = Client()
+                except RuntimeError as error:
+                    raise explained(error, "a thread of the client") from error
+                _join_multiprocessing()
+    return _client
+
+
+def is_running() -> bool:
+    """Whether this process is a client already."""
+    return _client is not None
+
+
+def _join_multiprocessing() -> None:
+    """A child of `multiprocessing` ends without `atexit`, but with exit functions of its own; and its script is a module."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and process.parent_process() is not None:
+        from multiprocessing.util import Finalize  # it is there: this process began in it
+
+        Finalize(None, _at_exit, exitpriority=_AFTER_OTHERS)
+        Finalize(None, faults.ending.conclude_child, exitpriority=_LAST)
+        script = sys.modules.get("__mp_main__")
+        if script is not None:
+            import cloudpickle  # here: any other program does without it until it sends an object
+
+            cloudpickle.register_pickle_by_value(script)
+
+
+def shutdown_context(host_timeout: float | None = None) -> Future[None]:
+    """Stop everything this program started, now. The next use of the API starts afresh.
+
+    Args:
+        host_timeout: Seconds that procs get to clean up before they are killed; None for 10.
+
+    Returns:
+        A future that is done when everything is gone: within `host_timeout` and a few seconds, also where processes
+        stand still or the host agent does. Whoever still calls, or waits, gets SupervisionError at once.
+
+    Raises:
+        ValueError: `host_timeout` is negative or not finite.
+    """
+    global _client, _last_shutdown
+    grace = SHUTDOWN_GRACE if host_timeout is None else host_timeout
+    if not isinstance(grace, (int, float)) or not 0 <= grace < 2**64:
+        raise ValueError(f"invalid host_timeout {host_timeout}: expected a non-negative, finite number of seconds")
+    with _boot_lock:
+        ending, _client = _client, None
+    if ending is None:
+        return completed()
+    for host in (ending.node.address.host, *ending.hosts.names):
+        _ended_hosts[host] = Failure(STOPPED, _SHUT_DOWN)
+    own = ending.stop_own_actors()
+    stopping = ending.shut_down(grace)
+    finished: Future[None] = Future._new(Described("the procs of this program to end"))
+    _last_shutdown = finished
+
+    def finish() -> None:
+        ending.close()
+        ending.printer.close()
+        finished._resolve(None)
+
+    def start_to_finish() -> None:
+        threading.Thread(target=finish, name="monarch-shutdown", daemon=True).start()
+
+    stopping._subscribe(lambda: own._subscribe(start_to_finish))
+    return finished
+
+
+def settle_faults() -> None:
+    """Wait, within bounds, until failures that are on their way have reached the hook, and were reported."""
+    running = _client
+    if running is not None:
+        if running.root.unsettled:
+            running.root.settle(_SETTLE_BOUND)
+        running.faults.settle(_EXIT_BOUND)
+
+
+def _at_exit() -> None:
+    global _client
+    faults.ending.leaving = True
+    leaving, _client = _client, None
+    if leaving is not None and leaving.pid == os.getpid():
+        _leave(leaving)
+    with suppress(TimeoutError):
+        _last_shutdown.get(timeout=_EXIT_BOUND)  # nobody may have waited for it
+    if faults.ending.status is not None:  # what exit functions would still do may not happen
+        tell_all()
+    faults.ending.conclude()
+
+
+def _leave(leaving: Client) -> None:
+    # a fault's interrupt, or one Ctrl-C too many, must not cut short what follows: it is bounded
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _quiet_threads()
+    if getattr(sys, "last_type", None) is not KeyboardInterrupt:  # who pressed Ctrl-C does not want to wait
+        if leaving.root.unsettled:
+            leaving.hosts.settle(_ATTACH_BOUND)
+        leaving.root.settle(_SETTLE_BOUND)
+    leaving.leave()
+    leaving.faults.settle(_EXIT_BOUND)
+    leaving.close()
+    signal.signal(signal.SIGINT, handler)
+    leaving.printer.close()
+
+
+def _quiet_threads() -> None:
+    """A daemon thread may wait for an answer when the program ends. That there is none is nobody's concern any more."""
+    show = threading.excepthook
+
+    def show_others(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, SupervisionError):
+            show(args)
+
+    threading.excepthook = show_others
+
+
+def _leave_by_force() -> None:
+    """As at the end of the program, on another thread: the main one is stuck."""
+    leaving = _client
+    if leaving is not None:
+        leaving.leave()
+        leaving.printer.close()
+
+
+def _after_fork() -> None:
+    """A forked child is not this client: it boots one of its own if it uses the API."""
+    global _client, _boot_lock, _last_shutdown
+    parents, _client = _client, None
+    _boot_lock = threading.Lock()
+    _last_shutdown = completed()
+    faults.ending = faults.Ending()
+    forget()  # an actor in this process may have forked it
+    if parents is not None:
+        parents.node.abandon()
+        futures.unshown = None
+
+
+def install() -> None:
+    """Make this process a client as soon as the API is used outside of actors, unless it is a proc."""
+    set_fallback(lambda: client().context)
+    atexit.register(_at_exit)
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _nothing() -> None:
+    pass

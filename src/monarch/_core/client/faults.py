@@ -1,0 +1,291 @@
+"""Failures that nobody handled: the client's hook, the report, the end of the program.
+
+The exit status is certain: the main thread is interrupted by a signal wherever it waits (`time.sleep`, a lock, an event
+loop), unwinds as from Ctrl-C, and a program that swallows that still ends with the status of the fault. What bounds it:
+`fault_grace` after the fault the process ends, whatever the main thread does.
+
+A session goes on, and is never interrupted: what runs when a fault is reported may be another cell, or another test, or
+nothing. What waits then raises it, unless that is another part than ran when it came, or the program has seen the failure
+as the answer to a call.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any
+
+from ... import config
+from ..._namedtuple import NamedTuple
+from ...errors import SupervisionError
+from ..calls import told
+from ..calls.future import waited_for
+from ..calls.remote_error import with_lines
+from ..supervision.failure import MeshFailure
+from . import session
+
+Hook = Callable[[MeshFailure], object]
+
+_MOMENT = 0.1  # seconds without another fault, after which those that came are reported
+_PATIENCE = 1.0  # seconds after which they are, though more keep coming
+_LAST_STEPS = 5.0  # seconds that an end by force may take to be an orderly one
+_ADVICE = "Catch it where the mesh was created: define __supervise__ there, or set monarch.actor.unhandled_fault_hook."
+
+
+def default_hook(failure: MeshFailure) -> None:
+    """Ends the program with status 1."""
+    sys.exit(1)
+
+
+class _Fault(NamedTuple):
+    """A failure that nobody handled, and the part of a session that ran when it came."""
+
+    failure: MeshFailure
+    part: object
+
+
+class Faults:
+    """Runs the hook for each fault, one at a time, on a thread of its own.
+
+    What the hook does not drop is reported together with what else comes within a moment: when all ranks of a mesh die of
+    the same cause, that is one report.
+
+    Args:
+        find_hook: Looks up the hook when a fault comes, so that programs can replace it at any time.
+        leave: Stops what the client started; called before the process is ended by force.
+    """
+
+    def __init__(self, find_hook: Callable[[], Hook], leave: Callable[[], None]) -> None:
+        self._find_hook = find_hook
+        self._leave = leave
+        self._queue: SimpleQueue[_Fault | Callable[[], object] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="monarch-faults", daemon=True)
+        self._thread.start()  # with the client: when something fails, the system may have no thread to give
+
+    def put(self, failure: MeshFailure) -> None:
+        self._queue.put(_Fault(failure, _part()))
+
+    def settle(self, timeout: float) -> None:
+        """Wait until the faults known so far have been handled."""
+        if self._thread is not threading.current_thread():
+            handled = threading.Event()
+            self._queue.put(handled.set)
+            handled.wait(timeout)
+
+    def close(self) -> None:
+        """End the thread, once it has handled what it has."""
+        self._queue.put(None)
+
+    def _run(self) -> None:
+        while True:
+            item = self._queue.get()
+            fatal: list[_Fault] = []
+            status = None
+            end = time.monotonic() + _PATIENCE
+            while isinstance(item, _Fault):
+                verdict = self._ask_hook(item.failure)
+                if verdict is not None:
+                    fatal.append(item)
+                    status = verdict if status is None else status
+                item = self._next(end)
+            if status is not None:
+                _end_program(status, fatal, self._leave)
+            if item is None:
+                return
+            item()
+
+    def _next(self, end: float) -> _Fault | Callable[[], object] | None:
+        """What comes within a moment; something to call that does nothing if nothing does."""
+        try:
+            return self._queue.get(timeout=max(0.0, min(_MOMENT, end - time.monotonic())))
+        except Empty:
+            return _nothing
+
+    def _ask_hook(self, failure: MeshFailure) -> int | None:
+        """The status that the program is to end with; None if the hook dropped the fault."""
+        try:
+            self._find_hook()(failure)
+            return None
+        except SystemExit as leaving:
+            return leaving.code if isinstance(leaving.code, int) else 1
+        except Exception:
+            _write(f"unhandled_fault_hook raised\n{traceback.format_exc()}")
+        except BaseException:  # Ctrl-C, in a hook that knows no better way to end the program
+            pass
+        return 1
+
+
+class Ending:
+    """The end of this program, once a fault was not handled. There is one per process: clients come and go.
+
+    Attributes:
+        status: What the process ends with; None while nothing ends it.
+        leaving: The main thread leaves in order, within bounds; nobody else has to end the process.
+    """
+
+    def __init__(self) -> None:
+        self.status: int | None = None
+        self.leaving = False
+        self._told: list[tuple[Any, str]] = []
+        self._excepthook: Any = None
+
+    def begin(self, status: int, leave: Callable[[], None]) -> None:
+        """Let the main thread unwind; whatever it does, the process ends within `fault_grace`."""
+        if self.status is not None:
+            return
+        self.status = status
+        self._excepthook, sys.excepthook = sys.excepthook, self._uncaught
+        interrupt_main_thread()
+        try:
+            threading.Thread(target=self._end_by_force, args=(leave,), name="monarch-fault-grace", daemon=True).start()
+        except (
+            RuntimeError
+        ):  # the system has no thread to give, or the interpreter is past the point where it could hang
+            self._end_by_force(leave)
+
+    def tell(self, text: str) -> None:
+        """Write a report, and keep it: who captures stderr now may drop it."""
+        self._told.append((sys.stderr, text))
+        _write(text)
+
+    def conclude(self) -> None:
+        """The very end of the program: say again what was captured, and see to the exit status."""
+        if self.status is None:
+            return
+        for stream, text in self._told:
+            if stream is not sys.stderr:  # pytest, for one, shows nothing of a run that was interrupted
+                _write(text)
+        sys._monarch_status = _LastAct(self.status)  # type: ignore[attr-defined]  # ours
+
+    def conclude_child(self) -> None:
+        """The same in a child of `multiprocessing`, in place of its interrupt."""
+        if self.status is not None:
+            raise SystemExit(self.status)
+
+    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        """The interrupt that ends the main thread is ours, and the fault has been reported."""
+        if not issubclass(kind, KeyboardInterrupt):
+            self._excepthook(kind, error, trace)
+        # `conclude` sees to the status: a SystemExit from here would end the interpreter in the midst of it, with files unwritten
+
+    def _end_by_force(self, leave: Callable[[], None]) -> None:
+        time.sleep(config.value("fault_grace"))
+        if not self.leaving:
+            with suppress(RuntimeError):  # without a thread to give, it is left to the bounds of `leave`
+                threading.Timer(_LAST_STEPS, os._exit, (self.status,)).start()
+            leave()
+            self._exit()
+
+    def _exit(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(self.status or 0)
+
+
+class _LastAct:
+    """Writes files and sets the exit status when the interpreter has done all else: nothing before that can, once the script
+    is over. `sys` goes last, and modules are empty by then, so all that this needs is among its arguments.
+    """
+
+    def __init__(self, status: int) -> None:
+        self._status = status
+
+    def __del__(
+        self,
+        find: Callable[[], list[object]] = gc.get_objects,
+        kinds: tuple[type, ...] = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom),
+        leave: Callable[[int], object] = os._exit,
+    ) -> None:
+        for kind in kinds:  # in the order in which their data flows
+            for file in find():
+                if type(file) is kind:
+                    try:
+                        file.flush()  # type: ignore[attr-defined]  # a file
+                    except BaseException:  # closed, read-only, or broken
+                        continue
+        leave(self._status)
+
+
+ending = Ending()
+
+
+def _part() -> object:
+    """What runs now of a session; None between its parts, and where there is none."""
+    going_on = session.find()
+    return None if going_on is None else going_on.part(waited_for)
+
+
+def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[], None]) -> None:
+    failures = [fault.failure for fault in faults]
+    text = "\n".join([*map(_report, merge(failures)), _ADVICE, ""])
+    going_on = session.find()
+    if going_on is not None:
+        with suppress(OSError, ValueError, AttributeError):
+            going_on.report(failures, text)
+        here = [fault.failure for fault in faults if fault.part is not None and fault.part == _part()]
+        news = [failure for failure in here if not told.knows(failure.event)]
+        for future in list(waited_for) if news else []:
+            why = f"this wait was given up, as nobody handled a failure that came meanwhile:\n{news[0].report()}"
+            future._give_up(SupervisionError(why, failure=news[0]))
+    else:
+        ending.tell(text)
+        ending.begin(status, leave)
+
+
+def interrupt_main_thread() -> None:
+    """As Ctrl-C does, if it does anything, and unless the main thread is past the last line of the program."""
+    main = threading.main_thread()
+    if main.is_alive() and main.ident is not None and callable(signal.getsignal(signal.SIGINT)):
+        signal.pthread_kill(main.ident, signal.SIGINT)
+
+
+def merge(failures: Sequence[MeshFailure]) -> list[list[MeshFailure]]:
+    """Together what befell several ranks of one mesh for the same reason."""
+    groups: dict[tuple[object, ...], list[MeshFailure]] = {}
+    for failure in failures:
+        event = failure.event
+        groups.setdefault((event.mesh_uid, event.mesh, event.cause, event.reason), []).append(failure)
+    return list(groups.values())
+
+
+def _report(same: Sequence[MeshFailure]) -> str:
+    now = time.strftime("%Y-%m-%d %H:%M:%S")
+    lines = [
+        f"Unhandled monarch error on the root actor, hostname={socket.gethostname()}, PID={os.getpid()} at time {now}:",
+        with_lines(same[0].report()),
+    ]
+    if len(same) > 1:
+        ranks = sorted(rank for failure in same for rank in failure.ranks)
+        lines.append(f"{len(same)} ranks of {same[0].mesh_name} failed for this reason: {', '.join(_spans(ranks))}")
+    return "\n".join(lines)
+
+
+def _spans(ranks: Sequence[int]) -> Iterator[str]:
+    """``0-3``, ``7``"""
+    first = 0
+    for index, rank in enumerate(ranks):
+        if index + 1 == len(ranks) or ranks[index + 1] > rank + 1:
+            yield str(rank) if ranks[first] == rank else f"{ranks[first]}-{rank}"
+            first = index + 1
+
+
+def _write(text: str) -> None:
+    with suppress(OSError, ValueError, AttributeError):  # a broken stderr must not save the program
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def _nothing() -> None:
+    pass

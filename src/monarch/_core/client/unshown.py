@@ -1,0 +1,157 @@
+"""In the client: what ranks had printed before they answered is shown before the program sees the answer.
+
+The answer comes from the rank itself, the line by way of its host agent, which may be later. So an answer that was sent
+after something was printed says so (`prints`). Whoever is about to hand such an answer to the program asks the agents of
+those ranks for a mark: they read what is in the pipes, and put the mark behind it in the stream of output. When the
+printer gets to the mark, all that came before it has been written. A program whose ranks print nothing pays one look at
+a variable.
+
+What ends the wait for a mark: the mark; the end of each host that owes it; `_STUCK` seconds in which nothing was
+written, after which nobody waits until that mark has come; the time that whoever waits has given.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from ..actors.request import StopCall
+from ..calls import future as futures
+from ..calls.failed_call import Reply
+from ..calls.future import Future
+from ..calls.source import Described
+from ..hub.node import Node
+from ..processes.output import Mark, Output, Printer
+from ..wire import pickling
+from ..wire.address import ROOT, SYSTEM, ProcAddress
+from ..wire.frame import VALUE, Frame
+
+_STUCK = 2.0  # seconds
+
+
+class Unshown:
+    """Args:
+    node: Hub of the client.
+    printer: Writes what has come.
+    """
+
+    def __init__(self, node: Node, printer: Printer) -> None:
+        self._node = node
+        self._printer = printer
+        self._lock = threading.Lock()
+        self._agents: set[ProcAddress] = set()  # hosts where something was printed
+        self._asked: dict[int, _Asked] = {}
+        self._numbers = 0
+        self._latest: _Asked | None = None
+        self._stuck = False
+
+    def printed(self, peer: ProcAddress) -> None:
+        """A process has sent something, and had printed something before."""
+        with self._lock:
+            self._agents.add(peer.agent)
+            futures.unshown = self
+
+    def take(self, item: Output | Mark) -> None:
+        """Something has come from a host: lines to be printed, or a mark behind those that have."""
+        if isinstance(item, Output):
+            self._printer.put(item)
+        elif item.number in self._asked:
+            self._asked[item.number].came(item.agent)
+
+    def wait(self, timeout: float | None) -> None:
+        """Let the current thread wait until all is shown that was printed before what it has got."""
+        asked = self._ask()
+        if asked is None or threading.get_ident() == self._node.poller.thread_id:
+            return
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            written = self._printer.written
+            left = _STUCK if end is None else min(_STUCK, max(0.0, end - time.monotonic()))
+            with suppress(TimeoutError):
+                asked.shown._block(left, left)
+                return
+            if not self._goes_on(written, end):
+                return
+
+    async def wait_in_loop(self) -> None:
+        """As `wait`, in a task."""
+        asked = self._ask()
+        if asked is None:
+            return
+        import asyncio
+
+        while True:
+            written = self._printer.written
+            try:
+                await asyncio.wait_for(asked.shown._wait_in_loop(), _STUCK)
+                return
+            except asyncio.TimeoutError:
+                if not self._goes_on(written, None):
+                    return
+
+    def _goes_on(self, written: int, end: float | None) -> bool:
+        if end is not None and time.monotonic() >= end:
+            return False
+        self._stuck = self._printer.written == written
+        return not self._stuck
+
+    def _ask(self) -> _Asked | None:
+        """Ask for a mark, if something was printed since the last was asked for; the one to wait for."""
+        with self._lock:
+            if self._stuck:
+                return None
+            if not self._agents:
+                return self._latest
+            agents, self._agents = tuple(self._agents), set()
+            self._numbers += 1
+            number = self._numbers
+            asked = self._latest = self._asked[number] = _Asked(
+                agents, lambda: self._printer.put(lambda: self._shown(number))
+            )
+        content = pickling.dumps_call((number,), {})
+        self._node.cast(agents, SYSTEM, b"mark_output", content, asked, ROOT)
+        return asked
+
+    def _shown(self, number: int) -> None:
+        """On the printer's thread, when it has written all that came before the mark."""
+        with self._lock:
+            asked = self._asked.pop(number)
+            self._stuck = False
+            if self._latest is asked:
+                self._latest = None
+                if not self._agents and futures.unshown is self:
+                    futures.unshown = None
+        asked.shown._resolve(None)
+
+    def close(self) -> None:
+        """Nothing more will be shown: nobody waits for it."""
+        with self._lock:
+            if futures.unshown is self:
+                futures.unshown = None
+        for asked in list(self._asked.values()):
+            asked.shown._resolve(None)
+
+
+class _Asked(StopCall):
+    """A mark that some hosts owe."""
+
+    __slots__ = ("_all_came", "_owing", "shown")
+
+    def __init__(self, agents: Sequence[ProcAddress], all_came: Callable[[], None]) -> None:
+        super().__init__("the output of the ranks", agents)
+        self._owing = set(agents)
+        self._all_came = all_came
+        self.shown: Future[None] = Future._new(Described("the output of the ranks to be shown"))
+
+    def _take(self, rank: int, reply: Reply) -> bool:
+        if not isinstance(reply, Frame) or reply.flags != VALUE:  # gone: the mark of a host that is not comes as output
+            self.came(self._procs[rank])
+        return super()._take(rank, reply)
+
+    def came(self, agent: ProcAddress) -> None:
+        if agent in self._owing:
+            self._owing.discard(agent)
+            if not self._owing:
+                self._all_came()

@@ -1,0 +1,564 @@
+"""The message hub of one process: who is here, who waits for what, and the way to everybody else.
+
+One `Node` per process. Its poller runs on one thread (the main thread of a proc or an agent, a daemon thread of the
+client); calls are written by the threads that make them.
+
+Path of a call: `Node.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the actor's mailbox.
+Path of a reply: the actor's thread writes to the connection that the call came on → `dispatch` (caller's thread, if it waits
+for this, otherwise its poller) → `Request.reply`, which wakes whoever waits. Two thread switches per direction at most, one
+syscall to send.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from ... import config
+from ..calls.waits import Detector
+from ..net import unix
+from ..net.asked import Asked
+from ..net.connection import Connection
+from ..net.door import Door
+from ..net.group import Group
+from ..net.poller import Poller
+from ..net.segment_pool import SegmentPool
+from ..net.traffic import TrafficLog
+from ..supervision.failure import MISSING, STOPPED, Failure
+from ..supervision.fates import Fates
+from ..wire import pickling
+from ..wire.address import AGENT, SYSTEM, ActorAddress, ProcAddress
+from ..wire.frame import (
+    AROUND,
+    CALL,
+    CREDIT,
+    DEAD,
+    GONE,
+    HELLO,
+    HOLD,
+    PORT,
+    PRINTED,
+    PROTOCOL_VERSION,
+    REPLY,
+    ROUTED,
+    STANDING,
+    URGENT,
+    Bytes,
+    Frame,
+    new_frame,
+)
+from . import prints
+from .local_origin import LocalOrigin, own_copy
+from .multicast import write_to_each
+from .neighbours import Neighbours
+from .peer import Peer
+from .remote import RemoteOrigin, RemotePeer
+from .remote_router import OtherHosts
+from .room import Holds
+
+logger = logging.getLogger("monarch.runtime")
+
+_ASIDE = ROUTED | PRINTED
+_LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
+
+
+class Origin(Protocol):
+    """Where a call came from, and where its reply goes."""
+
+    peer: Any
+
+    def send(self, frame: Frame) -> bool: ...
+
+
+class Receiver(Protocol):
+    """Something that takes calls: an actor's cell, or the process itself."""
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        """Called on the poller's thread (or the caller's, within one process): must not block."""
+
+
+class PortSink(Protocol):
+    """Something that takes values sent to a port."""
+
+    def arrived(self, origin: Origin, frame: Frame) -> None: ...
+
+
+class Request(Protocol):
+    """A call that waits for replies."""
+
+    def reply(self, frame: Frame) -> bool:
+        """Take a reply; True when it was the last one."""
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        """A process is gone; True when nothing is waited for any more."""
+
+
+class Node:
+    """Args:
+    address: This process.
+    root: The client process that everything here belongs to.
+    listener: Already listening under the address's name; made here when None.
+    local_host: What the host is called where its sockets are, whatever others call it; by default the same.
+    """
+
+    detector: Detector  # set by the `ProcSystem` of a process that runs actors
+
+    def __init__(
+        self, address: ProcAddress, root: ProcAddress, listener: socket.socket | None = None, local_host: str = ""
+    ) -> None:
+        self.address = address
+        self._local_host = local_host or address.host
+        self.root = root
+        self.poller = Poller()
+        self.answers = Group(self.poller)  # the connections that requests go out over, and answers come back
+        self.segments = SegmentPool(self.poller.call_later)
+        self.traffic = TrafficLog()
+        self.actors: dict[int, Receiver] = {}
+        self.ports: dict[int, PortSink] = {}
+        self.requests: dict[int, Request] = {}
+        self.peers: dict[ProcAddress, Peer | RemotePeer] = {}
+        self._urgent_peers: dict[ProcAddress, Peer | RemotePeer] = {}
+        self._fates: Fates[tuple[ProcAddress, int]] = Fates()  # of actors
+        self._ended: Fates[ProcAddress] = Fates()
+        self.hello = Frame(
+            HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b""
+        )  # a process says its name; that it may is known from its uid
+        self.names = {address.host}  # of this host
+        self.hosts = {address.host}  # whose processes are reached directly: this one, by all its names, and neighbours
+        self.neighbours = Neighbours(self)
+        self.gateway: Callable[[Connection | None, Frame], None] | None = None  # where this process is it
+        self.others = OtherHosts(self)
+        self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
+        self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
+        self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
+        self.full = Holds(self)
+        self.local_origin = LocalOrigin(self)
+        self.request_ids = itertools.count(_first_id())
+        self.port_ids = itertools.count(_first_id())
+        self._unclaimed: dict[int, list[tuple[Origin, Frame]]] = {}
+        self._inbound: dict[Connection, ProcAddress | None] = {}
+        self._lock = threading.Lock()
+        self._door = Door(self.poller, listener or unix.listen(address), logger, self._let_in)
+        self.end: Failure | None = None  # why nothing can be sent any more
+        self.ended_hosts: dict[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
+        self.unreached: set[str] = set()  # hosts that are about to be attached
+        self.printed: Callable[[ProcAddress], None] = prints.pass_on  # told who had printed something before a message
+        self._largest: int = config.value("codec_max_frame_length")
+        self._limits = {
+            "limit": self._largest + AROUND,
+            "send_limit": config.value("send_buffer_limit"),
+            "send_timeout": config.value("message_delivery_timeout"),
+        }
+
+    def local(self, address: ProcAddress) -> ProcAddress:
+        """The name under which a process listens that is reached directly."""
+        return ProcAddress(self._local_host, address.proc) if address.host in self.names else address
+
+    def called_by(self, origin: Origin) -> str:
+        """What a caller calls this host."""
+        host: str = origin.called.host if isinstance(origin, RemoteOrigin) else origin.peer.host
+        return host if host in self.names else self.address.host
+
+    # sending
+
+    def cast(
+        self,
+        procs: Sequence[ProcAddress],
+        target: int,
+        meta: bytes,
+        content: tuple[bytes, Sequence[Bytes]],
+        request: Request | None = None,
+        sender: int = 0,
+        flags: int = 0,
+        ranks: Sequence[int] | None = None,
+    ) -> int:
+        """Send one call to the actor `target` on each of `procs`, in order; returns the request id.
+
+        Args:
+            content: Pickle and buffers, as `pickling.dumps` gives them; written once however many receive it.
+            request: Gets a reply, or a failure, for each rank; None when nobody waits.
+            ranks: Rank that each message carries; by default its index.
+
+        Raises:
+            ValueError: The message is larger than ``codec_max_frame_length``.
+            BackpressureError: An actor had no room for it for `message_delivery_timeout` seconds. Nothing was sent.
+        """
+        payload, buffers = content
+        self.check_size(payload, buffers)
+        if self.full and not flags & URGENT:
+            self.full.wait(procs, target)
+        request_id = 0
+        if request is not None:
+            request_id = next(self.request_ids)
+            self.requests[request_id] = request
+        several = len(procs) > 1
+        numbered: Iterable[tuple[int, ProcAddress]] = (
+            enumerate(procs) if ranks is None else zip(ranks, procs, strict=True)
+        )
+        if several and not buffers and not flags & URGENT:
+            call = Frame(CALL, flags, 0, target, sender, request_id, meta, payload)
+            numbered = write_to_each(self.peers, numbered, call, self.answers if request is not None else None)
+        segment = self.segments.make(buffers) if buffers and several else None
+        hosts, far = self.hosts, False
+        for rank, address in numbered:
+            if address.host not in hosts and (several or flags & STANDING) and not self.neighbours.include(address):
+                far = True
+                continue
+            frame = new_frame((CALL, flags, rank, target, sender, request_id, meta, payload, buffers))
+            if address == self.address:
+                self._deliver_here(frame)
+                continue
+            failure = self.peer_for(address, frame).send(frame, segment)
+            if failure is not None:
+                self.not_sent(request_id, request, address, failure)
+        if far:
+            frame = Frame(CALL, flags, 0, target, sender, request_id, meta, payload, buffers)
+            self.others.cast(procs, ranks, frame, request)
+        return request_id
+
+    def not_sent(self, request_id: int, request: Request | None, address: ProcAddress, failure: Failure) -> None:
+        if request is not None and request.peer_failed(address, failure):
+            self.requests.pop(request_id, None)
+
+    def check_size(self, payload: Bytes, buffers: Sequence[Bytes]) -> None:
+        """Raises:
+        ValueError: The message is larger than ``codec_max_frame_length``.
+        """
+        size = len(payload) + sum(map(len, buffers)) if buffers else len(payload)
+        if size > self._largest:
+            raise ValueError(
+                f"a message of {size} bytes is over the limit of {self._largest} bytes; raise it with "
+                "configure(codec_max_frame_length=...) before any proc starts"
+            )
+
+    def call_system(
+        self, address: ProcAddress, method: str, *args: Any, request: Request | None = None, rank: int = 0
+    ) -> None:
+        """Call a process itself rather than an actor on it."""
+        self.cast([address], SYSTEM, method.encode(), pickling.dumps_call(args, {}), request, ranks=[rank])
+
+    def send_to(self, address: ProcAddress, frame: Frame) -> Failure | None:
+        """Send a frame that is not a call: a reply through a stored port, a value to a port."""
+        if frame.kind == REPLY:
+            self.open_responses.pop((address, frame.request, frame.rank), None)
+        if address == self.address:
+            self.dispatch(self.local_origin, own_copy(frame))
+            return None
+        return self.peer_for(address, frame).send(frame)
+
+    def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
+        """Answer a call that nobody will handle."""
+        content = pickling.dumps(failure)
+        origin.send(Frame(REPLY, DEAD, frame.rank, frame.target, frame.sender, frame.request, b"", content[0]))
+
+    def refuse_open_responses(self, uid: int, failure: Failure) -> None:
+        """An actor has ended: answer the calls whose response ports it left unanswered."""
+        for key, (owner, origin, frame) in list(self.open_responses.items()):
+            if owner == uid and self.open_responses.pop(key, None) is not None:
+                self.refuse(origin, frame, failure)
+
+    # actors
+
+    def register(self, uid: int, receiver: Receiver) -> None:
+        """An actor is ready to take calls; those that came before it are handed over, in order."""
+        with self._lock:
+            early = self._unclaimed.pop(uid, [])
+            for origin, frame in early:
+                receiver.receive(origin, frame)
+            self._fates.forget((self.address, uid))  # of an incarnation before this one
+            self.actors[uid] = receiver
+
+    def unregister(self, uid: int, failure: Failure) -> None:
+        """An actor has ended; later callers are told why."""
+        with self._lock:
+            self.remember(self.address, uid, failure)
+            self.actors.pop(uid, None)
+
+    def remember(self, address: ProcAddress, uid: int, failure: Failure) -> None:
+        """An actor, here or elsewhere, is known to have ended."""
+        if failure.restarts and address != self.address:  # ask again: it may be back
+            return
+        self._fates.note((address, uid), failure)
+
+    def fate(self, address: ProcAddress, uid: int) -> Failure | None:
+        """Why an actor is gone, if it is known to be, and for good."""
+        failure = self.process_fate(address) or (self._fates.get((address, uid)) if self._fates else None)
+        return None if failure is None or failure.restarts else failure
+
+    def process_fate(self, address: ProcAddress) -> Failure | None:
+        """Why a process is gone, if it is known to be, and for good."""
+        peer = self.peers.get(address)
+        failure = peer.failure if peer is not None else self._known_end(address)
+        return None if failure is None or failure.restarts else failure
+
+    def note_end(self, address: ProcAddress, failure: Failure) -> None:
+        """A process has ended that this one has never talked to."""
+        self._ended.note(address, failure)
+
+    def host_is_back(self, host: str) -> None:
+        """What was known of a host's agent was about another one, which ran there before."""
+        agent = ProcAddress(host, AGENT)
+        with self._lock:
+            self.ended_hosts.pop(host, None)
+            self._ended.forget(agent)
+            self.peers.pop(agent, None)
+
+    def _known_end(self, address: ProcAddress) -> Failure | None:
+        """Why nothing can be sent to a process, if that is known without asking."""
+        known = self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
+        return known if known is not None or address.host in self.names else self._ended.get(address.agent)
+
+    def refuse_unclaimed(self, uid: int, failure: Failure) -> None:
+        """Nobody will come to take these calls."""
+        with self._lock:
+            early = self._unclaimed.pop(uid, [])
+        for origin, frame in early:
+            self.refuse(origin, frame, failure)
+
+    # peers
+
+    def adopt(
+        self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
+    ) -> Connection:
+        on_frame = self._greeted if address is None else self.dispatch
+        poller = self.poller if address is None else self.answers
+        asked = Asked(self.requests) if address is not None else None
+        connection = Connection(
+            poller, sock, on_frame, on_close, asked=asked, segments=self.segments, log=self.traffic, **self._limits
+        )
+        connection.peer = address
+        return connection
+
+    def ask_agent(self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]) -> None:
+        """Ask the agent of a process's host what became of it: None means that it listens.
+
+        Args:
+            connected: When the connection to it that broke was made (`time.monotonic`); 0 if there was none.
+        """
+        agent = self.address if self.address.proc == AGENT else address.agent
+        self.call_system(agent, "resolve", address.proc, connected, request=_Resolve(agent, answer))
+
+    def process_ended(
+        self, address: ProcAddress, failure: Failure, witness: Peer | None = None, inquiry: int = 0
+    ) -> None:
+        """A process is gone: close both ways to it, answer whoever waits, tell every hook. On any thread.
+
+        Args:
+            witness: The way whose own question was answered by this.
+            inquiry: Number of that question.
+        """
+        waiting: list[tuple[int, Request]] = []
+        for peer in (self._urgent_peers.get(address), self.peers.get(address)):
+            if peer is not None:
+                waiting += peer.end(failure, inquiry if peer is witness else 0) or ()
+        self.tell(address, failure, waiting)
+        if not failure.restarts:
+            with self._lock:
+                if address not in self._ended and not self._may_come_back(address):
+                    self._ended.note(address, failure)
+                self.peers.pop(address, None)
+                self._urgent_peers.pop(address, None)
+        if address == self.address.agent:  # without the gateway there is no way to other hosts
+            self.forget_peers([other for other in list(self.peers) if other.host not in self.hosts], failure)
+
+    def _may_come_back(self, address: ProcAddress) -> bool:
+        """Another host may be started again under its name. Only the client knows when: it attaches it again."""
+        return address.proc == AGENT and address.host not in self.hosts and self.address != self.root
+
+    def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]]) -> None:
+        """Tell every hook, for which it may be no news, then these requests: who is refused must not know more than the owner."""
+        for hook in self.peer_lost_hooks:
+            hook(address, failure)
+        for request_id, request in waiting:
+            if request.peer_failed(address, failure):
+                self.requests.pop(request_id, None)
+
+    def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
+        """These processes have ended, or are about to: whoever sends to them from now on is told, too."""
+        for address in addresses:
+            if failure.restarts:
+                self._ended.forget(address)
+            if address not in self._ended:
+                self.peers.get(address) or self._new_peer(self.peers, address)
+                self.process_ended(address, failure)
+
+    def peer_for(self, address: ProcAddress, frame: Frame) -> Peer | RemotePeer:
+        if frame.flags & URGENT and frame.kind == CALL and address.host in self.hosts:
+            # overtakes: over a connection of its own, which a full mailbox does not hold up
+            return self._urgent_peers.get(address) or self._new_peer(self._urgent_peers, address)
+        return self.peers.get(address) or self._new_peer(self.peers, address)
+
+    def _new_peer(self, peers: dict[ProcAddress, Peer | RemotePeer], address: ProcAddress) -> Peer | RemotePeer:
+        failure = self._known_end(address) or self.neighbours.no_way(address)
+        peer = Peer(self, address) if address.host in self.hosts else RemotePeer(self, address)
+        if failure is not None:
+            peer.end(failure)
+            return peer
+        with self._lock:
+            return peers.setdefault(address, peer)
+
+    def _all_peers(self) -> list[Peer | RemotePeer]:
+        return [*self.peers.values(), *self._urgent_peers.values()]
+
+    def close(self, failure: Failure) -> None:
+        """Write what is queued and close every connection; what still waits is answered with `failure`."""
+        self.end = failure
+        self._door.close()  # first: who connects now would get no answer, and may wait for the next incarnation
+        for connection in list(self._inbound):
+            connection.flush(_LAST_WORDS)
+        for peer in self._all_peers():
+            peer.flush(_LAST_WORDS)
+            peer.end(failure)
+        for connection in list(self._inbound):
+            connection.close()
+        for request_id, request in list(self.requests.items()):
+            for address in [self.address, *self.peers]:
+                request.peer_failed(address, failure)
+            self.requests.pop(request_id, None)
+        self.answers.close()
+        self.segments.forget()
+
+    def abandon(self) -> None:
+        """In a forked child, which is another process: let go of every descriptor, without a word to anybody."""
+        self.end = Failure(STOPPED, "it is that of the process which has forked this one")
+        for receiver in self.actors.values():
+            getattr(receiver, "abandon", _nothing)()
+        for connection in [*self._inbound, *(peer.connection for peer in self._all_peers())]:
+            if connection is not None:
+                connection.abandon()
+        self.segments.forget()
+        self._door.abandon()
+        self.answers.abandon()
+        self.poller.close()
+
+    # receiving, on the poller's thread
+
+    def _let_in(self, sock: socket.socket) -> None:
+        self._inbound[self.adopt(sock, None, self._inbound_lost)] = None
+
+    def _inbound_lost(self, connection: Connection, reason: str) -> None:
+        address = self._inbound.pop(connection, None)
+        if address is not None:
+            self.requester_gone(address)
+
+    def requester_gone(self, address: ProcAddress) -> None:
+        """A process that sent requests here has ended, or lost the way."""
+        for key in [key for key in self.open_responses if key[0] == address]:
+            self.open_responses.pop(key, None)
+        for hook in self.inbound_lost_hooks:
+            hook(address)
+
+    def _greeted(self, connection: Connection, frame: Frame) -> None:
+        """The first frame of a connection says who connects; nothing is unpickled before."""
+        host, separator, proc = frame.meta.decode(errors="replace").partition("\0")
+        if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION or not separator:
+            self._door.warn(f"refused a connection: expected a greeting in protocol {PROTOCOL_VERSION}")
+            self._inbound.pop(connection, None)
+            connection.close()
+            return
+        connection.peer = self._inbound[connection] = ProcAddress(host, proc)
+        connection.on_frame = self.dispatch
+
+    def dispatch(self, origin: Any, frame: Frame) -> None:
+        """Hand on a message of `origin`, an `Origin`; what has a route came over a `Connection`."""
+        kind = frame.kind
+        if frame.flags & _ASIDE:
+            self._aside(origin, frame)
+        elif kind == CALL:
+            receiver = self.actors.get(frame.target)
+            if receiver is not None:
+                receiver.receive(origin, frame)
+            else:
+                self._unknown_actor(origin, frame)
+        elif kind == REPLY:
+            if frame.flags == DEAD:
+                self._learn_fate(origin, frame)
+            request = self.requests.get(frame.request)
+            if request is not None and request.reply(frame):
+                self.requests.pop(frame.request, None)
+        elif kind == PORT:
+            sink = self.ports.get(frame.target)
+            if sink is not None:
+                sink.arrived(origin, frame)
+        elif kind == HOLD:
+            self.full.heard(origin.peer, frame)
+        elif kind == CREDIT:
+            origin.credit(frame.request)
+        elif kind == GONE:
+            origin.parting = frame.meta.decode()
+
+    def _aside(self, origin: Any, frame: Frame) -> None:
+        """What has a route, or was sent by somebody who had printed something."""
+        if not frame.flags & ROUTED:
+            self.printed(origin.peer)
+            self.dispatch(origin, frame._replace(flags=frame.flags & ~PRINTED))
+        elif self.gateway is not None:
+            self.gateway(origin, frame)
+        else:
+            self.others.arrived(frame, asks=origin in self._inbound)
+
+    def _learn_fate(self, origin: Origin, frame: Frame) -> None:
+        failure = pickling.loads(frame.payload)
+        if origin.peer != self.address:
+            self.remember(origin.peer, frame.target, failure)
+        if not frame.request:  # a one-way message that found nobody: its sender may want to know
+            undeliverable = getattr(self.actors.get(frame.sender), "undeliverable", None)
+            if undeliverable is not None:
+                undeliverable(ActorAddress(origin.peer, frame.target), failure)
+
+    def _unknown_actor(self, origin: Origin, frame: Frame) -> None:
+        with self._lock:
+            receiver = self.actors.get(frame.target)
+            failure = self._fates.get((self.address, frame.target))
+            if receiver is None and (failure is None or failure.restarts):
+                early = self._unclaimed.setdefault(frame.target, [])
+                if not early:
+                    timeout = config.value("pending_actor_delivery_timeout")
+                    self.poller.call_later(timeout, lambda: self._give_up(frame.target, early))
+                early.append((origin, frame))
+                return
+        if receiver is not None:
+            receiver.receive(origin, frame)
+        elif failure is not None:
+            self.refuse(origin, frame, failure)
+
+    def _give_up(self, uid: int, early: list[tuple[Origin, Frame]]) -> None:
+        if self._unclaimed.get(uid) is not early:  # those were taken; others, if there are any, have waited less
+            return
+        missing = Failure(MISSING, "no such actor was spawned on this process", proc=self.address.proc)
+        self.refuse_unclaimed(uid, self._fates.get((self.address, uid)) or missing)
+
+    def _deliver_here(self, frame: Frame) -> None:
+        self.dispatch(self.local_origin, own_copy(frame))
+
+
+def _first_id() -> int:
+    """Where ids begin: elsewhere in each process, so that an answer to one incarnation means nothing to the next."""
+    return int.from_bytes(os.urandom(5), "big") << 20 | 1
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Resolve:
+    """Waits for the agent's word about a process."""
+
+    def __init__(self, agent: ProcAddress, answer: Callable[[Failure | None], None]) -> None:
+        self._agent = agent
+        self._answer = answer
+
+    def reply(self, frame: Frame) -> bool:
+        self._answer(pickling.loads(frame.payload))
+        return True
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address != self._agent:
+            return False
+        self._answer(failure)
+        return True

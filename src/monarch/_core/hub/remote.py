@@ -1,0 +1,223 @@
+"""The way to processes of other hosts, and back: frames with a route, which go through the gateways of both hosts.
+
+What keeps a fast sender from filling the memory of everybody on the way is credit: a receiver says how many bytes of calls
+and port values it has taken in, each sender waits once more than a window of them is on its way. What ends that wait: the
+receiver takes some in, it ends, or `message_delivery_timeout` passes. Answers are not counted, so they never wait.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ... import config
+from ...errors import BackpressureError
+from ..net.connection import Connection
+from ..net.segment import Segment
+from ..routing.route import Route, route_prefix, with_prefix
+from ..supervision.failure import Failure
+from ..wire.address import ProcAddress
+from ..wire.frame import CALL, CREDIT, PORT, URGENT, Frame
+
+if TYPE_CHECKING:
+    from .node import Node, Request
+    from .remote_router import OtherHosts
+
+_CREDIT_EVERY = 256 * 1024  # bytes taken in until the sender is told; no window is smaller than four times that
+_OVERHEAD = 256  # bytes that a message counts beyond its content
+
+_known_prefix = functools.lru_cache(maxsize=1024)(route_prefix)
+
+
+def counted(frame: Frame) -> int:
+    """Bytes of a frame that count against the window; 0 for what never waits."""
+    if frame.kind not in (CALL, PORT) or frame.flags & URGENT:
+        return 0
+    return _OVERHEAD + len(frame.payload) + sum(map(len, frame.buffers))
+
+
+class RemotePeer:
+    """A process of another host that this process sends requests to; takes the place of a `Peer`."""
+
+    __slots__ = (
+        "_credited", "_ended", "_groups", "_node", "_prefix", "_room", "_sent", "_window", "address",
+        "failure",
+    )  # fmt: skip
+
+    def __init__(self, node: Node, address: ProcAddress) -> None:
+        self._node = node
+        self.address = address
+        self.failure: Failure | None = None
+        self._prefix = route_prefix(Route(address, node.address))
+        self._ended = -1  # the last incarnation that is known to have ended
+        self._room = threading.Condition()
+        self._window: int = max(config.value("send_buffer_limit"), 4 * _CREDIT_EVERY)
+        self._sent = 0
+        self._credited = 0
+        self._groups: list[CastGroup] = []
+
+    @property
+    def starting(self) -> bool:
+        """Never: whether it has started is known to its host only."""
+        return False
+
+    @property
+    def connection(self) -> Connection | None:
+        """Where its answers come from: the connection to the gateway."""
+        return self._node.others.connection()
+
+    def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
+        """Send a frame; the failure if the process, or its host, is gone."""
+        failure = self.known_failure()
+        if failure is not None:
+            return failure
+        size = counted(frame)
+        self._sent += size  # of two threads that send at once one may not be counted: credits make up for it
+        failure = self._node.others.send(with_prefix(frame, self._prefix))
+        if size and self.outstanding > self._window:
+            self.wait_for_room()
+        return failure
+
+    def known_failure(self) -> Failure | None:
+        """Why it is gone; it may be asked again if it may start again."""
+        failure = self.failure
+        if failure is not None and failure.restarts:
+            self.failure = failure = None
+        return failure
+
+    def end(self, failure: Failure, inquiry: int = 0) -> list[tuple[int, Request]] | None:
+        """See `Peer.end`; nobody asks here."""
+        with self._room:
+            if failure.restarts and failure.incarnation <= self._ended:
+                return None
+            self._ended = max(self._ended, failure.incarnation)
+            known, self.failure = self.failure, failure
+            self._sent, self._credited = 0, sum(group.sent for group in self._groups)
+            for group in self._groups:
+                group.complete = False
+            self._room.notify_all()
+        return None if known is not None else list(self._node.requests.items())
+
+    def flush(self, timeout: float) -> None:
+        pass  # nothing waits here
+
+    def close(self) -> None:
+        pass
+
+    # credit
+
+    @property
+    def outstanding(self) -> int:
+        """Bytes on their way."""
+        cast = sum(group.sent for group in self._groups)
+        return self._sent + cast - self._credited
+
+    @property
+    def window(self) -> int:
+        return self._window
+
+    def join(self, group: CastGroup) -> None:
+        self._credited += group.sent  # what was sent to it before this was a member
+        self._groups.append(group)
+
+    def leave(self, group: CastGroup) -> None:
+        self._groups.remove(group)
+        self._sent += group.sent
+
+    def credit(self, taken: int) -> None:
+        """The receiver has taken in that many bytes since it was told so last."""
+        with self._room:
+            self._credited += taken
+            self._room.notify_all()
+
+    def wait_for_room(self) -> None:
+        """Raises:
+        BackpressureError: The receiver has taken nothing in for `message_delivery_timeout` seconds.
+        """
+        if threading.get_ident() == self._node.poller.thread_id:
+            return  # the thread that reads the credits must not wait for them
+        timeout = config.value("message_delivery_timeout")
+        with self._room:
+            made = self._room.wait_for(lambda: self.failure or self.outstanding <= self._window // 2, timeout)
+        if not made:
+            raise BackpressureError(
+                f"{self.address} has not read for {timeout:g}s; {self.outstanding} bytes are on their way to it. Is it stuck? "
+                "The limits are send_buffer_limit and message_delivery_timeout."
+            )
+
+
+class CastGroup:
+    """Processes that are called together. What is sent to all of them is counted once; credits are looked at when the
+    window could be full: once for each window that is sent, not once for each call and process.
+    """
+
+    def __init__(self, peers: Sequence[RemotePeer]) -> None:
+        self.sent = 0
+        self.complete = True  # none of them has ended
+        self._peers = peers
+        self._budget = 0
+        for peer in peers:
+            peer.join(self)
+
+    def count(self, frame: Frame) -> None:
+        """Before the call `frame` is sent to all; waits for room where there is none."""
+        size = counted(frame)
+        self.sent += size
+        self._budget -= size
+        if self._budget < 0:
+            for peer in self._peers:
+                if peer.failure is None and peer.outstanding > peer.window:
+                    peer.wait_for_room()
+            self._budget = min(
+                (peer.window - peer.outstanding for peer in self._peers if peer.failure is None), default=0
+            )
+
+    def dissolve(self) -> None:
+        for peer in self._peers:
+            peer.leave(self)
+
+
+class Inflow:
+    """What one process of another host sends here."""
+
+    __slots__ = ("_others", "_route", "_taken", "source")
+
+    def __init__(self, others: OtherHosts, source: ProcAddress, here: ProcAddress) -> None:
+        self._others = others
+        self.source = source
+        self._route = route_prefix(Route(source, here))
+        self._taken = 0
+
+    def took(self, size: int) -> None:
+        """That many bytes of calls were handed to whom they are for."""
+        self._taken += size
+        if self._taken >= _CREDIT_EVERY:
+            taken, self._taken = self._taken, 0
+            self._others.send(with_prefix(Frame(CREDIT, 0, 0, 0, 0, taken, b"", b""), self._route))
+
+
+class RemoteOrigin:
+    """The way back to a caller on another host.
+
+    Args:
+        route: That of the call.
+    """
+
+    __slots__ = ("_others", "_route", "peer")
+
+    def __init__(self, others: OtherHosts, route: Route) -> None:
+        self._others = others
+        self._route = Route(route.source, route.to, cast=route.cast)
+        self.peer = route.source
+
+    @property
+    def called(self) -> ProcAddress:
+        """By which address this process was called."""
+        return self._route.source
+
+    def send(self, frame: Frame) -> bool:
+        route = self._route
+        prefix = route_prefix(route) if route.cast else _known_prefix(route)  # each cast has a route of its own
+        return self._others.send(with_prefix(frame, prefix)) is None

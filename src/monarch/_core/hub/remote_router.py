@@ -1,0 +1,168 @@
+"""What a process says to processes of other hosts, and hears from them: all of it by way of its host's gateway."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..._namedtuple import NamedTuple
+from ..calls.source import Source
+from ..net.connection import Connection
+from ..routing.cast import Entry, Header, pack_table, with_header
+from ..routing.order import Lane
+from ..routing.route import RESENT, Route, split_route
+from ..supervision.failure import Failure, not_attached
+from ..wire import pickling
+from ..wire.address import AGENT, ProcAddress
+from ..wire.frame import CALL, CREDIT, GONE, HOLD, PORT, REPLY, ROUTED, Frame
+from .remote import CastGroup, Inflow, RemoteOrigin, RemotePeer, counted
+
+if TYPE_CHECKING:
+    from .node import Node, Request
+
+_TABLES = 64  # calls to several hosts that are kept in a form that is ready to be sent
+
+
+class _Table(NamedTuple):
+    """What is kept of a call to several hosts for the next one to the same."""
+
+    procs: Sequence[ProcAddress]
+    ranks: Sequence[int] | None
+    packed: bytes
+    peers: Sequence[RemotePeer]
+    group: CastGroup
+    ended: Sequence[tuple[ProcAddress, Failure]]
+
+
+class OtherHosts:
+    """Args:
+    node: Hub of this process.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._inflows: dict[Lane, Inflow] = {}
+        self._tables: OrderedDict[int, _Table] = OrderedDict()
+        self._lock = threading.Lock()
+
+    # sending
+
+    def send(self, frame: Frame) -> Failure | None:
+        """Send a frame that has a route; the failure if the gateway is gone."""
+        node = self._node
+        if node.gateway is not None:
+            node.gateway(None, frame)
+            return None
+        return node.peer_for(node.address.agent, frame).send(frame)
+
+    def connection(self) -> Connection | None:
+        """Where answers from other hosts come from."""
+        peer = self._node.peers.get(self._node.address.agent)
+        return None if peer is None else peer.connection
+
+    def cast(
+        self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame, request: Request | None
+    ) -> None:
+        """Send one message for all those of `procs` that are on other hosts; the gateways see to the rest."""
+        table = self._tables.get(id(procs))
+        if table is None or table.procs is not procs or table.ranks is not ranks or not table.group.complete:
+            table = self._new_table(procs, ranks, call)
+        for address, ended in table.ended:
+            self._node.not_sent(call.request, request, address, ended)
+        if not table.peers:
+            return
+        header = Header(0, self._node.address, (), table.packed)
+        failure = self.send(with_header(call._replace(flags=call.flags | ROUTED), header))
+        if failure is not None:
+            for peer in table.peers:
+                self._node.not_sent(call.request, request, peer.address, failure)
+        table.group.count(call)
+
+    def _new_table(self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame) -> _Table:
+        """Who is called, by host, apart from those that are known to have ended."""
+        node = self._node
+        hosts: dict[str, tuple[list[str], list[int]]] = {}
+        peers: list[RemotePeer] = []
+        ended: list[tuple[ProcAddress, Failure]] = []
+        for index, address in enumerate(procs):
+            if address.host in node.hosts:
+                continue
+            peer = node.peer_for(address, call)
+            assert isinstance(peer, RemotePeer)
+            failure = peer.known_failure()
+            if failure is not None:
+                ended.append((address, failure))
+                continue
+            names, numbers = hosts.setdefault(address.host, ([], []))
+            names.append(address.proc)
+            numbers.append(index if ranks is None else ranks[index])
+            peers.append(peer)
+        packed = pack_table([Entry(host, tuple(names), tuple(numbers)) for host, (names, numbers) in hosts.items()])
+        table = _Table(procs, ranks, packed, peers, CastGroup(peers), ended)
+        if not peers:  # there may be a way another time, once these hosts were attached
+            return table
+        with self._lock:
+            old = self._tables.pop(id(procs), None)
+            self._tables[id(procs)] = table
+            if old is None and len(self._tables) > _TABLES:
+                _, old = self._tables.popitem(last=False)
+        if old is not None:
+            old.group.dissolve()
+        return table
+
+    # receiving, on the poller's thread or that of whoever has borrowed the connection
+
+    def arrived(self, frame: Frame, asks: bool) -> None:
+        """A frame for this process has come from another host.
+
+        Args:
+            asks: As a request; otherwise as the answer to one.
+        """
+        route, frame = split_route(frame)
+        if frame.kind in (CALL, PORT):
+            inflow = self._inflow(route)
+            self._node.dispatch(RemoteOrigin(self, route), frame)
+            inflow.took(counted(frame))
+        elif frame.kind == REPLY:
+            self._replied(route, frame)
+        elif frame.kind == GONE:
+            self.gone(route.source, pickling.loads(frame.payload), asks)
+        elif frame.kind == HOLD:
+            self._node.full.heard(route.source, frame)
+        elif frame.kind == CREDIT:
+            peer = self._node.peers.get(route.source)
+            if isinstance(peer, RemotePeer):
+                peer.credit(frame.request)
+
+    def _inflow(self, route: Route) -> Inflow:
+        lane = Lane(route.source, route.to.host)  # who sends by another name of this host expects credit from that one
+        inflow = self._inflows.get(lane)
+        if inflow is None:
+            inflow = self._inflows[lane] = Inflow(self, route.source, route.to)
+        return inflow
+
+    def _replied(self, route: Route, frame: Frame) -> None:
+        request = self._node.requests.get(frame.request)
+        if route.order == RESENT and isinstance(request, Source) and request.has_answer_of(frame.rank):
+            return
+        self._node.dispatch(RemoteOrigin(self, route), frame)
+
+    def gone(self, who: ProcAddress, failure: Failure, asks: bool) -> None:
+        """A process, or with an agent a whole host, has ended."""
+        whole_host = who.proc == AGENT
+        if whole_host and who.host in self._node.unreached:
+            failure = not_attached(failure)
+        if asks:
+            ended = [
+                lane for lane in self._inflows if lane.source == who or (whole_host and lane.source.host == who.host)
+            ]
+            for lane in ended:
+                del self._inflows[lane]
+            for source in dict.fromkeys(lane.source for lane in ended):
+                self._node.requester_gone(source)
+        else:
+            peers = list(self._node.peers)
+            others = [peer for peer in peers if whole_host and peer.host == who.host and peer != who]
+            self._node.forget_peers([who, *others], failure)

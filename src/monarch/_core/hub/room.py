@@ -1,0 +1,105 @@
+"""Room in the full mailboxes and ports of others, as this process has heard of it; `pressure` is the other side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ... import config
+from ...errors import BackpressureError
+from ..calls.future import Future
+from ..calls.source import Source
+from ..calls.waits import Awaited, note_wait, running_actor
+from ..supervision.failure import Failure
+from ..wire.address import ProcAddress
+from ..wire.frame import Frame
+
+if TYPE_CHECKING:
+    from .node import Node
+
+
+class Room(Source):
+    """Room in a queue elsewhere, which threads wait for as for the answer to a call."""
+
+    __slots__ = ("_address", "_id", "future")
+    name = "room"
+
+    def __init__(self, address: ProcAddress, id: int) -> None:  # noqa: A002
+        self._address = address
+        self._id = id
+        self.future: Future[Any] = Future._new(self)
+
+    def describe(self) -> str:
+        return f"room in the mailbox of an actor of {self._address.proc}, which is full"
+
+    def awaited(self) -> Awaited:
+        return Awaited(self, self._id, (self._address,))
+
+    def reply(self, frame: Frame) -> bool:
+        return False  # it is told with a frame of its own
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address == self._address:
+            self.future._resolve(None)
+        return address == self._address
+
+
+class Holds(dict[tuple[ProcAddress, int], Room]):
+    """The full queues that this process has heard of, by process and actor (or port)."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def heard(self, peer: ProcAddress, frame: Frame) -> None:
+        """A receiver tells that it is full, or no more. On the thread that reads."""
+        key = peer, frame.target
+        if not frame.flags:
+            self._end(self.get(key))
+        elif key not in self:
+            number = -next(self._node.request_ids)  # below 0: no call, which the detector of deadlocks wants to know
+            room = self[key] = self._node.requests[number] = Room(*key)
+            room.future._subscribe(lambda: self._forget(key, number))
+
+    def let_go(self, number: int) -> None:
+        """Who waits for this room is waited for itself: the queue takes what comes until it has been worked off once."""
+        self._end(self._node.requests.get(number))
+
+    @staticmethod
+    def _end(room: Any) -> None:
+        if room is not None:
+            room.future._resolve(None)
+
+    def _forget(self, key: tuple[ProcAddress, int], number: int) -> None:
+        self.pop(key, None)
+        self._node.requests.pop(number, None)
+
+    def wait(self, procs: Sequence[ProcAddress], target: int) -> None:
+        """Wait until an actor, or a port, has room for more on each of these processes.
+
+        Raises:
+            BackpressureError: One had none for `message_delivery_timeout` seconds. Nothing was sent.
+        """
+        for address in procs:
+            room = self.get((address, target))
+            if room is not None:
+                self._wait_for(room, address, target)
+
+    def _wait_for(self, room: Room, address: ProcAddress, target: int) -> None:
+        running = running_actor()
+        if running is not None and running.uid == target and running.address.proc == address:
+            return  # an actor that sends to itself
+        if threading.get_ident() == self._node.poller.thread_id:
+            return  # the thread that would hear of the room
+        timeout: float = config.value("message_delivery_timeout")
+        noted = note_wait(room.future)
+        try:
+            room.future._block(timeout, timeout)
+        except TimeoutError:
+            raise BackpressureError(
+                f"{address} has not read for {timeout:g}s what was sent to one of its actors or ports, which holds all it "
+                "may. Is it stuck? The limits are mailbox_limit, mailbox_bytes_limit and message_delivery_timeout."
+            ) from None
+        finally:
+            if noted is not None:
+                noted.pop(None, None)

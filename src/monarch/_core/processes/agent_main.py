@@ -1,0 +1,66 @@
+"""The first code of the host agent's process: forks the spawner, while there is no thread yet.
+
+Both then import what only they need, at the same time on two cores. So nothing but what both need may be imported above `main`.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import sys
+
+from ..guards.process_limit import explained
+from ..hub import node as node  # with which both serve; it brings most of what either needs
+from ..wire import picklers as picklers
+from . import spawner
+from .control import control_pair
+from .spawn_request import AgentSpec
+from .title import set_title
+
+
+def main() -> None:
+    """Entry of the process; its one argument is a descriptor to read its `AgentSpec` from."""
+    _open_standard_streams()
+    with os.fdopen(int(sys.argv[1]), "rb") as file:
+        own: AgentSpec = pickle.load(file)
+    parent = os.pidfd_open(own.parent)
+    if os.getppid() != own.parent:
+        return  # it was gone before we could watch it
+    here, there = control_pair()
+    this = os.getpid()
+    try:
+        spawner_pid = os.fork()
+    except OSError as error:
+        raise SystemExit(f"monarch: {explained(error, 'the process that forks its procs')}") from None
+    if spawner_pid:
+        there.close()
+        set_title("monarch agent")
+        from . import agent_run
+
+        gc.freeze()  # what is imported stays: the first collection would look at all of it, for 5 ms
+        gc.enable()  # see `start_agent`
+        agent_run.run(own, parent, here, spawner_pid)
+        return
+    here.close()
+    inherited = own.channel.listening.fd if own.channel is not None else -1
+    for fd in (own.listener, parent, own.report, inherited):
+        if fd >= 0:
+            os.close(fd)
+    spawner.die_with_parent(this)
+    set_title("monarch spawner")
+    from . import proc
+
+    spec = spawner.Spawner(there, own.local_host, own.preload).serve()
+    there.close()
+    if spec is not None:
+        proc.run_forked(spec)
+
+
+def _open_standard_streams() -> None:
+    """A client without stdin, stdout or stderr hands none on: no other descriptor may get their numbers."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)

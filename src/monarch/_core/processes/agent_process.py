@@ -1,0 +1,65 @@
+"""Starting the host agent: as a child of the client, or of a worker, with which it ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from ... import config
+from ..guards.process_limit import explained
+from ..guards.surroundings import require_pidfd
+from ..net import unix
+from ..wire.address import ProcAddress
+from .spawn_request import AgentSpec, write_spec
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from ..net.trust import Trust
+    from ..wire.channel import Channel
+
+_NEEDED = ("monarch.actor",)  # what every proc imports
+
+
+def start_agent(
+    address: ProcAddress,
+    root: ProcAddress,
+    channel: Channel | None = None,
+    trust: Trust | None = None,
+    report: int = -1,
+    local_host: str = "",
+) -> subprocess.Popen[bytes]:
+    """Start the agent of this host; it need not be up yet to be called. For the arguments see `AgentSpec`; `local_host` is by
+    default that of `address`.
+
+    Raises:
+        RuntimeError: The system does not allow what it needs; the text says what.
+    """
+    import subprocess  # only here: every proc imports this module, and starts no agent
+
+    require_pidfd()
+    local_host = local_host or address.host
+    listener = unix.listen(address._replace(host=local_host))
+    own = AgentSpec(
+        address, root, os.getpid(), listener.fileno(), config.exported(), _NEEDED, local_host, channel, trust, report
+    )
+    spec = write_spec(own)
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    # found wherever the client found it, also when the script extended sys.path itself
+    # nothing of what is imported is garbage, and looking for some takes a twentieth of the time until the agent is up
+    code = f"import gc, sys; gc.disable(); sys.path.append({package!r}); from monarch._core.processes.agent_main import main; main()"
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
+    adopted = channel.listening.fd if channel is not None else -1
+    try:
+        return subprocess.Popen(
+            [sys.executable, *flags, "-c", code, str(spec)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[fd for fd in (listener.fileno(), spec, report, adopted) if fd >= 0],
+            start_new_session=True,  # Ctrl-C in the terminal is for the client alone
+        )
+    except OSError as error:
+        raise explained(error, "the host agent") from error
+    finally:
+        listener.close()
+        os.close(spec)

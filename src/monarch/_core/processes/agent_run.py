@@ -1,0 +1,61 @@
+"""A host agent's process, from its spec to its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import socket
+
+from ... import config
+from ...errors import AddressError
+from ..hub.node import Node
+from ..net import unix
+from ..net.descriptors import allow_many
+from ..supervision.failure import STOPPED, Failure
+from . import spawner
+from .agent import Agent
+from .spawn_request import AgentSpec
+
+_SETTLED = 10.0  # seconds after which there is time to look for what others have left behind
+
+
+def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -> None:
+    """Serve until there is nothing left to serve.
+
+    Args:
+        parent: Pidfd of the process that it ends with.
+        control: Socket to the spawner.
+        spawner_pid: Its process, a child of this one.
+    """
+    signal.signal(signal.SIGINT, spawner.ignore_interrupt)
+    config.inherit(own.config)
+    allow_many()
+    node = Node(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
+    agent = Agent(node, control, spawner_pid)
+    node.poller.add(parent, lambda events: agent.parent_gone(parent, own.parent))
+    node.poller.call_later(_SETTLED, unix.release_abandoned)
+    if own.channel is None or _let_others_in(agent, own):
+        node.poller.run()
+    agent.kill_leftovers()
+    if agent.gateway is not None:
+        agent.gateway.close(f"its agent has ended: {agent.reason}")
+    node.close(Failure(STOPPED, "the host agent has ended"))
+    control.close()
+    unix.release_all(own.local_host)
+
+
+def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
+    """Listen for other hosts, and tell whoever started this agent how that went."""
+    logging.basicConfig(format="%(asctime)s %(message)s")  # whom a worker has refused, and when
+    assert own.channel is not None and own.trust is not None
+    try:
+        channel, error = agent.open_gateway(own.trust).listen(own.channel), ""
+    except AddressError as refused:  # it is taken, or none of this machine; says so itself
+        channel, error = own.channel, str(refused)
+    except Exception as refused:
+        channel, error = own.channel, f"cannot listen on {own.channel.name}: {str(refused) or type(refused).__name__}"
+    with os.fdopen(own.report, "wb") as report:
+        pickle.dump((channel.name, error), report)
+    return not error

@@ -1,0 +1,82 @@
+"""How a proc that was forked from the spawner ends: as any Python program, but for what it shares with the spawner.
+
+To take an interpreter down is to touch nearly all of its objects, and each page that is shared with the spawner is copied when
+it is first touched: of torch, 0.1 s per process. So what was there before the fork is left to the kernel, as `multiprocessing`
+does in its forks, and so are the destructors of C libraries. What came since ends as ever: threads are waited for, exit functions
+run, modules go and with them what they held, files are written.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import gc
+import io
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Collection
+from contextlib import suppress
+from typing import NoReturn
+
+from ..calls.callbacks import CALLBACK_THREAD
+
+_MOMENT = 0.1  # seconds
+_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)  # in the order in which their data flows
+
+
+def disarm_finalizers() -> None:
+    """In the spawner: what it has made with `weakref.finalize` is no business of its forks, which would undo it once more."""
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # there is no public way to find them
+        finalizer.atexit = False
+
+
+def leave(inherited: Collection[str]) -> NoReturn:
+    """End the process, with status 0. What is waited for: threads that are no daemons, as at the end of any Python program.
+
+    Args:
+        inherited: Names of the modules that were there before the fork.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls, and `multiprocessing` in its children
+    atexit._run_exitfuncs()
+    if _is_alone():
+        _take_modules_down(inherited)
+    _write_files()
+    ctypes.CDLL(None).fflush(None)
+    os._exit(0)
+
+
+def _is_alone() -> bool:
+    """Whether no other thread would run into what is missing: actors that have ended get a moment, daemons of users do not end."""
+    others = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    end = time.monotonic() + _MOMENT
+    for thread in others:
+        if thread.name != CALLBACK_THREAD:  # which waits for ever, in code that stays
+            thread.join(max(0.0, end - time.monotonic()))
+            if thread.is_alive():
+                return False
+    return True
+
+
+def _take_modules_down(inherited: Collection[str]) -> None:
+    """Let go of what modules of this process hold, the last first. Objects with ``__del__`` are told."""
+    sys.meta_path = None  # type: ignore[assignment]  # what is gone is not to be imported once more
+    modules = [weakref.ref(sys.modules.pop(name)) for name in reversed(list(sys.modules)) if name not in inherited]
+    gc.collect()
+    for reference in modules:
+        module = reference()
+        if module is not None:  # something else has it
+            content = vars(module)
+            for name in [name for name in content if name != "__builtins__"]:
+                content[name] = None
+    gc.collect()
+
+
+def _write_files() -> None:
+    """Whatever still holds them: objects of before the fork are frozen, and not among these."""
+    found = [each for each in gc.get_objects() if type(each) in _FILES]
+    for file in (sys.stdout, sys.stderr, *sorted(found, key=lambda each: _FILES.index(type(each)))):
+        with suppress(Exception):  # closed, read-only, or broken
+            file.flush()

@@ -1,0 +1,129 @@
+"""Who stands still: time-outs that only count while this process runs itself, and the question "are you there?".
+
+A process is asked over the connection for urgent calls, where no output of its procs waits to be read before its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ... import config
+from ..hub.node import Node
+from ..net.poller import Poller
+from ..supervision.failure import Failure
+from ..supervision.heartbeat import LOST, SILENT, TICKS, Liveness
+from ..wire import pickling
+from ..wire.address import SYSTEM, ProcAddress
+from ..wire.frame import URGENT, Frame
+from .children import is_stopped, is_traced
+
+
+class Silence:
+    """Calls `lost` after `timeout` seconds on the poller's thread, unless `end` is called before.
+
+    Args:
+        poller: Whose thread runs the ticks.
+        timeout: Seconds; a time in which that thread could not run counts as a quarter of them at most.
+        lost: What to do then.
+    """
+
+    def __init__(self, poller: Poller, timeout: float, lost: Callable[[], None]) -> None:
+        self._poller = poller
+        self._interval = timeout / TICKS
+        self._lost = lost
+        self._liveness = Liveness()
+        self._liveness.expected()
+        self._timer = poller.call_later(self._interval, self._tick)
+
+    def end(self) -> None:
+        """A sign of life came, or it does not matter any more; on any thread."""
+        self._liveness.seen()
+        self._timer.cancel()
+
+    def _tick(self) -> None:
+        state = self._liveness.tick()
+        if state == LOST:
+            self._lost()
+        elif state == SILENT:
+            self._timer = self._poller.call_later(self._interval, self._tick)
+
+
+class Pause:
+    """A process that a signal has stopped, and that counts as ended if it stays so for `heartbeat_timeout`.
+
+    Args:
+        poller: Of this process.
+        pid: The stopped process, a child of this one or of one that has not reaped it.
+        frozen: Called with the seconds that it has stood still, on the poller's thread, to end it.
+    """
+
+    def __init__(self, poller: Poller, pid: int, frozen: Callable[[float], None]) -> None:
+        self._poller = poller
+        self._pid = pid
+        self._frozen = frozen
+        self._timeout: float = config.value("heartbeat_timeout")
+        self._silence: Silence | None = None
+        self._wait()
+
+    def end(self) -> None:
+        """It goes on, or has ended."""
+        if self._silence is not None:
+            self._silence.end()
+
+    def _wait(self) -> None:
+        if self._timeout:
+            self._silence = Silence(self._poller, self._timeout, self._check)
+
+    def _check(self) -> None:
+        if is_stopped(self._pid):  # that it goes on may have been said to somebody who could not pass it on
+            self._frozen(self._timeout)
+        elif is_traced(self._pid):  # a debugger has taken it over, and may leave it as it found it
+            self._wait()
+
+
+class Heartbeat:
+    """Asks a process for a sign of life, again and again, until it gives none.
+
+    One question is on its way at a time. A process that stands still is lost `timeout` seconds after it should have
+    answered, which is up to a quarter more after it stopped.
+
+    Args:
+        node: Hub of this process.
+        address: Who is asked; it answers the system call ``ping``.
+        timeout: Seconds of silence that make it lost.
+        lost: Called with the seconds of silence, on the poller's thread. Not called when the connection breaks, which
+            tells by itself.
+        also: Called with each question, as this process is awake then.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        address: ProcAddress,
+        timeout: float,
+        lost: Callable[[float], None],
+        also: Callable[[], None],
+    ) -> None:
+        self._node = node
+        self._address = address
+        self._timeout = timeout
+        self._lost = lost
+        self._also = also
+
+    def ask(self, within: float | None = None) -> None:
+        """Begin; `within` gives the first answer another time-out, for a process that has yet to start."""
+        timeout = self._timeout if within is None else within
+        self._silence = Silence(self._node.poller, timeout, lambda: self._lost(timeout))
+        self._node.cast([self._address], SYSTEM, b"ping", pickling.dumps_call((), {}), self, flags=URGENT)
+        self._also()
+
+    def reply(self, frame: Frame) -> bool:
+        self._silence.end()
+        self._node.poller.call_later(self._timeout / TICKS, self.ask)
+        return True
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address != self._address:
+            return False
+        self._silence.end()
+        return True

@@ -1,0 +1,167 @@
+"""The gateway of a host, in its agent: between the processes here, over Unix sockets, and other hosts, over links.
+
+What it decides is in `routing.gateway`, which is pure; this carries it out. All of it runs on the poller's thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ... import config
+from ..hub.node import Node
+from ..net.connection import Connection
+from ..net.links import Links
+from ..net.segment import Segment
+from ..net.trust import UNIX_ONLY, Trust, trust_for
+from ..routing.cast import attaches
+from ..routing.gateway import Gateway
+from ..supervision.failure import Failure
+from ..wire.address import AGENT, ProcAddress, random_name
+from ..wire.channel import Channel
+from ..wire.frame import Frame
+
+_LAST_WORDS = 1.0  # seconds within which what a process that has ended said last is read
+_LEAVE = 1.0  # seconds that the farewell to other hosts may take
+_MINUTE = 60
+_BEGIN = 1_700_000_000  # seconds since 1970 at which epochs are counted from
+
+
+class HostGateway:
+    """Args:
+    node: Hub of the agent.
+    trust: Whom this host lets in, and how it proves itself; those that it dials may be given others. None for the shared
+        secret, or for Unix sockets alone where there is none.
+    on_host_gone: Called with its name when another host has left, or is lost.
+    """
+
+    def __init__(self, node: Node, trust: Trust | None, on_host_gone: Callable[[str], None]) -> None:
+        self._node = node
+        self._on_host_gone = on_host_gone
+        self._callers: dict[str, Connection] = {}  # processes here that have sent something to other hosts
+        self._ending: dict[str, Callable[[], None]] = {}
+        patience = max(1.0, config.value("mesh_orphan_timeout") - config.value("channel_reconnect_timeout"))
+        epoch = int(time.time() - _BEGIN) // _MINUTE
+        self.core = Gateway(self, config.value("max_cast_fanout"), epoch, patience)
+        self.core.names = node.names
+        self.links = Links(node.poller, random_name(), self._name, trust or _by_secret(), self)
+        node.gateway = self._from_here
+        node.inbound_lost_hooks.append(self._caller_lost)
+        node.peer_lost_hooks.append(self._process_ended)
+
+    def _name(self) -> str:
+        return self._node.address.host
+
+    def listen(self, channel: Channel) -> Channel:
+        """Let other hosts in. Returns the channel with the port that it got.
+
+        Raises:
+            OSError: The address is taken, or is none of this machine.
+        """
+        return self.links.listen(channel)
+
+    def close(self, reason: str) -> None:
+        """Leave: casts are over, and every neighbour is told."""
+        self.core.close()
+        self.links.close(reason, _LEAVE)
+
+    # from processes here
+
+    def _from_here(self, connection: Connection | None, frame: Frame) -> None:
+        if connection is not None:
+            self._callers[connection.peer.proc] = connection  # type: ignore[attr-defined]  # it has said who it is
+        self.core.from_proc(frame)
+
+    def _caller_lost(self, address: ProcAddress) -> None:
+        if address.host in self._node.names:
+            self._callers.pop(address.proc, None)
+            tell = self._ending.get(address.proc)
+            if tell is not None:
+                tell()
+
+    def _process_ended(self, address: ProcAddress, failure: Failure) -> None:
+        """Of a process of this host, or the way to it; others are told once all that it has said is read."""
+        name = address.proc
+        if address.host not in self._node.names:
+            return
+
+        def tell() -> None:
+            if self._ending.pop(name, None) is not None:
+                self.core.proc_ended(address, failure)
+
+        self._ending[name] = tell
+        if name in self._callers:
+            self._node.poller.call_later(_LAST_WORDS, tell)
+        else:
+            tell()
+
+    # what the core acts on
+
+    def to_host(self, host: str, frame: Frame) -> None:
+        self.links.send(host, frame, starting=attaches(frame))
+
+    def give_up(self, host: str, reason: str) -> None:
+        self.links.give_up(host, reason)
+
+    def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> list[tuple[ProcAddress, Failure]]:
+        segment: Segment | None = None
+        if len(frames) > 1 and frames[0][1].buffers:
+            segment = self._node.segments.make(frames[0][1].buffers)
+        ended = []
+        for address, frame in frames:
+            if address.proc == AGENT:
+                self._node.others.arrived(frame, asks=True)
+                continue
+            failure = self._node.peer_for(address, frame).send(frame, segment)
+            if failure is not None:
+                ended.append((address, failure))
+        return ended
+
+    def answer(self, proc: str, frame: Frame) -> None:
+        if proc == AGENT:
+            self._node.others.arrived(frame, asks=False)
+        elif proc in self._callers:
+            self._callers[proc].send(frame)
+
+    def answer_all(self, proc: str, frames: bytes) -> None:
+        connection = self._callers.get(proc)
+        if connection is not None:
+            connection.send_encoded(frames)
+
+    def gone(self, proc: ProcAddress, frame: Frame) -> None:
+        self.answer(proc.proc, frame)
+        if proc.proc == AGENT:
+            self._node.others.arrived(frame, asks=True)
+            return
+        peer = self._node.peers.get(proc)
+        if peer is not None and peer.connection is not None:
+            peer.send(frame)
+
+    def host_gone(self, host: str, failure: Failure) -> None:
+        self._on_host_gone(host)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Any:
+        return self._node.poller.call_later(seconds, function)
+
+    # what links tell
+
+    def frame_from(self, host: str, frame: Frame) -> None:
+        self.core.from_host(host, frame)
+
+    def link_up(self, host: str) -> None:
+        pass
+
+    def link_lost(self, host: str, reason: str) -> None:
+        self.core.link_lost(host, reason)
+
+    def called(self, name: str) -> None:
+        self._node.names.add(name)
+        self._node.hosts.add(name)
+
+
+def _by_secret() -> Trust:
+    try:
+        return trust_for()
+    except ValueError:  # a file that can't be read: each link says what is missing
+        return Trust(UNIX_ONLY)

@@ -1,0 +1,169 @@
+"""A proc: a process that runs actors. Its main thread is the I/O loop; each actor has a thread of its own."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import os
+import pickle
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+from ... import config
+from ..actors import log
+from ..actors.base_cell import BaseCell
+from ..actors.cell import Cell, SpawnSpec
+from ..actors.context import Context, forget, set_fallback
+from ..actors.instance import CreatorInstance
+from ..actors.proc_system import ProcSystem
+from ..guards import main_guard
+from ..guards.main_guard import SPEC_VARIABLE
+from ..hub import prints
+from ..hub.node import Node, Origin
+from ..shape import Extent, Point
+from ..supervision.failure import STOPPED, Failure
+from ..supervision.ownership import OwnedMesh
+from ..wire.address import ROOT, ProcAddress
+from ..wire.frame import Frame
+from . import slow_imports, spawner
+from .fork_exit import leave
+from .spawn_request import UNNAMED, ProcSpec
+from .title import set_title
+
+
+class BystanderCell(BaseCell):
+    """Who code is, in a proc, that no actor runs: the main thread, threads that C libraries started."""
+
+    def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        pass
+
+    def end(self, failure: Failure) -> None:
+        pass
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        pass
+
+
+class Proc(ProcSystem):
+    """The process itself; ends on request of its host agent."""
+
+    def __init__(self, node: Node, spec: ProcSpec) -> None:
+        super().__init__(node)
+        self._spec = spec
+        node.peer_lost_hooks.append(self._end_with_agent)
+
+    def _end_with_agent(self, address: ProcAddress, failure: Failure) -> None:
+        """The kernel sees to that first, unless a sandbox forbids to ask it (`prctl`)."""
+        if address == self.node.address.agent:
+            os._exit(1)
+
+    def spawn(self, spec: SpawnSpec, *args: Any, **kwargs: Any) -> Cell:
+        if UNNAMED == self._spec.name != spec.name:
+            self._spec = self._spec._replace(name=spec.name)
+            _show_name(self._spec)
+            self.node.call_system(self.node.address.agent, "named", self._spec.mesh, spec.name)  # it reads that first
+        return super().spawn(spec, *args, **kwargs)
+
+    def on_shutdown(self, origin: Origin, frame: Frame, reason: str, cause: str, restarts: bool) -> None:
+        self.stop_all(reason, self.node.poller.stop, cause, restarts)
+
+
+def run(spec: ProcSpec) -> None:
+    """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions and finalizers."""
+    _settle(spec)
+    spawner.prefer_forkserver()
+    os.set_inheritable(
+        spec.listener, False
+    )  # a program that this one starts, and leaves behind, must not hold its address
+    node = Node(spec.address, spec.root, socket.socket(fileno=spec.listener), spec.local_host)
+    bystander = Context(
+        BystanderCell(node, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None))
+    )
+    set_fallback(lambda: bystander, override=True)
+    Proc(node, spec)
+    log.install()
+    os.register_at_fork(after_in_child=lambda: _forked(node))
+    node.call_system(spec.address.agent, "ready")
+    node.poller.run()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    node.close(Failure(STOPPED, "its process has ended", proc=spec.address.proc))
+
+
+def _forked(node: Node) -> None:
+    """In a child that an actor has forked: another process, and a client of its own as soon as it uses the API."""
+    node.abandon()
+    forget()
+    set_fallback(_as_client, override=True)
+    if signal.getsignal(signal.SIGINT) is spawner.ignore_interrupt:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _as_client() -> Context:
+    importlib.import_module("monarch.actor")  # an executed proc whose actors are of other modules may do without
+    found: Context = importlib.import_module("monarch._core.client.client").client().context
+    return found
+
+
+def run_forked(spec: ProcSpec) -> NoReturn:
+    """As `run`, in a fork of the spawner, which ends without taking down what it shares with it."""
+    inherited = frozenset(sys.modules)
+    if spec.rank == 0:  # one of the mesh says it for all
+        slow_imports.watch()
+    run(spec)
+    leave(inherited)
+
+
+def _settle(spec: ProcSpec) -> None:
+    elsewhere = spec.root.host != spec.local_host  # the client's machine may have folders that this one has not
+    if os.getcwd() != spec.cwd and (os.path.isdir(spec.cwd) or not elsewhere):
+        try:
+            os.chdir(spec.cwd)
+        except OSError as error:
+            print(f"cannot enter the working directory: {error}", file=sys.stderr)
+    sys.path[:] = spec.sys_path + [entry for entry in sys.path if entry not in spec.sys_path]
+    _show_name(spec)
+    sys.breakpointhook = _no_debugger
+    builtins.input = _input
+    config.inherit(spec.config, drop_configured=True)
+    main_guard.level = spec.level
+    prints.install()
+    log.take_over(spec.logging)
+
+
+def _show_name(spec: ProcSpec) -> None:
+    sys.argv[:] = [f"{spec.name}[{spec.rank}]"]
+    set_title(sys.argv[0])
+
+
+_NO_TERMINAL = (
+    "the processes of actors have no terminal. Spawn the actor on this_proc() of the client, which has one: "
+    "this_proc().spawn(name, Class, ...)"
+)
+_builtin_input = builtins.input
+
+
+def _input(prompt: object = "", /) -> str:
+    try:
+        return _builtin_input(prompt)
+    except EOFError:
+        raise EOFError(f"input() found nothing to read: {_NO_TERMINAL}") from None
+
+
+def _no_debugger(*args: object, **kwargs: object) -> None:
+    raise NotImplementedError(
+        f"breakpoint() in an actor needs the debugger, which this version of pymonarch does not have yet; {_NO_TERMINAL}"
+    )
+
+
+def main() -> None:
+    """Entry of an executed proc, which finds its spec in an inherited file."""
+    with os.fdopen(int(os.environ.pop(SPEC_VARIABLE)), "rb") as file:
+        run(pickle.load(file))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""The spawner: a single-threaded process that forks procs on request and reports how they end, and that they stand still.
+
+It was forked from the agent before that had any thread, it has imported what procs need, and it never runs user code
+beyond the modules it was asked to preload. A fork of it is therefore ready in milliseconds and shares its memory.
+
+`serve` returns twice over: in a forked child with the child's `ProcSpec`, so that the child unwinds to the program's
+top level and ends as any Python program does; and in the spawner with None, when the agent is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from ..guards import main_guard
+from ..guards.main_guard import SPEC_VARIABLE
+from ..guards.process_limit import explain
+from ..hub import prints
+from ..net import unix
+from ..net.descriptors import allow_many
+from ..wire.address import ProcAddress
+from .children import ChildWatch, changes
+from .control import receive_message, send_message
+from .fork_exit import disarm_finalizers
+from .spawn_request import Command, Kill, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_SETTLED = 200  # milliseconds after which the first proc has answered, if it was in a hurry
+
+
+class Spawner:
+    """Args:
+    control: Socket to the agent.
+    host: The host's name.
+    preload: Modules that every proc needs, imported while nothing has been asked for yet.
+    """
+
+    def __init__(self, control: socket.socket, host: str, preload: tuple[str, ...]) -> None:
+        self._control = control
+        self._host = host
+        self._preloaded = preload
+        self._pids: set[int] = set()
+        self._warm = False
+
+    def serve(self) -> ProcSpec | None:
+        """Fork on request until the agent is gone; returns in each child with its spec."""
+        signal.signal(signal.SIGINT, ignore_interrupt)
+        main_guard.forks_procs = True
+        allow_many()  # which its forks inherit
+        children = ChildWatch()
+        prints.install()  # before modules may keep the streams, as handlers of `logging` do
+        _adopt_orphans()
+        for module in self._preloaded:
+            importlib.import_module(module)
+        gc.freeze()  # as the agent
+        gc.enable()
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(children.fd, select.POLLIN)
+        while True:
+            ready = {fd for fd, _ in poll.poll(None if self._warm or not self._pids else _SETTLED)}
+            if not ready:
+                self._warm_up()
+            try:
+                if children.fd in ready:
+                    children.clear()
+                    self._report_changes()
+                if self._control.fileno() in ready:
+                    request, _ = receive_message(self._control)
+                    if isinstance(request, Kill):
+                        self._kill(request)
+                        continue
+                    spec = self._spawn(request)
+                    if spec is not None:
+                        return spec
+            except (EOFError, ConnectionError):  # the agent is gone
+                return None
+
+    def _report_changes(self) -> None:
+        for pid, status in changes():
+            if os.WIFSTOPPED(status):
+                send_message(self._control, ("paused", pid))
+            elif os.WIFCONTINUED(status):
+                send_message(self._control, ("resumed", pid))
+            else:
+                self._pids.discard(pid)
+                send_message(self._control, ("exited", pid, status))
+
+    def _kill(self, request: Kill) -> None:
+        if request.pid in self._pids:  # not reaped, so the number is still its own
+            os.kill(request.pid, signal.SIGKILL)
+
+    def _spawn(self, request: SpawnRequest) -> ProcSpec | None:
+        listeners: dict[int, socket.socket] = {}
+        try:
+            self._preload(request)
+            for start in request.starts:
+                listeners[start.rank] = unix.listen(ProcAddress(self._host, request.proc_name(start.rank)))
+        except BaseException as error:  # a module may well call sys.exit when it is imported
+            for listener in listeners.values():
+                listener.close()
+            send_message(self._control, ("refused", request.mesh, f"{type(error).__name__}: {error}"))
+            return None
+        send_message(self._control, ("bound", request.mesh))
+        if self._pids or len(request.starts) > 1:
+            self._warm_up()
+        disarm_finalizers()
+        gc.freeze()  # so that collections in the children do not copy the pages they share
+        for start in request.starts:
+            try:
+                spec = self._start(request, start, listeners)
+            except OSError as error:  # out of descriptors, memory or processes
+                send_message(self._control, ("failed", request.mesh, start.rank, _reason(error)))
+                continue
+            if spec is not None:
+                return spec
+            self._report_changes()  # hundreds of forks take a while
+        gc.unfreeze()
+        return None
+
+    def _warm_up(self) -> None:
+        """Import what many procs will need, once. The first, if it comes alone, neither waits for it nor shares a core with it."""
+        self._warm = True
+        importlib.import_module("monarch._core.actors.async_cell")
+        prefer_forkserver()
+
+    def _preload(self, request: SpawnRequest) -> None:
+        for entry in request.sys_path:
+            if entry not in sys.path:
+                sys.path.append(entry)
+        gc.disable()  # nothing that an import makes is garbage, and looking takes a fifth of the time of torch's
+        try:
+            for module in request.preload:
+                importlib.import_module(module)
+        finally:
+            gc.enable()
+
+    def _start(self, request: SpawnRequest, start: Start, listeners: dict[int, socket.socket]) -> ProcSpec | None:
+        listener = listeners.pop(start.rank)
+        address = ProcAddress(request.host, request.proc_name(start.rank))
+        spec = ProcSpec(
+            address, self._host, request.root, request.mesh, request.name, start.rank, listener.fileno(), request.sys_path,
+            request.cwd, request.config, request.level, request.logging,
+        )  # fmt: skip
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            for _ in range(2):
+                read, write = os.pipe()
+                ours.append(read)
+                theirs.append(write)
+            pid = self._fork(listener, theirs, listeners)
+            if pid == 0:
+                ours.clear()
+                return self._child(spec, start, start.environment(_base(request)))
+            listener.close()  # before it may be known that the child has ended: nobody must reach what it leaves
+            try:
+                ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
+                send_message(self._control, ("forked", request.mesh, start.rank, pid), ours)
+            except OSError:
+                os.kill(pid, signal.SIGKILL)  # nobody could watch it
+                raise
+        finally:
+            listener.close()
+            for fd in (*ours, *theirs):
+                os.close(fd)
+        return None
+
+    def _fork(self, listener: socket.socket, outputs: list[int], others: dict[int, socket.socket]) -> int:
+        """Fork; in the child, keep nothing but the listener and the output pipes."""
+        parent = os.getpid()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        pid = os.fork()
+        if pid:
+            self._pids.add(pid)
+            return pid
+        try:
+            self._become_child(parent, outputs[0], outputs[1], listener.fileno())
+            for sock in (listener, self._control, *others.values()):
+                sock.detach()  # closed with all other descriptors
+            outputs.clear()
+        except BaseException as error:
+            _die(error)
+        return 0
+
+    # in the child
+
+    @staticmethod
+    def _become_child(parent: int, out: int, err: int, listener: int) -> None:
+        ChildWatch.forget()
+        main_guard.forks_procs = False
+        os.setpgid(0, 0)  # Ctrl-C in the terminal is for the client
+        die_with_parent(parent)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (out, 1), (err, 2)):
+            os.dup2(source, target)
+        if listener != 3:
+            os.dup2(listener, 3)
+        os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+        os.set_inheritable(3, True)
+
+    @staticmethod
+    def _child(spec: ProcSpec, start: Start, env: dict[str, str]) -> ProcSpec:
+        spec = spec._replace(listener=3)
+        try:
+            cpus, numactl = _binding(start)
+            if cpus:
+                os.sched_setaffinity(0, parse_cpus(cpus))
+            inherited = dict(os.environ)
+            if start.command is not None or numactl or needs_exec(env, inherited):
+                execute(spec, start.command, env, numactl)
+            if env != inherited:
+                os.environ.clear()
+                os.environ.update(env)
+            _reseed()
+        except BaseException as error:
+            _die(error)
+        return spec
+
+
+def _reason(error: OSError) -> str:
+    if error.errno != errno.EAGAIN:
+        return f"{type(error).__name__}: {error}"
+    return explain()
+
+
+def _base(request: SpawnRequest) -> dict[str, str]:
+    return dict(os.environ) if request.environ is None else request.environ
+
+
+def _binding(start: Start) -> tuple[str, list[str]]:
+    """CPUs to bind to, and arguments of ``numactl``, where this machine has that."""
+    if not start.nodes:
+        return start.cpus, []
+    import shutil  # brings the compression libraries; few procs are bound
+
+    if shutil.which("numactl"):
+        return start.cpus, [f"--{key}={value}" for key, value in start.nodes]
+    return start.cpus or dict(start.nodes).get("physcpubind", ""), []
+
+
+def execute(spec: ProcSpec, command: Command | None, env: dict[str, str], numactl: Sequence[str]) -> None:
+    """Replace this process by a new interpreter, or by the command that was given, which starts one."""
+    command = command or Command(sys.executable, None, ("-m", "monarch._core.processes.proc"))
+    fd = write_spec(spec)
+    os.set_inheritable(fd, True)
+    argv = [command.arg0 or command.program, *command.args]
+    program = command.program
+    if numactl:
+        program = "numactl"
+        argv = ["numactl", *numactl, command.program, *command.args]
+    if os.getcwd() != spec.cwd and os.path.isdir(spec.cwd):
+        os.chdir(spec.cwd)
+    os.execvpe(program, argv, {**env, SPEC_VARIABLE: str(fd)})
+
+
+def _die(error: BaseException) -> NoReturn:
+    """End a child that could not become a proc; the agent keeps its last words for the report."""
+    os.write(2, f"{type(error).__name__}: {error}\n".encode())
+    os._exit(127)
+
+
+def _reseed() -> None:
+    """Ranks that share a preloaded numpy must not share its stream of random numbers. (`random` does this itself.)"""
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def ignore_interrupt(number: int, frame: object) -> None:
+    """Ctrl-C is for the client. A handler, not SIG_IGN, which programs that a proc starts would inherit."""
+
+
+def prefer_forkserver() -> None:
+    """Have `multiprocessing` start its processes from a clean one."""
+    with suppress(OSError):  # out of descriptors, say: whoever uses it will see
+        importlib.import_module("monarch._core.processes.forkserver").prefer()
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of what procs leave behind: whether a group has ended is known once its last member was reaped, for which
+    the first process of a container may take a second, or for ever.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel end this process when its parent ends; the parent may be gone already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def parse_cpus(text: str) -> set[int]:
+    """CPUs in the notation of taskset: ``0,2-4``."""
+    cpus: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus

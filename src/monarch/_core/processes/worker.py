@@ -1,0 +1,138 @@
+"""Workers: processes that let clients on other hosts use this one. Each starts a host agent, and waits until that ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import sys
+import threading
+from typing import TYPE_CHECKING, NoReturn
+
+from ..calls.future import Future
+from ..calls.source import Described
+from ..guards.main_guard import refuse_imports
+from ..net import unix
+from ..wire.address import AGENT, ProcAddress, random_name
+from ..wire.channel import parse_channel
+from .agent_process import start_agent
+
+if TYPE_CHECKING:
+    import subprocess
+
+logger = logging.getLogger("monarch.worker")
+
+
+class Worker:
+    """A host agent that listens.
+
+    Args:
+        address: Where, see `run_worker_loop_forever`.
+        ca: As there.
+        private_key: As there.
+
+    Attributes:
+        name: The address at which others reach it.
+    """
+
+    def __init__(
+        self, address: str, ca: str | os.PathLike[str] | None, private_key: str | os.PathLike[str] | None
+    ) -> None:
+        from ..net.trust import trust_for  # brings TLS, which a program on one machine never needs
+
+        refuse_imports("the start of a worker")
+        channel = parse_channel(address)
+        trust = trust_for(ca, private_key)
+        trust.require(channel.listening)
+        host = channel.name if channel.dialable else random_name()
+        agent = ProcAddress(host, AGENT)
+        self._local_host = random_name()  # its address is of many characters, and may be that of another worker here
+        read, write = os.pipe()
+        with os.fdopen(read, "rb") as report:
+            try:
+                self._agent: subprocess.Popen[bytes] = start_agent(
+                    agent, agent, channel, trust, write, self._local_host
+                )
+            finally:
+                os.close(write)
+            data = report.read()  # ends with the agent, if it dies before it has said anything
+        if not data:
+            raise RuntimeError(f"the worker on {address} ended with status {self._wait()} as it started")
+        self.name, error = pickle.loads(data)
+        if error:
+            self._wait()
+            raise OSError(error)
+        logger.info("listening: %s", self.name)
+
+    def wait(self) -> None:
+        """Wait until it was shut down.
+
+        Raises:
+            RuntimeError: It ended in another way.
+        """
+        status = self._wait()
+        if status:
+            how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+            raise RuntimeError(f"the agent of the worker on {self.name} {how}")
+
+    def _wait(self) -> int:
+        status = self._agent.wait()
+        unix.release_all(self._local_host)  # it may have been killed
+        return status
+
+
+def run_worker_loop_until_shutdown(
+    *, address: str, ca: str | os.PathLike[str] | None = None, private_key: str | os.PathLike[str] | None = None
+) -> None:
+    """Let clients on other hosts use this one; returns when one of them has shut it down. For arguments and errors see
+    `run_worker_loop_forever`.
+    """
+    Worker(address, ca, private_key).wait()
+
+
+def run_worker_loop_forever(
+    *, address: str, ca: str | os.PathLike[str] | None = None, private_key: str | os.PathLike[str] | None = None
+) -> NoReturn:
+    """Let clients on other hosts use this one, until one of them shuts it down; then the process exits with status 0.
+
+    Several clients may be attached at the same time; what each spawns here ends when that client does.
+
+    Args:
+        address: Where to listen: ``tcp://host:port``, ``tcp://*:port`` for every interface, ``tcp://host:fd7`` for a socket
+            that was inherited, ``ipc:///path``, ``inproc://n``; or ``dial@bind``, where others reach it at `dial`.
+        ca: File, or PEM text, with the certificates of those who sign the keys that are let in; None for a shared secret
+            (``MONARCH_SECRET``, ``MONARCH_SECRET_FILE``, or ``~/.monarch/secret``).
+        private_key: File, or PEM text, with this host's key and certificate; None with a shared secret.
+
+    Raises:
+        AddressError: `address` is none of these.
+        ValueError: The certificates or the secret are no good, or there are none and `address` is for other machines.
+        OSError: The address is taken, or is none of this machine.
+        RuntimeError: The worker was ended in another way than by a client.
+    """
+    run_worker_loop_until_shutdown(address=address, ca=ca, private_key=private_key)
+    sys.exit(0)
+
+
+def start_worker_loop_forever(
+    *, address: str, ca: str | os.PathLike[str] | None = None, private_key: str | os.PathLike[str] | None = None
+) -> Future[None]:
+    """Let clients on other hosts use this one, in the background; it listens when this returns, and ends with this
+    process. For arguments and errors see `run_worker_loop_forever`.
+
+    Returns:
+        A future that is done when a client has shut the worker down.
+    """
+    worker = Worker(address, ca, private_key)
+    ended: Future[None] = Future._new(Described(f"the worker on {worker.name} to be shut down"))
+
+    def wait() -> None:
+        try:
+            worker.wait()
+        except RuntimeError as error:
+            ended._reject(error)
+        else:
+            ended._resolve(None)
+
+    threading.Thread(target=wait, name="monarch-worker", daemon=True).start()
+    return ended
