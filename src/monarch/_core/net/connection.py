@@ -6,8 +6,8 @@ made the queue longer than `send_limit` waits, which is how a slow receiver slow
 queue drains, the connection closes, or `send_timeout` passes.
 
 What travels in shared memory takes no room in the socket, so the kernel would take thousands of segments. The side that
-asks therefore counts what of them the other has not read, which that tells once per `_CREDIT` bytes; it waits before it
-sends more, as for the queue.
+asks therefore counts what of them the other has not read, which that tells once per `SEGMENT_CREDIT` bytes; it waits
+before it sends more, as for the queue.
 
 Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. A thread that waits for what comes over this
 connection may `borrow` it and do the reading itself (see `waiter`, `loan`). Reading never stops: two processes that flood
@@ -41,7 +41,7 @@ from .traffic import Traffic, TrafficLog
 
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
-_CREDIT = 4 * 1024 * 1024  # bytes in shared memory after which their sender is told that they were read
+SEGMENT_CREDIT = 4 * 1024 * 1024  # bytes in shared memory after which their sender is told that they were read
 
 logger = logging.getLogger("monarch.net")
 
@@ -106,7 +106,7 @@ class Connection(Lendable):
         self.asked = asked
         self._asks = asked is not None
         self._segment_bytes = 0  # of what was sent that has not been read; or of what was read and not told
-        self._segment_limit = max(send_limit, 4 * _CREDIT)
+        self._segment_limit = max(send_limit, 4 * SEGMENT_CREDIT)
         self._frames_sent = self._bytes_sent = self._writes = 0
         self._frames_read = self._bytes_read = self._reads = 0
         self._log = log
@@ -440,7 +440,7 @@ class Connection(Lendable):
         if broken is not None and not self._asks:
             self.send_encoded(encode(parting(broken))[0])
         self._frames_read += len(frames)
-        if self._segment_bytes >= _CREDIT and not self._asks:
+        if self._segment_bytes >= SEGMENT_CREDIT and not self._asks:
             self._tell_of_segments()
         for frame in frames:
             if self._closed:  # by what the frame before it did
