@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from helpers.leaks import descendants
 from helpers.waiting import wait_until
 from monarch._core.wire.pickling import RAW_SIZE
 from monarch.actor import Actor, endpoint
+from monarch.config import configured
 from monarch.errors import SupervisionError
 
 if TYPE_CHECKING:
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 
 LARGE = 300_000  # bytes: such buffers travel as shared memory
 IN_FLIGHT = 1000
+
+
+def spacious() -> AbstractContextManager[object]:
+    """For a receiver that is spawned meanwhile: its mailbox holds all that is in flight, so nobody waits for room."""
+    return configured(mailbox_bytes_limit=2 * IN_FLIGHT * LARGE)
 
 
 def users_of_segments() -> dict[int, int]:
@@ -72,11 +79,13 @@ class Holder(Actor):
 def test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed(
     spawn: Spawn, faults: Faults, tmp_path: Path
 ) -> None:
-    holder = spawn(1).spawn("holder", Holder)
+    with spacious():
+        holder = spawn(1).spawn("holder", Holder)
     pid = holder.pid.call_one().get(timeout=20)
     holder.block_until.broadcast(str(tmp_path / "never"))
     block = Block(bytearray(LARGE))
     calls = [holder.keep.call_one(block) for _ in range(IN_FLIGHT)]
+    assert not any(call.done() for call in calls)
     os.kill(pid, signal.SIGKILL)
     for call in calls:
         with pytest.raises(SupervisionError):
@@ -88,7 +97,9 @@ def test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed(
 def test_segments_vanish_when_the_sender_of_a_thousand_of_them_is_killed(
     spawn: Spawn, faults: Faults, tmp_path: Path
 ) -> None:
-    senders, receivers = spawn(1), spawn(1)
+    senders = spawn(1)
+    with spacious():
+        receivers = spawn(1)
     sender, holder = senders.spawn("sender", Holder), receivers.spawn("holder", Holder)
     pid = sender.pid.call_one().get(timeout=20)
     door = tmp_path / "door"
