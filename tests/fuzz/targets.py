@@ -8,17 +8,20 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
+from types import SimpleNamespace
 
 from helpers.streams import Door, Net
 from helpers.waiting import PATIENCE
+from monarch._core.actors.proc_system import ProcSystem
 from monarch._core.hub.node import Node
 from monarch._core.net import unix
 from monarch._core.net.trust import TRUST_ALL, Trust, trust_for
 from monarch._core.routing.cast import Entry, Header, pack_table, split_header, with_header
 from monarch._core.routing.route import Route, split_route, with_route
 from monarch._core.supervision.failure import STOPPED, Failure
-from monarch._core.wire.address import ProcAddress, random_name
+from monarch._core.wire import pickling
+from monarch._core.wire.address import SYSTEM, ProcAddress, random_name
 from monarch._core.wire.frame import (
     CALL,
     CAST,
@@ -309,10 +312,56 @@ _GREETINGS = [
 ]
 _GOODBYE = encode(Frame(HELLO, PROTOCOL_VERSION + 1, 0, 0, 0, 0, b"host\0proc.0", b""))[0]
 
+# control records, of peers that have proved who they are
+
+
+class Asker:
+    """Where a control record came from."""
+
+    peer = _THERE
+
+    def __init__(self) -> None:
+        self.answers: list[Frame] = []
+
+    def send(self, frame: Frame) -> bool:
+        self.answers.append(frame)
+        return True
+
+
+class _Hub(SimpleNamespace):
+    """As much of a hub as a process without actors touches."""
+
+    def register(self, uid: int, receiver: object) -> None: ...
+
+
+@cache
+def _process() -> ProcSystem:
+    return ProcSystem(_Hub(address=_HERE, inbound_lost_hooks=[], peer_lost_hooks=[]))  # type: ignore[arg-type]
+
+
+def check_control(data: bytes) -> None:
+    """A method of that name, with arguments of those bytes: whatever it is, who asks is answered, at most once."""
+    method, _, rest = data.partition(b"\0")
+    payload, buffers = pickling.dumps_call(tuple(filter(None, rest.split(b","))), {})
+    asker = Asker()
+    logger = logging.getLogger("monarch.runtime")
+    logger.disabled = True  # it would tell of each
+    try:
+        _process().receive(asker, Frame(CALL, 0, 0, SYSTEM, 78, 79, method, payload, buffers))
+    finally:
+        logger.disabled = False
+    known = hasattr(ProcSystem, f"on_{method.decode(errors='replace')}")
+    if len(asker.answers) > 1 or (not known and not asker.answers):
+        raise AssertionError(f"{method!r} was answered {len(asker.answers)} times")
+
+
 TARGETS = [
     Target("frames", check_frames, _FRAMES),
     Target("link records", check_records, _RECORDS),
     Target("a link", check_link, _RECORDS, 3),
+    Target(
+        "control records", check_control, [b"stop_actor\x007,why", b"spawn\0", b"probe\0x", b"let_go\x001", b"\xff"]
+    ),
     Target("greeting", doors.check_open, [_OPEN_PROOF, _client_hello()], 20),
     Target("TLS", doors.check_tls, [_client_hello(), _OPEN_PROOF], 20),
     Target("proof within TLS", doors.check_proof, [_OPEN_PROOF, bytes(1 + len(_OPEN_PROOF))], 60),

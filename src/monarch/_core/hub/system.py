@@ -26,7 +26,7 @@ class System:
         node.register(SYSTEM, self)
 
     def receive(self, origin: Origin, frame: Frame) -> None:
-        method = frame.meta.decode()
+        method = frame.meta.decode(errors="backslashreplace")
         try:
             args, _ = pickling.loads(frame.payload, frame.buffers)
             if method in self.handlers:
@@ -46,5 +46,5 @@ class System:
     @staticmethod
     def answer_error(origin: Origin, frame: Frame, error: BaseException) -> None:
         if frame.request:
-            payload = dump_error(error, f"System call {frame.meta.decode()} failed.")
+            payload = dump_error(error, f"System call {frame.meta.decode(errors='backslashreplace')} failed.")
             origin.send(Frame(REPLY, ERROR, frame.rank, SYSTEM, frame.sender, frame.request, b"", payload))
