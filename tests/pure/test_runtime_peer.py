@@ -321,7 +321,7 @@ def test_what_was_not_sent_to_a_process_that_does_not_start_again_is_told_its_en
 
 
 def test_the_end_of_a_process_of_another_host_befalls_no_call_that_came_later(node: Node) -> None:
-    peer = RemotePeer(node, ProcAddress("tcp://10.0.0.1:26600", "worker.0"))  # type: ignore[arg-type]
+    peer = RemotePeer(node, ProcAddress("tcp://10.0.0.1:26600", "worker.0"), node.others.send)  # type: ignore[arg-type]
     again = Failure(STOPPED, "it starts again", restarts=True)
     assert peer.send(CALLED) is None
     assert peer.end(killed()) == list(node.requests.items())

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .._core.actors.context import context, current_node
 from .._core.calls.future import Future, completed, map_future
-from .._core.hub.node import Origin
+from .._core.hub.contracts import Origin
 from .._core.hub.system import System
 from .._core.mesh.actor_mesh import ActorMesh
 from .._core.mesh.proc_mesh import ProcMesh

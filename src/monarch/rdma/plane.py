@@ -13,7 +13,8 @@ from functools import partial
 from pickle import PickleBuffer
 from typing import Any
 
-from .._core.hub.node import Node, Origin
+from .._core.hub.contracts import Origin
+from .._core.hub.node import Node
 from .._core.hub.system import System
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame

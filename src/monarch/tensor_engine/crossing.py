@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from .._core.actors.context import current_node
-from .._core.hub.node import Origin
+from .._core.hub.contracts import Origin
 from .._core.hub.system import System
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame

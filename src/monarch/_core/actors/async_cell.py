@@ -18,7 +18,7 @@ from typing import Any
 from ... import config
 from ..calls.message import decode_meta
 from ..calls.waits import enter_actor
-from ..hub.node import Origin
+from ..hub.contracts import Origin
 from ..net.connection import Connection
 from ..supervision.failure import Failure
 from ..supervision.ownership import OwnedMesh

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..calls.future import Future
-from ..hub.node import Node, Origin
+from ..hub.contracts import Origin
+from ..hub.node import Node
 from ..supervision.failure import STOPPED, UNSTARTED, Failure, MeshFailure
 from ..supervision.ownership import Abandon, Fail, Instruction, Judge, OwnedMesh, Ownership, Restart
 from ..supervision.restart import Plan, RestartGroup, Strategy

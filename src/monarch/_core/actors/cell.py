@@ -34,7 +34,8 @@ from ..calls.waits import Noted
 from ..guards.process_limit import explained
 from ..guards.surroundings import refuse_gevent
 from ..hub import prints
-from ..hub.node import Node, Origin
+from ..hub.contracts import Origin
+from ..hub.node import Node
 from ..shape import Extent, Point
 from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
 from ..wire import pickling

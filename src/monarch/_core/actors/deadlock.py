@@ -27,7 +27,8 @@ from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, k
 from ..wire.frame import EXPLICIT, Frame
 
 if TYPE_CHECKING:
-    from ..hub.node import Node, Origin, Receiver
+    from ..hub.contracts import Origin, Receiver
+    from ..hub.node import Node
     from ..net.poller import Timer
     from .cell import Cell
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..hub.node import Origin
+from ..hub.contracts import Origin
 from ..wire.frame import Frame
 
 if TYPE_CHECKING:

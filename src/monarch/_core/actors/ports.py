@@ -23,7 +23,8 @@ from .context import context, current_node
 from .pressure import Pressure
 
 if TYPE_CHECKING:
-    from ..hub.node import Node, Origin
+    from ..hub.contracts import Origin
+    from ..hub.node import Node
 
 T = TypeVar("T")
 

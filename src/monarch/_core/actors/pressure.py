@@ -21,7 +21,7 @@ from ..wire.address import ProcAddress
 from ..wire.frame import HOLD, Frame
 
 if TYPE_CHECKING:
-    from ..hub.node import Origin
+    from ..hub.contracts import Origin
 
 SMALL = 512
 """Messages of so many bytes are bounded by their number; to add up the sizes of all would cost each a lock."""

@@ -7,7 +7,8 @@ from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
 from ..calls.countdown import countdown
-from ..hub.node import Node, Origin
+from ..hub.contracts import Origin
+from ..hub.node import Node
 from ..hub.statistics import statistics_of
 from ..hub.system import System
 from ..supervision.deadlock import Probe

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..hub.node import Origin
+    from ..hub.contracts import Origin
     from ..wire.frame import Frame
 
 

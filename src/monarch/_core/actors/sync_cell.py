@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ... import config
 from ..calls.message import decode_meta
 from ..calls.waits import enter_actor
-from ..hub.node import Origin
+from ..hub.contracts import Origin
 from ..net.connection import Connection
 from ..net.waiter import Waiter, put_back, take_waiter
 from ..supervision.failure import Failure

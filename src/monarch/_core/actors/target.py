@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..hub.node import Request
+from ..hub.contracts import Request
 from ..shape import Extent
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress

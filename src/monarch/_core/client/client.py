@@ -30,7 +30,8 @@ from ..calls.source import Described
 from ..guards.main_guard import refuse_imports
 from ..guards.process_limit import explained
 from ..guards.surroundings import refuse_gevent
-from ..hub.node import Node, Origin
+from ..hub.contracts import Origin
+from ..hub.node import Node
 from ..hub.overdue import Overdue
 from ..net import unix
 from ..processes.agent_process import start_agent

@@ -7,16 +7,13 @@ was dropped is answered as such.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ..wire.address import ProcAddress
 from ..wire.frame import CALL, CANCEL, Frame
-
-if TYPE_CHECKING:
-    from .node import Node
+from .contracts import Hub
 
 
-def cancel_call(node: Node, number: int, actor: int, procs: Iterable[tuple[int, ProcAddress]]) -> bool:
+def cancel_call(hub: Hub, number: int, actor: int, procs: Iterable[tuple[int, ProcAddress]]) -> bool:
     """Have a call dropped by the actors that have not begun with it.
 
     Args:
@@ -25,9 +22,5 @@ def cancel_call(node: Node, number: int, actor: int, procs: Iterable[tuple[int, 
         procs: Where they are, with the rank of each.
     """
     for rank, address in procs:
-        frame = Frame(CALL, CANCEL, rank, actor, 0, number, b"", b"")
-        if address == node.address:
-            node.dispatch(node.local_origin, frame)
-        else:
-            node.peer_for(address, frame).send(frame)
+        hub.send_to(address, Frame(CALL, CANCEL, rank, actor, 0, number, b"", b""))
     return True

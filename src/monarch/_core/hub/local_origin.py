@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ..wire.address import ProcAddress
 from ..wire.frame import Frame
-
-if TYPE_CHECKING:
-    from .node import Node
+from .contracts import Dispatch
 
 
 class LocalOrigin:
-    """The way back to a caller in the same process."""
+    """The way back to a caller in the same process.
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self.peer = node.address
+    Args:
+        address: This process.
+        dispatch: Hands on what is sent back.
+    """
+
+    def __init__(self, address: ProcAddress, dispatch: Dispatch) -> None:
+        self.peer = address
+        self._dispatch = dispatch
 
     def send(self, frame: Frame) -> bool:
-        self._node.dispatch(self, own_copy(frame))
+        self._dispatch(self, own_copy(frame))
         return True
 
 

@@ -8,12 +8,12 @@ from ..calls.interrupts import HeldInterrupts
 from ..net.group import Group
 from ..wire.address import ProcAddress
 from ..wire.frame import Frame, encode_around_rank, pack_rank
+from .contracts import Way
 from .peer import Peer
-from .remote import RemotePeer
 
 
 def write_to_each(
-    peers: Mapping[ProcAddress, Peer | RemotePeer],
+    peers: Mapping[ProcAddress, Way],
     procs: Iterable[tuple[int, ProcAddress]],
     call: Frame,
     answers: Group | None,
@@ -38,7 +38,7 @@ def write_to_each(
 
 
 def _write(
-    peers: Mapping[ProcAddress, Peer | RemotePeer],
+    peers: Mapping[ProcAddress, Way],
     procs: Iterable[tuple[int, ProcAddress]],
     before: bytes,
     after: bytes,

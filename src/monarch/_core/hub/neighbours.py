@@ -11,28 +11,25 @@ Who owns what is as ever: what a client spawns on another's processes is its own
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ..net import unix
 from ..routing.route import has_address
 from ..supervision.failure import HOST, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress
-
-if TYPE_CHECKING:
-    from .node import Node
+from .contracts import Hub
 
 GONE = "the program that it belongs to has ended, or runs on another machine"
 
 
 class Neighbours:
     """Args:
-    node: Hub of this process.
+    hub: That of this process.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         # a worker's processes are no neighbours of clients: they go by an address, at which anybody finds them
-        self._has_any = node.root.proc != AGENT and not has_address(node.address.host)
+        self._has_any = hub.root.proc != AGENT and not has_address(hub.address.host)
         self.abroad: Callable[[str], Failure | None] = _anywhere
         """Asked before a host that has an address is used for the first time: why it can't be reached, if that is known."""
 
@@ -40,28 +37,28 @@ class Neighbours:
         """Whether the processes of another host are reached as those of this one are. Looked for when it is first met."""
         if not self._has_any or has_address(address.host):
             return False
-        node = self._node
-        if address.host not in node.hosts:
-            node.hosts.add(address.host)
+        hub = self._hub
+        if address.host not in hub.hosts:
+            hub.hosts.add(address.host)
             failure = self._look_for(address)
             if failure is not None:
-                node.note_end(address.agent, failure)
+                hub.note_end(address.agent, failure)
         return True
 
     def no_way(self, address: ProcAddress) -> Failure | None:
         """Why nothing can be sent to a process, as far as that is known without waiting."""
         host = address.host
-        if host in self._node.names:
+        if host in self._hub.names:
             return None
         if self.include(address):
-            return self._node.process_fate(address.agent)
+            return self._hub.process_fate(address.agent)
         return self.abroad(host)
 
     def _look_for(self, address: ProcAddress) -> Failure | None:
         """Why nobody is there. A client may have no agent yet, and a process may have ended before."""
         for there in dict.fromkeys((address, address.agent)):
             try:
-                unix.connect(self._node.local(there)).close()
+                unix.connect(self._hub.local(there)).close()
                 return None
             except unix.PeerRefused as error:
                 return Failure(HOST, str(error), proc=str(there))

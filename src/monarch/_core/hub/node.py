@@ -16,8 +16,8 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from ... import config
 from ..calls.waits import Detector
@@ -53,6 +53,7 @@ from ..wire.frame import (
     new_frame,
 )
 from . import prints
+from .contracts import Origin, PortSink, Receiver, Request, Way
 from .local_origin import LocalOrigin, own_copy
 from .multicast import write_to_each
 from .neighbours import Neighbours
@@ -65,37 +66,6 @@ logger = logging.getLogger("monarch.runtime")
 
 _ASIDE = ROUTED | PRINTED
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
-
-
-class Origin(Protocol):
-    """Where a call came from, and where its reply goes."""
-
-    peer: Any
-
-    def send(self, frame: Frame) -> bool: ...
-
-
-class Receiver(Protocol):
-    """Something that takes calls: an actor's cell, or the process itself."""
-
-    def receive(self, origin: Origin, frame: Frame) -> None:
-        """Called on the poller's thread (or the caller's, within one process): must not block."""
-
-
-class PortSink(Protocol):
-    """Something that takes values sent to a port."""
-
-    def arrived(self, origin: Origin, frame: Frame) -> None: ...
-
-
-class Request(Protocol):
-    """A call that waits for replies."""
-
-    def reply(self, frame: Frame) -> bool:
-        """Take a reply; True when it was the last one."""
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        """A process is gone; True when nothing is waited for any more."""
 
 
 class Node:
@@ -121,8 +91,8 @@ class Node:
         self.actors: dict[int, Receiver] = {}
         self.ports: dict[int, PortSink] = {}
         self.requests: dict[int, Request] = {}
-        self.peers: dict[ProcAddress, Peer | RemotePeer] = {}
-        self._urgent_peers: dict[ProcAddress, Peer | RemotePeer] = {}
+        self.peers: dict[ProcAddress, Way] = {}
+        self._urgent_peers: dict[ProcAddress, Way] = {}
         self._fates: Fates[tuple[ProcAddress, int]] = Fates()  # of actors
         self._ended: Fates[ProcAddress] = Fates()
         self.hello = Frame(
@@ -137,8 +107,8 @@ class Node:
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
         self.full = Holds(self)
-        self.local_origin = LocalOrigin(self)
-        self.request_ids = itertools.count(_first_id())
+        self.local_origin = LocalOrigin(address, self.dispatch)
+        self.request_ids: Iterator[int] = itertools.count(_first_id())
         self.port_ids = itertools.count(_first_id())
         self._unclaimed: dict[int, list[tuple[Origin, Frame]]] = {}
         self._inbound: dict[Connection, ProcAddress | None] = {}
@@ -344,7 +314,7 @@ class Node:
         self.call_system(agent, "resolve", address.proc, connected, request=_Resolve(agent, answer))
 
     def process_ended(
-        self, address: ProcAddress, failure: Failure, witness: Peer | None = None, inquiry: int = 0
+        self, address: ProcAddress, failure: Failure, witness: Way | None = None, inquiry: int = 0
     ) -> None:
         """A process is gone: close both ways to it, answer whoever waits, tell every hook. On any thread.
 
@@ -387,22 +357,22 @@ class Node:
                 self.peers.get(address) or self._new_peer(self.peers, address)
                 self.process_ended(address, failure)
 
-    def peer_for(self, address: ProcAddress, frame: Frame) -> Peer | RemotePeer:
+    def peer_for(self, address: ProcAddress, frame: Frame) -> Way:
         if frame.flags & URGENT and frame.kind == CALL and address.host in self.hosts:
             # overtakes: over a connection of its own, which a full mailbox does not hold up
             return self._urgent_peers.get(address) or self._new_peer(self._urgent_peers, address)
         return self.peers.get(address) or self._new_peer(self.peers, address)
 
-    def _new_peer(self, peers: dict[ProcAddress, Peer | RemotePeer], address: ProcAddress) -> Peer | RemotePeer:
+    def _new_peer(self, peers: dict[ProcAddress, Way], address: ProcAddress) -> Way:
         failure = self._known_end(address) or self.neighbours.no_way(address)
-        peer = Peer(self, address) if address.host in self.hosts else RemotePeer(self, address)
+        peer = Peer(self, address) if address.host in self.hosts else RemotePeer(self, address, self.others.send)
         if failure is not None:
             peer.end(failure)
             return peer
         with self._lock:
             return peers.setdefault(address, peer)
 
-    def _all_peers(self) -> list[Peer | RemotePeer]:
+    def _all_peers(self) -> list[Way]:
         return [*self.peers.values(), *self._urgent_peers.values()]
 
     def close(self, failure: Failure) -> None:

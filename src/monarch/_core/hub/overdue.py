@@ -7,26 +7,22 @@ looks for deadlocks. A process in which nothing waits, or for which nobody waits
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..calls.source import Source
-
-if TYPE_CHECKING:
-    from .node import Node
+from .contracts import Hub
 
 
 class Overdue:
     """Args:
-    node: Hub of this process.
+    hub: That of this process.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         self._looks: dict[int, int] = {}  # by request: how often it was found unanswered
 
     def look(self) -> None:
         """Ask after calls that have been here for 2, 4, 8, ... looks: a thread is missed before its call takes twice as long."""
-        requests = self._node.requests.copy()
+        requests = self._hub.requests.copy()
         self._looks = {number: self._looks.get(number, 0) + 1 for number in requests}
         for number, looks in self._looks.items():
             request = requests[number]
@@ -37,4 +33,4 @@ class Overdue:
         awaited = request.awaited()
         if awaited is not None:
             for process in awaited.silent:
-                self._node.call_system(process, "look_after", awaited.uid)
+                self._hub.call_system(process, "look_after", awaited.uid)

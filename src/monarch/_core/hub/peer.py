@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
 
 from ..net import unix
 from ..net.asked import Asked
@@ -32,10 +31,8 @@ from ..net.segment import Segment
 from ..supervision.failure import LINK, Failure, client_lost, host_lost
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ROUTED, URGENT, Frame
+from .contracts import Hub, Request
 from .neighbours import GONE
-
-if TYPE_CHECKING:
-    from .node import Node, Request
 
 _REFUSED_PAUSE = 0.005  # seconds until an agent that said "it listens" is asked again
 _BACKLOG_PAUSE = 0.005  # seconds until the peer may have accepted some of those who wait
@@ -47,11 +44,11 @@ class Peer:
     """A process that this process sends requests to."""
 
     __slots__ = (
-        "_asked", "_connected", "_inquiry", "_lock", "_node", "_state", "_waiting", "address", "connection", "failure",
+        "_asked", "_connected", "_hub", "_inquiry", "_lock", "_state", "_waiting", "address", "connection", "failure",
     )  # fmt: skip
 
-    def __init__(self, node: Node, address: ProcAddress) -> None:
-        self._node = node
+    def __init__(self, hub: Hub, address: ProcAddress) -> None:
+        self._hub = hub
         self.address = address
         self._lock = threading.Lock()
         self._state = NEW
@@ -119,14 +116,14 @@ class Peer:
             if kept:
                 self._await_restart()
                 self._state = ASKING
-                self._node.poller.call_soon(self._reconnect)
+                self._hub.poller.call_soon(self._reconnect)
         if connection is not None:
             connection.close()  # first: whoever is about to write to it turns to the next one, or has been noted
         ended = {frame.request for frame, _ in unsent} - {frame.request for frame, _ in kept}
         if asked is not None:
             ended.update(asked.numbers())
         # below 0 is who waits for room: nothing was sent for that
-        return [one for one in list(self._node.requests.items()) if one[0] in ended or one[0] < 0]
+        return [one for one in list(self._hub.requests.items()) if one[0] in ended or one[0] < 0]
 
     # with the lock held
 
@@ -153,18 +150,18 @@ class Peer:
     def _connect(self) -> Connection | None:
         begun = time.monotonic()
         try:
-            sock = unix.connect(self._node.local(self.address))
+            sock = unix.connect(self._hub.local(self.address))
         except OSError as error:
             again, self._state = self._state == ASKING, ASKING
             if isinstance(error, ConnectionRefusedError):  # not there yet, or gone
                 # refused although its agent says that it listens: it has just died, and the agent is about to know
-                self._node.poller.call_later(_REFUSED_PAUSE if again else 0.0, self._ask)
+                self._hub.poller.call_later(_REFUSED_PAUSE if again else 0.0, self._ask)
             else:
                 delay = _BACKLOG_PAUSE if isinstance(error, BlockingIOError) else _SHORTAGE_PAUSE
-                self._node.poller.call_later(delay, self._reconnect)
+                self._hub.poller.call_later(delay, self._reconnect)
             return None
-        connection = self._node.adopt(sock, self.address, self._lost)
-        connection.send(self._node.hello)
+        connection = self._hub.adopt(sock, self.address, self._lost)
+        connection.send(self._hub.hello)
         self._state = UP
         self._asked = connection.asked
         self._connected = begun
@@ -186,35 +183,35 @@ class Peer:
 
     def _ask(self) -> None:
         if self.address.proc == AGENT:
-            failure = self._node.ended_hosts.get(self.address.host) or host_lost(str(self.address), self._why())
-            self._node.process_ended(self.address, failure)
+            failure = self._hub.ended_hosts.get(self.address.host) or host_lost(str(self.address), self._why())
+            self._hub.process_ended(self.address, failure)
         elif self.address.is_client:
-            self._node.process_ended(self.address, client_lost(str(self.address)))
+            self._hub.process_ended(self.address, client_lost(str(self.address)))
         else:
             with self._lock:
                 self._inquiry += 1
                 inquiry = self._inquiry
-            self._node.ask_agent(self.address, self._connected, lambda failure: self._answered(inquiry, failure))
+            self._hub.ask_agent(self.address, self._connected, lambda failure: self._answered(inquiry, failure))
 
     def _why(self) -> str:
         """Why an agent is gone, as far as can be known: that of this host is nobody's but its client's."""
-        return "" if self.address.host in self._node.names else GONE
+        return "" if self.address.host in self._hub.names else GONE
 
     def _answered(self, inquiry: int, failure: Failure | None) -> None:
         if self._overtaken(inquiry):
             return
         if failure is not None:
-            self._node.process_ended(self.address, failure, self, inquiry)
+            self._hub.process_ended(self.address, failure, self, inquiry)
         elif self._connected:
             self._broke(inquiry)
         else:  # not here: this may be a thread of the program that reads answers, and sending may block
-            self._node.poller.call_here_or_soon(self._reconnect)
+            self._hub.poller.call_here_or_soon(self._reconnect)
 
     def _broke(self, inquiry: int, why: str = "") -> None:
         broken = Failure(LINK, f"the connection to the process broke although it runs{why}", proc=self.address.proc)
         told = self.end(broken, inquiry)
         if told is not None:
-            self._node.tell(self.address, broken, told)
+            self._hub.tell(self.address, broken, told)
 
     def _reconnect(self) -> None:
         with self._lock:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ... import config
 from ...errors import BackpressureError
@@ -20,10 +19,7 @@ from ..routing.route import Route, route_prefix, with_prefix
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import CALL, CREDIT, PORT, URGENT, Frame
-
-if TYPE_CHECKING:
-    from .node import Node, Request
-    from .remote_router import OtherHosts
+from .contracts import Hub, Request, SendFrame
 
 _CREDIT_EVERY = 256 * 1024  # bytes taken in until the sender is told; no window is smaller than four times that
 _OVERHEAD = 256  # bytes that a message counts beyond its content
@@ -39,18 +35,25 @@ def counted(frame: Frame) -> int:
 
 
 class RemotePeer:
-    """A process of another host that this process sends requests to; takes the place of a `Peer`."""
+    """A process of another host that this process sends requests to; takes the place of a `Peer`.
+
+    Args:
+        hub: That of this process.
+        address: Of the process.
+        send: To other hosts, by way of this one's gateway.
+    """
 
     __slots__ = (
-        "_credited", "_ended", "_groups", "_node", "_prefix", "_room", "_sent", "_window", "address",
+        "_credited", "_ended", "_groups", "_hub", "_prefix", "_room", "_send", "_sent", "_window", "address",
         "failure",
     )  # fmt: skip
 
-    def __init__(self, node: Node, address: ProcAddress) -> None:
-        self._node = node
+    def __init__(self, hub: Hub, address: ProcAddress, send: SendFrame) -> None:
+        self._hub = hub
+        self._send = send
         self.address = address
         self.failure: Failure | None = None
-        self._prefix = route_prefix(Route(address, node.address))
+        self._prefix = route_prefix(Route(address, hub.address))
         self._ended = -1  # the last incarnation that is known to have ended
         self._room = threading.Condition()
         self._window: int = max(config.value("send_buffer_limit"), 4 * _CREDIT_EVERY)
@@ -66,7 +69,8 @@ class RemotePeer:
     @property
     def connection(self) -> Connection | None:
         """Where its answers come from: the connection to the gateway."""
-        return self._node.others.connection()
+        gateway = self._hub.peers.get(self._hub.address.agent)
+        return None if gateway is None else gateway.connection
 
     def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
         """Send a frame; the failure if the process, or its host, is gone."""
@@ -75,7 +79,7 @@ class RemotePeer:
             return failure
         size = counted(frame)
         self._sent += size  # of two threads that send at once one may not be counted: credits make up for it
-        failure = self._node.others.send(with_prefix(frame, self._prefix))
+        failure = self._send(with_prefix(frame, self._prefix))
         if size and self.outstanding > self._window:
             self.wait_for_room()
         return failure
@@ -98,7 +102,7 @@ class RemotePeer:
             for group in self._groups:
                 group.complete = False
             self._room.notify_all()
-        return None if known is not None else list(self._node.requests.items())
+        return None if known is not None else list(self._hub.requests.items())
 
     def flush(self, timeout: float) -> None:
         pass  # nothing waits here
@@ -136,7 +140,7 @@ class RemotePeer:
         """Raises:
         BackpressureError: The receiver has taken nothing in for `message_delivery_timeout` seconds.
         """
-        if threading.get_ident() == self._node.poller.thread_id:
+        if threading.get_ident() == self._hub.poller.thread_id:
             return  # the thread that reads the credits must not wait for them
         timeout = config.value("message_delivery_timeout")
         with self._room:
@@ -180,12 +184,12 @@ class CastGroup:
 
 
 class Inflow:
-    """What one process of another host sends here."""
+    """What one process of another host sends here, and the credit that it gets for that."""
 
-    __slots__ = ("_others", "_route", "_taken", "source")
+    __slots__ = ("_route", "_send", "_taken", "source")
 
-    def __init__(self, others: OtherHosts, source: ProcAddress, here: ProcAddress) -> None:
-        self._others = others
+    def __init__(self, send: SendFrame, source: ProcAddress, here: ProcAddress) -> None:
+        self._send = send
         self.source = source
         self._route = route_prefix(Route(source, here))
         self._taken = 0
@@ -195,20 +199,21 @@ class Inflow:
         self._taken += size
         if self._taken >= _CREDIT_EVERY:
             taken, self._taken = self._taken, 0
-            self._others.send(with_prefix(Frame(CREDIT, 0, 0, 0, 0, taken, b"", b""), self._route))
+            self._send(with_prefix(Frame(CREDIT, 0, 0, 0, 0, taken, b"", b""), self._route))
 
 
 class RemoteOrigin:
     """The way back to a caller on another host.
 
     Args:
+        send: To other hosts.
         route: That of the call.
     """
 
-    __slots__ = ("_others", "_route", "peer")
+    __slots__ = ("_route", "_send", "peer")
 
-    def __init__(self, others: OtherHosts, route: Route) -> None:
-        self._others = others
+    def __init__(self, send: SendFrame, route: Route) -> None:
+        self._send = send
         self._route = Route(route.source, route.to, cast=route.cast)
         self.peer = route.source
 
@@ -220,4 +225,4 @@ class RemoteOrigin:
     def send(self, frame: Frame) -> bool:
         route = self._route
         prefix = route_prefix(route) if route.cast else _known_prefix(route)  # each cast has a route of its own
-        return self._others.send(with_prefix(frame, prefix)) is None
+        return self._send(with_prefix(frame, prefix)) is None

@@ -5,11 +5,9 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ..._namedtuple import NamedTuple
 from ..calls.source import Source
-from ..net.connection import Connection
 from ..routing.cast import Entry, Header, pack_table, with_header
 from ..routing.order import Lane
 from ..routing.route import RESENT, Route, split_route
@@ -17,10 +15,8 @@ from ..supervision.failure import Failure, not_attached
 from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import CALL, CREDIT, GONE, HOLD, PORT, REPLY, ROUTED, Frame
+from .contracts import Hub, Request
 from .remote import CastGroup, Inflow, RemoteOrigin, RemotePeer, counted
-
-if TYPE_CHECKING:
-    from .node import Node, Request
 
 _TABLES = 64  # calls to several hosts that are kept in a form that is ready to be sent
 
@@ -38,11 +34,11 @@ class _Table(NamedTuple):
 
 class OtherHosts:
     """Args:
-    node: Hub of this process.
+    hub: That of this process.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         self._inflows: dict[Lane, Inflow] = {}
         self._tables: OrderedDict[int, _Table] = OrderedDict()
         self._lock = threading.Lock()
@@ -51,16 +47,11 @@ class OtherHosts:
 
     def send(self, frame: Frame) -> Failure | None:
         """Send a frame that has a route; the failure if the gateway is gone."""
-        node = self._node
-        if node.gateway is not None:
-            node.gateway(None, frame)
+        hub = self._hub
+        if hub.gateway is not None:
+            hub.gateway(None, frame)
             return None
-        return node.peer_for(node.address.agent, frame).send(frame)
-
-    def connection(self) -> Connection | None:
-        """Where answers from other hosts come from."""
-        peer = self._node.peers.get(self._node.address.agent)
-        return None if peer is None else peer.connection
+        return hub.peer_for(hub.address.agent, frame).send(frame)
 
     def cast(
         self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame, request: Request | None
@@ -70,26 +61,26 @@ class OtherHosts:
         if table is None or table.procs is not procs or table.ranks is not ranks or not table.group.complete:
             table = self._new_table(procs, ranks, call)
         for address, ended in table.ended:
-            self._node.not_sent(call.request, request, address, ended)
+            self._hub.not_sent(call.request, request, address, ended)
         if not table.peers:
             return
-        header = Header(0, self._node.address, (), table.packed)
+        header = Header(0, self._hub.address, (), table.packed)
         failure = self.send(with_header(call._replace(flags=call.flags | ROUTED), header))
         if failure is not None:
             for peer in table.peers:
-                self._node.not_sent(call.request, request, peer.address, failure)
+                self._hub.not_sent(call.request, request, peer.address, failure)
         table.group.count(call)
 
     def _new_table(self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame) -> _Table:
         """Who is called, by host, apart from those that are known to have ended."""
-        node = self._node
+        hub = self._hub
         hosts: dict[str, tuple[list[str], list[int]]] = {}
         peers: list[RemotePeer] = []
         ended: list[tuple[ProcAddress, Failure]] = []
         for index, address in enumerate(procs):
-            if address.host in node.hosts:
+            if address.host in hub.hosts:
                 continue
-            peer = node.peer_for(address, call)
+            peer = hub.peer_for(address, call)
             assert isinstance(peer, RemotePeer)
             failure = peer.known_failure()
             if failure is not None:
@@ -123,16 +114,16 @@ class OtherHosts:
         route, frame = split_route(frame)
         if frame.kind in (CALL, PORT):
             inflow = self._inflow(route)
-            self._node.dispatch(RemoteOrigin(self, route), frame)
+            self._hub.dispatch(RemoteOrigin(self.send, route), frame)
             inflow.took(counted(frame))
         elif frame.kind == REPLY:
             self._replied(route, frame)
         elif frame.kind == GONE:
             self.gone(route.source, pickling.loads(frame.payload), asks)
         elif frame.kind == HOLD:
-            self._node.full.heard(route.source, frame)
+            self._hub.dispatch(RemoteOrigin(self.send, route), frame)
         elif frame.kind == CREDIT:
-            peer = self._node.peers.get(route.source)
+            peer = self._hub.peers.get(route.source)
             if isinstance(peer, RemotePeer):
                 peer.credit(frame.request)
 
@@ -140,19 +131,19 @@ class OtherHosts:
         lane = Lane(route.source, route.to.host)  # who sends by another name of this host expects credit from that one
         inflow = self._inflows.get(lane)
         if inflow is None:
-            inflow = self._inflows[lane] = Inflow(self, route.source, route.to)
+            inflow = self._inflows[lane] = Inflow(self.send, route.source, route.to)
         return inflow
 
     def _replied(self, route: Route, frame: Frame) -> None:
-        request = self._node.requests.get(frame.request)
+        request = self._hub.requests.get(frame.request)
         if route.order == RESENT and isinstance(request, Source) and request.has_answer_of(frame.rank):
             return
-        self._node.dispatch(RemoteOrigin(self, route), frame)
+        self._hub.dispatch(RemoteOrigin(self.send, route), frame)
 
     def gone(self, who: ProcAddress, failure: Failure, asks: bool) -> None:
         """A process, or with an agent a whole host, has ended."""
         whole_host = who.proc == AGENT
-        if whole_host and who.host in self._node.unreached:
+        if whole_host and who.host in self._hub.unreached:
             failure = not_attached(failure)
         if asks:
             ended = [
@@ -161,8 +152,8 @@ class OtherHosts:
             for lane in ended:
                 del self._inflows[lane]
             for source in dict.fromkeys(lane.source for lane in ended):
-                self._node.requester_gone(source)
+                self._hub.requester_gone(source)
         else:
-            peers = list(self._node.peers)
+            peers = list(self._hub.peers)
             others = [peer for peer in peers if whole_host and peer.host == who.host and peer != who]
-            self._node.forget_peers([who, *others], failure)
+            self._hub.forget_peers([who, *others], failure)

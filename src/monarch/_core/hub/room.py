@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ... import config
 from ...errors import BackpressureError
@@ -14,9 +14,7 @@ from ..calls.waits import Awaited, note_wait, running_actor
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import Frame
-
-if TYPE_CHECKING:
-    from .node import Node
+from .contracts import Hub
 
 
 class Room(Source):
@@ -48,8 +46,8 @@ class Room(Source):
 class Holds(dict[tuple[ProcAddress, int], Room]):
     """The full queues that this process has heard of, by process and actor (or port)."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
 
     def heard(self, peer: ProcAddress, frame: Frame) -> None:
         """A receiver tells that it is full, or no more. On the thread that reads."""
@@ -57,13 +55,13 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
         if not frame.flags:
             self._end(self.get(key))
         elif key not in self:
-            number = -next(self._node.request_ids)  # below 0: no call, which the detector of deadlocks wants to know
-            room = self[key] = self._node.requests[number] = Room(*key)
+            number = -next(self._hub.request_ids)  # below 0: no call, which the detector of deadlocks wants to know
+            room = self[key] = self._hub.requests[number] = Room(*key)
             room.future._subscribe(lambda: self._forget(key, number))
 
     def let_go(self, number: int) -> None:
         """Who waits for this room is waited for itself: the queue takes what comes until it has been worked off once."""
-        self._end(self._node.requests.get(number))
+        self._end(self._hub.requests.get(number))
 
     @staticmethod
     def _end(room: Any) -> None:
@@ -72,7 +70,7 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
 
     def _forget(self, key: tuple[ProcAddress, int], number: int) -> None:
         self.pop(key, None)
-        self._node.requests.pop(number, None)
+        self._hub.requests.pop(number, None)
 
     def wait(self, procs: Sequence[ProcAddress], target: int) -> None:
         """Wait until an actor, or a port, has room for more on each of these processes.
@@ -89,7 +87,7 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
         running = running_actor()
         if running is not None and running.uid == target and running.address.proc == address:
             return  # an actor that sends to itself
-        if threading.get_ident() == self._node.poller.thread_id:
+        if threading.get_ident() == self._hub.poller.thread_id:
             return  # the thread that would hear of the room
         timeout: float = config.value("message_delivery_timeout")
         noted = note_wait(room.future)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 from ..._namedtuple import NamedTuple
-
-if TYPE_CHECKING:
-    from .node import Node
+from .contracts import Hub
 
 
 class ProcStatistics(NamedTuple):
@@ -48,14 +45,14 @@ class ProcStatistics(NamedTuple):
     actors: int
 
 
-def statistics_of(node: Node, queues: list[int]) -> ProcStatistics:
+def statistics_of(hub: Hub, queues: list[int]) -> ProcStatistics:
     """Args:
-    node: Hub of the process.
+    hub: That of the process.
     queues: For each actor, how many messages wait for it.
     """
-    traffic, connections = node.traffic.total()
+    traffic, connections = hub.traffic.total()
     return ProcStatistics(
         os.getpid(), traffic.messages_sent, traffic.messages_received, traffic.bytes_sent, traffic.bytes_received, traffic.send_calls,
-        traffic.receive_calls, node.poller.wakeups, connections, traffic.bytes_queued, sum(queues), len(node.requests),
+        traffic.receive_calls, hub.poller.wakeups, connections, traffic.bytes_queued, sum(queues), len(hub.requests),
         len(queues),
     )  # fmt: skip

@@ -10,7 +10,8 @@ from ..calls.remote_error import dump_error
 from ..wire import pickling
 from ..wire.address import SYSTEM
 from ..wire.frame import ERROR, REPLY, VALUE, Frame
-from .node import Node, Origin
+from .contracts import Origin
+from .node import Node
 
 logger = logging.getLogger("monarch.runtime")
 

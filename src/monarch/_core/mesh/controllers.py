@@ -15,7 +15,7 @@ from ..actors.proc_system import ProcSystem
 from ..actors.request import One
 from ..calls.future import Future, map_future
 from ..calls.message import NO_EXTENT
-from ..hub.node import Origin
+from ..hub.contracts import Origin
 from ..hub.system import System
 from ..shape import Shape
 from ..supervision.failure import Failure, MeshFailure

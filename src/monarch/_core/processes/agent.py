@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from ... import config
 from ..calls.countdown import countdown
-from ..hub.node import Node, Origin
+from ..hub.contracts import Origin
+from ..hub.node import Node
 from ..hub.system import System
 from ..net import unix
 from ..supervision.failure import MISSING, UNSTARTED, Failure, frozen_reason, host_lost

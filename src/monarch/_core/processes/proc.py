@@ -21,7 +21,8 @@ from ..actors.proc_system import ProcSystem
 from ..guards import main_guard
 from ..guards.main_guard import SPEC_VARIABLE
 from ..hub import prints
-from ..hub.node import Node, Origin
+from ..hub.contracts import Origin
+from ..hub.node import Node
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh

@@ -9,7 +9,7 @@ import time
 from collections import deque
 
 from ... import config
-from ..hub.node import Origin
+from ..hub.contracts import Origin
 from ..net import unix
 from ..supervision.failure import (
     DEAF,

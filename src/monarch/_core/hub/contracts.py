@@ -1,0 +1,195 @@
+"""What the parts of a process ask of each other: the hub, where messages come from, and who takes them.
+
+`node` implements `Hub`. Everything else in this package, every plane and every control service knows the hub as this
+protocol only, so that each can be read, and tested, without it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from ..net.connection import Connection
+from ..net.poller import Poller
+from ..net.segment import Segment
+from ..net.traffic import TrafficLog
+from ..supervision.failure import Failure
+from ..wire.address import ProcAddress
+from ..wire.frame import Bytes, Frame
+
+Dispatch = Callable[[Any, Frame], None]
+"""Takes a message: its `Origin`, and the frame."""
+
+SendFrame = Callable[[Frame], "Failure | None"]
+"""Sends a frame that has a route; the failure if there is no way."""
+
+
+class Origin(Protocol):
+    """The sender of a message, and the way back to it."""
+
+    peer: Any
+
+    def send(self, frame: Frame) -> bool: ...
+
+
+class Receiver(Protocol):
+    """The receiver of calls: an actor's cell, or the process itself."""
+
+    def receive(self, origin: Origin, frame: Frame) -> None:
+        """Called on the poller's thread (or the caller's, within one process): must not block."""
+
+
+class PortSink(Protocol):
+    """The receiver of values sent to a port."""
+
+    def arrived(self, origin: Origin, frame: Frame) -> None: ...
+
+
+class Request(Protocol):
+    """A call that waits for replies."""
+
+    def reply(self, frame: Frame) -> bool:
+        """Take a reply; True when it was the last one."""
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        """A process is gone; True when nothing is waited for any more."""
+
+
+class Way(Protocol):
+    """The way to one other process: a `Peer` on this host, a `RemotePeer` on another."""
+
+    address: ProcAddress
+    failure: Failure | None
+
+    @property
+    def connection(self) -> Connection | None:
+        """The connection that answers come over, if there is one."""
+
+    @property
+    def starting(self) -> bool:
+        """Whether the process has not been reached yet, though it has not ended either."""
+
+    def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
+        """Send a frame, or keep it until it can be sent; the failure if the process is gone."""
+
+    def end(self, failure: Failure, inquiry: int = 0) -> list[tuple[int, Request]] | None:
+        """The process is gone. Returns the requests that this ends; None if it was no news."""
+
+    def flush(self, timeout: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Hub(Protocol):
+    """The message hub of a process, as everything else knows it.
+
+    Attributes:
+        address: This process.
+        root: The client process that everything here belongs to.
+        names: The names of this host.
+        hosts: The hosts whose processes are reached directly.
+        requests: Calls that wait for replies, by number.
+        peers: The ways to other processes that were used so far.
+        peer_lost_hooks: Called when a process that requests go to has ended, on any thread.
+        inbound_lost_hooks: Called when a process that requests come from has ended, on the poller's thread.
+        gateway: Takes frames with a route, where this process is its host's gateway.
+        unreached: Hosts that are about to be attached.
+        ended_hosts: Hosts that are known to have ended before anybody asks for them.
+        hello: The first frame of each connection, which says who connects.
+    """
+
+    address: ProcAddress
+    root: ProcAddress
+    names: set[str]
+    hosts: set[str]
+    poller: Poller
+    requests: dict[int, Request]
+    request_ids: Iterator[int]
+    peers: dict[ProcAddress, Way]
+    peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]]
+    inbound_lost_hooks: list[Callable[[ProcAddress], None]]
+    gateway: Callable[[Connection | None, Frame], None] | None
+    unreached: set[str]
+    ended_hosts: dict[str, Failure]
+    traffic: TrafficLog
+    hello: Frame
+
+    # messages
+
+    def cast(
+        self,
+        procs: Sequence[ProcAddress],
+        target: int,
+        meta: bytes,
+        content: tuple[bytes, Sequence[Bytes]],
+        request: Request | None = None,
+        sender: int = 0,
+        flags: int = 0,
+        ranks: Sequence[int] | None = None,
+    ) -> int:
+        """Send one call to the actor `target` on each of `procs`; returns the request id."""
+
+    def call_system(
+        self, address: ProcAddress, method: str, *args: Any, request: Request | None = None, rank: int = 0
+    ) -> None:
+        """Call a process itself rather than an actor on it."""
+
+    def send_to(self, address: ProcAddress, frame: Frame) -> Failure | None:
+        """Send a frame as it is, here or elsewhere; the failure if the process is gone."""
+
+    def dispatch(self, origin: Any, frame: Frame) -> None:
+        """Hand a message of `origin` to whom it is for."""
+
+    def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
+        """Answer a call that nobody will handle."""
+
+    def not_sent(self, request_id: int, request: Request | None, address: ProcAddress, failure: Failure) -> None:
+        """A call could not be sent to one of its receivers."""
+
+    # actors
+
+    def register(self, uid: int, receiver: Receiver) -> None:
+        """An actor is ready to take calls."""
+
+    def fate(self, address: ProcAddress, uid: int) -> Failure | None:
+        """Why an actor is gone, if it is known to be, and for good."""
+
+    # processes
+
+    def local(self, address: ProcAddress) -> ProcAddress:
+        """The name under which a process listens that is reached directly."""
+
+    def called_by(self, origin: Origin) -> str:
+        """The name by which a caller calls this host."""
+
+    def adopt(
+        self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
+    ) -> Connection:
+        """Serve a socket: to the process `address`, or from one that has yet to say who it is."""
+
+    def ask_agent(self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]) -> None:
+        """Ask the agent of a process's host what became of it: None means that it listens."""
+
+    def peer_for(self, address: ProcAddress, frame: Frame) -> Way:
+        """The way that a frame takes to a process."""
+
+    def process_fate(self, address: ProcAddress) -> Failure | None:
+        """Why a process is gone, if it is known to be, and for good."""
+
+    def note_end(self, address: ProcAddress, failure: Failure) -> None:
+        """A process has ended that this one has never talked to."""
+
+    def process_ended(
+        self, address: ProcAddress, failure: Failure, witness: Way | None = None, inquiry: int = 0
+    ) -> None:
+        """A process is gone: close both ways to it, answer whoever waits, tell every hook. On any thread."""
+
+    def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]]) -> None:
+        """Tell every hook of an end, then these requests."""
+
+    def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
+        """These processes have ended, or are about to."""
+
+    def requester_gone(self, address: ProcAddress) -> None:
+        """A process that sent requests here has ended, or lost the way."""
