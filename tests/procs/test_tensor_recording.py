@@ -22,7 +22,14 @@ from torch import nn
 
 from monarch import Stream, coalescing, fetch_shard, inspect, reduce, remote
 from monarch.actor import ProcMesh
-from monarch.tensor_engine import RemoteException, TensorError, instructions, movers, record, spawn_tensor_engine
+from monarch.tensor_engine import (
+    RemoteException,
+    TensorError,
+    instructions,
+    record,
+    spawn_tensor_engine,
+    worker_collectives,
+)
 
 pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
 
@@ -665,7 +672,7 @@ def test_a_process_group_may_be_made_in_a_recording(mesh: Any) -> None:
 
 def test_each_move_can_be_recorded_but_for_these() -> None:
     set_up = {"define_groups", "define_routes", "make_groups"}
-    assert movers.MOVERS.keys() - instructions.MOVES.keys() == set_up | {"lend", "export", "import"}
+    assert worker_collectives.MOVERS.keys() - instructions.MOVES.keys() == set_up | {"lend", "export", "import"}
 
 
 # errors

@@ -6,7 +6,7 @@
 What lives here, bottom up: `memory`, what programs hand in; `ranges`, overlaps; `records`, what processes tell each other;
 `registry`, the owner's side; `leases`, the holder's side; `paths`, the ways to move bytes; `transfer`, which ties these
 together; `plane`, one per process; `buffer` and `action`, the public face; on top of it `state`, with `shards`, `tensors`,
-`versions` and `steps`. Importing this imports neither torch nor numpy.
+`seqlock` and `steps`. Importing this imports neither torch nor numpy.
 
 What may not live here: what is sent with messages (`_core.wire`). Read docs/rdma.md, then `registry`.
 """

@@ -17,6 +17,7 @@ from .._core.mesh.proc_mesh import ProcMesh
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame
 from .availability import get_rdma_backend
+from .control_rpc import ask
 from .errors import OwnerLostError, RDMAError
 from .leases import Lease
 from .memory import Memory, memory_of
@@ -25,7 +26,6 @@ from .paths.messages import refused
 from .paths.path import Deadline
 from .paths.process_vm import admit_tracers
 from .plane import Plane, answer_with, plane_of
-from .questions import ask
 from .records import Atomic, BufferInfo, Claim, Refusal
 from .transfer import Operation, obtain_grants, submit
 

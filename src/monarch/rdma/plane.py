@@ -27,8 +27,8 @@ from .paths.nixl import NixlAgent
 from .paths.path import Link, Piece, UnavailableError
 from .records import Atomic, Claim, Get, LeaseNews, NixlRequest, Open, Put, Recall, Refusal, WriteStep
 from .registry import RefusedError, Registry
+from .seqlock_owner import WORDS_SIZE, Writes
 from .workers import Workers
-from .writes import WORDS_SIZE, Writes
 
 _REMEMBERED = 10_000  # paths that did not open
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .boxes import Box
+from .blocks import Block
 
 Name = tuple[Any, ...]
 """The keys that lead to a tensor of a state."""
@@ -47,7 +47,7 @@ class Split:
     rank: int
     count: int
 
-    def part_of(self, whole: tuple[int, ...]) -> Box:
+    def part_of(self, whole: tuple[int, ...]) -> Block:
         """Which part of a tensor of this shape it is.
 
         Raises:
@@ -59,7 +59,7 @@ class Split:
                 raise ValueError(f"dimension {self.dim} of {whole} can't be divided evenly for {self}")
             shape[self.dim] //= self.count
             start[self.dim] = self.rank * shape[self.dim]
-        return Box(tuple(start), tuple(shape))
+        return Block(tuple(start), tuple(shape))
 
     def around(self, part: tuple[int, ...]) -> Shard:
         """Of which whole a tensor of this shape is that part."""

@@ -3,7 +3,7 @@
 `share_state` lays tensors side by side in one registered region per device, as a safetensors file does, or shares them where
 they are. The handle it gives is a table of names and places, and travels like any handle. `pull` and `push` compare that table
 with the shards at hand and move all that is in common as one submission, each element once. Words beside the state tell
-readers whether somebody wrote while they read: see `versions`.
+readers whether somebody wrote while they read: see `seqlock`.
 
 What ends their waits: the transfers, which have a deadline.
 """
@@ -18,18 +18,18 @@ from typing import Any
 
 from .._core.calls.future import Future, map_future
 from ..errors import MonarchError
-from .boxes import Box, cover, runs
+from .blocks import Block, cover, runs
 from .buffer import RDMABuffer, checked_timeout
 from .errors import InconsistentStateError, TransferTimeoutError
 from .memory import Memory, memory_of
 from .paths.copy import copy_memory
 from .paths.path import Deadline
 from .plane import Plane
+from .seqlock import Look, Seen, Versions
 from .shards import Name, Shard, Shards, Split, rule_of, shown
 from .steps import Steps, in_turn, pause, within
 from .tensors import Entry, LocalTensor, State, nested, new_tensor, sequences_of, tensors_of
 from .transfer import Operation, submit
-from .versions import Look, Seen, Versions
 
 _ALIGNMENT = 64  # bytes
 _FIRST_PAUSE, _LAST_PAUSE = 0.0005, 0.02  # seconds between two looks at a state that somebody writes
@@ -57,7 +57,7 @@ class SharedState:
 
     def update(self, state: State, timeout: float = 60) -> Future[None]:
         """Replace the values by those of `state`, which has the tensors that were shared: a `push` of all of them."""
-        shards = {name: Shard(entry.box.start, entry.whole) for name, entry in self.entries.items()}
+        shards = {name: Shard(entry.block.start, entry.whole) for name, entry in self.entries.items()}
         return push(state, self, shards=shards, timeout=timeout)
 
     @contextmanager
@@ -161,7 +161,7 @@ def pull(
     for name, tensor, offers in _matches(given, tensors_of(into, shards), "source"):
         if tensor.memory.readonly:
             raise ValueError(f"{shown(name)} is read-only, and can't be filled")
-        taken, missing = cover(tensor.box, [entry.box for _, entry in offers])
+        taken, missing = cover(tensor.block, [entry.block for _, entry in offers])
         if missing:
             raise ValueError(f"no source has the elements {', '.join(map(str, missing))} of {shown(name)}")
         for index, part in taken:
@@ -239,7 +239,7 @@ def push(state: State, targets: States, *, shards: Shards | None = None, timeout
     operations: dict[int, list[Operation]] = {}
     for _, tensor, takers in _matches(given, tensors_of(state, shards), "target"):
         for target, entry in takers:
-            part = tensor.box.common(entry.box)
+            part = tensor.block.common(entry.block)
             if part is not None:
                 operations.setdefault(target, []).extend(_operations(tensor, given[target], entry, part, write=True))
     deadline = Deadline(checked_timeout(timeout))
@@ -302,9 +302,11 @@ def _matches(
         yield name, tensor, found
 
 
-def _operations(tensor: LocalTensor, remote: SharedState, entry: Entry, part: Box, write: bool) -> Iterator[Operation]:
+def _operations(
+    tensor: LocalTensor, remote: SharedState, entry: Entry, part: Block, write: bool
+) -> Iterator[Operation]:
     buffer, size = remote.buffers[entry.buffer], tensor.itemsize
-    for there, here, length in runs(part, entry.box, tensor.box):
+    for there, here, length in runs(part, entry.block, tensor.block):
         yield buffer.operation(tensor.memory, here * size, entry.offset + there * size, length * size, write)
 
 

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .boxes import Box
+from .blocks import Block
 from .memory import Memory, memory_of
 from .shards import Name, Shard, Shards, Split, rule_of, shown
 
@@ -25,14 +25,14 @@ class Entry(NamedTuple):
     library: str
     dtype: str
     itemsize: int
-    box: Box
+    block: Block
     whole: tuple[int, ...]
     buffer: int
     offset: int
 
     @property
     def nbytes(self) -> int:
-        return self.box.size * self.itemsize
+        return self.block.size * self.itemsize
 
 
 class LocalTensor(NamedTuple):
@@ -42,7 +42,7 @@ class LocalTensor(NamedTuple):
     library: str
     dtype: str
     itemsize: int
-    box: Box
+    block: Block
     whole: tuple[int, ...]
 
     def check_like(self, entry: Entry, name: Name) -> None:
@@ -54,7 +54,7 @@ class LocalTensor(NamedTuple):
 
     def entry(self, buffer: int, offset: int) -> Entry:
         """What others are told of it."""
-        return Entry(self.library, self.dtype, self.itemsize, self.box, self.whole, buffer, offset)
+        return Entry(self.library, self.dtype, self.itemsize, self.block, self.whole, buffer, offset)
 
 
 def tensors_of(state: State, shards: Shards | None) -> dict[Name, LocalTensor]:
@@ -117,17 +117,17 @@ def _leaves(state: Any, name: Name) -> Iterator[tuple[Name, Any]]:
 def _tensor(value: Any, name: Name, shard: Shard | Split | None) -> LocalTensor:
     memory = memory_of(value, shown(name))
     shape, library, dtype = _shape_and_type(value)
-    itemsize = memory.nbytes // Box((), shape).size
+    itemsize = memory.nbytes // Block((), shape).size
     if isinstance(shard, Split):
         shard = shard.around(shape)
     if shard is None:
-        return LocalTensor(memory, library, dtype, itemsize, Box((0,) * len(shape), shape), shape)
-    box, whole = Box(shard.start, shape), Box((0,) * len(shard.whole), shard.whole)
-    if not len(shape) == len(shard.start) == len(shard.whole) or box.common(whole) != box:
+        return LocalTensor(memory, library, dtype, itemsize, Block((0,) * len(shape), shape), shape)
+    block, whole = Block(shard.start, shape), Block((0,) * len(shard.whole), shard.whole)
+    if not len(shape) == len(shard.start) == len(shard.whole) or block.common(whole) != block:
         raise ValueError(
             f"{shown(name)} of shape {shape} at {shard.start} is no part of a tensor of shape {shard.whole}"
         )
-    return LocalTensor(memory, library, dtype, itemsize, box, shard.whole)
+    return LocalTensor(memory, library, dtype, itemsize, block, shard.whole)
 
 
 def _shape_and_type(value: Any) -> tuple[tuple[int, ...], str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from monarch.tensor_engine import sites
+from monarch.tensor_engine import call_sites
 
 from .record import Node
 from .trace import named
@@ -31,7 +31,7 @@ def export(nodes: Sequence[Node], path: Path) -> None:
 
 
 def _row(node: Node) -> dict[str, Any]:
-    line = sites.user_line(node.site)
+    line = call_sites.user_line(node.site)
     return {
         "id": node.id, "name": node.name, "kind": node.kind, "ranks": named(node.ranks), "stream": node.stream,
         "inputs": list(node.inputs), "outputs": list(node.outputs), "seconds": node.seconds, "flops": node.flops,

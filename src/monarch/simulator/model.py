@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import torch
 
 from monarch.tensor_engine import no_mesh
+from monarch.tensor_engine.collectives import reduced_shape
 from monarch.tensor_engine.engine import living_streams
 from monarch.tensor_engine.executor import Ranks, Segment, answer, answers, nowhere
 from monarch.tensor_engine.fakes import Meta, contiguous
@@ -35,7 +36,6 @@ from monarch.tensor_engine.instructions import (
     Instruction,
     Program,
 )
-from monarch.tensor_engine.movement import reduced_shape
 
 from . import cost
 from .cohorts import Cohort, Cohorts, Span
@@ -231,7 +231,7 @@ class Model:
         work, writes = cost.touching(metas, made), [call.inputs.index(ref) for ref in call.writes]
         self._compute(ranks, stream, name, site, work, inputs, call.outputs or (), seconds, writes)
 
-    # moves: functions of `tensor_engine.movers`, and what is left of them
+    # moves: functions of `tensor_engine.worker_collectives`, and what is left of them
 
     def _move_define_groups(self, ranks: Ranks, stream: int, site: int, number: int, meeting: Any, groups: Any) -> None:
         self._moves.groups[number] = groups

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from monarch.tensor_engine import sites
+from monarch.tensor_engine import call_sites
 
 from .record import Change, Event
 
@@ -53,7 +53,7 @@ def named(ranks: Sequence[int]) -> str:
 
 def _complete(event: Event, process: int) -> dict[str, Any]:
     args: dict[str, Any] = {}
-    line = sites.user_line(event.site)
+    line = call_sites.user_line(event.site)
     if line is not None:
         args["line"] = f"{line.file}:{line.line}"
     if event.tag is not None:
@@ -89,7 +89,8 @@ def memory(changes: Iterable[Change], each_rank: bool) -> dict[str, Any]:
 
 def _entry(change: Change) -> dict[str, Any]:
     frames = [
-        {"filename": line.file, "line": line.line, "name": line.function} for line in reversed(sites.lines(change.site))
+        {"filename": line.file, "line": line.line, "name": line.function}
+        for line in reversed(call_sites.lines(change.site))
     ]
     if change.name:
         frames.insert(0, {"filename": "simulated", "line": 0, "name": change.name})

@@ -8,15 +8,16 @@ One operation, from top to bottom:
 `plans`, `fakes`   what it does, found once by running it on fake tensors
 `engine`           batches of instructions on their way to an `executor`: to `workers`, or to a model of them
 `worker`           the actor that gets them, one on each process
-`runner`           what runs them, one for each stream; `movers`, `handoffs` and `functions` are its hands
+`runner`           what runs them, one for each stream; `worker_collectives`, `stream_rendezvous` and `functions` are its hands
 `fetching`         values on their way back
 =================  ====================================================================================================
 
 `device_mesh` is what programs hold; `streams` run side by side, and `borrows` are how one uses a tensor of another.
-`movement` moves data between ranks, over `groups` of them; `references` lets tensors be arguments, of `remote_functions` and of
+`collectives` moves data between ranks, over `groups` of them; `references` lets tensors be arguments, of `remote_functions` and of
 actors. `pickling` is something else: how ordinary tensors travel in the messages of any actor.
 
-`held` holds instructions back, to send them together, or for `recording`, which has `recorder` keep and `programs` replay them.
+`instruction_buffer` holds instructions back, to send them together, or for `recording`, which has `recorder` keep and `programs`
+replay them.
 
 Importing this package does not import torch: its names are looked up when they are first used. What may not live here:
 anything that actors without torch need. Read `instructions`, then `tensor`.
@@ -31,6 +32,10 @@ from .._lazy import lazy_names
 if TYPE_CHECKING:
     from .activation import get_active_mesh as get_active_mesh
     from .activation import no_mesh as no_mesh
+    from .collectives import reduce as reduce
+    from .collectives import reduce_ as reduce_
+    from .collectives import slice_mesh as slice_mesh
+    from .collectives import to_mesh as to_mesh
     from .device_mesh import DeviceMesh as DeviceMesh
     from .device_mesh import spawn_tensor_engine as spawn_tensor_engine
     from .errors import OperatorError as OperatorError
@@ -44,11 +49,7 @@ if TYPE_CHECKING:
     from .gradients import grad_function as grad_function
     from .gradients import grad_generator as grad_generator
     from .gradients import gradient_execution_order as gradient_execution_order
-    from .held import coalescing as coalescing
-    from .movement import reduce as reduce
-    from .movement import reduce_ as reduce_
-    from .movement import slice_mesh as slice_mesh
-    from .movement import to_mesh as to_mesh
+    from .instruction_buffer import coalescing as coalescing
     from .opaque import OpaqueRef as OpaqueRef
     from .opaque_module import OpaqueModule as OpaqueModule
     from .opaque_object import OpaqueObject as OpaqueObject
@@ -80,8 +81,8 @@ __getattr__, __dir__ = lazy_names(
         "errors": ("OperatorError", "RemoteException", "TensorError"),
         "fetching": ("distribute", "fetch_shard", "inspect", "show"),
         "gradients": ("GradientGenerator", "grad_function", "grad_generator", "gradient_execution_order"),
-        "held": ("coalescing",),
-        "movement": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
+        "instruction_buffer": ("coalescing",),
+        "collectives": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
         "opaque": ("OpaqueRef",),
         "opaque_module": ("OpaqueModule",),
         "opaque_object": ("OpaqueObject", "opaque_method"),

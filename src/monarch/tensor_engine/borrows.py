@@ -1,6 +1,6 @@
 """Borrows: how a tensor of one stream is used by another, without a copy and without a race.
 
-On each rank a borrow is up to four instructions, two for each stream, which `handoffs` bring together:
+On each rank a borrow is up to four instructions, two for each stream, which `stream_rendezvous` bring together:
 
 ==================  ==========  ==================================================================
 instruction         stream      issued
@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from . import mixing, sites
+from . import call_sites, operand_checks
 from .engine import holder
 from .instructions import MOVE, Instruction
 from .streams import Stream
@@ -45,7 +45,7 @@ class Borrow:
     def __init__(self, origin: Value, stream: Stream, mutable: bool) -> None:
         self.mutable = mutable
         self.made = _stack()
-        self._site = sites.here()  # finalizers can't look for it: that takes a lock
+        self._site = call_sites.here()  # finalizers can't look for it: that takes a lock
         self._origin = origin  # keeps its memory: the borrower uses it
         self._engine = origin.mesh.engine
         self._lane = self._engine.group(origin.lane.ranks, stream.number)
@@ -187,9 +187,9 @@ class _Lent(Storage):
 def borrow(stream: Stream, tensor: Any, mutable: bool = False) -> tuple[Tensor, Borrow]:
     if isinstance(tensor, Tensor):
         _check_not_lent(stream, tensor, mutable)
-    mixing.check("borrow", tensor, any_stream=True)
+    operand_checks.check("borrow", tensor, any_stream=True)
     if torch.is_grad_enabled() and tensor.requires_grad:
-        raise mixing.grad_error("borrow", tensor)
+        raise operand_checks.grad_error("borrow", tensor)
     made = Borrow(tensor._value, stream, mutable)
     return made.start(), made
 
@@ -207,7 +207,7 @@ def _check_not_lent(stream: Stream, tensor: Tensor, mutable: bool) -> None:
 
 
 def _move(name: str, *args: Any) -> Instruction:
-    return (MOVE, sites.here(), name, args)
+    return (MOVE, call_sites.here(), name, args)
 
 
 def _stack() -> str:

@@ -12,7 +12,7 @@ from .._core.mesh import proc_mesh
 from .._core.mesh.drawn import names_of
 from .._core.mesh.shaped import ShapedMesh
 from .._core.shape import Shape, Slice, grid
-from . import borrows, movement, references, seeding  # noqa: F401  # the first and the last for their effect
+from . import borrows, collectives, references, seeding  # noqa: F401  # the first and the last for their effect
 from .activation import Activation, no_mesh
 from .engine import Engine, engine_of, new_engine
 from .executor import Executor
@@ -87,7 +87,7 @@ class DeviceMesh(ShapedMesh):
             KeyError: There is no such dimension.
         """
         names = (dims,) if isinstance(dims, str) else tuple(dims)
-        return movement.per_rank(self, movement.positions(self, names))
+        return collectives.per_rank(self, collectives.positions(self, names))
 
     @property
     def ranks(self) -> dict[str, Tensor]:
@@ -96,7 +96,7 @@ class DeviceMesh(ShapedMesh):
 
     def process_idx(self) -> Tensor:
         """A scalar int64 tensor: on each rank its rank in the whole mesh of the engine."""
-        return movement.per_rank(self, self.group.ranks)
+        return collectives.per_rank(self, self.group.ranks)
 
     def process_group(self, dims: str | Iterable[str]) -> RemoteProcessGroup:
         """The rows of ranks along some dimensions, as an argument of remote functions.

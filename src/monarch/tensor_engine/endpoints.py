@@ -8,7 +8,7 @@ from torch.utils import _pytree as pytree
 
 from .._core.actors.adverbs import Endpoint
 from .._core.actors.request import StopCall
-from . import mixing
+from . import operand_checks
 from .activation import get_active_mesh
 from .plans import Plan
 from .references import lend
@@ -27,7 +27,7 @@ def rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, 
     arguments = pack(endpoint.name, args, kwargs)
     mesh = arguments.tensors[0].mesh if arguments.tensors else get_active_mesh()
     if any(tensor.mesh is not mesh for tensor in arguments.tensors):
-        raise mixing.error(endpoint.name, arguments.tensors, {})
+        raise operand_checks.error(endpoint.name, arguments.tensors, {})
     if set(target.procs) != set(mesh.group.procs):
         raise ValueError(f"{endpoint.name} and {mesh!r} must be located on the same processes; slice one of them")
     plan, tree = (Plan([], (), known=False), None) if rule == "inspect" else propagated(rule, arguments)

@@ -317,7 +317,7 @@ class Template(NamedTuple):
 
 
 holders: dict[int, Any] = {}
-"""By thread: what takes the instructions that it issues, in place of the workers. See `held`."""
+"""By thread: what takes the instructions that it issues, in place of the workers. See `instruction_buffer`."""
 
 
 living_streams: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from . import sites
+from . import call_sites
 from .instructions import Poison
 
 _told: deque[int] = deque(maxlen=10_000)  # hashes of failures that the program was told of; the last of them
@@ -30,10 +30,10 @@ class RemoteException(Exception):
         self._poison = poison
         self.rank = poison.rank
         self.worker_error_string = poison.error
-        self.controller_frames = sites.lines(poison.site)
+        self.controller_frames = call_sites.lines(poison.site)
         self.function = poison.function
         stack = "\n".join(map(str, self.controller_frames)) or "  (not known)"
-        line = sites.user_line(poison.site)
+        line = call_sites.user_line(poison.site)
         where = f", issued at {line.where}:{line.line}," if line is not None else ""
         super().__init__(
             f"{poison.function}{where} failed asynchronously on rank {poison.rank}.\n"

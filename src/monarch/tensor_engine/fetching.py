@@ -9,7 +9,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._core.calls.future import Future, _Original
-from . import mixing
+from . import operand_checks
 from .activation import get_active_mesh, no_mesh
 from .device_mesh import DeviceMesh
 from .errors import RemoteException
@@ -46,11 +46,11 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
-            mixing.check("fetch_shard", leaf, any_stream=True)
+            operand_checks.check("fetch_shard", leaf, any_stream=True)
     mesh = tensors[0].mesh if tensors else get_active_mesh()
     lane = tensors[0]._value.lane if tensors else mesh.engine.group(mesh.group.ranks, ALL)
     if any(tensor.mesh is not mesh or tensor._value.lane is not lane for tensor in tensors):
-        raise mixing.error("fetch_shard", tensors, {}, stream=lane.stream)
+        raise operand_checks.error("fetch_shard", tensors, {}, stream=lane.stream)
     if shard is not None and not isinstance(shard, Mapping):
         raise TypeError(f"coordinates are a dict or keywords, one for each dimension of {mesh.extent}; got {shard!r}")
     wanted = rank_at(mesh, {**(shard or {}), **coords})

@@ -1,7 +1,7 @@
 """Groups of ranks that communicate, over `torch.distributed`: gloo for tensors on CPUs, NCCL for those on GPUs.
 
 A group is made by its own members when they first need it, at the same point of their instructions; no other rank takes
-part, and torch's default group, which belongs to the user's code, is left alone; `worlds` is for that. Members find each
+part, and torch's default group, which belongs to the user's code, is left alone; `torch_groups` is for that. Members find each
 other through a store: a file where all are on one host, else a server in the controller's process.
 
 What ends the wait for a peer: the peer, its end, or `TIMEOUT`. Of the end of one that has yet to come to the meeting, the

@@ -18,7 +18,7 @@ SPREAD                                                 from now on each stream h
 CONSTANT     site, output, value                       a value that the controller had
 CALL         site, `Call`                              run a function of the user
 UNPACK       value, outputs                            the results of a call, kept together so far, each under its id
-MOVE         site, name, args                          run a function of `movers`: what moves data, and the like
+MOVE         site, name, args                          run a function of `worker_collectives`: what moves data, and the like
 ===========  ========================================  ==============================================================
 
 Instructions belong to a *stream*; a message has ``(stream, batch)`` pairs. Those of one stream run in order. `ALL` is no stream:
@@ -26,8 +26,8 @@ what is defined there is defined before whatever comes later, on any stream.
 
 A *site* is the controller's number for the stack that issued the instruction; it comes back with an error.
 
-What an instruction reads, makes and writes to, `uses` says, for both ends. What it does is the business of `runner` and `movers`
-on workers, and of the simulator's model.
+What an instruction reads, makes and writes to, `uses` says, for both ends. What it does is the business of `runner` and
+`worker_collectives` on workers, and of the simulator's model.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ MOVES: dict[str, Callable[..., Uses]] = {
     "take_back": lambda ticket, value, used: Uses((value,), (), (used,)),
     "transfer": lambda source, output, look, number: Uses((source,), (output,), (look, number)),
 }
-"""Of each function of `movers` that can be recorded, by its arguments."""
+"""Of each function of `worker_collectives` that can be recorded, by its arguments."""
 
 
 def uses(templates: Mapping[int, Any], instruction: Instruction) -> Uses:

@@ -12,7 +12,7 @@ from .._core.actors.context import NotYet, context, current_node
 from .._core.calls.future import running_loop
 from .._core.shape import Slice
 from .._core.wire import pickling
-from . import worlds
+from . import torch_groups
 from .errors import RemoteException
 from .instructions import Poison
 
@@ -136,7 +136,7 @@ def _receive(uid: str, worker: int, ticket: int, payload: Any, buffers: list[Any
 
 def process_group(uid: str, number: int) -> Any:
     """Stands in pickled arguments for a process group; gives that of this rank's row."""
-    return worlds.world(uid).group(number)
+    return torch_groups.world(uid).group(number)
 
 
 def torch_mesh(
@@ -147,7 +147,7 @@ def torch_mesh(
     for size in reversed(sizes[1:]):
         found = [found[start : start + size] for start in range(0, len(found), size)]
     kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return worlds.world(uid).mesh(kind, labels, found, numbers)
+    return torch_groups.world(uid).mesh(kind, labels, found, numbers)
 
 
 class Dim(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from . import local, movement, references
+from . import collectives, local, references
 
 if TYPE_CHECKING:
     from .device_mesh import DeviceMesh
@@ -23,7 +23,7 @@ class RemoteProcessGroup:
         self._mesh = mesh
         self._names = (dims,) if isinstance(dims, str) else tuple(dims)
         self._size = mesh.size(self._names)
-        self._number = movement.public_groups_along(mesh, self._names)
+        self._number = collectives.public_groups_along(mesh, self._names)
         self._dropped = False
 
     def size(self) -> int:
@@ -53,7 +53,7 @@ class RemoteTorchMesh:
             )
         self._mesh = mesh
         self._device = device
-        self._numbers = tuple(movement.public_groups_along(mesh, (label,)) for label in mesh._labels)
+        self._numbers = tuple(collectives.public_groups_along(mesh, (label,)) for label in mesh._labels)
 
     def __reduce__(self) -> Any:
         mesh = self._mesh

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .instructions import CONSTANT, FREE, MOVE, Input, Instruction, Number, Poison, Program, first_poison, leaves, uses
-from .movers import JOINT
+from .worker_collectives import JOINT
 
 if TYPE_CHECKING:
     from .runner import Runner, Shared

@@ -10,7 +10,7 @@ from typing import Any
 
 from .activation import no_mesh
 from .engine import Engine, Ranks
-from .held import Held
+from .instruction_buffer import InstructionBuffer
 from .instructions import CALL, CONSTANT, FREE, Instruction, uses
 from .programs import call_text
 from .tensor import Storage, Tensor, Value
@@ -19,7 +19,7 @@ _SHOWN = 200  # characters of a constant
 _RANKS = 8  # shown of a set
 
 
-class Recorder(Held):
+class Recorder(InstructionBuffer):
     """Holds the instructions of one call.
 
     Attributes:

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
 import torch
 from torch.utils import _pytree as pytree
 
-from . import mixing, sites
+from . import call_sites, operand_checks
 from .activation import active_mesh
 from .engine import Ranks, holder
 from .fakes import Meta
 from .instructions import PROGRAM, REPLAY, Program
-from .recent import Recent
+from .lru import LRU
 from .recorder import Recorder, Shown
 from .streams import active
 from .tensor import Storage, Tensor, Value, handle, new_value, view_of
@@ -129,9 +129,9 @@ class _Recording:
     ) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        mixing.check(self._name, leaf, any_stream=True)
+        operand_checks.check(self._name, leaf, any_stream=True)
         if leaf.requires_grad:
-            raise mixing.grad_error(f"the result of {self._name}", leaf)
+            raise operand_checks.grad_error(f"the result of {self._name}", leaf)
         value = leaf._value
         if value.id in positions:
             itself = next((index for index, each in enumerate(arguments) if each is leaf), None)
@@ -178,7 +178,7 @@ class _Recording:
         bases: dict[int, Tensor] = {}
         results = [self._made_result(each, arguments, values, made, bases) for each in self._results]
         ids, outputs = [value.id for value in values], [made[ref]._value.id for ref in self._made]
-        site = sites.here()
+        site = call_sites.here()
         for lane, number, formals, given in self._parts:
             instruction = (REPLAY, site, number, [ids[index] for index in formals], [outputs[index] for index in given])
             self._engine.submit(lane, instruction)
@@ -188,10 +188,10 @@ class _Recording:
     def _check(self, values: list[Value]) -> None:
         for value in values:
             if value.storage.barred is not None:
-                mixing.check(self._name, handle(value), any_stream=True)
+                operand_checks.check(self._name, handle(value), any_stream=True)
         for index in self._written:
             if values[index].storage.frozen is not None:
-                mixing.check_write(self._name, handle(values[index]))
+                operand_checks.check_write(self._name, handle(values[index]))
 
     def _made_result(
         self,
@@ -241,7 +241,7 @@ class Recorded:
     def __init__(self, function: Callable[..., Any], verify: bool) -> None:
         self._function = function
         self._verify = verify
-        self._recordings: Recent[Any, list[_Recording]] = Recent(_KINDS)
+        self._recordings: LRU[Any, list[_Recording]] = LRU(_KINDS)
         functools.update_wrapper(self, function)
         self._name = getattr(function, "__qualname__", repr(function))
 
@@ -267,9 +267,9 @@ class Recorded:
     def _check(self, leaves: list[Any]) -> list[Tensor]:
         tensors: list[Any] = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         for tensor in tensors:
-            mixing.check(self._name, tensor, any_stream=True)
+            operand_checks.check(self._name, tensor, any_stream=True)
             if tensor.requires_grad:
-                raise mixing.grad_error(f"{self._name}, which is recorded,", tensor)
+                raise operand_checks.grad_error(f"{self._name}, which is recorded,", tensor)
         return tensors
 
     def _kind(self, leaves: list[Any], tree: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .._core.wire import pickling
 from .._core.wire.address import ProcAddress
 from .._core.wire.pickling import OnlyLentError
-from . import local, mixing, sites
+from . import call_sites, local, operand_checks
 from .engine import holder
 from .instructions import MOVE
 from .streams import active
@@ -98,9 +98,9 @@ def lend(
     ranks = [here.get(proc, -1) for proc in procs]
     stream = tensors[0]._value.lane.stream if tensors else active.get().number
     for tensor in tensors:
-        mixing.check("an endpoint", tensor, any_stream=True)
+        operand_checks.check("an endpoint", tensor, any_stream=True)
         if tensor._value.lane.stream != stream:
-            raise mixing.error("an endpoint", tensors, {}, stream=stream)
+            raise operand_checks.error("an endpoint", tensors, {}, stream=stream)
         if tensor.mesh.engine is not engine or not tensor.mesh.group.members.issuperset(ranks):
             raise ValueError(f"{tensor!r} must be located on the same processes as the actors that it is sent to")
         tensor._value.storage.known = None  # who borrows it may write to it
@@ -108,7 +108,7 @@ def lend(
     inputs = tuple(tensor._value.id for tensor in tensors)
     engine.submit(
         engine.group(ranks, stream),
-        (MOVE, sites.here(), "lend", (ticket, actor, inputs, *(outputs or (None, ())))),
+        (MOVE, call_sites.here(), "lend", (ticket, actor, inputs, *(outputs or (None, ())))),
         now=True,
     )
     data, buffers = payload

@@ -19,14 +19,14 @@ from torch.utils import _pytree as pytree
 from .._core.calls.future import Future
 from .._core.shape import Shape, Slice, ValueMesh
 from .._core.wire import pickling
-from . import fakes, local, mixing, sites
+from . import call_sites, fakes, local, operand_checks
 from .activation import active_mesh, get_active_mesh, no_mesh
 from .device_mesh import DeviceMesh
 from .fetching import raise_poison, rank_at, read_here
 from .functions import find
 from .instructions import CALL, UNPACK, Call, Expected, Found, Told
+from .lru import LRU
 from .plans import Output, Plan, Same, plan_of
-from .recent import Recent
 from .references import collecting
 from .tensor import Tensor, new_tensor, new_value, view_of
 
@@ -73,14 +73,14 @@ def pack(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     leaves, tree = pytree.tree_flatten((args, kwargs))
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
-            mixing.check(name, leaf)
+            operand_checks.check(name, leaf)
     with collecting() as found:
         payload, buffers = pickling.dumps((args, kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     known = set(map(id, tensors))
     tensors += [tensor for tensor in found.tensors if id(tensor) not in known]
     for tensor in tensors:
-        mixing.check(name, tensor)
+        operand_checks.check(name, tensor)
         tensor._value.storage.known = None  # what the function does to it nobody here sees
     return Arguments(leaves, tree, tensors, (payload, [pickle.PickleBuffer(each) for each in buffers]), bool(buffers))
 
@@ -95,7 +95,7 @@ class Remote(Generic[P, R]):
             raise TypeError(f"propagate is a function, 'cached', 'inspect' or None; got {propagate!r}")
         self._function = function
         self._propagate = propagate
-        self._patterns: Recent[Any, tuple[Plan, Any]] = Recent(_PATTERNS)
+        self._patterns: LRU[Any, tuple[Plan, Any]] = LRU(_PATTERNS)
         self._wire: Any = None
         self.__doc__ = getattr(function, "__doc__", None)
         self.__name__ = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
@@ -124,7 +124,7 @@ class Remote(Generic[P, R]):
         mesh = arguments.tensors[0].mesh if arguments.tensors else get_active_mesh()
         for tensor in arguments.tensors:
             if tensor.mesh is not mesh:
-                raise mixing.error(self.__name__, arguments.tensors, {})
+                raise operand_checks.error(self.__name__, arguments.tensors, {})
         if self._propagate == "inspect":
             self._submit(mesh, arguments, None, ())
             return None
@@ -149,7 +149,7 @@ class Remote(Generic[P, R]):
         mesh = get_active_mesh()
         shape = Shape(mesh._labels, Slice.new_row_major(mesh._ndslice.sizes))
         call = self._asked(self._pack_for(mesh, args, kwargs))
-        answers = mesh.engine.call(mesh.lane, "invoke", (sites.here(), call), f"{self.__name__}()")
+        answers = mesh.engine.call(mesh.lane, "invoke", (call_sites.here(), call), f"{self.__name__}()")
         return read_here(answers, lambda replies: ValueMesh(shape, _values(replies.values())))
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -172,7 +172,7 @@ class Remote(Generic[P, R]):
         """As `call`; an iterator of one future per rank, in the order in which they answer."""
         mesh = get_active_mesh()
         call = self._asked(self._pack_for(mesh, args, kwargs))
-        answers = mesh.engine.stream(mesh.lane, "invoke", (sites.here(), call), f"{self.__name__}()")
+        answers = mesh.engine.stream(mesh.lane, "invoke", (call_sites.here(), call), f"{self.__name__}()")
         return iter([read_here(answer, lambda reply: _values([reply])[0]) for answer in answers])
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -180,7 +180,7 @@ class Remote(Generic[P, R]):
         mesh = get_active_mesh()
         arguments = self._pack_for(mesh, args, kwargs)
         call = self._asked(arguments)
-        mesh.engine.submit(mesh.lane, (CALL, sites.here(), call), arguments.changing, arguments.weight)
+        mesh.engine.submit(mesh.lane, (CALL, call_sites.here(), call), arguments.changing, arguments.weight)
 
     def on_shard(self, mesh: DeviceMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
         """Run it on one rank; a future of what it returned."""
@@ -190,7 +190,7 @@ class Remote(Generic[P, R]):
 
     def _submit(self, mesh: DeviceMesh, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor]) -> None:
         call = self._as_call(arguments, plan, made)
-        mesh.engine.submit(mesh.lane, (CALL, sites.here(), call), arguments.changing, arguments.weight)
+        mesh.engine.submit(mesh.lane, (CALL, call_sites.here(), call), arguments.changing, arguments.weight)
 
     def _as_call(self, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor] | None) -> Call:
         ids = arguments.ids
@@ -237,7 +237,9 @@ class Remote(Generic[P, R]):
         bundle = next(engine.ids)
         call = self._as_call(arguments, None, None)
         frozen = tuple(tensor._value.id for tensor in arguments.tensors if tensor._value.storage.frozen is not None)
-        replies = engine.call(lane, "run_and_tell", (sites.here(), call, bundle, frozen), f"{self.__name__}()").get()
+        replies = engine.call(
+            lane, "run_and_tell", (call_sites.here(), call, bundle, frozen), f"{self.__name__}()"
+        ).get()
         try:
             raise_poison(replies.values())
             plan, tree = self._pattern(dict(zip(lane.ranks, replies.values(), strict=True)))
@@ -287,7 +289,7 @@ class Remote(Generic[P, R]):
         call = self._asked(self._pack_for(mesh, args, kwargs))
         engine = mesh.engine
         answers = engine.call(
-            engine.group([rank], mesh.lane.stream), "invoke", (sites.here(), call), f"{self.__name__}()"
+            engine.group([rank], mesh.lane.stream), "invoke", (call_sites.here(), call), f"{self.__name__}()"
         )
         return read_here(answers, lambda replies: _values(replies.values())[0])
 
@@ -413,7 +415,7 @@ def _check_shapes(tensors: Sequence[Tensor], stand_ins: Sequence[Any]) -> None:
 def results(mesh: DeviceMesh, plan: Plan, tensors: Sequence[Tensor]) -> list[Tensor]:
     """Handles of what is about to be made; what shares memory with an argument shares its storage here."""
     for index in plan.writes:
-        mixing.check_write("a remote function", tensors[index])
+        operand_checks.check_write("a remote function", tensors[index])
     for index in plan.writes:
         torch.autograd.graph.increment_version(tensors[index])
     return [

@@ -4,7 +4,7 @@ What fails leaves a `Poison` in place of its results and of what it was to chang
 leaves the same poison. Everything else goes on.
 
 A runner works where messages are read, or, once the engine is *spread*, on a thread of its own: then what reads messages only
-hands them out, and no stream holds up another. Streams share no values but those that `handoffs` pass on.
+hands them out, and no stream holds up another. Streams share no values but those that `stream_rendezvous` pass on.
 
 What ends the wait of such a thread for work: work, or the end of the worker.
 """
@@ -24,9 +24,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._core.wire import pickling
-from . import movers
+from . import worker_collectives
 from .functions import find, name_of
-from .handoffs import Handoffs
 from .instructions import (
     CALL,
     CONSTANT,
@@ -50,6 +49,7 @@ from .instructions import (
     leaves,
 )
 from .programs import Compiled, Template
+from .stream_rendezvous import Rendezvous
 
 _here = threading.local()
 
@@ -61,7 +61,7 @@ class Shared:
         rank: The worker's, in the engine.
         uid: The engine's id.
         known: The groups and routes that were defined.
-        handoffs: What one stream has for another.
+        rendezvous: What one stream has for another.
         unreported: The last failure, until somebody is told of it.
         failures: Numbers them.
     """
@@ -71,8 +71,8 @@ class Shared:
         self.uid = uid
         self.templates: dict[int, Template] = {}
         self.programs: dict[int, Compiled] = {}
-        self.known = movers.Known()
-        self.handoffs = Handoffs()
+        self.known = worker_collectives.Known()
+        self.rendezvous = Rendezvous()
         self.unreported: Poison | None = None
         self.failures = itertools.count(1)
 
@@ -125,7 +125,7 @@ class Runner:
         self.uid = shared.uid
         self.slots: dict[int, Any] = {}
         self.poisoned = False
-        self.communication = movers.Communication(
+        self.communication = worker_collectives.Communication(
             shared.rank, f"stream{stream}" if stream != MAIN else "", shared.known
         )
         self._stream = stream
@@ -217,7 +217,7 @@ class Runner:
                     self.slots[ref] = leaf
         elif what == MOVE:
             _, site, name, args = instruction
-            movers.MOVERS[name](self, site, *args)
+            worker_collectives.MOVERS[name](self, site, *args)
         elif what == REPLAY:
             _, _, number, formals, results = instruction
             self.shared.programs[number].run(self, formals, results)

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from . import movement
+from . import collectives
 from .activation import active_mesh
 from .tensor import Tensor
 
@@ -31,7 +31,7 @@ def manual_seed(seed: int) -> Any:
     generator = _seed_here(seed)
     mesh = active_mesh()
     if mesh is not None:
-        movement.seed(mesh, int(seed))
+        collectives.seed(mesh, int(seed))
     return generator
 
 
@@ -39,7 +39,7 @@ def _getter(device: str, here: Callable[..., torch.Tensor]) -> Callable[..., tor
     @functools.wraps(here)
     def get_rng_state(*args: Any, **kwargs: Any) -> torch.Tensor:
         mesh = active_mesh()
-        return here(*args, **kwargs) if mesh is None else movement.random_state(mesh, device)
+        return here(*args, **kwargs) if mesh is None else collectives.random_state(mesh, device)
 
     return get_rng_state
 
@@ -48,10 +48,10 @@ def _setter(device: str, here: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(here)
     def set_rng_state(new_state: torch.Tensor, *args: Any, **kwargs: Any) -> None:
         if isinstance(new_state, Tensor):
-            movement.set_random_state(new_state, device)
+            collectives.set_random_state(new_state, device)
         elif active_mesh() is not None:
             distributed: Any = torch.tensor(new_state.tolist(), dtype=torch.uint8)
-            movement.set_random_state(distributed, device)
+            collectives.set_random_state(distributed, device)
         else:
             here(new_state, *args, **kwargs)
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .._core.shape import Point, Shape, Slice, ValueMesh
-from . import mixing
+from . import operand_checks
 from .activation import no_mesh
 from .fetching import fetch_shard
 
@@ -26,7 +26,7 @@ def shards(tensor: Any) -> Shards:
         RemoteException: The tensor failed on some rank.
         TypeError: It is no distributed tensor.
     """
-    mixing.check("shards", tensor, any_stream=True)
+    operand_checks.check("shards", tensor, any_stream=True)
     extent = tensor.mesh.extent
     futures = [fetch_shard(tensor, dict(Point(rank, extent))) for rank in range(extent.nelements)]
     shape = Shape(extent.labels, Slice.new_row_major(extent.sizes))

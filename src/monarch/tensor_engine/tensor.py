@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
 
-from . import drawing, fakes, mixing, references, sites
+from . import call_sites, fakes, generators, operand_checks, references
 from .engine import holder, holders
 from .fakes import Meta
 from .instructions import CONSTANT, SMALL
@@ -42,7 +42,7 @@ class Bar(NamedTuple):
     """Why something can't be used, or not be written to.
 
     Attributes:
-        label: One of `mixing.LABELS`.
+        label: One of `operand_checks.LABELS`.
         stack: Where that was brought about.
     """
 
@@ -124,7 +124,7 @@ class Tensor(torch.Tensor):
         with set_multithreading_enabled(False):
             super().backward(*args, **kwargs)
 
-    # filled by `movement`, which is built on this
+    # filled by `collectives`, which is built on this
     drop: Callable[[Tensor], None]
     reduce: Callable[..., Tensor]
     reduce_: Callable[..., Tensor]
@@ -138,7 +138,7 @@ class Tensor(torch.Tensor):
     @data.setter
     def data(self, new: Tensor) -> None:
         if not isinstance(new, Tensor):
-            raise mixing.local_error("data =", new)
+            raise operand_checks.local_error("data =", new)
         if (held := holder()) is not None:
             held.moves(self)
         set_value(self, new._value)
@@ -274,7 +274,7 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         if strangers:
             return _local(op, func, args, kwargs, active_mesh)
         if active_mesh is None:
-            raise mixing.local_error(op.path, None)
+            raise operand_checks.local_error(op.path, None)
         mesh = active_mesh
         lane = mesh.lane
         if numbers and not op.without_tensors:
@@ -287,7 +287,7 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
             if value.lane is not lane or value.storage.barred is not None or value.mesh is not mesh:
                 strangers = 1
         if strangers or lane.stream != active.get().number:
-            mixing.admit(op.path, args, kwargs)
+            operand_checks.admit(op.path, args, kwargs)
     held = holder() if holders else None
     if op.keeps:
         if held is not None:
@@ -305,9 +305,9 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         return plan.result
     for index in plan.writes:
         if values[index].storage.frozen is not None:
-            raise mixing.error(op.path, args, kwargs, [values[index].storage for index in plan.writes])
+            raise operand_checks.error(op.path, args, kwargs, [values[index].storage for index in plan.writes])
     if kwargs and isinstance(generator := kwargs.get("generator"), torch.Generator):
-        numbers.append(drawing.take(generator, op.path))
+        numbers.append(generators.take(generator, op.path))
     if held is not None:
         held.note(_tensors((args, kwargs)))
         held.changes(values[index].storage for index in plan.writes)
@@ -321,7 +321,7 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         output = plan.only
         storage = Storage(known) if output.shares is None else values[output.shares].storage
         number = next(ids)
-        instruction = (plan.template, sites.here(), tuple([v.id for v in values]), number, tuple(numbers))
+        instruction = (plan.template, call_sites.here(), tuple([v.id for v in values]), number, tuple(numbers))
         made: Tensor = _wrap(Tensor, *output.geometry, dtype=output.meta.dtype, device=output.meta.device)
         made._value = Value(number, mesh, lane, output.meta, storage)
         if held is not None:
@@ -333,7 +333,7 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) 
         for output in plan.outputs
     ]
     outputs = plan.ids([each._value.id for each in results])
-    engine.submit(lane, (plan.template, sites.here(), tuple([v.id for v in values]), outputs, tuple(numbers)))
+    engine.submit(lane, (plan.template, call_sites.here(), tuple([v.id for v in values]), outputs, tuple(numbers)))
     given = _tensors((args, kwargs))
     for index, meta in plan.moved:
         values[index].meta = meta
@@ -416,7 +416,7 @@ def _place(arg: Any, of: Any) -> Any:
 
 def _new_plan(engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Value]) -> Plan:
     if any(isinstance(arg, torch.UntypedStorage) for arg in args):
-        raise mixing.storage_error(op.path)
+        raise operand_checks.storage_error(op.path)
     plan = make_plan(op, args, kwargs, [value.meta for value in values], _place)
     if not plan.constant:
         template = template_arguments(op, args, kwargs, _place, bool(values))
@@ -433,7 +433,7 @@ def _local(op: Operator, func: Any, args: Any, kwargs: Any, active_mesh: DeviceM
         return _constant(active_mesh, args[0])
     if op.name in _PASSED_ON:
         return func(*args, **kwargs)
-    raise mixing.error(op.path, args, kwargs)
+    raise operand_checks.error(op.path, args, kwargs)
 
 
 def _constant(mesh: DeviceMesh, data: torch.Tensor) -> Tensor:
@@ -446,7 +446,7 @@ def _constant(mesh: DeviceMesh, data: torch.Tensor) -> Tensor:
     with fakes.faking():
         meta = fakes.meta_of(torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device=data.device))
     made = new_tensor(mesh, meta, storage)
-    mesh.engine.submit(mesh.lane, (CONSTANT, sites.here(), made._value.id, data), not small, size >> 10)
+    mesh.engine.submit(mesh.lane, (CONSTANT, call_sites.here(), made._value.id, data), not small, size >> 10)
     return made
 
 

@@ -17,7 +17,7 @@ from .._core.actors.actor import Actor
 from .._core.actors.context import context
 from .._core.actors.endpoint import endpoint
 from .._core.actors.ports import Port
-from . import crossing, local, worlds
+from . import engine_transfer, local, torch_groups
 from .instructions import ALL, END, FORGET, MAIN, SPREAD, Instruction, Poison
 from .runner import Runner, Shared, here
 
@@ -43,13 +43,13 @@ class Worker(Actor):
 
     def __cleanup__(self, error: Exception | None) -> None:
         local.workers.pop(self.uid, None)
-        self._shared.handoffs.close()
+        self._shared.rendezvous.close()
         for runner in list(self._runners.values()):
             runner.close()
-        worlds.close(self.uid)
+        torch_groups.close(self.uid)
         if error is not None:
             self._shared.known.note_end(self.rank)
-        crossing.offers.end(self.uid)
+        engine_transfer.offers.end(self.uid)
         local.end_loans(self.uid, Poison(-1, self.rank, "the tensor engine", "it has ended"))
 
     @endpoint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..memory import DeviceMemory, HostMemory, Memory, as_tensor, synchronize
 from ..records import Grant
-from .cut import shares
+from .chunking import shares
 from .path import Deadline, Link, Path, Piece
 
 if TYPE_CHECKING:

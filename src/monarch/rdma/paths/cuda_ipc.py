@@ -19,11 +19,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..._core.calls.future import Future
+from ..control_rpc import ask
 from ..memory import DeviceMemory, Memory
-from ..questions import ask
 from ..records import Grant, Refusal, here
+from .chunking import parts
 from .copy import copy_memory
-from .cut import parts
 from .path import Deadline, Link, Path, Piece, UnavailableError
 from .process_vm import ProcessWatch
 

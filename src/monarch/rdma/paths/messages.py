@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..._core.calls.future import Future
+from ..control_rpc import ask
 from ..errors import BufferAccessError, BufferDroppedError
-from ..questions import ask
 from ..records import Get, Grant, Put, Refusal
-from .cut import parts
+from .chunking import parts
 from .path import Deadline, Link, Path, Piece
 
 if TYPE_CHECKING:

@@ -28,11 +28,11 @@ from ... import config
 from ..._core.hub.node import Node
 from ..._core.wire.address import ProcAddress
 from ..availability import is_ibverbs_available
+from ..control_rpc import OwnerWatch, ask
 from ..errors import RDMAError
 from ..memory import DeviceMemory, Memory
-from ..questions import OwnerWatch, ask
 from ..records import Claim, Grant, NixlOffer, NixlRequest, Refusal, here
-from .cut import batches
+from .chunking import batches
 from .interfaces import interface_between
 from .path import Deadline, Link, Path, Piece, UnavailableError
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import OwnerLostError, RDMAError
 from ..memory import HostMemory
 from ..records import Grant, here
-from .cut import shares
+from .chunking import shares
 from .path import Deadline, Link, Path, Piece, UnavailableError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Moving data between ranks: the only operations of which the result on one rank depends on other ranks.
 
-What they do is in `movers`; here is what they mean: meshes, shapes, gradients.
+What they do is in `worker_collectives`; here is what they mean: meshes, shapes, gradients.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from torch.utils import _pytree as pytree
 
 from .._core.mesh.proc_mesh import ProcMesh
 from .._core.shape.ndslice import row_major_strides
-from . import mixing, sites
-from .crossing import Source
+from . import call_sites, operand_checks
 from .engine import Engine
+from .engine_transfer import Source
 from .fakes import Meta, contiguous
 from .groups import Meeting
 from .instructions import MOVE
-from .movers import Look, Reduction
 from .streams import Stream
 from .tensor import Bar, Tensor, new_tensor
+from .worker_collectives import Look, Reduction
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def slice_mesh(tensors: Any, **selection: int | slice) -> Any:
     """
 
     def cut(tensor: Any) -> MeshSliceTensor:
-        mixing.check("slice_mesh", tensor)
+        operand_checks.check("slice_mesh", tensor)
         return MeshSliceTensor(tensor, tensor.mesh.slice(**selection))
 
     return pytree.tree_map(cut, tensors)
@@ -149,10 +149,10 @@ def per_rank(mesh: DeviceMesh, numbers: Sequence[int]) -> Tensor:
 def drop(tensor: Tensor) -> None:
     """Free the memory of a tensor on the ranks now, and that of all that shares it; none of them can be used any more."""
     if not tensor.dropped:
-        mixing.check("drop", tensor, any_stream=True)
-        mixing.check_write("drop", tensor)
+        operand_checks.check("drop", tensor, any_stream=True)
+        operand_checks.check_write("drop", tensor)
         value = tensor._value
-        tensor.mesh.engine.submit(value.lane, (MOVE, sites.here(), "drop", (value.id,)))
+        tensor.mesh.engine.submit(value.lane, (MOVE, call_sites.here(), "drop", (value.id,)))
         value.storage.barred = Bar("DROPPED", "".join(traceback.format_stack()[:-1]))
 
 
@@ -170,12 +170,12 @@ def random_state(mesh: DeviceMesh, device: str) -> Tensor:
 
 def set_random_state(state: Tensor, device: str) -> None:
     """Let the generators of all ranks go on from these states."""
-    mixing.check("set_rng_state", state)
+    operand_checks.check("set_rng_state", state)
     _submit(state.mesh, "set_random_state", state._value.id, device)
 
 
 def _submit(mesh: DeviceMesh, name: str, *args: Any) -> None:
-    mesh.engine.submit(mesh.lane, (MOVE, sites.here(), name, args))
+    mesh.engine.submit(mesh.lane, (MOVE, call_sites.here(), name, args))
 
 
 Tensor.drop = drop
@@ -190,7 +190,7 @@ Tensor.to_mesh = to_mesh
 
 def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: Any, in_place: bool) -> Tensor:
     name = "reduce_" if in_place else "reduce"
-    mixing.check(name, tensor)
+    operand_checks.check(name, tensor)
     names = _dims(tensor.mesh, dims)
     if kind not in _KINDS:
         raise ValueError(f"reduction must be one of {', '.join(_KINDS)}, got {kind!r}")
@@ -202,7 +202,7 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
     if in_place and shape != tuple(tensor.shape):
         raise ValueError(f"reduce_ can't change the shape {tuple(tensor.shape)} in place to {shape}; use reduce")
     if in_place:
-        mixing.check_write(name, tensor)
+        operand_checks.check_write(name, tensor)
     if out is not None:
         _check_out(tensor, out, shape, in_place)
     keep = None if mesh is None else _destination(mesh)
@@ -212,7 +212,7 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
         )
     if torch.is_grad_enabled() and tensor.requires_grad:
         if kind not in _LINEAR or in_place or out is not None or keep is not None:
-            raise mixing.grad_error(name, tensor)
+            raise operand_checks.grad_error(name, tensor)
         result: Tensor = _Reduce.apply(tensor, names, kind, scatter)
         return result
     return _issue_reduce(tensor, names, kind, scatter, shape, tensor if in_place else out, keep)
@@ -278,14 +278,14 @@ def reduced_shape(shape: tuple[int, ...], count: int, kind: str, scatter: bool) 
 
 
 def _check_out(tensor: Tensor, out: Any, shape: tuple[int, ...], in_place: bool) -> None:
-    mixing.check("reduce(out=...)", out)
+    operand_checks.check("reduce(out=...)", out)
     if tuple(out.shape) != shape or out.dtype != tensor.dtype:
         raise ValueError(
             f"Reduce expects the shape to be {shape} and the type {tensor.dtype}; `out` is {tuple(out.shape)}, {out.dtype}"
         )
     if out.mesh is not tensor.mesh:
-        raise mixing.error("reduce", (tensor, out), {})
-    mixing.check_write("reduce(out=...)", out)
+        raise operand_checks.error("reduce", (tensor, out), {})
+    operand_checks.check_write("reduce(out=...)", out)
 
 
 class _Reduce(torch.autograd.Function):
@@ -315,13 +315,13 @@ class _Reduce(torch.autograd.Function):
 def _to_mesh(what: Any, mesh: Any, stream: Stream | None) -> Tensor:
     whole = isinstance(what, Tensor)
     tensor: Tensor = what.tensor if isinstance(what, MeshSliceTensor) else what
-    mixing.check("to_mesh", tensor)
+    operand_checks.check("to_mesh", tensor)
     source = tensor.mesh if whole else what.mesh
     destination = _destination(mesh)
     _check_destination(source, destination)
     if torch.is_grad_enabled() and tensor.requires_grad:
         if not whole:
-            raise mixing.grad_error("to_mesh", tensor)
+            raise operand_checks.grad_error("to_mesh", tensor)
         moved: Tensor = _ToMesh.apply(tensor, destination, stream)
         return moved
     return _issue_transfer(tensor, source, destination, stream)
@@ -358,12 +358,12 @@ def _issue_transfer(tensor: Tensor, source: DeviceMesh, destination: DeviceMesh,
     if before == after:
         everyone = engine.group(sorted(source.group.members | destination.group.members), before)
         args = (tensor._value.id, result._value.id, look, routes)
-        engine.submit(everyone, (MOVE, sites.here(), "transfer", args))
+        engine.submit(everyone, (MOVE, call_sites.here(), "transfer", args))
         return result
     ticket, link = next(engine.ids), f"stream{before}to{after}"
     senders = engine.group(source.group.ranks, before)
-    engine.submit(senders, (MOVE, sites.here(), "send", (tensor._value.id, look, routes, ticket, link)))
-    engine.submit(lane, (MOVE, sites.here(), "receive", (result._value.id, look, routes, ticket, link)))
+    engine.submit(senders, (MOVE, call_sites.here(), "send", (tensor._value.id, look, routes, ticket, link)))
+    engine.submit(lane, (MOVE, call_sites.here(), "receive", (result._value.id, look, routes, ticket, link)))
     return result
 
 
@@ -383,10 +383,10 @@ def _issue_crossing(tensor: Tensor, result: Tensor, source: DeviceMesh, destinat
         procs[receiver] = address[sender]
     export = tensor._value.id, ticket, takers
     senders = engine.group(source.group.ranks, tensor._value.lane.stream)
-    engine.submit(senders, (MOVE, sites.here(), "export", export), now=True)
+    engine.submit(senders, (MOVE, call_sites.here(), "export", export), now=True)
     where = Source(engine.uid, ticket, procs)
     look = result._value.id, meta.shape, meta.dtype, meta.device, where
-    destination.engine.submit(result._value.lane, (MOVE, sites.here(), "import", look))
+    destination.engine.submit(result._value.lane, (MOVE, call_sites.here(), "import", look))
 
 
 class _ToMesh(torch.autograd.Function):
@@ -432,7 +432,9 @@ def public_groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
         number = engine.defined[key] = len(engine.defined)
         engine.check(engine.everyone)  # all of them take part
         args = engine.uid, number, engine.size, _meeting(engine), _members_along(mesh, names)
-        engine.pass_on(engine.everyone, (MOVE, sites.here(), "make_groups", args))  # once, even where it is recorded
+        engine.pass_on(
+            engine.everyone, (MOVE, call_sites.here(), "make_groups", args)
+        )  # once, even where it is recorded
     return number
 
 
@@ -466,7 +468,7 @@ def _pairs(source: DeviceMesh, destination: DeviceMesh) -> Iterator[tuple[int, i
 
 
 def _define(engine: Engine, name: str, number: int, who: Any) -> None:
-    engine.submit(engine.every_stream, (MOVE, sites.here(), name, (number, _meeting(engine), who)))
+    engine.submit(engine.every_stream, (MOVE, call_sites.here(), name, (number, _meeting(engine), who)))
 
 
 def positions(mesh: DeviceMesh, names: Sequence[str]) -> list[int]:

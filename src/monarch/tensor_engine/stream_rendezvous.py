@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .runner import Runner
 
 
-class Handoffs:
+class Rendezvous:
     """What was given and not taken yet, by ticket; of one ticket first in, first out."""
 
     def __init__(self) -> None:
@@ -68,12 +68,12 @@ class Handoffs:
 
 def offer(worker: Runner, site: int, ticket: int, value: int) -> None:
     """The origin's stream: from here on the borrower may use a value."""
-    worker.shared.handoffs.give(ticket, worker.slots[value])
+    worker.shared.rendezvous.give(ticket, worker.slots[value])
 
 
 def accept(worker: Runner, site: int, ticket: int, value: int) -> None:
     """The borrower's stream, before it uses the value for the first time. It is kept under the ticket, too, for the way back."""
-    taken = worker.shared.handoffs.take(ticket)
+    taken = worker.shared.rendezvous.take(ticket)
     worker.poisoned |= type(taken) is Poison
     worker.slots[ticket] = worker.slots[value] = taken
 
@@ -82,7 +82,7 @@ def give_back(worker: Runner, site: int, ticket: int, value: int) -> None:
     """The borrower's stream, after it has used the value for the last time; the second time it does nothing."""
     worker.slots.pop(value, None)
     if ticket in worker.slots:
-        worker.shared.handoffs.give(-ticket, worker.slots.pop(ticket))
+        worker.shared.rendezvous.give(-ticket, worker.slots.pop(ticket))
 
 
 def take_back(worker: Runner, site: int, ticket: int, value: int, used: bool) -> None:
@@ -91,7 +91,7 @@ def take_back(worker: Runner, site: int, ticket: int, value: int, used: bool) ->
     Args:
         used: Whether the borrower has ever used it.
     """
-    returned = worker.shared.handoffs.take(-ticket if used else ticket)
+    returned = worker.shared.rendezvous.take(-ticket if used else ticket)
     if type(returned) is Poison:
         worker.poisoned = True
         worker.poison_aliases([value], returned)

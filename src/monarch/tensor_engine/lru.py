@@ -1,4 +1,4 @@
-"""What is found out once for each kind of arguments, of which a program may have any number: only the last ones are kept."""
+"""A bounded mapping, for what is found out once per kind of arguments: a program may have any number of kinds."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
-    """A dict with room for so many; a new one takes the place of the one that was not used for the longest time."""
+class LRU(Generic[K, V]):
+    """A mapping of at most `most` entries; a new one replaces the least recently used."""
 
     def __init__(self, most: int) -> None:
         self._most = most

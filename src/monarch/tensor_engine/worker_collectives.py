@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 
 from .._core.actors.context import current_node
-from . import crossing, handoffs, local
+from . import engine_transfer, local, stream_rendezvous
 from .groups import Group, Meeting
 from .instructions import Expected, Poison, first_poison
-from .worlds import make_groups
+from .torch_groups import make_groups
 
 if TYPE_CHECKING:
     from .runner import Runner
@@ -280,7 +280,7 @@ def send(worker: Runner, site: int, source: int, look: Look, number: int, ticket
     given, receivers = worker.slots[source], routes[worker.rank]
     try:
         if worker.rank in receivers:  # first: whatever becomes of the others, this rank waits for it
-            worker.shared.handoffs.give(ticket, given.clone() if isinstance(given, torch.Tensor) else given)
+            worker.shared.rendezvous.give(ticket, given.clone() if isinstance(given, torch.Tensor) else given)
         works = [
             work
             for peer in receivers
@@ -300,7 +300,7 @@ def receive(worker: Runner, site: int, output: int, look: Look, number: int, tic
     result: Any
     try:
         if origin == worker.rank:
-            result = worker.shared.handoffs.take(ticket)
+            result = worker.shared.rendezvous.take(ticket)
         else:
             result = _receive(_directed(worker, meeting, origin, worker.rank, link), look)
     except Exception as error:
@@ -396,9 +396,9 @@ _ALL = (
         send,
         set_random_state,
     ),
-    *(transfer, *handoffs.FUNCTIONS),
+    *(transfer, *stream_rendezvous.FUNCTIONS),
 )
-MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL} | crossing.FUNCTIONS
-BORROWS = frozenset(function.__name__ for function in handoffs.FUNCTIONS)
+MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL} | engine_transfer.FUNCTIONS
+BORROWS = frozenset(function.__name__ for function in stream_rendezvous.FUNCTIONS)
 JOINT = BORROWS | {"receive", "reduce", "send", "transfer"}
 """What others wait for: it is done even where nothing else can be, any more."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.rdma.boxes import Box, cover, runs
+from monarch.rdma.blocks import Block, cover, runs
 
 np = pytest.importorskip("numpy", reason="arrays are the model; numpy is not installed")
 
@@ -16,21 +16,21 @@ WHOLE = (5, 4, 6)
 
 
 @st.composite
-def boxes(draw: st.DrawFn) -> Box:
+def blocks(draw: st.DrawFn) -> Block:
     edges = [sorted(draw(st.sets(st.integers(0, size), min_size=2, max_size=2))) for size in WHOLE]
-    return Box(tuple(start for start, _ in edges), tuple(end - start for start, end in edges))
+    return Block(tuple(start for start, _ in edges), tuple(end - start for start, end in edges))
 
 
-def slices(box: Box) -> tuple[slice, ...]:
-    return tuple(slice(start, start + size) for start, size in zip(box.start, box.shape, strict=True))
+def slices(block: Block) -> tuple[slice, ...]:
+    return tuple(slice(start, start + size) for start, size in zip(block.start, block.shape, strict=True))
 
 
 def numbered() -> Any:
     return np.arange(np.prod(WHOLE)).reshape(WHOLE)
 
 
-@given(boxes(), boxes())
-def test_what_two_shards_have_in_common_is_copied_by_runs(source: Box, target: Box) -> None:
+@given(blocks(), blocks())
+def test_what_two_shards_have_in_common_is_copied_by_runs(source: Block, target: Block) -> None:
     part = source.common(target)
     expected = np.full(WHOLE, -1)
     have, want = numbered()[slices(source)].copy(), np.full(target.shape, -1)
@@ -42,8 +42,8 @@ def test_what_two_shards_have_in_common_is_copied_by_runs(source: Box, target: B
     assert (want == expected[slices(target)]).all()
 
 
-@given(boxes(), st.lists(boxes(), max_size=6))
-def test_every_element_is_taken_once_or_known_to_be_missing(wanted: Box, offered: list[Box]) -> None:
+@given(blocks(), st.lists(blocks(), max_size=6))
+def test_every_element_is_taken_once_or_known_to_be_missing(wanted: Block, offered: list[Block]) -> None:
     taken, missing = cover(wanted, offered)
     times = np.zeros(WHOLE, dtype=int)
     there = np.zeros(WHOLE, dtype=bool)
@@ -61,7 +61,7 @@ def test_every_element_is_taken_once_or_known_to_be_missing(wanted: Box, offered
 
 
 def test_a_run_is_as_long_as_it_can_be() -> None:
-    whole, rows, columns = Box((0, 0), (8, 16)), Box((4, 0), (4, 16)), Box((0, 8), (8, 8))
+    whole, rows, columns = Block((0, 0), (8, 16)), Block((4, 0), (4, 16)), Block((0, 8), (8, 8))
     assert list(runs(rows, whole, rows)) == [(64, 0, 64)]
     assert len(list(runs(columns, whole, columns))) == 8
-    assert list(runs(Box((), ()), Box((), ()), Box((), ()))) == [(0, 0, 1)]
+    assert list(runs(Block((), ()), Block((), ()), Block((), ()))) == [(0, 0, 1)]

@@ -1,4 +1,4 @@
-"""Which bytes of one shard are which bytes of another: boxes in the indices of the whole tensor, and runs of bytes in common."""
+"""Which bytes of one shard are which bytes of another: blocks in the indices of the whole tensor, and runs of bytes in common."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 
-class Box(NamedTuple):
+class Block(NamedTuple):
     """A range of indices in every dimension: from `start`, `shape` many."""
 
     start: tuple[int, ...]
@@ -18,21 +18,23 @@ class Box(NamedTuple):
     def size(self) -> int:
         return prod(self.shape)
 
-    def common(self, other: Box) -> Box | None:
+    def common(self, other: Block) -> Block | None:
         """What both contain."""
         start = tuple(map(max, self.start, other.start))
         end = map(min, self._end(), other._end())
         shape = tuple(stop - begin for begin, stop in zip(start, end, strict=True))
-        return None if any(size <= 0 for size in shape) else Box(start, shape)
+        return None if any(size <= 0 for size in shape) else Block(start, shape)
 
-    def without(self, part: Box) -> Iterator[Box]:
+    def without(self, part: Block) -> Iterator[Block]:
         """Boxes that make up what is left of this one without `part`, which lies in it."""
         start, shape = list(self.start), list(self.shape)
         for dim, (begin, size) in enumerate(zip(part.start, part.shape, strict=True)):
             end = start[dim] + shape[dim]
             for first, last in ((start[dim], begin), (begin + size, end)):
                 if first < last:
-                    yield Box((*start[:dim], first, *start[dim + 1 :]), (*shape[:dim], last - first, *shape[dim + 1 :]))
+                    yield Block(
+                        (*start[:dim], first, *start[dim + 1 :]), (*shape[:dim], last - first, *shape[dim + 1 :])
+                    )
             start[dim], shape[dim] = begin, size
 
     def __str__(self) -> str:
@@ -42,24 +44,24 @@ class Box(NamedTuple):
         return tuple(map(sum, zip(self.start, self.shape, strict=True)))
 
 
-def cover(wanted: Box, offered: Sequence[Box]) -> tuple[list[tuple[int, Box]], list[Box]]:
-    """Of which offered boxes to take which part, each element once; and what none of them has."""
-    taken: list[tuple[int, Box]] = []
+def cover(wanted: Block, offered: Sequence[Block]) -> tuple[list[tuple[int, Block]], list[Block]]:
+    """Of which offered blocks to take which part, each element once; and what none of them has."""
+    taken: list[tuple[int, Block]] = []
     missing = [wanted]
     for index, offer in enumerate(offered):
-        left: list[Box] = []
-        for box in missing:
-            part = box.common(offer)
+        left: list[Block] = []
+        for block in missing:
+            part = block.common(offer)
             if part is None:
-                left.append(box)
+                left.append(block)
             else:
                 taken.append((index, part))
-                left.extend(box.without(part))
+                left.extend(block.without(part))
         missing = left
     return taken, missing
 
 
-def runs(part: Box, source: Box, target: Box) -> Iterator[tuple[int, int, int]]:
+def runs(part: Block, source: Block, target: Block) -> Iterator[tuple[int, int, int]]:
     """`part`, which lies in both, as runs of elements: where each begins in the source, in the target, and its length.
 
     Both are stored in row-major order.

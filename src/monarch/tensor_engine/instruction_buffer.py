@@ -1,4 +1,4 @@
-"""Instructions that are held back: `coalescing` sends those of a block together, `recording` keeps them to replay them.
+"""Buffers of instructions: `coalescing` sends those of a block together, `recording` keeps them to replay them.
 
 While a thread has a holder, `Engine.submit` hands it the instructions of that thread, and those who make and use values tell it
 of them.
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from .activation import no_mesh
 from .engine import Engine, Ranks, freeing, holder, holders
 from .instructions import FREE, MAIN, MOVE, PROGRAM, Instruction
-from .movers import BORROWS
 from .streams import Stream, stream_of
 from .tensor import Bar, Storage, Tensor, Value, set_value
+from .worker_collectives import BORROWS
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .borrows import Borrow
 
 
-class Held:
+class InstructionBuffer:
     """What one thread has issued since the holder was installed.
 
     Attributes:
@@ -44,7 +44,7 @@ class Held:
         self.borrows: list[Borrow] = []
         self.streams: dict[int, Stream] = {}  # they must not end before
         self.moved: list[tuple[weakref.ref[Tensor], Value]] = []
-        self._outer: Held | None = None
+        self._outer: InstructionBuffer | None = None
         self._born: list[weakref.ref[Value]] = []
         self._known: dict[Storage, torch.Tensor] = {}
 
@@ -178,7 +178,7 @@ def coalescing() -> Iterator[None]:
     if holder() is not None:
         yield
         return
-    held = Held()
+    held = InstructionBuffer()
     with held.installed():
         yield
     if held.engine is not None:

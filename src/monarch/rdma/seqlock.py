@@ -19,8 +19,8 @@ from .._core.calls.future import Future
 from .buffer import RDMABuffer
 from .memory import memory_of
 from .records import WriteStep
+from .seqlock_owner import WORDS, WORDS_SIZE
 from .transfer import Operation
-from .writes import WORDS, WORDS_SIZE
 
 
 class Seen(NamedTuple):

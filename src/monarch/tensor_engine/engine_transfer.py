@@ -22,7 +22,7 @@ from .._core.hub.system import System
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame
 from ..rdma import RDMABuffer
-from ..rdma.questions import ask
+from ..rdma.control_rpc import ask
 from .groups import TIMEOUT
 from .instructions import Poison
 
