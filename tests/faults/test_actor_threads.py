@@ -9,6 +9,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -385,26 +387,49 @@ class VanishingAsync(Actor):
 
 
 class Asks(Actor):
+    """Waits for an answer that can't come, in each way there is."""
+
     @endpoint
-    def vanish(self, other: Any) -> str:
+    def wait(self, other: Any, how: str) -> str:
+        calls: dict[str, Callable[[], object]] = {
+            "call": lambda: other.vanish.call().get(),
+            "time limit": lambda: other.vanish.call_one().get(timeout=60),
+            "stream": lambda: [answer.get() for answer in other.vanish.stream()],
+            "stream, time limit": lambda: [answer.get(timeout=60) for answer in other.vanish.stream()],
+            "options": lambda: other.vanish.options(timeout=60).call_one().get(),
+            "concurrent.futures": lambda: next(as_completed([other.vanish.call_one()])).result(),
+            "thread": lambda: self._in_a_thread(lambda: other.vanish.call_one().get()),
+        }
         try:
-            other.vanish.call_one().get()
+            calls[how]()
         except SupervisionError as error:
             return str(error)
         return "it answered"
 
+    def _in_a_thread(self, wait: Callable[[], object]) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(wait).result()
+
+
+WAYS = ["call", "time limit", "stream", "stream, time limit", "options", "concurrent.futures", "thread"]
+
 
 @pytest.mark.parametrize("kind", [Vanishing, VanishingAsync])
-def test_a_thread_that_vanishes_is_missed_by_an_actor_that_waits(
+def test_a_thread_that_vanishes_is_missed_however_an_actor_waits_for_it(
     spawn: Spawn, faults: Faults, kind: type[Vanishing]
 ) -> None:
-    with configured(deadlock_check_interval="50ms"):
-        procs = spawn(2)
-    gone, there = procs.slice(gpus=0).spawn("gone", kind), procs.slice(gpus=0).spawn("there", kind)
-    asks = procs.slice(gpus=1).spawn("asks", Asks)
-    assert "its thread has vanished" in asks.vanish.call_one(gone).get(timeout=30)
-    assert "its thread has vanished" in faults.wait_for(1)[0].report()
-    assert there.alive.call_one().get(timeout=30), "only the actor has failed"
+    with configured(heartbeat_timeout="200ms"):
+        procs = spawn(len(WAYS) + 1)
+    home, there = procs.slice(gpus=0), procs.slice(gpus=0).spawn("there", kind)
+    futures = {}
+    for rank, how in enumerate(WAYS, 1):
+        asks = procs.slice(gpus=rank).spawn("asks", Asks)
+        futures[how] = asks.wait.call_one(home.spawn("gone", kind), how)
+    for how, future in futures.items():
+        assert "its thread has vanished" in future.get(timeout=30), how
+    for fault in faults.wait_for(len(WAYS)):
+        assert "its thread has vanished" in fault.report()
+    assert there.alive.call_one().get(timeout=30), "only these actors have failed"
 
 
 def test_a_thread_that_vanishes_is_missed_by_the_client_and_its_actor_may_start_again() -> None:
@@ -432,9 +457,10 @@ VANISHES = """
         configure(heartbeat_timeout="2s")
         actors = this_host().spawn_procs({"gpus": 2}, restart=OneForOne()).spawn("vanishing", Vanishing)
         first = actors.slice(gpus=0)
-        for future in [first.vanish.call_one(), first.alive.call_one()]:
+        answers = first.vanish.stream()
+        for future in [next(answers), first.alive.call_one()]:
             try:
-                print("answered", future.get())
+                print("answered", future.get(timeout=50))
             except SupervisionError as error:
                 print("its thread has vanished" in str(error))
         print(actors.alive.call().get().values())

@@ -49,11 +49,13 @@ def test_a_process_that_runs_on_without_listening_is_ended_and_all_its_callers_a
     careless = procs.spawn("careless", Careless)
     caller = spawn(1, name="caller").spawn("caller", Caller)
     descriptors = Path(f"/proc/{careless.pid.call_one().get(timeout=20)}/fd")
-    asked = getattr(careless, how).call_one()
+    asked, streamed = getattr(careless, how).call_one(), careless.pid.stream()
     wait_until(lambda: len(list(descriptors.iterdir())) == 3, what="stdin, stdout and stderr to be all that it has")
     newcomer = caller.ask.call_one(careless)  # which has never had a connection
     with pytest.raises(SupervisionError, match="did not listen any more"):
         asked.get(timeout=20)
+    with pytest.raises(SupervisionError, match="did not listen any more"):
+        next(streamed).get()
     assert "did not listen any more" in newcomer.get(timeout=20)
     failure = faults.wait_for(1)[0]
     assert (failure.cause, failure.ranks) == ("deaf", [0])

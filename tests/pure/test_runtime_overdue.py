@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,6 +31,32 @@ def test_a_call_is_asked_after_ever_more_rarely_and_others_not_at_all() -> None:
             when.append(look)
             asked.clear()
     assert when == [2, 4, 8, 16]
+
+
+def test_a_timer_runs_only_while_calls_are_open() -> None:
+    timers: list[Callable[[], None]] = []
+
+    def call_later(seconds: float, callback: Callable[[], None]) -> object:
+        timers.append(callback)
+        return callback
+
+    poller = SimpleNamespace(call_soon=lambda callback: callback(), call_later=call_later)
+    node: Any = SimpleNamespace(requests={}, poller=poller, call_system=lambda *what: None)
+    overdue = Overdue(node)
+    overdue.watch(Source())  # type: ignore[arg-type]  # what expects no answer of an actor
+    assert not overdue.watching
+    assert not timers
+    node.requests[1] = call = Unanswered()
+    for _ in range(2):  # as from two threads
+        overdue.watch(call)  # type: ignore[arg-type]
+    for _ in range(3):
+        assert overdue.watching
+        timers.pop()()
+        assert len(timers) == 1
+    del node.requests[1]
+    timers.pop()()
+    assert not overdue.watching
+    assert not timers
 
 
 def test_a_thread_lives_until_it_has_ended() -> None:

@@ -22,7 +22,6 @@ from ..._namedtuple import NamedTuple
 from ...errors import DeadlockError
 from ..calls.message import decode_meta
 from ..calls.waits import Awaited, Noted
-from ..hub.overdue import Overdue
 from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, keeper
 from ..wire.frame import EXPLICIT, Frame
 
@@ -48,7 +47,6 @@ class DeadlockDetector:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._chaser = Chaser()
-        self._overdue = Overdue(node)
         self._timer: Timer | None = None
         self.watching = False
 
@@ -75,7 +73,6 @@ class DeadlockDetector:
                 number = numbers.get(id(blocked.awaited.request))
                 if number is not None:
                     waits[self._id(blocked, number)] = blocked
-        self._overdue.look()
         if self.watching:
             self._set_timer()
         for wait_id, round_ in self._chaser.sweep(waits):

@@ -324,6 +324,9 @@ class Stream(_MeshCall):
     def _silent(self) -> list[tuple[int, ProcAddress]]:
         return [(rank, proc) for rank, proc in enumerate(self._procs) if rank not in self._answered]
 
+    def unanswered(self) -> Awaited:
+        return Awaited(self, self._uid, [proc for _, proc in self._silent()])
+
     def has_answer_of(self, rank: int) -> bool:
         return rank in self._answered
 

@@ -113,7 +113,7 @@ class RetryingEndpoint(Endpoint[P, R]):
         return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
 
 
-class _Attempt:
+class _Attempt(Source):
     """One message to some ranks. As a request it lives until all have answered, however late.
 
     Args:
@@ -131,6 +131,9 @@ class _Attempt:
         self.open = set(ranks)  # those whose latest attempt this is, and who have not answered
         self.request = 0  # its number, once it is sent
         self.timer: Timer | None = None
+
+    def unanswered(self) -> Awaited:
+        return Awaited(self, self._call._target.uid, list(self.silent.values()))
 
     def reply(self, frame: Frame) -> bool:
         if self.silent.pop(frame.rank, None) is not None:

@@ -30,6 +30,10 @@ class Source:
         """The call that must be answered, by all it says, before the wait ends; None if something else may end it."""
         return None
 
+    def unanswered(self) -> Awaited | None:
+        """Calls of which any may end the wait, for asking whether they still can be answered."""
+        return self.awaited()
+
     def connection(self) -> Lendable | None:
         """What to read for the answer, if that is known: a connection, or several."""
         return None

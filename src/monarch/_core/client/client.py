@@ -32,7 +32,6 @@ from ..guards.process_limit import explained
 from ..guards.surroundings import refuse_gevent
 from ..hub.contracts import Origin
 from ..hub.node import Node
-from ..hub.overdue import Overdue
 from ..net import unix
 from ..processes.agent_process import start_agent
 from ..processes.heartbeat import Heartbeat
@@ -203,9 +202,7 @@ class Client:
     def _watch_agent(self) -> None:
         timeout = config.value("heartbeat_timeout")
         if timeout:
-            heartbeat = Heartbeat(
-                self.node, self.node.address.agent, timeout, self._agent_silent, Overdue(self.node).look
-            )
+            heartbeat = Heartbeat(self.node, self.node.address.agent, timeout, self._agent_silent)
             heartbeat.ask(max(timeout, config.value("host_spawn_ready_timeout") or math.inf))  # it has yet to start
 
     def _agent_silent(self, seconds: float) -> None:

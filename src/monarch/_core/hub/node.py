@@ -57,6 +57,7 @@ from .contracts import Origin, PortSink, Receiver, Request, Way
 from .local_origin import LocalOrigin, own_copy
 from .multicast import write_to_each
 from .neighbours import Neighbours
+from .overdue import Overdue
 from .peer import Peer
 from .remote import RemoteOrigin, RemotePeer
 from .remote_router import OtherHosts
@@ -107,6 +108,7 @@ class Node:
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
         self.full = Holds(self)
+        self.overdue = Overdue(self)
         self.local_origin = LocalOrigin(address, self.dispatch)
         self.request_ids: Iterator[int] = itertools.count(_first_id())
         self.port_ids = itertools.count(_first_id())
@@ -166,6 +168,8 @@ class Node:
         if request is not None:
             request_id = next(self.request_ids)
             self.requests[request_id] = request
+            if not self.overdue.watching:
+                self.overdue.watch(request)
         several = len(procs) > 1
         numbered: Iterable[tuple[int, ProcAddress]] = (
             enumerate(procs) if ranks is None else zip(ranks, procs, strict=True)

@@ -1,14 +1,22 @@
 """Asks after calls that take long: the thread that should answer may have vanished.
 
-Code in C can end a thread (`pthread_exit`), and neither Python nor the kernel tells anybody. So who waits has the process of
-the actor look. It does that when it is awake anyway: the client as it asks its agent for a sign of life, an actor's process as it
-looks for deadlocks. A process in which nothing waits, or for which nobody waits, is left alone.
+Code in C can end a thread (`pthread_exit`), and neither Python nor the kernel tells anybody. So a process with an open call has
+the process of the actor look, once per quarter of `heartbeat_timeout`, then ever more rarely. How the answer is waited for,
+and whether anybody does, does not matter. A process without open calls has no timer.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from ... import config
 from ..calls.source import Source
-from .contracts import Hub
+from ..supervision.heartbeat import TICKS
+
+if TYPE_CHECKING:
+    from ..calls.waits import Awaited
+    from ..net.poller import Timer
+    from .contracts import Hub, Request
 
 
 class Overdue:
@@ -19,18 +27,43 @@ class Overdue:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._looks: dict[int, int] = {}  # by request: how often it was found unanswered
+        self._timer: Timer | None = None
+        self.watching = False
 
-    def look(self) -> None:
-        """Ask after calls that have been here for 2, 4, 8, ... looks: a thread is missed before its call takes twice as long."""
+    def watch(self, request: Request) -> None:
+        """A request was made, while none was watched; on any thread."""
+        if _unanswered(request) is not None and config.value("heartbeat_timeout"):
+            self.watching = True
+            self._hub.poller.call_soon(self._set_timer)
+
+    # on the poller's thread
+
+    def _set_timer(self) -> None:
+        if self._timer is None:
+            self._timer = self._hub.poller.call_later(config.value("heartbeat_timeout") / TICKS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        self.watching = False  # before looking: what is asked from here on sets the next timer itself
+        if self.look():
+            self.watching = True
+            self._set_timer()
+
+    def look(self) -> bool:
+        """Ask after calls that have been here for 2, 4, 8, ... looks: a thread is missed before its call takes twice as long.
+
+        Returns:
+            Whether any are open.
+        """
         requests = self._hub.requests.copy()
-        self._looks = {number: self._looks.get(number, 0) + 1 for number in requests}
+        calls = {number: call for number, request in requests.items() if (call := _unanswered(request)) is not None}
+        self._looks = {number: self._looks.get(number, 0) + 1 for number in calls}
         for number, looks in self._looks.items():
-            request = requests[number]
-            if looks > 1 and not looks & (looks - 1) and isinstance(request, Source):
-                self._ask_after(request)
+            if looks > 1 and not looks & (looks - 1):
+                for process in calls[number].silent:
+                    self._hub.call_system(process, "look_after", calls[number].uid)
+        return bool(calls)
 
-    def _ask_after(self, request: Source) -> None:
-        awaited = request.awaited()
-        if awaited is not None:
-            for process in awaited.silent:
-                self._hub.call_system(process, "look_after", awaited.uid)
+
+def _unanswered(request: Request) -> Awaited | None:
+    return request.unanswered() if isinstance(request, Source) else None

@@ -93,29 +93,19 @@ class Heartbeat:
         timeout: Seconds of silence that make it lost.
         lost: Called with the seconds of silence, on the poller's thread. Not called when the connection breaks, which
             tells by itself.
-        also: Called with each question, as this process is awake then.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        address: ProcAddress,
-        timeout: float,
-        lost: Callable[[float], None],
-        also: Callable[[], None],
-    ) -> None:
+    def __init__(self, node: Node, address: ProcAddress, timeout: float, lost: Callable[[float], None]) -> None:
         self._node = node
         self._address = address
         self._timeout = timeout
         self._lost = lost
-        self._also = also
 
     def ask(self, within: float | None = None) -> None:
         """Begin; `within` gives the first answer another time-out, for a process that has yet to start."""
         timeout = self._timeout if within is None else within
         self._silence = Silence(self._node.poller, timeout, lambda: self._lost(timeout))
         self._node.cast([self._address], SYSTEM, b"ping", pickling.dumps_call((), {}), self, flags=URGENT)
-        self._also()
 
     def reply(self, frame: Frame) -> bool:
         self._silence.end()
