@@ -148,7 +148,7 @@ class SupervisionError(MonarchError, RuntimeError):
 
 
 def tell_of_others(ranks: Sequence[Any]) -> str:
-    """How many of how many ranks have failed, where that is more than the one that the error itself tells of."""
+    """Say how many of how many ranks have failed, unless it is only the one that the error itself describes."""
     if len(ranks) < 2:
         return ""
     return f"\n{len(ranks)} of {ranks[0].extent.nelements} ranks have failed: {name_some(ranks)}."

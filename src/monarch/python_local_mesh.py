@@ -18,7 +18,7 @@ class LocalMesh(DeviceMesh):
         self._own_procs = procs
 
     def exit(self) -> None:
-        """As for any mesh; then the processes end."""
+        """Exit the mesh as any other, then end its processes."""
         super().exit()
         self._own_procs.stop().get()
 

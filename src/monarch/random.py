@@ -20,7 +20,7 @@ from monarch.tensor_engine import remote
 
 
 class State(NamedTuple):
-    """Where the generators of the ranks are.
+    """The state of the random generators of the ranks.
 
     Attributes:
         cpu: Of the CPU: a distributed tensor.
@@ -32,7 +32,7 @@ class State(NamedTuple):
 
 
 def get_state() -> State:
-    """Where the generators are now."""
+    """Return the state of the random generators of the ranks."""
     return State(get_rng_state_remote(), get_rng_state_all_cuda_remote())
 
 

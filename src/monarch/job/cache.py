@@ -49,7 +49,7 @@ class CacheFile:
 
     @property
     def folder(self) -> Path:
-        """Where the file is, links followed."""
+        """The folder of the file, with symlinks followed."""
         return self._file.parent
 
     @contextmanager

@@ -67,7 +67,7 @@ def active_context() -> str:
 
 
 def state_path(context: str) -> Path:
-    """Where the running job of a context is saved."""
+    """Return the file that the running job of a context is saved to."""
     return _folder(context) / _STATE
 
 

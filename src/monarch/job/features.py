@@ -8,7 +8,7 @@ from typing import NoReturn
 
 @dataclass
 class TelemetryConfig:
-    """How a job records what happens in it.
+    """Configuration of the telemetry of a job.
 
     Attributes:
         retention_secs: Age in seconds after which records may go.
@@ -25,7 +25,7 @@ class TelemetryConfig:
 
 @dataclass
 class MeshAdminConfig:
-    """Where a job's admin interface listens.
+    """Configuration of the admin interface of a job.
 
     Attributes:
         admin_addr: ``"host:port"``, or None for the default.

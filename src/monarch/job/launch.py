@@ -57,11 +57,11 @@ class Worker(NamedTuple):
 
     @property
     def ended_in_order(self) -> bool:
-        """Whether a worker that is gone was shut down, or its job ended, by whichever program."""
+        """Check whether a worker that is gone was ended on purpose: shut down, or with its job, by any program."""
         return self.goodbye.exists() or not self.goodbye.parent.exists()
 
     def tail(self) -> str:
-        """Its last output, and where all of it is."""
+        """Return the last output of the worker, and the path of its log."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
@@ -74,7 +74,7 @@ class Worker(NamedTuple):
 
 
 def goodbye_of(address: str) -> Path:
-    """Where it is noted that the end of the worker at an ``ipc://`` address is in order."""
+    """Return the file which says that the end of the worker at an ``ipc://`` address is in order."""
     return Path(address.removeprefix("ipc://") + ".ended")
 
 
@@ -140,7 +140,7 @@ def wait_ready(workers: Sequence[Worker], leashes: Sequence[socket.socket], time
 
 
 def let_go(leashes: Sequence[socket.socket]) -> None:
-    """From now on the workers may outlive this program."""
+    """Release the leashes: from now on the workers may outlive this program."""
     for leash in leashes:
         try:
             leash.send(KEEP)
@@ -160,7 +160,7 @@ def _flags() -> list[str]:
 
 
 def describe_status(status: int | None) -> str:
-    """For a sentence: how a process ended, as far as is known."""
+    """Describe in words how a process ended, as far as is known."""
     if status is None:
         return ""
     if status < 0:

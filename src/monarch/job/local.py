@@ -98,7 +98,7 @@ def _new_file(path: Path) -> BinaryIO:
 
 
 class BatchJob(JobTrait):
-    """What a script that runs as part of a job gets in place of the job that it describes itself.
+    """The job that a script belongs to. The script gets it in place of the job that it describes itself.
 
     Args:
         job: The job it is a part of.

@@ -100,7 +100,7 @@ class ProcessJob(JobTrait):
         )
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Whether `spec` describes the same workers, and all of them live."""
+        """Check whether `spec` describes the same workers, and all of them live."""
         return self._same_spec(spec) and bool(self._workers) and all(map(self._lives, self._all_workers()))
 
     def _same_spec(self, spec: JobTrait) -> bool:

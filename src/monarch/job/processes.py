@@ -31,7 +31,7 @@ class _Process(NamedTuple):
 
 
 def is_tagged(pid: int, job: str) -> bool:
-    """Whether a process lives and belongs to the job. A zombie has ended."""
+    """Check whether a process lives and belongs to the job. A zombie has ended."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as environ:
             return f"{TAG}={job}".encode() in environ.read().split(b"\0")

@@ -85,7 +85,7 @@ class JobTrait(ABC):
 
     @abstractmethod
     def can_run(self, spec: JobTrait) -> bool:
-        """Whether this running job serves a program that describes its job by `spec`. False if it does not run."""
+        """Check whether this job runs and can serve a program that describes its job by `spec`."""
 
     @abstractmethod
     def _kill(self) -> None:
@@ -116,25 +116,25 @@ class JobTrait(ABC):
 
     @property
     def active(self) -> bool:
-        """Whether the job runs, as far as this object knows."""
+        """True if the job runs, as far as this object knows."""
         return self._owner._status == "running"
 
     @property
     def apply_id(self) -> str | None:
-        """Identifies what is running; None if nothing is. The same in every program that uses the job."""
+        """The id of the running job, the same in every program that uses it; None if no job runs."""
         return self._owner._apply_id
 
     def apply(self, client_script: str | None = None) -> None:
-        """Start the job, if it does not run. It is saved by `state`, or by `dump`.
+        """Start the job, unless it runs already. `state` and `dump` save it.
 
         Args:
-            client_script: Run as part of the job, apart from this program. What it is depends on the kind of job.
+            client_script: A script to run as part of the job, apart from this program. Its form depends on the kind of job.
         """
         if not self.active:
             self._start(client_script)
 
     def state(self, cached_path: str | os.PathLike[str] | None = DEFAULT_JOB_PATH) -> JobState:
-        """The host meshes of the job, which is started unless it runs.
+        """Return the host meshes of the job; start it first, unless it runs.
 
         Args:
             cached_path: File through which programs that describe the same job find it. None: no file, and this program
@@ -156,10 +156,10 @@ class JobTrait(ABC):
         return state
 
     def kill(self) -> None:
-        """End the job and what it started, and remove its cache file. Without effect on a job that does not run.
+        """End the job and every process it started, and remove its cache file. Without effect on a job that does not run.
 
         Raises:
-            JobError: Something of it could not be ended.
+            JobError: A process of the job could not be ended.
         """
         owner = self._owner
         if owner._status != "running":
@@ -226,7 +226,7 @@ class JobTrait(ABC):
         missing("profile", "telemetry")
 
     def telemetry_query_client(self) -> Any:
-        """A client for the telemetry of a running job."""
+        """Return a client for the telemetry of a running job."""
         missing("telemetry_query_client", "telemetry")
 
     # How it works
@@ -340,11 +340,11 @@ class JobTrait(ABC):
 
 
 def job_load(path: str | os.PathLike[str] = DEFAULT_JOB_PATH) -> JobTrait:
-    """The job that was saved to a file; what is in the file runs code of the user who wrote it.
+    """Load the job that was saved to a file. Loading runs code of the user who wrote the file.
 
     Raises:
         FileNotFoundError: There is no such file.
-        JobError: It is not this user's own, or is not a job.
+        JobError: The file belongs to another user, or holds no job.
     """
     cache = CacheFile(path)
     job = _read(cache)
@@ -354,16 +354,16 @@ def job_load(path: str | os.PathLike[str] = DEFAULT_JOB_PATH) -> JobTrait:
 
 
 def job_loads(content: bytes) -> JobTrait:
-    """The job that `dumps` made bytes of. Only for bytes of a source that you trust with running code.
+    """Load the job that `dumps` turned into bytes. Loading runs code: trust the source of the bytes.
 
     Raises:
-        JobError: They are not a job.
+        JobError: The bytes hold no job.
     """
     return _unpickle(content, "these bytes")
 
 
 def in_batch() -> bool:
-    """Whether this program is a script that runs as part of a job."""
+    """Check whether this program is a script that runs as part of a job."""
     return os.environ.get(BATCH) == "1"
 
 

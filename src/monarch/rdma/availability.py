@@ -12,7 +12,7 @@ _DEVICES = "/sys/class/infiniband"
 
 
 def is_ibverbs_available() -> bool:
-    """Whether this machine has an RDMA device (InfiniBand, RoCE, EFA), and `rdma_disable_ibverbs` is not set."""
+    """Check whether this machine has an RDMA device (InfiniBand, RoCE, EFA), and `rdma_disable_ibverbs` is not set."""
     return not config.value("rdma_disable_ibverbs") and bool(_devices())
 
 
@@ -30,7 +30,7 @@ def is_rdma_available() -> bool:
 
 
 def get_rdma_backend() -> str:
-    """What carries bytes between hosts: ``"ibverbs"``, ``"tcp"``, or ``"none"`` where neither is there or allowed.
+    """Return the transport of bytes between hosts: ``"ibverbs"``, ``"tcp"``, or ``"none"`` if neither is present and allowed.
 
     A guess from what this machine has. On one host there are other paths, whatever this says: see `RDMABuffer.explain`.
     """
@@ -40,7 +40,7 @@ def get_rdma_backend() -> str:
 
 
 def describe_between_hosts() -> str:
-    """What carries bytes between this machine and others, and why, in a line."""
+    """Describe in one line which transport carries bytes between this machine and others, and why."""
     fallback = "messages" if config.value("rdma_allow_tcp_fallback") else "nothing, as rdma_allow_tcp_fallback is False"
     installed = importlib.util.find_spec("nixl") is not None
     if not is_ibverbs_available():

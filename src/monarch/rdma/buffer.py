@@ -33,7 +33,7 @@ _EXPLAINED_WITHIN = 10.0  # seconds
 
 
 class RDMABuffer:
-    """A name for memory that stays where it is. Whoever holds it reads and writes that memory, without the owner's help.
+    """A handle on memory that stays where it is. Its holders read and write that memory without the owner's help.
 
     It pickles to some hundred bytes and may be sent anywhere, any number of times. The memory stays until `drop`, until the
     actor that made the buffer ends, or until no process has a handle any more. Keep one wherever the memory is still needed:
@@ -58,7 +58,7 @@ class RDMABuffer:
 
     @classmethod
     def of_memory(cls, memory: Memory) -> RDMABuffer:
-        """As the constructor, for memory that was looked at before."""
+        """Make a buffer of memory that was checked before."""
         self = object.__new__(cls)
         self._register(memory)
         return self
@@ -80,34 +80,34 @@ class RDMABuffer:
     # what it is
 
     def size(self) -> int:
-        """Bytes."""
+        """Size of the memory in bytes."""
         return self._info.nbytes
 
     @property
     def owner(self) -> str:
-        """Id of the actor that made it."""
+        """Id of the actor that made the buffer."""
         return self._info.owner_name
 
     @property
     def device(self) -> str:
-        """Where the memory is: ``"cpu"``, ``"cuda:0"``."""
+        """The device of the memory: ``"cpu"``, ``"cuda:0"``."""
         return self._info.device
 
     @property
     def readonly(self) -> bool:
-        """Whether it can only be read."""
+        """True if the memory can only be read."""
         return self._info.readonly
 
     @property
     def backend(self) -> str:
-        """What reaches it from other hosts, as `get_rdma_backend` says. On its own host, ask `explain`."""
+        """The backend by which other hosts reach the memory: see `get_rdma_backend`. For its own host see `explain`."""
         return get_rdma_backend()
 
     def explain(self, peer: Any = None) -> Explanation:
-        """Which path transfers take, and why not the others; ``print(buffer.explain())``.
+        """Explain which path transfers take, and why not the others: ``print(buffer.explain())``.
 
         Args:
-            peer: From where: an actor mesh or proc mesh of one rank; by default from here.
+            peer: The process that starts the transfer: an actor mesh or proc mesh of one rank; by default this process.
 
         Raises:
             RDMAError: The buffer is gone.
@@ -122,12 +122,12 @@ class RDMABuffer:
     # transfers
 
     def read_into(self, dst: Any, *, offset: int = 0, nbytes: int | None = None, timeout: float = 60) -> Future[None]:
-        """Copy from the buffer into the first bytes of `dst`; starts now.
+        """Start a copy from the buffer into the first bytes of `dst`.
 
         Args:
-            dst: Writable memory, as for the constructor. It may be larger; what is behind stays untouched.
+            dst: Writable memory, as for the constructor. It may be larger; the bytes after the copy stay untouched.
             offset: Where to begin in the buffer, in bytes.
-            nbytes: How much; by default all that follows.
+            nbytes: Length in bytes; by default up to the end of the buffer.
             timeout: Seconds; after it, `dst` may be written in part.
 
         Raises:
@@ -137,12 +137,12 @@ class RDMABuffer:
         return submit(self.plane, [self.reading(dst, offset, nbytes)], Deadline(checked_timeout(timeout)))
 
     def write_from(self, src: Any, *, offset: int = 0, nbytes: int | None = None, timeout: float = 60) -> Future[None]:
-        """Copy from the first bytes of `src` into the buffer; starts now. Leave `src` unchanged until it is done.
+        """Start a copy from the first bytes of `src` into the buffer. Leave `src` unchanged until the future is done.
 
         Args:
             src: Memory, as for the constructor.
             offset: Where to begin in the buffer, in bytes.
-            nbytes: How much; by default all of `src`.
+            nbytes: Length in bytes; by default all of `src`.
             timeout: Seconds; after it, the buffer may be written in part, or still be.
 
         Raises:
@@ -152,23 +152,37 @@ class RDMABuffer:
         return submit(self.plane, [self.writing(src, offset, nbytes)], Deadline(checked_timeout(timeout)))
 
     def fetch_add(self, value: int, *, offset: int = 0) -> Future[int]:
-        """Add to a word of 64 bits, and get what it was before; unsigned, it wraps around.
+        """Add to an unsigned 64-bit word atomically; a future of its old value. The sum wraps around.
 
-        No other `fetch_add` or `compare_and_swap` of that process comes in between; reads and writes may. Executed by the
-        owner's process, whatever its actors do. Memory of the CPU only.
+        The owner's process executes it, whatever its actors do, one `fetch_add` or `compare_and_swap` after the other; reads
+        and writes may come in between. CPU memory only.
 
         Args:
-            offset: Of the word, in bytes; it must be aligned to 8 bytes in the owner's memory.
+            value: Summand; the sum is taken modulo 2**64.
+            offset: Position of the word in the buffer, in bytes. Its address must be a multiple of 8.
+
+        Raises:
+            TypeError, ValueError: An argument is no int, or there is no aligned word at `offset`.
+            RDMAError: From the future: the owner refused, or is gone.
         """
         return self._atomic(Atomic(self._lease.claim, self._word(offset), _integer(value, "value"), None))
 
     def compare_and_swap(self, expected: int, desired: int, *, offset: int = 0) -> Future[int]:
-        """Replace a word of 64 bits if it is `expected`, and get what it was before. See `fetch_add`."""
+        """Replace a 64-bit word if it equals `expected`; a future of its old value.
+
+        Args:
+            expected: The value to replace; another value stays.
+            desired: The new value.
+            offset: As for `fetch_add`.
+
+        Raises:
+            TypeError, ValueError, RDMAError: As for `fetch_add`.
+        """
         wanted = _integer(desired, "desired"), _integer(expected, "expected")
         return self._atomic(Atomic(self._lease.claim, self._word(offset), *wanted))
 
     def drop(self) -> Future[None]:
-        """Let the memory go: nobody reaches it any more when the future is done. Anybody may, any number of times."""
+        """Withdraw the buffer: once the future is done, no handle reaches the memory. Every holder may, any number of times."""
         answer = ask(self.plane.node, self._info.owner, "rdma_drop", self._lease.claim, f"the end of {self._info}")
 
         def finish() -> None:
@@ -224,7 +238,7 @@ class RDMABuffer:
 
     @property
     def claim(self) -> Claim:
-        """What this process shows to the owner."""
+        """The claim that this process shows to the owner."""
         return self._lease.claim
 
     def ask_owner(self, method: str, record: Any, here: Callable[[], Any], what: str) -> Future[Any]:
@@ -272,10 +286,10 @@ def _received(info: BufferInfo) -> RDMABuffer:
 
 
 class Explanation(NamedTuple):
-    """How transfers reach a buffer; ``print`` shows a table.
+    """The paths by which transfers may reach a buffer; ``print`` shows a table.
 
     Attributes:
-        buffer: Which one.
+        buffer: The buffer, as its ``repr`` says.
         peer: The process from which they start.
         paths: One report for each path, in the order in which they are tried.
     """
@@ -286,7 +300,7 @@ class Explanation(NamedTuple):
 
     @property
     def taken(self) -> str | None:
-        """The path that is taken; None if there is none."""
+        """The path that transfers take; None if no path is open."""
         return next((report.path for report in self.paths if report.usable), None)
 
     def __str__(self) -> str:

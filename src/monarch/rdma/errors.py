@@ -89,7 +89,7 @@ class NoPathError(RDMAError):
 
 
 class NotMemoryError(TypeError, ValueError):
-    """What was given is not memory that bytes can be moved to or from. (Monarch 0.7 raises ValueError.)"""
+    """An argument is not memory that bytes can be moved to or from. (Monarch 0.7 raises ValueError.)"""
 
 
 class RDMAWarning(RuntimeWarning):

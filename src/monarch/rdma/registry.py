@@ -64,7 +64,7 @@ class Region:
 
 
 class RegistryStatistics(NamedTuple):
-    """What a process lets others reach: how many buffers, and of how many bytes."""
+    """The number and the total size of the buffers that a process offers."""
 
     buffers: int
     nbytes: int

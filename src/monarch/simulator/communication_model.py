@@ -21,7 +21,7 @@ _REDUCTIONS = ("all_reduce", "sum", "avg", "product", "min", "max")
 
 @dataclasses.dataclass
 class NetworkConfig:
-    """What connects devices.
+    """A model of the network between devices.
 
     Attributes:
         intra_node_bandwidth_gbs: GB/s between two devices of one host.

@@ -86,7 +86,7 @@ def _described(ranks: Ranks) -> tuple[Any, ...]:
 
 
 def read(path: Path) -> Iterator[tuple[Any, ...]]:
-    """What is in a file.
+    """Read the recorded steps from a file.
 
     Raises:
         ValueError: It is no such file.

@@ -30,7 +30,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """What each rank has to compute with, what connects the ranks, and what the controller takes.
+    """A model of a machine: the devices of the ranks, the links between them, and the overhead of the controller.
 
     All rates are those that programs reach, not those of data sheets.
 

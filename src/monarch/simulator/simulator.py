@@ -29,7 +29,7 @@ _simulators: weakref.WeakSet[Simulator] = weakref.WeakSet()
 
 
 class SimulatorBackendMode(str, Enum):
-    """What a simulator does; each member equals the text that `Simulator` takes."""
+    """The modes of a simulator; each member equals the text that `Simulator` takes."""
 
     SIMULATE = "simulate"
     SIMULATE_WITH_REPORT_ONLY = "simulate_with_report_only"
@@ -38,7 +38,7 @@ class SimulatorBackendMode(str, Enum):
 
 
 class SimulatorTraceMode(str, Enum):
-    """What traces show; each member equals the text that `Simulator` takes."""
+    """The contents of traces; each member equals the text that `Simulator` takes."""
 
     STREAM_ONLY = "stream_only"
     CONTROLLER_TRACE_ONLY = "controller_trace_only"
@@ -47,17 +47,17 @@ class SimulatorTraceMode(str, Enum):
 
     @property
     def stream_enabled(self) -> bool:
-        """Whether the ranks are shown."""
+        """True if traces show the ranks."""
         return self is not SimulatorTraceMode.CONTROLLER_TRACE_ONLY
 
     @property
     def controller_enabled(self) -> bool:
-        """Whether the program is shown."""
+        """True if traces show the program."""
         return self is not SimulatorTraceMode.STREAM_ONLY
 
 
 class Step(NamedTuple):
-    """What a step would take.
+    """The predicted cost of a step.
 
     Attributes:
         seconds: From the end of the step before to the end of all that was issued.
@@ -255,7 +255,7 @@ def _tag(simulator: Simulator, value: Any) -> None:
 
 
 def replay(path: str | Path, machine: str | Path | Machine = "h100") -> list[Step]:
-    """What the steps of a program would take on another machine, from the instructions that it has written down.
+    """Predict the cost of a program's steps on another machine, from the instructions that it has recorded.
 
     Args:
         path: What a simulator with ``simulate_mode="command_history"`` has written. It is unpickled: read only your own.

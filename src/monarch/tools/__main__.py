@@ -9,7 +9,7 @@ _LIBRARIES = ("typer", "rich")
 
 
 def main() -> None:
-    """What the console script `monarch` runs."""
+    """Run the console script `monarch`."""
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
         sys.exit(f"the command `monarch` needs {' and '.join(missing)}: pip install 'pymonarch[cli]'")

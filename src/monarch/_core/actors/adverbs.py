@@ -36,7 +36,7 @@ A = TypeVar("A")
 
 
 class CallOptions(NamedTuple):
-    """What `Endpoint.options` sets.
+    """The options of a call, as `Endpoint.options` sets them.
 
     Attributes:
         wait_for_all: `call` completes when every rank has answered or failed, rather than with the first failure.

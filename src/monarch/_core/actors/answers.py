@@ -50,7 +50,7 @@ class Answers(Generic[R]):
 
 
 class AnswersByRank(Mapping[Point, Any]):
-    """What some ranks have answered. Each value is unpickled when it is first asked for; a copy elsewhere is a plain dict."""
+    """A mapping of ranks to their answers. A value is unpickled on first access; a pickled copy is a plain dict."""
 
     def __init__(self, extent: Extent, frames: Mapping[int, Frame]) -> None:
         self._extent = extent

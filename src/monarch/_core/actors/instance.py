@@ -97,7 +97,7 @@ class Instance:
 
     @property
     def rank(self) -> Point:
-        """Its position in the mesh it was spawned in; never changes."""
+        """The position of the actor in the mesh that it was spawned in; never changes."""
         return self._record.rank
 
     @property
@@ -112,12 +112,12 @@ class Instance:
 
     @property
     def incarnation(self) -> int:
-        """How often this rank has been started again after a failure; 0 at first."""
+        """The number of restarts of this rank after failures; 0 at first."""
         return self._cell.incarnation
 
     @property
     def creator(self) -> CreatorInstance | None:
-        """Who spawned it; None on the client."""
+        """The actor that spawned this one; None on the client."""
         return self._record.creator
 
     @property

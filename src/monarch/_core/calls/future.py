@@ -97,10 +97,10 @@ class Future(Waitable, Generic[R]):
     result = get
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Block until the operation ends; what it raised, or None.
+        """Block until the operation ends; return the exception it raised, or None.
 
         Raises:
-            TimeoutError: It did not end within `timeout` seconds.
+            TimeoutError: The operation did not end within `timeout` seconds.
         """
         if timeout is not None:
             _check_timeout(timeout)
@@ -111,7 +111,7 @@ class Future(Waitable, Generic[R]):
         return self._failure(timeout)
 
     def done(self) -> bool:
-        """Whether the result, or the error, is there."""
+        """Return True once the result or the error is there. Never blocks."""
         return self._done
 
     def add_done_callback(self, callback: Callable[[Future[R]], object]) -> None:
@@ -123,7 +123,7 @@ class Future(Waitable, Generic[R]):
         self._subscribe(UserCallback(callback, self, running_loop()))
 
     def remove_done_callback(self, callback: Callable[[Future[R]], object]) -> int:
-        """Forget a callback that has not been called; how often it had been added."""
+        """Remove a callback that has not been called yet; return how often it had been added."""
         with self._lock:
             kept = [c for c in self._callbacks if not (isinstance(c, UserCallback) and c.callback == callback)]
             removed = len(self._callbacks) - len(kept)
@@ -131,20 +131,20 @@ class Future(Waitable, Generic[R]):
         return removed
 
     def cancel(self) -> bool:
-        """Ask for what has not begun to be dropped. What has begun goes on, and ends as it would have.
+        """Drop the operation unless it has begun. An operation that has begun goes on.
 
         A call that waits in the mailbox of an actor is taken out, and the future raises `concurrent.futures.CancelledError`.
         A `call` to many ranks is dropped by those that have not begun; the others finish it.
 
         Returns:
-            Whether it was asked for: False if the future is done, or stands for something that can't be dropped. Whether it
-            came in time, the future tells.
+            True if the request was sent; False if the future is done, or its operation can't be dropped. The future tells
+            whether the request came in time.
         """
         source = self._source
         return source is not None and source.cancel(self)
 
     def cancelled(self) -> bool:
-        """Whether it was dropped before it had begun, as `cancel` has asked."""
+        """Return True if `cancel` dropped the operation before it had begun."""
         return self._done and is_cancelled(self._error)
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -158,7 +158,7 @@ class Future(Waitable, Generic[R]):
         return self._value  # type: ignore[no-any-return]  # as in `get`
 
     def as_asyncio(self) -> asyncio.Future[R]:
-        """An asyncio future of the running loop with the same outcome; cancelling it cancels only that view.
+        """Return an asyncio future of the running loop with the same outcome. Cancelling it leaves the operation alone.
 
         Raises:
             RuntimeError: No event loop runs in this thread.

@@ -220,7 +220,7 @@ def as_endpoint(
 
 
 def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
-    """How often each rank of an actor mesh has been started again after a failure: 0 for the actors first spawned.
+    """Ask every rank of an actor mesh for its number of restarts after failures: 0 for the actors first spawned.
 
     Args:
         mesh: As `spawn` returned it, a slice of it, or a reference that came in a message.

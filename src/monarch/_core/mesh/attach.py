@@ -32,7 +32,7 @@ _transport: ChannelTransport | str | None = None
 
 
 class Attachment:
-    """Hosts that this client has attached; what their mesh, its slices excluded, may stop and shut down.
+    """Hosts that this client has attached. Their mesh may stop them and shut them down; its slices may not.
 
     Args:
         workers: Their addresses, or futures of them.
@@ -133,7 +133,7 @@ def attach_to_workers(
     name: str | None = None,
     secret: str | None = None,
 ) -> HostMesh:
-    """Take hosts into use on which workers listen. Returns at once; `HostMesh.initialized` says when, or why not.
+    """Attach hosts that already run a worker. Returns at once; `HostMesh.initialized` is done when they are attached.
 
     Links are made by this side alone: no worker has to be able to reach the client.
 
@@ -149,8 +149,8 @@ def attach_to_workers(
         A mesh of the one dimension ``hosts``, in the order of `workers`.
 
     Raises:
-        ValueError: `workers` is empty, or has an address twice; the certificates or the secret are no good, or other ones
-            than those by which one of the hosts is attached already.
+        ValueError: `workers` is empty, or has an address twice; the certificates or the secret are not usable, or differ
+            from those by which one of the hosts is attached already.
         AddressError: One of them is no address that can be dialed.
     """
     if isinstance(workers, str) or not isinstance(workers, Sequence):
@@ -222,8 +222,8 @@ def attach(
 
 
 def enable_transport(transport: ChannelTransport | str) -> None:
-    """Say how other hosts may reach this one. Accepted for old programs, and checked; nothing depends on it, as links are
-    made by the client and used in both directions.
+    """Check the transport by which other hosts may reach this one. Kept for old programs and without effect: the client
+    makes all links, and both sides use them.
 
     Args:
         transport: A `ChannelTransport`; ``"ipc"``, ``"tcp"``, ``"tls"``, ``"metatls"``, ``"metatls-hostname"``; or an

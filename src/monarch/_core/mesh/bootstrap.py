@@ -53,7 +53,7 @@ class BootstrapCommand:
 
     @property
     def is_default(self) -> bool:
-        """Whether it does what a fork of the spawner does."""
+        """True if a fork of the spawner will do: the current interpreter, with the inherited environment."""
         return (self.program, self.arg0, tuple(self.args)) == (sys.executable, None, _MODULE) and self.inherit_env
 
     def as_command(self) -> Command:
@@ -72,12 +72,12 @@ class BootstrapCommand:
 
 
 def default_bootstrap_cmd() -> BootstrapCommand:
-    """How procs start unless told otherwise: the current interpreter, the inherited environment."""
+    """Return the command by which procs start by default: the current interpreter, the inherited environment."""
     return BootstrapCommand(sys.executable, None, _MODULE)
 
 
 def python_bootstrap_cmd(executable: str) -> BootstrapCommand:
-    """Procs under another interpreter, which must have this package."""
+    """Return a command that starts procs under another interpreter, which must have this package."""
     return BootstrapCommand(os.fspath(executable), None, _MODULE)
 
 

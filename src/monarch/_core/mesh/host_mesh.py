@@ -82,9 +82,9 @@ class HostMesh(DrawnMesh):
 
     @property
     def initialized(self) -> Future[bool]:
-        """Done, with True, when the hosts are attached; raises which one can't be reached, and why.
+        """A future that is True once the hosts are attached; it raises which host can't be reached, and why.
 
-        What bounds it: `mesh_attach_config_timeout`.
+        `mesh_attach_config_timeout` bounds the wait.
         """
         return self._attachment.initialized if self._attachment is not None else completed(True)
 
@@ -101,7 +101,7 @@ class HostMesh(DrawnMesh):
         return False
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """The same hosts; procs started through this handle, and procs that those start, use another interpreter.
+        """Return a handle on the same hosts: procs started through it, and by those procs, use another interpreter.
 
         Raises:
             ValueError: There is no such executable, where the hosts are this machine. On others it shows when procs are
@@ -131,8 +131,8 @@ class HostMesh(DrawnMesh):
             proc_bind: For each proc of a host a mapping with any of ``cpunodebind``, ``membind``, ``physcpubind`` (needs
                 numactl) or ``cpus`` (``"0,2-4"``).
             bootstrap_command: How to start the procs, or a function of a proc's point in the new mesh.
-            restart: What starts procs again that fail, and the actors which their owner spawned on them: a strategy of
-                `monarch.supervision`. By default nothing does.
+            restart: A strategy of `monarch.supervision`, which starts failed procs again, with the actors that their owner
+                spawned on them. None, the default: nothing starts again.
 
         Returns:
             A mesh of the dimensions of the hosts, then those of `per_host`.
@@ -194,7 +194,7 @@ class HostMesh(DrawnMesh):
             raise RuntimeError(f"HostMesh has already been {self._attachment.ended}: {self!r}; attach the hosts again")
 
     def shutdown(self) -> Future[None]:
-        """End the workers of these hosts, and every proc there, whoever spawned it. Acts when called.
+        """End the workers of these hosts and all procs there, also those of other programs. Acts when called.
 
         Returns:
             A future that is done when they have ended: within 10 s for ``__cleanup__``, and a few more.
@@ -206,7 +206,7 @@ class HostMesh(DrawnMesh):
         return self._let_go("shut down")
 
     def stop(self) -> Future[None]:
-        """Stop the procs that were spawned on this mesh, and let go of the hosts; their workers go on, and can be attached
+        """Stop the procs that were spawned on this mesh, and detach the hosts. The workers go on, and can be attached
         again. Acts when called.
 
         Returns:
@@ -227,7 +227,7 @@ class HostMesh(DrawnMesh):
         return self._attachment.let_go(how)
 
     def to_table(self) -> str:
-        """The hosts drawn as a grid, for people; see `ProcMesh.to_table`. Waits for addresses that are not known yet."""
+        """Draw the hosts as a grid, for people; see `ProcMesh.to_table`. Waits for addresses that are not known yet."""
         return self._draw(self._cells())
 
     def _cells(self) -> Callable[[int], str]:

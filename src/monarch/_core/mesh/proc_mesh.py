@@ -88,15 +88,15 @@ class ProcMesh(DrawnMesh):
 
     @property
     def name(self) -> str:
-        """The name it was spawned with."""
+        """The name that the mesh was spawned with."""
         return self._procs.name
 
     @property
     def initialized(self) -> Future[bool]:
-        """Done, with True, when every proc runs and the bootstrap function has returned; raises why not.
+        """A future: True once every proc runs and the bootstrap function has returned; raises the reason if not.
 
-        What bounds it: ``host_spawn_ready_timeout`` for the procs; the bootstrap function takes the time it takes, but ends
-        with its process.
+        ``host_spawn_ready_timeout`` bounds the start of the procs. The bootstrap function has no time limit, but ends with
+        its process.
         """
         return self._ready if self._ready is not None else completed(True)
 
@@ -170,7 +170,7 @@ class ProcMesh(DrawnMesh):
         """Stop every actor on these procs, running ``__cleanup__``, and end the processes. Acts when called.
 
         Args:
-            reason: Told to whoever still calls the actors.
+            reason: Text for those who still call the actors.
 
         Returns:
             A future that is done when the processes are gone: within ``cleanup_timeout`` plus ``process_exit_timeout``,
@@ -182,11 +182,12 @@ class ProcMesh(DrawnMesh):
         return self._check_owned().stop(reason)
 
     def kill(self, reason: str = "its program asked for it") -> Future[None]:
-        """Kill these processes at once, with all that runs there: for one that hangs. For whoever owns them it is a failure like
-        any other: `__supervise__` hears of it, a restart strategy starts them again. Slices and references will do.
+        """Kill these processes at once, with everything that runs there: for processes that hang. To their owner it is a
+        failure like any other: `__supervise__` is told, a restart strategy starts them again. Slices and references
+        may kill, too.
 
         Args:
-            reason: Told in reports, and to whoever calls their actors.
+            reason: Text for reports, and for callers of the actors.
 
         Returns:
             A future that is done when the processes are gone.
@@ -202,7 +203,7 @@ class ProcMesh(DrawnMesh):
         return request.future
 
     def restart(self, reason: str = "its program asked for a restart") -> Future[None]:
-        """`kill`, where a strategy starts the processes again, ``spawn_procs(restart=...)``; it counts as one restart of those.
+        """Kill the processes, and have their strategy, ``spawn_procs(restart=...)``, start them again: one restart each.
 
         Returns:
             A future that is done when the processes run again. It raises SupervisionError where the strategy has given up.
@@ -230,8 +231,9 @@ class ProcMesh(DrawnMesh):
         return back
 
     def to_table(self, pids: bool = False) -> str:
-        """The mesh drawn as a grid, for people: two dimensions as rows and columns, more as titled blocks; in each cell the host,
-        and which of its procs it is (``gpu[3]``, as each usually has a GPU). Long meshes are left out in the middle.
+        """Draw the mesh as a grid, for people: two dimensions as rows and columns, more as titled blocks. Each cell has the
+        host and the index of the proc on it (``gpu[3]``, as each usually has a GPU). The middle of long meshes is left
+        out.
 
         Args:
             pids: Ask the procs for the numbers of their processes, and show these, too.
@@ -257,8 +259,8 @@ class ProcMesh(DrawnMesh):
         return cell
 
     def statistics(self) -> Future[ValueMesh[ProcStatistics]]:
-        """What each of these processes has counted: messages, bytes, system calls, queues. ``this_proc().statistics()`` is that
-        of the calling process.
+        """Ask each process for its counters: messages, bytes, system calls, queues. ``this_proc().statistics()`` asks the
+        calling process.
         """
         cell = context()._cell
         addresses = self._addresses()
@@ -280,18 +282,23 @@ class ProcMesh(DrawnMesh):
         return _device_mesh_of(self)
 
     def rank_tensor(self, dims: str | Iterable[str]) -> Any:
-        """See `DeviceMesh.rank`."""
+        """Return each rank's index along `dims` as a distributed tensor; see `DeviceMesh.rank`."""
         return self._device_mesh.rank(dims)
 
     def rank_tensors(self) -> dict[str, Any]:
-        """`rank_tensor` of each dimension."""
+        """Return the `rank_tensor` of each dimension, by its label."""
         ranks: dict[str, Any] = self._device_mesh.ranks
         return ranks
 
     async def logging_option(
         self, stream_to_client: bool = False, aggregate_window_sec: int | None = None, level: int = 20
     ) -> None:
-        """Streaming options for output; until they arrive every line is streamed, which is what most programs ask for.
+        """Set how output is streamed to the client. Until the options arrive, every line is streamed.
+
+        Args:
+            stream_to_client: Show the output of the procs on the client.
+            aggregate_window_sec: Seconds over which like lines become one; None for no such window.
+            level: Level of `logging` from which on records are shown, 0 to 255.
 
         Raises:
             RuntimeError: A window without streaming.

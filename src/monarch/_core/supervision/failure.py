@@ -69,14 +69,14 @@ class Failure(NamedTuple):
     known: float = 0.0
 
     def of(self, actor: str, mesh: str, mesh_uid: int | str, rank: int) -> Failure:
-        """This failure of a process, as it befell one actor on it."""
+        """Return this failure of a process as the failure of one actor on it."""
         reason = (
             f"the process this actor was running on failed: {self.reason}" if self.cause != STOPPED else self.reason
         )
         return self._replace(actor=actor, mesh=mesh, mesh_uid=mesh_uid, rank=rank, reason=reason)
 
     def brief(self) -> Failure:
-        """This failure as it is remembered for whoever asks later: long texts cut, a large exception left out."""
+        """Return a short form to remember: long texts cut, a large exception left out."""
         source = self.source and self.source.brief()
         reason, output = _cut(self.reason), tuple(map(_cut, self.output))
         error = self.error if len(self.error) <= _REMEMBERED else b""
@@ -87,7 +87,7 @@ class Failure(NamedTuple):
         return self.cause == STOPPED
 
     def explain(self) -> str:
-        """What callers are told: who, then why."""
+        """Return the text that callers get: who has ended, then why."""
         who = self.actor or self.proc or self.mesh or "the actor"
         if self.is_stop:
             return f"{who} has status: stopped: {self.reason}"
@@ -116,7 +116,7 @@ def _cut(text: str) -> str:
 
 
 def exit_reason(exit_code: int | None, signal: int | None) -> str:
-    """How a process ended, in words."""
+    """Say in words how a process ended."""
     if signal is not None:
         try:
             name = _signal.Signals(signal).name
@@ -156,7 +156,7 @@ def client_lost(client: str) -> Failure:
 
 
 def frozen_reason(seconds: float) -> str:
-    """What befell a process that stood still, in words that follow its name and "was"."""
+    """Say how a frozen process ended, in words that follow its name and "was"."""
     return f"stopped by a signal, and ended as nothing continued it within {seconds:g}s (heartbeat_timeout)"
 
 
@@ -168,7 +168,7 @@ DEAF_REASON = (
 
 
 class MeshFailure:
-    """What `__supervise__` and `unhandled_fault_hook` receive: something the actor owns has failed.
+    """A failure of something that an actor owns: the argument of `__supervise__` and `unhandled_fault_hook`.
 
     Attributes:
         mesh_name: The name the mesh was spawned with; ``"<none>"`` for the client's own failures.
@@ -219,7 +219,7 @@ class MeshFailure:
         return self.event.output
 
     def report(self) -> str:
-        """Several lines for people: who failed, why, where, and the last lines it printed."""
+        """Return several lines for people: who failed, why, where, and the last lines it printed."""
         return self.event.explain()
 
     def __repr__(self) -> str:
