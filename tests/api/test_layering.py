@@ -88,6 +88,18 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
     "SHUT_WR",
 }
 
+# What the walls do not hold yet, by package and by module. Whoever cuts the last circle of a package, or the length of a file,
+# takes it off the list; nothing may be added.
+OPEN_CIRCLES: set[str] = {"monarch._core.actors", "monarch._core.shape", "monarch.tensor_engine"}
+OPEN_TYPES: set[str] = {
+    "monarch._core.actors", "monarch._core.calls", "monarch._core.mesh", "monarch._core.shape",
+    "monarch.rdma", "monarch.tensor_engine",
+}  # fmt: skip
+OPEN_LENGTHS: set[str] = {
+    "monarch._core.calls.future", "monarch._core.hub.node", "monarch._core.processes.agent",
+    "monarch.simulator.model", "monarch.tensor_engine.collectives",
+}  # fmt: skip
+
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
 MOST_LATE_IMPORTS = 15
 
@@ -273,6 +285,65 @@ def test_every_package_says_what_lives_there() -> None:
     assert silent == []
 
 
-def test_no_file_of_the_core_grows_out_of_hand() -> None:
-    long = {module_name(path): n for path in SOURCES if (n := len(path.read_text().splitlines())) > 600}
-    assert long == {}, "split these"
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of modules each of which imports, by way of others, every other one (Tarjan's algorithm)."""
+    number: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        path.append(module)
+        for imported in graph[module]:
+            if imported not in number:
+                visit(imported)
+            if imported in path:
+                lowest[module] = min(lowest[module], lowest[imported])
+        if lowest[module] == number[module]:
+            start = path.index(module)
+            found.append(sorted(path[start:]))
+            del path[start:]
+
+    for module in graph:
+        if module not in number:
+            visit(module)
+    return [members for members in found if len(members) > 1]
+
+
+def circles_of(imports: list[Import]) -> list[list[str]]:
+    graph: dict[str, set[str]] = {module_name(path): set() for path in SOURCES}
+    for found in imports:
+        if found.imported in graph and found.imported != found.importer:
+            graph[found.importer].add(found.imported)
+    return circles(graph)
+
+
+def drawn(members: list[str]) -> str:
+    lines = (
+        f"{found}{' inside a function' * found.inside_a_function}{' for types' * found.for_types_only}"
+        for found in OWN
+        if found.importer in members and found.imported in members
+    )
+    return "\n".join(dict.fromkeys(lines))
+
+
+def test_circles_are_found_in_a_graph() -> None:
+    graph = {"a": {"b", "d"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"g"}, "g": {"f", "a"}}
+    assert sorted(circles(graph)) == [["a", "b", "c"], ["f", "g"]]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """An import that is put off into a function counts: it hides a circle, and does not cut it."""
+    found = circles_of([each for each in OWN if not each.for_types_only])
+    assert {package_of(each) for members in found for each in members} == OPEN_CIRCLES, "\n\n".join(map(drawn, found))
+
+
+def test_no_more_than_three_modules_know_each_other_by_their_types() -> None:
+    found = [members for members in circles_of(OWN) if len(members) > 3]
+    assert {package_of(each) for members in found for each in members} == OPEN_TYPES, "\n\n".join(map(drawn, found))
+
+
+def test_no_file_is_longer_than_500_lines() -> None:
+    long = {module_name(path): n for path in SOURCES if (n := len(path.read_text().splitlines())) > 500}
+    assert long.keys() == OPEN_LENGTHS, f"split these: {long}"

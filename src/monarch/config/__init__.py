@@ -35,15 +35,15 @@ monarch.config` prints docs/config.md.
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ._kinds import Encoding
 from ._parametrize import parametrize_config, parametrize_config_pointwise
-from ._store import Store
+from ._store import STORE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
 __all__ = [
     "Encoding",
@@ -56,11 +56,10 @@ __all__ = [
     "parametrize_config_pointwise",
 ]
 
-_store = Store(os.environ)
-_cached = _store.cache
+_cached = STORE.cache
 
 # A fork while another thread is inside the store would leave the child a lock that nobody will ever release.
-os.register_at_fork(before=_store.lock.acquire, after_in_child=_store.lock.release, after_in_parent=_store.lock.release)
+os.register_at_fork(before=STORE.lock.acquire, after_in_child=STORE.lock.release, after_in_parent=STORE.lock.release)
 
 
 def configure(**keys: object) -> None:
@@ -76,11 +75,10 @@ def configure(**keys: object) -> None:
         ValueError: a key does not exist; the message names the nearest that do.
         TypeError: a value has the wrong type, can't be read, or is out of range; then the error is a ValueError as well.
     """
-    _store.configure(keys)
+    STORE.configure(keys)
 
 
-@contextmanager
-def configured(**keys: object) -> Iterator[dict[str, Any]]:
+def configured(**keys: object) -> AbstractContextManager[dict[str, Any]]:
     """Set knobs for the length of a `with` block, as `configure` does, then put everything back.
 
     Yields what `get_global_config` returns inside the block. Calls of `configure` and `clear_runtime_config` in the
@@ -90,11 +88,7 @@ def configured(**keys: object) -> Iterator[dict[str, Any]]:
     Raises:
         ValueError, TypeError: as `configure`; nothing has changed then.
     """
-    layer = _store.push(keys)
-    try:
-        yield _store.everything()
-    finally:
-        _store.remove(layer)
+    return STORE.configured(keys)
 
 
 def get_global_config() -> dict[str, Any]:
@@ -105,17 +99,17 @@ def get_global_config() -> dict[str, Any]:
     Raises:
         ValueError: an environment variable holds something that can't be read; the message names it.
     """
-    return _store.everything()
+    return STORE.everything()
 
 
 def get_runtime_config() -> dict[str, Any]:
     """Return only what `configure` and `configured` set here: a new dict, in the form of `get_global_config`."""
-    return _store.runtime()
+    return STORE.runtime()
 
 
 def clear_runtime_config() -> None:
     """Forget what `configure` has set in this process. Inside a `configured` block, until the end of the block."""
-    _store.clear()
+    STORE.clear()
 
 
 def value(name: str) -> Any:
@@ -129,7 +123,7 @@ def value(name: str) -> Any:
     try:
         return _cached[name]
     except KeyError:
-        return _store.load(name)
+        return STORE.load(name)
 
 
 def exported() -> dict[str, Any]:
@@ -140,7 +134,7 @@ def exported() -> dict[str, Any]:
     Raises:
         ValueError: an environment variable can't be read.
     """
-    return _store.exported()
+    return STORE.exported()
 
 
 def inherit(mapping: Mapping[str, Any], *, drop_configured: bool = False) -> None:
@@ -156,7 +150,7 @@ def inherit(mapping: Mapping[str, Any], *, drop_configured: bool = False) -> Non
     Raises:
         TypeError: a value can't be read; nothing has changed then.
     """
-    _store.inherit(mapping, drop_configured)
+    STORE.inherit(mapping, drop_configured)
 
 
 for _name in ("Encoding", "parametrize_config", "parametrize_config_pointwise"):

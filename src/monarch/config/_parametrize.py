@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._kinds import text_of
-from ._store import keep_all
+from ._store import STORE, keep_all
 
 if TYPE_CHECKING:
     import inspect
@@ -88,16 +88,14 @@ def _wrapped(test: Callable[..., Any]) -> Callable[..., Any]:
     import functools
     import inspect
 
-    from . import configured  # the facade, imported by now: it imports this module
-
     @functools.wraps(test)
     def run(*args: Any, _config_overrides: dict[str, object], **kwargs: Any) -> Any:
-        with configured(**_config_overrides):
+        with STORE.configured(_config_overrides):
             return test(*args, **kwargs)
 
     @functools.wraps(test)
     async def run_async(*args: Any, _config_overrides: dict[str, object], **kwargs: Any) -> Any:
-        with configured(**_config_overrides):
+        with STORE.configured(_config_overrides):
             return await test(*args, **kwargs)
 
     wrapper: Any = run_async if inspect.iscoroutinefunction(test) else run

@@ -7,6 +7,8 @@ writes first; two blocks that overlap in two threads would then leave one thread
 
 from __future__ import annotations
 
+import os
+from contextlib import contextmanager
 from enum import Enum
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from ._table import BY_NAME, KNOBS, Knob
 from ._units import OutOfRange, Unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 # In an exported dict: the environment's texts that the exporter took into account. Can't collide with a keyword.
 _SEEN_ENVIRONMENT = "@environment"
@@ -54,18 +56,19 @@ class Store:
             self.cache.clear()
             self._layers[-1].values.update(kept)
 
-    def push(self, keys: Mapping[str, object]) -> Layer:
+    @contextmanager
+    def configured(self, keys: Mapping[str, object]) -> Iterator[dict[str, Any]]:
         layer = Layer(keep_all(keys))
         with self.lock:
             self.cache.clear()
             self._layers.append(layer)
-        return layer
-
-    def remove(self, layer: Layer) -> None:
-        with self.lock:
-            self.cache.clear()
-            # Gone already if `inherit` dropped it in a process forked inside the block.
-            self._layers = [kept for kept in self._layers if kept is not layer]
+        try:
+            yield self.everything()
+        finally:
+            with self.lock:
+                self.cache.clear()
+                # Gone already if `inherit` dropped it in a process forked inside the block.
+                self._layers = [kept for kept in self._layers if kept is not layer]
 
     def clear(self) -> None:
         with self.lock:
@@ -137,6 +140,10 @@ class Store:
         if inherited:
             return self._inherited[knob.name], False
         return knob.kind.keep(knob.default), True
+
+
+STORE = Store(os.environ)
+"""The settings of this process."""
 
 
 def find(name: str) -> Knob:
