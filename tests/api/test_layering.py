@@ -93,7 +93,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 OPEN_CIRCLES: set[str] = {"monarch._core.actors", "monarch._core.shape", "monarch.tensor_engine"}
 OPEN_TYPES: set[str] = {
     "monarch._core.actors", "monarch._core.calls", "monarch._core.mesh", "monarch._core.shape",
-    "monarch.rdma", "monarch.tensor_engine",
+    "monarch.tensor_engine",
 }  # fmt: skip
 OPEN_LENGTHS: set[str] = {
     "monarch._core.calls.future", "monarch._core.hub.node", "monarch._core.processes.agent",

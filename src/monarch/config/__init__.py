@@ -43,7 +43,7 @@ from ._store import STORE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractContextManager
+    from contextlib import _GeneratorContextManager
 
 __all__ = [
     "Encoding",
@@ -78,7 +78,7 @@ def configure(**keys: object) -> None:
     STORE.configure(keys)
 
 
-def configured(**keys: object) -> AbstractContextManager[dict[str, Any]]:
+def configured(**keys: object) -> _GeneratorContextManager[dict[str, Any]]:
     """Set knobs for the length of a `with` block, as `configure` does, then put everything back.
 
     Yields what `get_global_config` returns inside the block. Calls of `configure` and `clear_runtime_config` in the

@@ -17,12 +17,11 @@ from .._core.mesh.proc_mesh import ProcMesh
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame
 from .availability import get_rdma_backend
-from .control_rpc import ask
+from .control_rpc import ask, refused
 from .errors import OwnerLostError, RDMAError
 from .leases import Lease
 from .memory import Memory, memory_of
 from .paths.choice import PathReport, allowed, report
-from .paths.messages import refused
 from .paths.path import Deadline
 from .paths.process_vm import admit_tracers
 from .plane import Plane, answer_with, plane_of

@@ -13,8 +13,8 @@ from .._core.supervision.failure import Failure, MeshFailure
 from .._core.wire import pickling
 from .._core.wire.address import SYSTEM, ProcAddress
 from .._core.wire.frame import DEAD, ERROR, Frame
-from .errors import OwnerLostError
-from .records import Open, here
+from .errors import BufferAccessError, BufferDroppedError, OwnerLostError
+from .records import Open, Refusal, here
 
 _QUIET = 0.2
 """Seconds after which somebody who waits for an owner asks whether it is there, and then again and again."""
@@ -88,3 +88,10 @@ class OwnerWatch:
 def owner_lost(failure: Failure) -> OwnerLostError:
     """The error for a process that has ended."""
     return OwnerLostError(f"the process that owns the memory is gone: {failure.explain()}", None, MeshFailure(failure))
+
+
+def refused(refusal: Refusal) -> BufferDroppedError | BufferAccessError:
+    """The error for an owner's refusal."""
+    if refusal.dropped:
+        return BufferDroppedError(f"the buffer is no longer there: {refusal.reason}")
+    return BufferAccessError(f"the owner refused: {refusal.reason}")

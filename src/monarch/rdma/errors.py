@@ -106,3 +106,11 @@ class RDMAReadTransferWarning(RDMAWarning):
 
 class RDMAWriteTransferWarning(RDMAWarning):
     """Never issued; programs for Monarch 0.7 name it in filters."""
+
+
+class UnavailableError(Exception):
+    """A path does not lead to the buffer; the text says why. Internal: the next path is tried."""
+
+
+class NotMeantError(UnavailableError):
+    """A path was never meant for this buffer, from here: no reason for a warning."""

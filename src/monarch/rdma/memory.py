@@ -7,11 +7,13 @@ the memory alive, and where Python can resize it (a `bytearray`), keeps it from 
 from __future__ import annotations
 
 import ctypes
+import importlib
+import pickle
 import sys
 from abc import ABC, abstractmethod
 from typing import Any
 
-from .errors import NotMemoryError
+from .errors import NotMemoryError, UnavailableError
 
 _ACCEPTED = "a contiguous buffer (bytearray, memoryview, array, numpy array) or torch tensor"
 
@@ -99,6 +101,21 @@ def synchronize(tensor: Any) -> None:
     """Wait until what was queued for the tensor's device by this thread is done."""
     if tensor.is_cuda:
         sys.modules["torch"].cuda.current_stream(tensor.device).synchronize()
+
+
+def share_with_process(memory: Memory) -> bytes:
+    """What one other process needs to open the memory of a GPU: a pickle of torch's CUDA IPC handle.
+
+    Raises:
+        UnavailableError: It can't be opened elsewhere.
+    """
+    if not isinstance(memory, DeviceMemory) or not memory.tensor.is_cuda:
+        raise UnavailableError(f"torch shares no memory of {memory.device}")
+    reductions = importlib.import_module("torch.multiprocessing.reductions")
+    try:
+        return pickle.dumps(reductions.reduce_tensor(memory.tensor))
+    except Exception as error:  # an allocator whose memory can't be shared, a device without IPC
+        raise UnavailableError(f"torch can't share it: {type(error).__name__}: {error}") from None
 
 
 def memory_of(data: Any, use: str) -> Memory:

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from pickle import PickleBuffer
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._core.hub.contracts import Origin
 from .._core.hub.node import Node
@@ -19,16 +19,17 @@ from .._core.hub.system import System
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import Frame
 from ..errors import BackpressureError
+from .errors import UnavailableError
 from .leases import Leases
-from .memory import HostMemory, Memory
-from .paths.cuda_ipc import share
-from .paths.messages import refused
-from .paths.nixl import NixlAgent
-from .paths.path import Link, Piece, UnavailableError
+from .memory import HostMemory, Memory, share_with_process
+from .nixl_agent import NixlAgent
 from .records import Atomic, Claim, Get, LeaseNews, NixlRequest, Open, Put, Recall, Refusal, WriteStep
 from .registry import RefusedError, Registry
 from .seqlock_owner import WORDS_SIZE, Writes
 from .workers import Workers
+
+if TYPE_CHECKING:
+    from .paths.path import Link
 
 _REMEMBERED = 10_000  # paths that did not open
 
@@ -75,17 +76,6 @@ class Plane:
         self.registry.holder_lost(address)
         for writes in list(self._writes.values()):
             writes.writer_lost(address)
-
-    def own_memory(self, piece: Piece, write: bool) -> Memory:
-        """The memory of a buffer of this very process.
-
-        Raises:
-            RDMAError: It is not there, or not in that range.
-        """
-        try:
-            return self.registry.memory(piece.lease.claim, piece.offset, piece.nbytes, write)
-        except RefusedError as error:
-            raise refused(error.refusal) from None
 
     def atomic(self, wanted: Atomic) -> int | Refusal:
         """Change a word of a buffer of this process."""
@@ -169,7 +159,7 @@ def _on_nixl(system: System, origin: Origin, frame: Frame, wanted: NixlRequest) 
 
 
 def _on_cuda(system: System, origin: Origin, frame: Frame, claim: Claim) -> None:
-    _offer(system, origin, frame, claim, share)
+    _offer(system, origin, frame, claim, share_with_process)
 
 
 def _offer(system: System, origin: Origin, frame: Frame, claim: Claim, offer: Callable[[Memory], Any]) -> None:

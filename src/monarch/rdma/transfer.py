@@ -14,14 +14,13 @@ from typing import NamedTuple
 from .._core.calls.future import Future, completed
 from .._core.calls.source import Source
 from .._core.wire.address import ProcAddress
-from .control_rpc import ask, ask_for_life
-from .errors import BufferAccessError, NoPathError, OwnerLostError, RDMAError
+from .control_rpc import ask, ask_for_life, refused
+from .errors import BufferAccessError, NoPathError, OwnerLostError, RDMAError, UnavailableError
 from .leases import Lease
 from .memory import HostMemory, Memory, memory_of
 from .paths.choice import choose, give_up
 from .paths.chunking import parts
-from .paths.messages import refused
-from .paths.path import Deadline, Link, Piece, UnavailableError
+from .paths.path import Deadline, Link, Piece
 from .plane import Plane
 from .records import Grant, Open, Refusal, here
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ... import config
-from ..errors import NoPathError, RDMATcpFallbackWarning, RDMAWarning
+from ..errors import NoPathError, NotMeantError, RDMATcpFallbackWarning, RDMAWarning, UnavailableError
 from ..records import Grant
 from .copy import CopyPath
 from .cuda_ipc import CudaPath
 from .messages import MessagesPath
 from .nixl import NixlPath
-from .path import Deadline, Link, NotMeantError, Path, UnavailableError
+from .path import Deadline, Link, Path
 from .process_vm import VmPath
 
 if TYPE_CHECKING:

@@ -6,8 +6,10 @@ import ctypes
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ..control_rpc import refused
 from ..memory import DeviceMemory, HostMemory, Memory, as_tensor, synchronize
 from ..records import Grant
+from ..registry import RefusedError
 from .chunking import shares
 from .path import Deadline, Link, Path, Piece
 
@@ -39,7 +41,7 @@ class CopyLink(Link):
         def copy(batch: list[Piece]) -> None:
             deadline.check()
             for piece in batch:
-                remote = self._plane.own_memory(piece, write)
+                remote = self._own(piece, write)
                 if write:
                     copy_memory(remote, piece.offset, piece.memory, piece.start, piece.nbytes)
                 else:
@@ -48,6 +50,17 @@ class CopyLink(Link):
 
         workers = self._plane.workers
         workers.spread(shares(pieces, workers.share), copy)
+
+    def _own(self, piece: Piece, write: bool) -> Memory:
+        """The memory of a buffer of this very process.
+
+        Raises:
+            RDMAError: It is not there, or not in that range.
+        """
+        try:
+            return self._plane.registry.memory(piece.lease.claim, piece.offset, piece.nbytes, write)
+        except RefusedError as error:
+            raise refused(error.refusal) from None
 
 
 def copy_memory(to: Memory, to_start: int, source: Memory, start: int, nbytes: int) -> None:

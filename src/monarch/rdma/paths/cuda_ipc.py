@@ -11,7 +11,6 @@ What ends a wait: the owner's answer, the end of its process, or the deadline of
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import pickle
 from collections.abc import Callable, Sequence
@@ -20,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..._core.calls.future import Future
 from ..control_rpc import ask
-from ..memory import DeviceMemory, Memory
+from ..errors import UnavailableError
+from ..memory import DeviceMemory
 from ..records import Grant, Refusal, here
 from .chunking import parts
 from .copy import copy_memory
-from .path import Deadline, Link, Path, Piece, UnavailableError
+from .path import Deadline, Link, Path, Piece
 from .process_vm import ProcessWatch
 
 if TYPE_CHECKING:
@@ -33,21 +33,6 @@ if TYPE_CHECKING:
 
 _PART = 256 << 20
 """Bytes between two looks at the clock: a GPU copies these in less than a millisecond, to the host in some ten."""
-
-
-def share(memory: Memory) -> bytes:
-    """In the owner: what one other process needs to open it.
-
-    Raises:
-        UnavailableError: It can't be opened elsewhere.
-    """
-    if not isinstance(memory, DeviceMemory) or not memory.tensor.is_cuda:
-        raise UnavailableError(f"torch shares no memory of {memory.device}")
-    reductions = importlib.import_module("torch.multiprocessing.reductions")
-    try:
-        return pickle.dumps(reductions.reduce_tensor(memory.tensor))
-    except Exception as error:  # an allocator whose memory can't be shared, a device without IPC
-        raise UnavailableError(f"torch can't share it: {type(error).__name__}: {error}") from None
 
 
 class CudaPath(Path):

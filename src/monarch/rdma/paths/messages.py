@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..._core.calls.future import Future
-from ..control_rpc import ask
-from ..errors import BufferAccessError, BufferDroppedError
+from ..control_rpc import ask, refused
 from ..records import Get, Grant, Put, Refusal
 from .chunking import parts
 from .path import Deadline, Link, Path, Piece
@@ -83,10 +82,3 @@ def _take(piece: Piece, answer: Any, write: bool) -> None:
         raise refused(answer)
     if not write:
         piece.memory.write(piece.start, memoryview(answer))
-
-
-def refused(refusal: Refusal) -> BufferDroppedError | BufferAccessError:
-    """The error for an owner's no."""
-    if refusal.dropped:
-        return BufferDroppedError(f"the buffer is no longer there: {refusal.reason}")
-    return BufferAccessError(f"the owner refused: {refusal.reason}")

@@ -15,11 +15,8 @@ under way.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
-import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,84 +26,19 @@ from ..._core.hub.node import Node
 from ..._core.wire.address import ProcAddress
 from ..availability import is_ibverbs_available
 from ..control_rpc import OwnerWatch, ask
-from ..errors import RDMAError
-from ..memory import DeviceMemory, Memory
-from ..records import Claim, Grant, NixlOffer, NixlRequest, Refusal, here
+from ..errors import RDMAError, UnavailableError
+from ..nixl_agent import NOT_INSTALLED, place_of
+from ..records import Grant, NixlOffer, NixlRequest, Refusal, here
 from .chunking import batches
-from .interfaces import interface_between
-from .path import Deadline, Link, Path, Piece, UnavailableError
+from .path import Deadline, Link, Path, Piece
 
 if TYPE_CHECKING:
     from ..leases import Lease
     from ..plane import Plane
 
-_NOT_INSTALLED = "nixl is not installed (pip install 'pymonarch[rdma]')"
 _FIRST_LOOK, _LAST_LOOK = 50e-6, 2e-3  # seconds between two looks at a transfer, which has no way to wake anybody
-_BACKEND = "UCX"
 _PART = 256 << 20
 """Bytes in one transfer of the library: enough not to notice where one ends, and little enough to tell how far it came."""
-
-
-class NixlAgent:
-    """The library, once per process.
-
-    Args:
-        name: That no other process has.
-        here: This host.
-        there: The host that it is started for; see `interface_between`.
-
-    Raises:
-        UnavailableError: It is not installed, or does not start.
-    """
-
-    def __init__(self, name: str, here: str, there: str) -> None:
-        if not importlib.util.find_spec("nixl"):
-            raise UnavailableError(_NOT_INSTALLED)
-        try:
-            library: Any = importlib.import_module("nixl._api")
-            logging.getLogger("nixl").setLevel(logging.WARNING)  # it tells of itself on standard output
-            strict = library.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
-            self.agent = library.nixl_agent(name, library.nixl_agent_config(backends=[], sync_mode=strict))
-            self.agent.create_backend(_BACKEND, _settings(here, there))
-        except Exception as error:  # a missing library of the system, a device that does not answer
-            raise UnavailableError(f"nixl does not start: {type(error).__name__}: {error}") from None
-        self._lock = threading.Lock()
-        self._offers: dict[int, tuple[Any, NixlOffer]] = {}
-
-    def offer(self, claim: Claim, memory: Memory) -> NixlOffer:
-        """In the owner: register a buffer, and tell what others need to reach it."""
-        with self._lock:
-            known = self._offers.get(claim.id)
-            if known is not None:
-                return known[1]
-            kind, device = place_of(memory)
-            registered = self.agent.register_memory([(memory.address, memory.nbytes, device, "")], kind)
-            metadata = self.agent.get_partial_agent_metadata(registered, inc_conn_info=True, backends=[_BACKEND])
-            offer = NixlOffer(bytes(metadata), memory.address, kind, device)
-            self._offers[claim.id] = registered, offer
-            return offer
-
-    def withdraw(self, buffer: int) -> None:
-        """In the owner: a buffer is let go of."""
-        with self._lock:
-            known = self._offers.pop(buffer, None)
-        if known is not None:
-            self.agent.deregister_memory(known[0])
-
-
-def _settings(here: str, there: str) -> dict[str, str]:
-    """Of the library's UCX."""
-    if "UCX_NET_DEVICES" in os.environ or is_ibverbs_available():
-        return {}
-    interface = interface_between(here, there)
-    return {} if interface is None else {"engine_config": f"NET_DEVICES={interface}"}
-
-
-def place_of(memory: Memory) -> tuple[str, int]:
-    """What the library calls the kind of a memory, and the number of its device."""
-    if not isinstance(memory, DeviceMemory):
-        return "DRAM", 0
-    return "VRAM", memory.tensor.device.index or 0
 
 
 class NixlPath(Path):
@@ -119,7 +51,7 @@ class NixlPath(Path):
                 return "the owner is on this machine"
             if not is_ibverbs_available():
                 return "there is no RDMA device here; without one it would send in the clear"
-        return None if importlib.util.find_spec("nixl") else _NOT_INSTALLED
+        return None if importlib.util.find_spec("nixl") else NOT_INSTALLED
 
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         owner = lease.info.owner

@@ -16,14 +16,6 @@ if TYPE_CHECKING:
     from ..plane import Plane
 
 
-class UnavailableError(Exception):
-    """A path does not lead there; the text says why. The next path is tried."""
-
-
-class NotMeantError(UnavailableError):
-    """A path that was never meant for this buffer, from here: no reason to warn anybody."""
-
-
 class Deadline:
     """Args:
     timeout: Seconds from now.

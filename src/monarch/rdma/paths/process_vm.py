@@ -18,11 +18,11 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import OwnerLostError, RDMAError
+from ..errors import OwnerLostError, RDMAError, UnavailableError
 from ..memory import HostMemory
 from ..records import Grant, here
 from .chunking import shares
-from .path import Deadline, Link, Path, Piece, UnavailableError
+from .path import Deadline, Link, Path, Piece
 
 if TYPE_CHECKING:
     from ..leases import Lease
