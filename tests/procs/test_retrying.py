@@ -305,12 +305,12 @@ def test_nothing_is_kept_of_a_call_that_is_over(spawn: Spawn) -> None:
     gc.collect()
     gc.disable()  # what is freed is freed without a search for circles
     try:
-        tracked = len([o for o in gc.get_objects() if type(o).__module__.endswith("retrying")])
+        tracked = len([o for o in gc.get_objects() if str(type(o).__module__).endswith("retrying")])
         for _ in range(10):
             work.call(1).get(timeout=PATIENCE)
         wait_until(lambda: len(requests) <= before, what="the end of all requests")
         wait_until(
-            lambda: len([o for o in gc.get_objects() if type(o).__module__.endswith("retrying")]) <= tracked,
+            lambda: len([o for o in gc.get_objects() if str(type(o).__module__).endswith("retrying")]) <= tracked,
             what="the end of what they need",
         )
     finally:

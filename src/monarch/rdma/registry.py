@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import config
-from .._core.actors.base_cell import BaseCell
+from .._core.actors.contracts import Owner
 from .._core.actors.request import StopCall
 from .._core.calls.future import Future
 from .._core.calls.source import Described
@@ -85,7 +85,7 @@ class Registry:
 
     # registering
 
-    def register(self, memory: Memory, cell: BaseCell, lease: int) -> BufferInfo:
+    def register(self, memory: Memory, cell: Owner, lease: int) -> BufferInfo:
         """Let others reach `memory`, by handles that carry a new key.
 
         Args:
@@ -281,7 +281,7 @@ class Registry:
 class _End:
     """Stands among the ports of an actor, which are closed when it ends."""
 
-    def __init__(self, registry: Registry, cell: BaseCell) -> None:
+    def __init__(self, registry: Registry, cell: Owner) -> None:
         self._registry = registry
         self._uid = cell.uid
         self._name = str(cell.record)

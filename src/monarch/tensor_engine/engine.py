@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .._core.actors.base_cell import BaseCell
 from .._core.actors.context import context
+from .._core.actors.contracts import Owner
 from .._core.calls.future import Future
 from .._core.mesh.proc_mesh import ProcMesh
 from .._core.shape import Shape, Slice
@@ -339,9 +339,9 @@ def freeing(ranks: Ranks) -> list[tuple[Ranks, Instruction]]:
     return [(ranks, (FREE, ids)), *(each for each in found if type(each) is tuple)]
 
 
-_engines: weakref.WeakKeyDictionary[BaseCell, dict[str, Engine]] = weakref.WeakKeyDictionary()
+_engines: weakref.WeakKeyDictionary[Owner, dict[str, Engine]] = weakref.WeakKeyDictionary()
 _engines_lock = threading.Lock()
-_substitutes: weakref.WeakKeyDictionary[BaseCell, Callable[[ProcMesh], Engine]] = weakref.WeakKeyDictionary()
+_substitutes: weakref.WeakKeyDictionary[Owner, Callable[[ProcMesh], Engine]] = weakref.WeakKeyDictionary()
 _engines_here: weakref.WeakSet[Engine] = weakref.WeakSet()
 _spreading = False
 
@@ -359,7 +359,7 @@ def spread_engines() -> None:
 
 def engine_of(procs: ProcMesh) -> Engine:
     """The engine of the current actor over the whole mesh that `procs` is, or is a slice of; made when there is none."""
-    cell: BaseCell = context()._cell
+    cell: Owner = context()._cell
     with _engines_lock:
         mine = _engines.setdefault(cell, {})
         found = mine.get(procs._procs.uid)

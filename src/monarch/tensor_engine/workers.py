@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .._core.actors.base_cell import BaseCell
 from .._core.actors.context import context
+from .._core.actors.contracts import Owner
 from .._core.actors.request import Gather, Stream
 from .._core.calls.future import Future
 from .._core.calls.message import encode_meta
@@ -45,7 +45,7 @@ class Workers:
     """
 
     def __init__(self, procs: ProcMesh) -> None:
-        self._cell: BaseCell = context()._cell
+        self._cell: Owner = context()._cell
         self.procs = procs
         self.uid = f"{random_uid():x}"
         self.size = len(procs)

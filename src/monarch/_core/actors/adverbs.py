@@ -5,16 +5,18 @@ All of them check the arguments, pickle them once and write the message before t
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
 from ..calls.future import Future
 from ..calls.message import encode_meta
 from ..calls.remote_error import explain_arguments, supervision_error
 from ..calls.returns_future import returns_future
-from ..shape import ValueMesh
+from ..shape import Extent, ValueMesh
 from ..wire import pickling
 from ..wire.frame import EXPLICIT
 from .answers import Answers
@@ -188,9 +190,9 @@ class Endpoint(Generic[P, R]):
         if not isinstance(chosen.wait_for_all, bool):
             raise TypeError(f"the option wait_for_all of {self.name} is a bool, got {chosen.wait_for_all!r}")
         if "timeout" in options or "retries" in options:
-            from .retrying import with_options  # here: few programs repeat calls, and every one would pay for it
-
-            return with_options(self, chosen)
+            _check_attempts(self.name, chosen)
+            kind = Endpoint if chosen.timeout is None and not chosen.retries else RetryingEndpoint
+            return kind(self._target, self._name, self._definition, chosen)
         return type(self)(self._target, self._name, self._definition, chosen)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -240,6 +242,82 @@ class Endpoint(Generic[P, R]):
 
     def __reduce__(self) -> Any:
         return type(self), (self._target, self._name, self._definition, self._options)
+
+
+def _check_attempts(name: str, options: CallOptions) -> None:
+    timeout, retries = options.timeout, options.retries
+    if timeout is not None:
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+            raise TypeError(f"the option timeout of {name} is a number of seconds or None, got {timeout!r}")
+        if not 0 < timeout < math.inf:
+            raise ValueError(f"the option timeout of {name} is > 0 and finite, got {timeout!r}")
+    if isinstance(retries, bool) or not isinstance(retries, int):
+        raise TypeError(f"the option retries of {name} is a whole number, got {retries!r}")
+    if retries < 0:
+        raise ValueError(f"the option retries of {name} is >= 0, got {retries!r}")
+
+
+class RetryingEndpoint(Endpoint[P, R]):
+    """An endpoint whose calls are repeated: `call`, `call_one` and `choose`."""
+
+    __slots__ = ()
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        self._check(args, kwargs)
+        frame = _getframe(1)
+        future: Future[Any] = _retrying().Call(self, (frame.f_code, frame.f_lineno), self._pickle(args, kwargs)).future
+        return future
+
+    def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        if len(self._target.procs) != 1:
+            raise self._not_one()
+        self._check(args, kwargs)
+        return self._ask_one(_getframe(1), args, kwargs, None)
+
+    def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        self._check(args, kwargs)
+        return self._ask_one(_getframe(1), args, kwargs, self._target.extent)
+
+    def _ask_one(self, frame: FrameType, args: Any, kwargs: Any, extent: Extent | None) -> Future[R]:
+        site = frame.f_code, frame.f_lineno
+        future: Future[R] = _retrying().CallToOne(self, site, self._pickle(args, kwargs), extent).future
+        return future
+
+    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self._refuse("broadcast", "nobody hears whether a message has arrived")
+
+    def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
+        self._refuse("stream", "its answers come one by one")
+
+    def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        self._refuse("rref", "its results stay with the ranks")
+
+    def send(self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Any, selection: str) -> None:
+        self._refuse("send", "its answers go to a port")
+
+    def _refuse(self, adverb: str, why: str) -> NoReturn:
+        raise TypeError(
+            f"{adverb} of {self.name} takes no timeout and no retries, as {why}: they are options of call, call_one and choose"
+        )
+
+    def _pickle(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
+    ) -> tuple[bytes, Sequence[memoryview]]:
+        """Pickle arguments to be sent any number of times, as they are now: nothing can be lent, as that is for one receiver."""
+        if not self._options.retries:
+            return super()._pickle(args, kwargs, ranks)
+        try:
+            payload, buffers = pickling.dumps_call(args, kwargs)
+        except Exception as error:
+            explain_arguments(error, self.name, args, kwargs)
+            raise
+        return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
+
+
+def _retrying() -> Any:
+    from . import retrying  # here: few programs repeat calls, and every one would pay for it
+
+    return retrying
 
 
 def _rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ..calls.future import Future
 from ..hub.contracts import Origin
 from ..hub.node import Node
 from ..supervision.failure import STOPPED, UNSTARTED, Failure, MeshFailure
@@ -22,32 +21,9 @@ from ..supervision.restart import Plan, RestartGroup, Strategy
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
+from .contracts import Owned
 from .instance import CreatorInstance, Instance
 from .restarter import Restarter
-
-
-class Owned(OwnedMesh):
-    """An owned mesh, with what its owner can do to it."""
-
-    handle: weakref.ref[Any] | None = None
-    """The mesh that the program holds."""
-
-    def stop(self, reason: str) -> Future[Any]:
-        raise NotImplementedError
-
-    # where a group starts ranks again
-
-    def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
-        """Stop some ranks, which will start again; done when they have ended."""
-        raise NotImplementedError
-
-    def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
-        """Start the next incarnation of ranks that have ended; they are there when all the futures are done."""
-        raise NotImplementedError
-
-    def abandon(self, ranks: Sequence[int]) -> None:
-        """Ranks that have failed will not start again: tell whoever waits for that."""
-        raise NotImplementedError
 
 
 class BaseCell:

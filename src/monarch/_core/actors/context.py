@@ -19,7 +19,7 @@ from ..shape import Extent, Point
 
 if TYPE_CHECKING:
     from ..hub.node import Node
-    from .base_cell import BaseCell
+    from .contracts import Owner
     from .instance import Instance
 
 
@@ -48,7 +48,7 @@ class Context:
 
     __slots__ = ("_cell", "_extent", "_hooks", "_rank")
 
-    def __init__(self, cell: BaseCell, rank: int = 0, extent: Extent = NO_EXTENT) -> None:
+    def __init__(self, cell: Owner, rank: int = 0, extent: Extent = NO_EXTENT) -> None:
         self._cell = cell
         self._rank = rank
         self._extent = extent

@@ -10,7 +10,7 @@ from ..supervision.failure import ABORTED
 from ..wire.address import ROOT, ProcAddress
 
 if TYPE_CHECKING:
-    from .base_cell import BaseCell
+    from .contracts import Owner
 
 
 class ActorId(NamedTuple):
@@ -81,7 +81,7 @@ class Instance:
 
     __slots__ = ("_cell", "_record")
 
-    def __init__(self, cell: BaseCell, record: CreatorInstance) -> None:
+    def __init__(self, cell: Owner, record: CreatorInstance) -> None:
         self._cell = cell
         self._record = record
 

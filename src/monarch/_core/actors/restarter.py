@@ -10,7 +10,7 @@ from ..supervision.restart import Plan, RestartGroup
 from .context import Context, current
 
 if TYPE_CHECKING:
-    from .base_cell import BaseCell, Owned
+    from .contracts import Owned, Owner
 
 logger = logging.getLogger("monarch.supervision")
 
@@ -25,7 +25,7 @@ class Restarter:
     owner ends, its meshes are stopped, and with them whatever this waits for.
     """
 
-    def __init__(self, cell: BaseCell, group: RestartGroup) -> None:
+    def __init__(self, cell: Owner, group: RestartGroup) -> None:
         self._cell = cell
         self._group = group
 

@@ -11,106 +11,29 @@ sending never waits for room.
 from __future__ import annotations
 
 import functools
-import math
-import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ActorError, SupervisionError, name_some
 from ..calls.failed_call import CallSite, FailedCall, Reply
 from ..calls.future import Future
 from ..calls.rebuild import read_value
-from ..calls.remote_error import explain_arguments
 from ..calls.source import Source
 from ..calls.waits import Awaited
 from ..hub.cancelling import cancel_call
-from ..shape import Extent, Point, ValueMesh
+from ..shape import Extent, Point
 from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import CANCELLED, DEAD, REPLY, VALUE, Bytes, Frame
-from .adverbs import CallOptions, Endpoint
-from .answers import Answers
 from .context import context
 from .request import Gather, One
 
 if TYPE_CHECKING:
     from ..hub.node import Node
     from ..net.poller import Timer
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def with_options(endpoint: Endpoint[P, R], options: CallOptions) -> Endpoint[P, R]:
-    """The endpoint, called with a time limit, or repeatedly; as any other where the options ask for neither."""
-    timeout, retries = options.timeout, options.retries
-    if timeout is not None:
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-            raise TypeError(f"the option timeout of {endpoint.name} is a number of seconds or None, got {timeout!r}")
-        if not 0 < timeout < math.inf:
-            raise ValueError(f"the option timeout of {endpoint.name} is > 0 and finite, got {timeout!r}")
-    if isinstance(retries, bool) or not isinstance(retries, int):
-        raise TypeError(f"the option retries of {endpoint.name} is a whole number, got {retries!r}")
-    if retries < 0:
-        raise ValueError(f"the option retries of {endpoint.name} is >= 0, got {retries!r}")
-    kind = Endpoint if timeout is None and not retries else RetryingEndpoint
-    return kind(endpoint._target, endpoint._name, endpoint._definition, options)
-
-
-class RetryingEndpoint(Endpoint[P, R]):
-    """An endpoint whose calls are repeated: `call`, `call_one` and `choose`."""
-
-    __slots__ = ()
-
-    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        self._check(args, kwargs)
-        frame = sys._getframe(1)
-        return _Call(self, (frame.f_code, frame.f_lineno), self._pickle(args, kwargs)).future
-
-    def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        if len(self._target.procs) != 1:
-            raise self._not_one()
-        self._check(args, kwargs)
-        frame = sys._getframe(1)
-        return _CallToOne(self, (frame.f_code, frame.f_lineno), self._pickle(args, kwargs), None).future
-
-    def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        self._check(args, kwargs)
-        frame = sys._getframe(1)
-        site = frame.f_code, frame.f_lineno
-        return _CallToOne(self, site, self._pickle(args, kwargs), self._target.extent).future
-
-    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        self._refuse("broadcast", "nobody hears whether a message has arrived")
-
-    def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
-        self._refuse("stream", "its answers come one by one")
-
-    def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        self._refuse("rref", "its results stay with the ranks")
-
-    def send(self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Any, selection: str) -> None:
-        self._refuse("send", "its answers go to a port")
-
-    def _refuse(self, adverb: str, why: str) -> NoReturn:
-        raise TypeError(
-            f"{adverb} of {self.name} takes no timeout and no retries, as {why}: they are options of call, call_one and choose"
-        )
-
-    def _pickle(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
-    ) -> tuple[bytes, Sequence[memoryview]]:
-        """Pickle arguments to be sent any number of times, as they are now: nothing can be lent, as that is for one receiver."""
-        if not self._options.retries:
-            return super()._pickle(args, kwargs, ranks)
-        try:
-            payload, buffers = pickling.dumps_call(args, kwargs)
-        except Exception as error:
-            explain_arguments(error, self.name, args, kwargs)
-            raise
-        return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
+    from .adverbs import Endpoint
 
 
 class _Attempt(Source):
@@ -184,7 +107,7 @@ class _Repeated(Source):
 
     future: Future[Any]
 
-    def _begin(self, endpoint: RetryingEndpoint[..., Any], content: tuple[bytes, Sequence[Bytes]]) -> None:
+    def _begin(self, endpoint: Endpoint[..., Any], content: tuple[bytes, Sequence[Bytes]]) -> None:
         cell = context()._cell
         self._home = cell.node
         self._target = endpoint._target
@@ -358,12 +281,10 @@ class _Repeated(Source):
         return None
 
 
-class _Call(_Repeated, Gather):
+class Call(_Repeated, Gather):
     """`call`: every rank is asked until it has answered."""
 
-    def __init__(
-        self, endpoint: RetryingEndpoint[..., Any], site: CallSite, content: tuple[bytes, Sequence[Bytes]]
-    ) -> None:
+    def __init__(self, endpoint: Endpoint[..., Any], site: CallSite, content: tuple[bytes, Sequence[Bytes]]) -> None:
         target, options = endpoint._target, endpoint._options
         Gather.__init__(self, endpoint.name, target.uid, target.procs, target.extent, site, options.wait_for_all)
         self._late: dict[int, str] = {}
@@ -395,7 +316,7 @@ class _Call(_Repeated, Gather):
         return super()._note_failure(rank, reply)
 
 
-class _CallToOne(_Repeated, One):
+class CallToOne(_Repeated, One):
     """`call_one`, and `choose`, where another rank may be asked each time.
 
     Args:
@@ -404,7 +325,7 @@ class _CallToOne(_Repeated, One):
 
     def __init__(
         self,
-        endpoint: RetryingEndpoint[..., Any],
+        endpoint: Endpoint[..., Any],
         site: CallSite,
         content: tuple[bytes, Sequence[Bytes]],
         extent: Extent | None,

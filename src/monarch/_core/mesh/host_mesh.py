@@ -31,7 +31,7 @@ from .launch import launch
 from .proc_mesh import ProcMesh, Procs
 
 if TYPE_CHECKING:
-    from .attach import Attachment
+    from .attachment import Attachment
 
 _spawn_callbacks: list[Callable[[ProcMesh], object]] = []
 

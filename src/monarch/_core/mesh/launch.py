@@ -11,8 +11,8 @@ from typing import Any
 from ... import config
 from ..._namedtuple import NamedTuple
 from ..actors import log
-from ..actors.base_cell import BaseCell
 from ..actors.context import context
+from ..actors.contracts import Owner
 from ..actors.request import SystemCall
 from ..calls.future import Future
 from ..calls.remote_error import relay_error, supervision_error
@@ -58,7 +58,7 @@ def launch(
 class _Launch(NamedTuple):
     """All that it takes to start the procs of a mesh: at first, and again."""
 
-    cell: BaseCell
+    cell: Owner
     procs: Procs
     extent: Extent
     starts: list[Start]
@@ -145,7 +145,7 @@ def _working_directory() -> str:
         ) from None
 
 
-def _keep(cell: BaseCell, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
+def _keep(cell: Owner, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
     """What the function has made lives on, and so does the actor that owns it, whose failures are those of the procs' owner.
 
     Where a strategy starts the procs again, that also runs the function again: there it is nobody's.
@@ -176,7 +176,7 @@ class _Bootstrapping(Described):
         return None if source is None else source.awaited()
 
 
-def _ensure_agents(cell: BaseCell, addresses: Sequence[ProcAddress]) -> None:
+def _ensure_agents(cell: Owner, addresses: Sequence[ProcAddress]) -> None:
     """The agent of this machine is started on first use, by the client; never again by a restart, when that may be gone.
 
     Raises:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import config
-from ..actors.base_cell import BaseCell, Owned
 from ..actors.cell import SpawnSpec
+from ..actors.contracts import Owned, Owner
 from ..actors.proc_system import spawn_content
 from ..actors.request import SpawnCall, StopCall
 from ..calls.future import Future
@@ -29,7 +29,7 @@ class OwnedActors(Owned):
 
     def __init__(
         self,
-        cell: BaseCell,
+        cell: Owner,
         spec: SpawnSpec,
         procs: Sequence[ProcAddress],
         path: Callable[[int], str],
@@ -100,7 +100,7 @@ class OwnedProcs(Owned):
 
     def __init__(
         self,
-        cell: BaseCell,
+        cell: Owner,
         uid: str,
         name: str,
         procs: Sequence[ProcAddress],

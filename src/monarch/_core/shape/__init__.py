@@ -12,15 +12,13 @@ label of its own. A position counts from 0 and is never negative; only the bound
 
 Modules here read each other's underscore attributes (tuples, where the public properties give fresh lists).
 
-Read next, in this order: `extent`, `point`, `ndslice`, `shape`, `picking`, `mesh_trait`, `value_mesh`, `table`.
+Read next, in this order: `checks`, `ndslice`, `shape`, `picking`, `mesh_trait`, `value_mesh`, `table`.
 """
 
-from monarch._core.shape.extent import Extent
 from monarch._core.shape.mesh_trait import MeshTrait
 from monarch._core.shape.ndslice import Slice
-from monarch._core.shape.point import Point
 from monarch._core.shape.selection import Selection
-from monarch._core.shape.shape import Region, Shape
+from monarch._core.shape.shape import Extent, Point, Region, Shape
 from monarch._core.shape.value_mesh import ValueMesh
 
 NDSlice = Slice

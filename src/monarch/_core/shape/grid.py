@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
-from monarch._core.shape.extent import Extent
+from monarch._core.shape.shape import Extent
 
 MOST_ROWS = 20
 MOST_COLUMNS = 8

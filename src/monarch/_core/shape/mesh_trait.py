@@ -7,19 +7,18 @@ from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from monarch._core.shape.extent import (
-    Extent,
+from monarch._core.shape.checks import (
     as_labels,
     check_distinct,
     describe_labels,
     format_sizes,
-    make_extent,
+    pick_index,
+    pick_range,
     unknown_label,
 )
 from monarch._core.shape.ndslice import Slice, make_slice, row_major_strides
 from monarch._core.shape.picking import LISTS, as_positions, as_steps, regular_picks
-from monarch._core.shape.point import Point
-from monarch._core.shape.shape import Shape, make_shape, pick_index, pick_range
+from monarch._core.shape.shape import Extent, Point, Shape, make_extent, make_shape
 
 if TYPE_CHECKING:
     from typing import TypeAlias

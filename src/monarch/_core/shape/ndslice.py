@@ -9,7 +9,7 @@ from itertools import islice
 from math import prod
 from typing import overload
 
-from monarch._core.shape.extent import OutOfRangeError, as_ints, as_sizes
+from monarch._core.shape.checks import OutOfRangeError, as_ints, as_sizes
 
 
 class Slice:

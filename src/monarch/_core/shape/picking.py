@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from monarch._core.shape.extent import Extent, OutOfRangeError
-from monarch._core.shape.point import Point
-from monarch._core.shape.shape import pick_index
+from monarch._core.shape.checks import OutOfRangeError, pick_index
+from monarch._core.shape.shape import Extent, Point
 
 LISTS = (list, tuple, range)
 """What `slice` takes for a list of indices."""

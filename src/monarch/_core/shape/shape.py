@@ -1,25 +1,187 @@
-"""Shape and Region: labels on a slice of flat ranks."""
+"""Extent, Point, Shape and Region: labels and sizes, a position in them, and labels on a slice of flat ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import index
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
 
-from monarch._core.shape.extent import (
-    Extent,
-    LabelError,
+from monarch._core.shape.checks import (
+    NegativeIndexError,
     OutOfRangeError,
     as_labels,
-    describe_labels,
-    make_extent,
+    as_sizes,
+    check_coordinates,
+    format_sizes,
+    pick_index,
+    pick_range,
     unknown_label,
 )
 from monarch._core.shape.ndslice import Slice, make_slice, row_major_strides
-from monarch._core.shape.point import Point
 
 
-class NegativeIndexError(OutOfRangeError, OverflowError):
-    """A negative index given to `Shape.at`; an OverflowError too, as Monarch programs expect there."""
+class Extent(Mapping[str, int]):
+    """Ordered labels and sizes of a mesh: an immutable, hashable mapping from label to size.
+
+    Args:
+        labels: one distinct name per dimension, outermost first.
+        sizes: as many whole numbers, each at least 1.
+
+    An extent without dimensions is valid and has one element.
+
+    Raises:
+        ValueError: the lengths differ, a label appears twice, or a size is below 1.
+        TypeError: a label is not a string, or a size is not a whole number.
+    """
+
+    __slots__ = ("_labels", "_sizes")
+    _labels: tuple[str, ...]
+    _sizes: tuple[int, ...]
+
+    def __init__(self, labels: Iterable[str], sizes: Iterable[int]) -> None:
+        self._labels = as_labels(labels)
+        self._sizes = as_sizes(sizes)
+        if len(self._labels) != len(self._sizes):
+            raise ValueError(
+                f"an extent needs one size per label, got {len(self._labels)} labels {list(self._labels)} "
+                f"and {len(self._sizes)} sizes {list(self._sizes)}"
+            )
+
+    @property
+    def labels(self) -> list[str]:
+        """The dimension labels, outermost first, as a new list."""
+        return list(self._labels)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes in the order of `labels`, as a new list."""
+        return list(self._sizes)
+
+    @property
+    def nelements(self) -> int:
+        """The number of elements: the product of the sizes, 1 without dimensions."""
+        return prod(self._sizes)
+
+    @property
+    def region(self) -> Region:
+        """The row-major region, from rank 0, that has this extent."""
+        shape = Shape.from_extent(self)
+        return Region(shape._labels, shape._ndslice)
+
+    def __getitem__(self, label: str) -> int:
+        """The size of one dimension. Raises `LabelError` (a ValueError and a KeyError) for an unknown label."""
+        try:
+            return self._sizes[self._labels.index(label)]
+        except ValueError:
+            raise unknown_label(label, self._labels) from None
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._labels
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._labels)
+
+    def __len__(self) -> int:
+        """The number of dimensions, not of elements."""
+        return len(self._labels)
+
+    def keys(self) -> list[str]:  # type: ignore[override]  # Monarch programs compare and index this as a list
+        """The labels, as a new list."""
+        return list(self._labels)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Extent):
+            return NotImplemented
+        return self._labels == other._labels and self._sizes == other._sizes
+
+    def __hash__(self) -> int:
+        return hash((self._labels, self._sizes))
+
+    def __repr__(self) -> str:
+        return format_sizes(self._labels, self._sizes)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Extent, (self._labels, self._sizes)
+
+
+class Point(Mapping[str, int]):
+    """One position in an extent: an immutable, hashable mapping from label to index, `mesh.slice(**point)`.
+
+    Args:
+        rank: the row-major linear index in `extent`, 0 for the first element.
+        extent: the extent that the rank counts in.
+
+    Construction checks nothing, because every message makes a point; reading a coordinate of a rank that is outside
+    the extent raises.
+
+    As for any mapping, `len` is the number of dimensions, so a point without dimensions is false.
+    """
+
+    __slots__ = ("_extent", "_rank")
+
+    def __init__(self, rank: int, extent: Extent) -> None:
+        self._rank = rank
+        self._extent = extent
+
+    @property
+    def rank(self) -> int:
+        """The row-major linear index in `extent`."""
+        return self._rank
+
+    @property
+    def extent(self) -> Extent:
+        """The extent that the rank counts in."""
+        return self._extent
+
+    def size(self, label: str) -> int:
+        """The size of one dimension. Raises `LabelError` (a ValueError and a KeyError) for an unknown label."""
+        return self._extent[label]
+
+    def __getitem__(self, label: str) -> int:
+        """The index along one dimension.
+
+        Raises:
+            LabelError: (a ValueError and a KeyError) there is no such dimension.
+            OutOfRangeError: (a ValueError and an IndexError) the rank is outside the extent.
+        """
+        labels, sizes = self._extent._labels, self._extent._sizes
+        try:
+            position = labels.index(label)
+        except ValueError:
+            raise unknown_label(label, labels) from None
+        if not 0 <= self._rank < prod(sizes):
+            raise OutOfRangeError(f"rank {self._rank} is outside {self._extent}, which has {prod(sizes)} elements")
+        return self._rank // prod(sizes[position + 1 :]) % sizes[position]
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._extent._labels
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._extent._labels)
+
+    def __len__(self) -> int:
+        """The number of dimensions."""
+        return len(self._extent._labels)
+
+    def keys(self) -> list[str]:  # type: ignore[override]  # Monarch programs compare and index this as a list
+        """The labels, as a new list."""
+        return list(self._extent._labels)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Point):
+            return NotImplemented
+        return self._rank == other._rank and self._extent == other._extent
+
+    def __hash__(self) -> int:
+        return hash((self._rank, self._extent))
+
+    def __repr__(self) -> str:
+        extent = self._extent
+        if not 0 <= self._rank < prod(extent._sizes):
+            return f"<Point: rank {self._rank} outside {extent}>"
+        return "{" + ", ".join(f"{label!r}: {self[label]}/{extent[label]}" for label in extent) + "}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Point, (self._rank, self._extent)
 
 
 class _LabelledSlice:
@@ -199,56 +361,17 @@ class Region(_LabelledSlice):
         return Point(self._ndslice.index(base_rank), self.extent)
 
 
+def make_extent(labels: tuple[str, ...], sizes: tuple[int, ...]) -> Extent:
+    """An extent from parts that are known to be valid. Meshes build one per `extent`, so it skips the checks."""
+    extent = Extent.__new__(Extent)
+    extent._labels = labels
+    extent._sizes = sizes
+    return extent
+
+
 def make_shape(labels: tuple[str, ...], ndslice: Slice) -> Shape:
     """A shape from parts that are known to be valid: slicing a mesh is on a hot path, so it skips the checks."""
     shape = Shape.__new__(Shape)
     shape._labels = labels
     shape._ndslice = ndslice
     return shape
-
-
-def pick_index(label: str, size: int, i: object) -> int:
-    """`i` as an index of a dimension. Raises TypeError if it is no whole number, `OutOfRangeError` if it is outside."""
-    try:
-        checked = index(i)  # type: ignore[arg-type]  # what cannot be an index is reported below
-    except TypeError:
-        raise TypeError(f"dimension {label!r} is selected by an int or a Python slice, got {i!r}") from None
-    if not 0 <= checked < size:
-        raise OutOfRangeError(
-            f"index {checked} is out of range for dimension {label!r} of size {size}, 0 to {size - 1}"
-        )
-    return checked
-
-
-def pick_range(label: str, size: int, key: slice) -> range:
-    """The indices that a Python slice selects. Raises ValueError if there are none or the step is below 1."""
-    if not isinstance(key, slice):
-        raise TypeError(f"a range of dimension {label!r} is selected by a Python slice, got {key!r}")
-    try:
-        if key.step is not None and index(key.step) < 1:
-            raise ValueError(
-                f"the step must be at least 1, got {_show(key)} for dimension {label!r}: a mesh keeps its order"
-            )
-        picked = range(size)[key]
-    except TypeError:
-        raise TypeError(
-            f"the bounds of a slice must be whole numbers, got {_show(key)} for dimension {label!r}"
-        ) from None
-    if not picked:
-        raise ValueError(f"{_show(key)} selects nothing (an empty range) of dimension {label!r} of size {size}")
-    return picked
-
-
-def _show(key: slice) -> str:
-    return ":".join("" if part is None else str(part) for part in (key.start, key.stop, key.step))
-
-
-def check_coordinates(labels: Sequence[str], sizes: Sequence[int], coords: dict[str, int]) -> list[int]:
-    """The indices in the order of `labels`, one for each. Raises `LabelError`, `OutOfRangeError` or TypeError."""
-    missing = [label for label in labels if label not in coords]
-    if missing:
-        raise LabelError(f"need an index for each dimension, missing {missing}; got {list(coords)}")
-    extra = [label for label in coords if label not in labels]
-    if extra:
-        raise LabelError(f"got extra dimensions {extra}; there {describe_labels(tuple(labels))}")
-    return [pick_index(label, size, coords[label]) for label, size in zip(labels, sizes, strict=True)]

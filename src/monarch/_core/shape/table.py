@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from reprlib import Repr
 
-from monarch._core.shape.extent import Extent
-from monarch._core.shape.point import Point
+from monarch._core.shape.shape import Extent, Point
 
 MAX_ROWS = 20
 MAX_VALUE_WIDTH = 80

@@ -7,11 +7,10 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from monarch._core.shape import table
-from monarch._core.shape.extent import Extent, OutOfRangeError
+from monarch._core.shape.checks import OutOfRangeError, check_coordinates
 from monarch._core.shape.mesh_trait import MeshTrait
 from monarch._core.shape.ndslice import Slice
-from monarch._core.shape.point import Point
-from monarch._core.shape.shape import Shape, check_coordinates
+from monarch._core.shape.shape import Extent, Point, Shape
 
 if TYPE_CHECKING:
     from typing_extensions import Self
