@@ -93,7 +93,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 OPEN_CIRCLES: set[str] = {"monarch.tensor_engine"}
 OPEN_TYPES: set[str] = {"monarch._core.calls", "monarch.tensor_engine"}
 OPEN_LENGTHS: set[str] = {
-    "monarch._core.calls.future", "monarch._core.hub.node", "monarch._core.processes.agent",
+    "monarch._core.calls.future", "monarch._core.hub.node",
     "monarch.simulator.model", "monarch.tensor_engine.collectives",
 }  # fmt: skip
 

@@ -38,7 +38,7 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
     node.poller.call_later(_SETTLED, unix.release_abandoned)
     if own.channel is None or _let_others_in(agent, own):
         node.poller.run()
-    agent.kill_leftovers()
+    agent.procs.kill_leftovers()
     if agent.gateway is not None:
         agent.gateway.close(f"its agent has ended: {agent.reason}")
     node.close(Failure(STOPPED, "the host agent has ended"))

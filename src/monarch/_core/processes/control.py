@@ -1,4 +1,9 @@
-"""The socket pair between the agent and its spawner: whole messages, with descriptors, that never block the agent."""
+"""The socket pair between the agent and its spawner: whole messages, with descriptors, that never block the agent.
+
+Each message is one of these records. The agent sends a `SpawnRequest`, which is answered with `Bound` or `Unstarted` for all of it,
+then with `Forked` or `Unstarted` for each of its ranks; and `Kill`. The spawner says `Changed` by itself. There is no dead
+receiver: the agent ends with its spawner, and the spawner with its agent.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,47 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..._namedtuple import NamedTuple
+
 _INLINE = 8 * 1024  # a larger message travels as an anonymous file, so that any message fits the socket's buffer
 _HERE, _IN_FILE = b"h", b"f"
 _MAX_FDS = 8
+
+
+class Kill(NamedTuple):
+    """To the spawner: end a child that the agent could not take over."""
+
+    pid: int
+
+
+class Bound(NamedTuple):
+    """To the agent: the addresses of these ranks of a mesh take connections."""
+
+    mesh: str
+    ranks: list[int]
+
+
+class Forked(NamedTuple):
+    """To the agent: a rank of a mesh has a process. Comes with its standard output, its standard error, and a pidfd."""
+
+    mesh: str
+    rank: int
+    pid: int
+
+
+class Unstarted(NamedTuple):
+    """To the agent: these ranks of a mesh could not be started."""
+
+    mesh: str
+    ranks: list[int]
+    error: str
+
+
+class Changed(NamedTuple):
+    """To the agent: a child was stopped, goes on, or has ended; `status` is as `os.waitpid` gives it."""
+
+    pid: int
+    status: int
 
 
 def control_pair() -> tuple[socket.socket, socket.socket]:

@@ -81,6 +81,28 @@ class Pause:
             self._wait()
 
 
+class Pauses:
+    """Processes that signals have stopped.
+
+    Args:
+        poller: Of this process.
+        frozen: Called with the pid of one that stays so, and the seconds for which it did, to end it.
+    """
+
+    def __init__(self, poller: Poller, frozen: Callable[[int, float], None]) -> None:
+        self._poller = poller
+        self._frozen = frozen
+        self._pauses: dict[int, Pause] = {}
+
+    def changed(self, pid: int, stopped: bool) -> None:
+        """A process was stopped, goes on, or has ended. That it went on in between may not have been told."""
+        pause = self._pauses.pop(pid, None)
+        if pause is not None:
+            pause.end()
+        if stopped:
+            self._pauses[pid] = Pause(self._poller, pid, lambda seconds: self._frozen(pid, seconds))
+
+
 class Heartbeat:
     """Asks a process for a sign of life, again and again, until it gives none.
 

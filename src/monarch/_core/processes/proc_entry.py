@@ -1,176 +1,292 @@
-"""What a host agent knows of each proc, of the mesh it belongs to, and of those that were started together."""
+"""One proc of a host, from the request for it to its end: events in, instructions out. No I/O, no clock.
+
+`TABLE` says what follows when. `host_procs` tells an entry what happens to its process, and carries out what it says.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
-import time
 from collections import deque
 
 from ... import config
-from ..hub.contracts import Origin
-from ..net import unix
-from ..supervision.failure import (
-    DEAF,
-    DEAF_REASON,
-    EXITED,
-    FROZEN,
-    KILLED,
-    STOPPED,
-    Failure,
-    exit_reason,
-    frozen_reason,
-)
+from ..supervision.failure import DEAF, DEAF_REASON, KILLED, STOPPED, UNSTARTED, Failure, exit_reason
+from ..supervision.failure import EXITED as EXITED_ITSELF
 from ..wire.address import ActorAddress, ProcAddress
-from ..wire.frame import Frame
-from .heartbeat import Pause
-from .oom_killer import OutOfMemory
-from .output import LineSplitter
 from .spawn_request import SpawnRequest
 
+ASKED, BOUND, STARTING, UP, CANCELLED, HALTING, STOPPING, EXITED, HALTED, ENDED = (
+    "asked", "bound", "starting", "up", "cancelled", "halting", "stopping", "exited", "halted", "ended"
+)  # fmt: skip
+"""What it takes to be up: it is `ASKED` for, the spawner listens for it (`BOUND`), there is a process (`STARTING`), which says that it
+is `UP`. A process that has ended before it said so has `EXITED`: what it wrote last may say it yet. Where it is asked to end in
+between, it is `CANCELLED` before there is a process, then `HALTING`, or `STOPPING` if it is up; `HALTED` is `EXITED` then.
+"""
+
+_BURY = ("release", "announce", "settle")
+
+# state, event -> next state, instructions in their order. What is not in it cannot happen.
+#
+# bound: the spawner listens for it              settle: tell those who ask what became of it, if that is known now
+# forked: it has a process                       report: it is up; tell who asked for it, if it was the last
+# ready: it says that it is up                   refuse: tell who asked for it that it did not start
+# failed: it could not be started                ask: ask the process to end
+# stop: somebody wants it to end                 hurry: "overdue" follows soon
+# overdue: it should be up, or have ended        kill: end the process, if there is one
+# given_up: it has had its time to end           linger: read what it wrote last; "silent" follows
+# kill: it must end, now or once it is forked    release: let go of its socket
+# exited: the process has ended                  announce: tell other hosts
+# silent: it had nothing to say                  tell_owner: tell whoever owns its mesh
+# abandoned: it will not be started again        clear: end what it leaves behind, then tell those who wait for its end
+#                                                let_go: tell those who wait for its end
+#
+# A process may say that it is up before the spawner says that there is one, so the pid of one that is `UP` may come later.
+TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
+    (ASKED, "bound"): (BOUND, ("settle",)),
+    (ASKED, "ready"): (UP, ("settle", "report")),
+    (ASKED, "failed"): (ENDED, ("refuse", *_BURY, "clear")),
+    (ASKED, "stop"): (CANCELLED, ()),
+    (ASKED, "kill"): (ASKED, ()),
+    (BOUND, "forked"): (STARTING, ()),
+    (BOUND, "ready"): (UP, ("report",)),
+    (BOUND, "failed"): (ENDED, ("refuse", *_BURY, "clear")),
+    (BOUND, "stop"): (CANCELLED, ()),
+    (BOUND, "kill"): (BOUND, ()),
+    (STARTING, "ready"): (UP, ("report",)),
+    (STARTING, "stop"): (HALTING, ("ask", "hurry")),
+    (STARTING, "kill"): (STARTING, ("kill",)),
+    (STARTING, "exited"): (EXITED, ("linger",)),
+    (UP, "bound"): (UP, ()),
+    (UP, "forked"): (UP, ()),
+    (UP, "failed"): (ENDED, (*_BURY, "tell_owner", "clear")),
+    (UP, "stop"): (STOPPING, ("ask",)),
+    (UP, "kill"): (UP, ("kill",)),
+    (UP, "exited"): (ENDED, (*_BURY, "tell_owner", "clear")),
+    (CANCELLED, "bound"): (CANCELLED, ()),
+    (CANCELLED, "forked"): (HALTING, ("kill",)),
+    (CANCELLED, "ready"): (CANCELLED, ()),
+    (CANCELLED, "failed"): (ENDED, ("refuse", *_BURY, "clear")),
+    (CANCELLED, "stop"): (CANCELLED, ()),
+    (CANCELLED, "kill"): (CANCELLED, ()),
+    (CANCELLED, "given_up"): (CANCELLED, ("let_go",)),  # the spawner is stuck; see "forked"
+    (HALTING, "ready"): (STOPPING, ("report",)),
+    (HALTING, "stop"): (HALTING, ()),
+    (HALTING, "overdue"): (HALTING, ("kill",)),
+    (HALTING, "given_up"): (HALTING, ("kill",)),
+    (HALTING, "kill"): (HALTING, ("kill",)),
+    (HALTING, "exited"): (HALTED, ("linger",)),
+    (STOPPING, "bound"): (STOPPING, ()),
+    (STOPPING, "forked"): (STOPPING, ()),
+    (STOPPING, "failed"): (ENDED, (*_BURY, "clear")),
+    (STOPPING, "stop"): (STOPPING, ()),
+    (STOPPING, "overdue"): (STOPPING, ()),
+    (STOPPING, "given_up"): (STOPPING, ("kill",)),
+    (STOPPING, "kill"): (STOPPING, ("kill",)),
+    (STOPPING, "exited"): (ENDED, (*_BURY, "clear")),
+    (EXITED, "ready"): (ENDED, ("report", *_BURY, "tell_owner", "clear")),
+    (EXITED, "silent"): (ENDED, ("refuse", *_BURY, "clear")),
+    (EXITED, "stop"): (HALTED, ()),
+    (EXITED, "kill"): (EXITED, ()),
+    (HALTED, "ready"): (ENDED, ("report", *_BURY, "clear")),
+    (HALTED, "silent"): (ENDED, ("refuse", *_BURY, "clear")),
+    (HALTED, "stop"): (HALTED, ()),
+    (HALTED, "overdue"): (HALTED, ()),
+    (HALTED, "given_up"): (HALTED, ()),
+    (HALTED, "kill"): (HALTED, ()),
+    (ENDED, "ready"): (ENDED, ()),
+    (ENDED, "silent"): (ENDED, ()),
+    (ENDED, "overdue"): (ENDED, ()),
+    (ENDED, "abandoned"): (ENDED, ("settle",)),
+}
+
+_LISTENING = (BOUND, STARTING, UP)
+_UNWANTED = (CANCELLED, HALTING, STOPPING, HALTED)
 _DEAF = 1.0  # seconds for which a process that runs may not be reached; one that dies is known to be dead long before
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
 
 
-class ProcEntry:
-    """One proc on this host."""
-
-    def __init__(self, address: ProcAddress, mesh: Mesh, starting: Starting, rank: int, incarnation: int = 0) -> None:
-        self.address = address
-        self.mesh = mesh
-        self.starting = starting
-        self.rank = rank
-        self.incarnation = incarnation
-        self.created = time.monotonic()
-        self.previous: Failure | None = None  # how the incarnation before it ended
-        self.bound = False  # it listens
-        self.pid = 0
-        self.pidfd = -1
-        self.ready = False
-        self.stopping: str | None = None
-        self.taken: Failure | None = None  # why it is stopped, where its owner does not want that
-        self.killed: str | None = None  # why somebody had it killed
-        self.frozen = 0.0  # seconds for which it had stood still when it was killed
-        self._unreached = 0.0  # since when nobody has been let in; 0 if the last one was, or nobody has tried
-        self._deaf = False  # it was killed for that
-        self.pause: Pause | None = None
-        self.end: Failure | None = None
-        self.tail: deque[str] = deque(maxlen=max(_TAIL_LINES, config.value("tail_log_lines")))
-        self.streams: dict[int, tuple[str, LineSplitter]] = {}
-
-    @property
-    def serves(self) -> bool:
-        """Whether it listens, and is to go on with that."""
-        return self.bound and self.end is None and self.stopping is None
-
-    def decided(self, connected: float) -> bool:
-        """Whether those who wait to hear what became of it can be told.
-
-        Args:
-            connected: When the connection to it that broke was made; 0 for who waits until there is one.
-        """
-        if connected:
-            return self.end is not None
-        stopped = self.stopping is not None if self.end is None else self.end.is_stop
-        return not (stopped and self.mesh.restarts)
-
-    @property
-    def label(self) -> str:
-        return f"{self.mesh.name}[{self.rank}]"
-
-    def kill(self) -> None:
-        """SIGKILL, unless it has ended: a pidfd cannot hit another process that got its number."""
-        if self.pidfd >= 0 and self.end is None:
-            try:
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-
-    def check_hearing(self, address: ProcAddress) -> None:
-        """Somebody could not reach it, or not any more, although it runs: try, and kill what has not listened for a while.
-
-        A program may have replaced itself (`os.execv`), or have closed all its descriptors.
-
-        Args:
-            address: The name under which it listens.
-        """
-        try:
-            unix.connect(address).close()
-        except ConnectionRefusedError:
-            now = time.monotonic()
-            self._unreached = self._unreached or now
-            self._deaf = now - self._unreached >= _DEAF
-        except OSError:  # too many wait there, or this process has a shortage
-            pass
-        else:
-            self._unreached = 0.0
-        if self._deaf:
-            self.kill()
-
-    def moves(self) -> None:
-        """It does not stand still, or no longer."""
-        if self.pause is not None:
-            self.pause.end()
-            self.pause = None
-
-    def obituary(self, status: int, memory: OutOfMemory) -> Failure:
-        """How it ended, for the status that its parent was told."""
-        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
-        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-        failure = Failure(
-            KILLED if number is not None else EXITED,
-            exit_reason(code, number),
-            mesh=self.mesh.name,
-            rank=self.rank,
-            proc=self.label,
-            pid=self.pid,
-            host=socket.gethostname(),
-            exit_code=code,
-            signal=number,
-            output=tuple(self.tail),
-            incarnation=self.incarnation,
-            restarts=self.mesh.restarts,
-        )
-        if self.stopping is not None:
-            stopped = self.stopped()
-            return failure._replace(cause=stopped.cause, reason=stopped.reason, proc=stopped.proc, output=())
-        if self.frozen and number == signal.SIGKILL:
-            return failure._replace(cause=FROZEN, reason=f"the process was {frozen_reason(self.frozen)}")
-        if self._deaf and number == signal.SIGKILL:
-            return failure._replace(cause=DEAF, reason=f"the process was {DEAF_REASON}")
-        if self.killed is not None and number == signal.SIGKILL:
-            return failure._replace(reason=f"the process was killed: {self.killed}")
-        if number == signal.SIGKILL:
-            return failure._replace(reason="\n".join(filter(None, (failure.reason, memory.explain()))))
-        return failure
-
-    def stopped(self) -> Failure:
-        """What callers are told of a proc that is being stopped."""
-        end = self.taken or Failure(STOPPED, self.stopping or "", proc=self.label, pid=self.pid)
-        return end._replace(
-            mesh=self.mesh.name, rank=self.rank, incarnation=self.incarnation, restarts=self.mesh.restarts,
-            known=time.monotonic(),
-        )  # fmt: skip
-
-
 class Mesh:
-    """The procs of one proc mesh on this host."""
+    """The procs of one proc mesh on one host.
 
-    def __init__(self, request: SpawnRequest) -> None:
+    Args:
+        request: What was asked for.
+        machine: Name of the machine, for people.
+    """
+
+    def __init__(self, request: SpawnRequest, machine: str) -> None:
         self.uid = request.mesh
         self.name = request.name
         self.size = request.size
         self.owner: ActorAddress = request.owner
         self.root = request.root
         self.restarts = request.restarts
-        self.ends_groups = bool(request.config.get("end_process_groups", True))  # what is the default is not sent along
+        self.ends_groups = request.ends_groups
+        self.machine = machine
         self.procs: dict[int, ProcEntry] = {}
 
 
-class Starting:
-    """Procs that were asked for together, and whoever waits until all of them are ready."""
+class ProcEntry:
+    """See the module. Each event returns what is to be done.
 
-    def __init__(self, origin: Origin, frame: Frame) -> None:
-        self.requester: tuple[Origin, Frame] | None = (origin, frame)
-        self.entries: list[ProcEntry] = []
+    Args:
+        address: Its name.
+        mesh: Which it belongs to.
+        rank: Its rank there.
+        incarnation: How often it has been started before.
+        now: The time.
+        previous: How the incarnation before it ended.
+
+    Attributes:
+        pid: Its process, 0 before it is known.
+        end: How it ended, None before.
+        tail: The last lines that it printed.
+    """
+
+    def __init__(
+        self, address: ProcAddress, mesh: Mesh, rank: int, incarnation: int, now: float, previous: Failure | None = None
+    ) -> None:
+        self.address = address
+        self.mesh = mesh
+        self.rank = rank
+        self.state = ASKED
+        self.pid = 0
+        self.end: Failure | None = None
+        self.tail: deque[str] = deque(maxlen=max(_TAIL_LINES, config.value("tail_log_lines")))
+        self._incarnation = incarnation
+        self._created = now
+        self._previous = previous
+        self._unreached = 0.0  # since when nobody has been let in; 0 if the last one was, or nobody has tried
+        self._farewell: Failure | None = None  # what callers are told of the stop
+        self._sentence: tuple[str, str] | None = None  # cause and reason for which it is killed
+        self._death: Failure | None = None  # what is known of its end, before that is final
+
+    def __repr__(self) -> str:
+        return f"<proc {self.label}: {self.state}, pid {self.pid}>"
+
+    @property
+    def label(self) -> str:
+        return f"{self.mesh.name}[{self.rank}]"
+
+    @property
+    def listens(self) -> bool:
+        """Whether it takes connections, and is to go on with that."""
+        return self.state in _LISTENING
+
+    @property
+    def is_up(self) -> bool:
+        return self.state in (UP, STOPPING)
+
+    def word(self, connected: float, now: float, waited: bool = False) -> tuple[bool, Failure | None]:
+        """Whether it is known what became of it, and what: None that it listens, else how it ended.
+
+        Args:
+            connected: When the connection to it that broke was made; 0 for who waits until there is one.
+            waited: Whether who asks has done so before.
+        """
+        if self._previous is not None and 0 < connected < self._created:  # it was one to the incarnation before
+            return True, self._previous
+        if self.end is not None:
+            returns = self.end.restarts and not connected and (self.end.is_stop or not waited)
+            return not returns, self.end
+        if self.state in _UNWANTED and (connected or not self.mesh.restarts):
+            return True, self.stopped(now)  # it closes its connections first, then it ends
+        return self.listens and not connected, None
+
+    def stopped(self, now: float) -> Failure:
+        """What callers are told of a proc that is being stopped."""
+        assert self._farewell is not None
+        return self._about(self._farewell)._replace(known=now)
+
+    def why_unstarted(self) -> str:
+        """What is told to whoever asked for it."""
+        assert self.end is not None
+        if not self.pid:
+            return f"error creating proc {self.label}: {self.end.reason}"
+        return f"error creating proc (host rank 0) {self.label}: exit_code: {self.end.exit_code}, {self.end.explain()}"
+
+    # events
+
+    def happen(self, event: str, now: float) -> tuple[str, ...]:
+        """An event that says all by its name."""
+        self.state, instructions = TABLE[self.state, event]
+        if event == "abandoned" and self.end is not None:
+            self.end = self.end._replace(restarts=False)
+        elif self.state == ENDED and self.end is None:
+            self.end = self._obituary(event)._replace(known=now)
+        return instructions
+
+    def forked(self, pid: int, now: float) -> tuple[str, ...]:
+        self.pid = pid
+        instructions = self.happen("forked", now)
+        return instructions if self._sentence is None else instructions + self.happen("kill", now)
+
+    def stop(self, reason: str, now: float) -> tuple[str, ...]:
+        if self._farewell is None:
+            self._farewell = Failure(STOPPED, reason, proc=self.label, pid=self.pid)
+        return self.happen("stop", now)
+
+    def take(self, failure: Failure) -> None:
+        """Its host is about to stop it, which its owner does not want: a failure then, and no stop."""
+        self._farewell = failure
+
+    def kill(self, cause: str, reason: str, now: float) -> tuple[str, ...]:
+        """Args:
+        cause: A constant of `supervision.failure`, which is that of its end.
+        reason: Why, in words.
+        """
+        self._sentence = self._sentence or (cause, reason)
+        return self.happen("kill", now)
+
+    def reached(self) -> None:
+        """It has let somebody in."""
+        self._unreached = 0.0
+
+    def unreached(self, now: float) -> tuple[str, ...]:
+        """It lets nobody in, though it runs: the program may have replaced itself (`os.execv`), or closed all its descriptors."""
+        self._unreached = self._unreached or now
+        if now - self._unreached < _DEAF:
+            return ()
+        return self.kill(DEAF, f"the process was {DEAF_REASON}", now)
+
+    def failed(self, error: str, now: float) -> tuple[str, ...]:
+        self._death = Failure(UNSTARTED, f"it could not be started: {error}", proc=self.label, host=self.mesh.machine)
+        return self.happen("failed", now)
+
+    def exited(self, status: int, suspicion: str, now: float) -> tuple[str, ...]:
+        """Args:
+        status: As `os.waitpid` gives it.
+        suspicion: What else may be behind a SIGKILL that nobody here has sent.
+        """
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        cause, reason = KILLED if number is not None else EXITED_ITSELF, exit_reason(code, number)
+        if number == signal.SIGKILL:
+            cause, reason = self._sentence or (cause, "\n".join(filter(None, (reason, suspicion))))
+        self._death = Failure(
+            cause, reason, proc=self.label, pid=self.pid, host=self.mesh.machine, exit_code=code, signal=number,
+            output=tuple(self.tail),
+        )  # fmt: skip
+        return self.happen("exited", now)
+
+    def killed_by_nobody(self, status: int) -> bool:
+        """Whether it has ended by a SIGKILL that nobody here has sent."""
+        wanted = self._sentence is None and self._farewell is None
+        return wanted and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+    # pieces
+
+    def _obituary(self, last: str) -> Failure:
+        death = self._death
+        assert death is not None
+        if last == "failed":
+            return self._about(death)
+        if self._farewell is not None:
+            told = self._farewell
+            death = death._replace(cause=told.cause, reason=told.reason, proc=told.proc, output=())
+        if last == "silent" and not death.is_stop:
+            death = death._replace(cause=UNSTARTED)
+        return self._about(death)
+
+    def _about(self, failure: Failure) -> Failure:
+        mesh = self.mesh
+        return failure._replace(mesh=mesh.name, rank=self.rank, incarnation=self._incarnation, restarts=mesh.restarts)

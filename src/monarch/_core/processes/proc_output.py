@@ -27,20 +27,22 @@ class ProcOutput:
         self._poller = poller
         self._publish = publish
         self._several = several
+        self._streams: dict[ProcEntry, dict[int, tuple[str, LineSplitter]]] = {}
         self._rests: set[tuple[ProcEntry, str, LineSplitter]] = set()  # text without a newline, until it is shown
 
     def follow(self, entry: ProcEntry, out: int, err: int) -> None:
         """Read a proc's pipes from now on, until they end; they are closed then."""
         for fd, stream in ((out, "stdout"), (err, "stderr")):
             os.set_blocking(fd, False)
-            entry.streams[fd] = (stream, LineSplitter())
+            self._streams.setdefault(entry, {})[fd] = (stream, LineSplitter())
             self._poller.add(fd, lambda events, fd=fd: self._read(entry, fd))  # type: ignore[misc]  # bound now
 
     def finish(self, entry: ProcEntry) -> None:
         """The proc has ended: what is left in its pipes is the rest."""
-        for fd in list(entry.streams):
+        for fd in list(self._streams.get(entry, ())):
             self._read(entry, fd)
             self._close(entry, fd)
+        self._streams.pop(entry, None)
 
     def passed_on(self, then: Callable[[], None]) -> None:
         """Call `then` when all was passed on that procs have printed by now.
@@ -56,7 +58,7 @@ class ProcOutput:
         self._poller.call_soon(lambda: self._poller.call_soon(finish))
 
     def _read(self, entry: ProcEntry, fd: int) -> None:
-        stream, splitter = entry.streams[fd]
+        stream, splitter = self._streams[entry][fd]
         try:
             data = os.read(fd, 65536)
         except BlockingIOError:
@@ -73,7 +75,7 @@ class ProcOutput:
             self._close(entry, fd)
 
     def _close(self, entry: ProcEntry, fd: int) -> None:
-        found = entry.streams.pop(fd, None)
+        found = self._streams[entry].pop(fd, None)
         if found is not None:
             self._pass_on(entry, found[0], found[1].finish())
             self._poller.remove(fd)

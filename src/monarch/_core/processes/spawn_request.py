@@ -119,11 +119,10 @@ class SpawnRequest(NamedTuple):
     def proc_name(self, rank: int) -> str:
         return f"{self.mesh}.{rank}"
 
-
-class Kill(NamedTuple):
-    """Asks the spawner to end a child that the agent could not take over."""
-
-    pid: int
+    @property
+    def ends_groups(self) -> bool:
+        """Whether what its procs have started ends with them."""
+        return bool(self.config.get("end_process_groups", True))  # what is the default is not sent along
 
 
 class AgentSpec(NamedTuple):

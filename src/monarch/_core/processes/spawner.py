@@ -30,9 +30,9 @@ from ..net import unix
 from ..net.descriptors import allow_many
 from ..wire.address import ProcAddress
 from .children import ChildWatch, changes
-from .control import receive_message, send_message
+from .control import Bound, Changed, Forked, Kill, Unstarted, receive_message, send_message
 from .fork_exit import disarm_finalizers
-from .spawn_request import Command, Kill, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
+from .spawn_request import Command, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -89,13 +89,9 @@ class Spawner:
 
     def _report_changes(self) -> None:
         for pid, status in changes():
-            if os.WIFSTOPPED(status):
-                send_message(self._control, ("paused", pid))
-            elif os.WIFCONTINUED(status):
-                send_message(self._control, ("resumed", pid))
-            else:
+            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 self._pids.discard(pid)
-                send_message(self._control, ("exited", pid, status))
+            send_message(self._control, Changed(pid, status))
 
     def _kill(self, request: Kill) -> None:
         if request.pid in self._pids:  # not reaped, so the number is still its own
@@ -103,6 +99,7 @@ class Spawner:
 
     def _spawn(self, request: SpawnRequest) -> ProcSpec | None:
         listeners: dict[int, socket.socket] = {}
+        ranks = [start.rank for start in request.starts]
         try:
             self._preload(request)
             for start in request.starts:
@@ -110,9 +107,9 @@ class Spawner:
         except BaseException as error:  # a module may well call sys.exit when it is imported
             for listener in listeners.values():
                 listener.close()
-            send_message(self._control, ("refused", request.mesh, f"{type(error).__name__}: {error}"))
+            send_message(self._control, Unstarted(request.mesh, ranks, f"{type(error).__name__}: {error}"))
             return None
-        send_message(self._control, ("bound", request.mesh))
+        send_message(self._control, Bound(request.mesh, ranks))
         if self._pids or len(request.starts) > 1:
             self._warm_up()
         disarm_finalizers()
@@ -121,7 +118,7 @@ class Spawner:
             try:
                 spec = self._start(request, start, listeners)
             except OSError as error:  # out of descriptors, memory or processes
-                send_message(self._control, ("failed", request.mesh, start.rank, _reason(error)))
+                send_message(self._control, Unstarted(request.mesh, [start.rank], _reason(error)))
                 continue
             if spec is not None:
                 return spec
@@ -167,7 +164,7 @@ class Spawner:
             listener.close()  # before it may be known that the child has ended: nobody must reach what it leaves
             try:
                 ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
-                send_message(self._control, ("forked", request.mesh, start.rank, pid), ours)
+                send_message(self._control, Forked(request.mesh, start.rank, pid), ours)
             except OSError:
                 os.kill(pid, signal.SIGKILL)  # nobody could watch it
                 raise

@@ -1,0 +1,385 @@
+"""The procs of one host: tells each `ProcEntry` what happens to its process, and does what it says.
+
+The way of a death, one hop each: `Spawner._report_changes` → `SpawnerLink._hear` → `HostProcs._changed` → `ProcEntry.exited` (or
+"silent", see there) → `HostProcs._release`, `_announce`, `_settle`, `_tell_owner`, `_clear`, in that order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from ... import config
+from ..calls.countdown import countdown
+from ..hub.contracts import Hub
+from ..net import unix
+from ..supervision.failure import FROZEN, KILLED, MISSING, Failure, frozen_reason
+from ..supervision.fates import Fates
+from ..wire.address import ProcAddress
+from .askers import Askers
+from .children import unreaped_status
+from .control import Bound, Changed, Forked, Kill, Unstarted
+from .heartbeat import Pauses
+from .leftovers import Leftovers
+from .oom_killer import OutOfMemory
+from .output import Output
+from .proc_entry import Mesh, ProcEntry
+from .proc_output import ProcOutput
+from .spawn_request import SpawnRequest
+from .spawner_link import SpawnerLink
+
+_EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
+_READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
+_LAST_WORDS = 3  # rounds of the poller: one accepts the connection of a proc that has ended, the next reads
+
+Done = Callable[[], None]
+
+
+def _nothing() -> None: ...
+
+
+class HostProcs:
+    """Args:
+    node: Hub of the agent.
+    control: Socket to the spawner.
+    spawner_pid: Its process, a child of this one.
+    spawner_lost: Called with the reason when that is gone.
+    publish: Takes what procs print, for the client that they belong to.
+    """
+
+    def __init__(
+        self,
+        node: Hub,
+        control: socket.socket,
+        spawner_pid: int,
+        spawner_lost: Callable[[str], None],
+        publish: Callable[[ProcAddress, Output], None],
+    ) -> None:
+        self._node = node
+        self._poller = node.poller
+        self.meshes: dict[str, Mesh] = {}
+        self.output = ProcOutput(node.poller, publish, lambda: len(self.meshes) > 1)
+        self.askers = Askers(node.poller, self._word, self._try)
+        self._procs: dict[str, ProcEntry] = {}
+        self._past: Fates[str] = Fates()  # procs of meshes that were stopped
+        self._running: dict[int, tuple[ProcEntry, int]] = {}  # by pid, with a pidfd
+        self._starting: dict[ProcEntry, _Starting] = {}
+        self._awaiting_end: dict[ProcEntry, list[Done]] = {}
+        self._machine = socket.gethostname()
+        self._memory = OutOfMemory()
+        self._leftovers = Leftovers(node.poller)
+        self._pauses = Pauses(node.poller, self._frozen)
+        self._spawner = SpawnerLink(node.poller, control, spawner_pid, self._heard, spawner_lost)
+
+    # what others want
+
+    def of(self, uid: str, ranks: Collection[int]) -> list[ProcEntry]:
+        """Some procs of a mesh, if it is still here."""
+        mesh = self.meshes.get(uid)
+        return [] if mesh is None else [entry for rank, entry in mesh.procs.items() if rank in ranks]
+
+    def start(self, request: SpawnRequest, answer: Callable[[Exception | None], None]) -> None:
+        """Start the procs of a mesh, for the first time or again; `answer` is called with None when all are up.
+
+        Args:
+            request: With the ranks of this host.
+        """
+        mesh = self.meshes.get(request.mesh) or self.meshes.setdefault(request.mesh, Mesh(request, self._machine))
+        starting = _Starting(answer)
+        for start in request.starts:
+            address = ProcAddress(request.host, request.proc_name(start.rank))
+            before = mesh.procs.get(start.rank)
+            previous = before.end if before is not None else None
+            entry = ProcEntry(address, mesh, start.rank, start.incarnation, time.monotonic(), previous)
+            mesh.procs[start.rank] = self._procs[address.proc] = entry
+            starting.entries[entry] = None
+            self._starting[entry] = starting
+        self._spawner.send(request)
+        timeout = config.value("host_spawn_ready_timeout")
+        if timeout:
+            self._poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, starting, timeout))
+
+    def ready(self, name: str) -> None:
+        """A proc says that it is up."""
+        if name in self._procs:
+            self._happen(self._procs[name], "ready")
+
+    def stop(self, entries: Iterable[ProcEntry], reason: str, grace: float, done: Done) -> None:
+        """Stop procs, let them clean up; `done` is called when they are gone.
+
+        Args:
+            grace: Seconds after which they are killed.
+        """
+        living = [entry for entry in entries if entry.end is None]
+        gone = countdown(len(living), done)
+        for entry in living:
+            self._awaiting_end.setdefault(entry, []).append(gone)
+            self._follow(entry, entry.stop(reason, time.monotonic()))
+
+        def give_up() -> None:
+            for entry in living:
+                if entry.end is None:
+                    self._happen(entry, "given_up")
+
+        if living:
+            self._poller.call_later(grace, give_up)
+
+    def stop_meshes(self, meshes: list[Mesh], reason: str, grace: float, done: Done = _nothing) -> None:
+        """Stop whole meshes, for good."""
+        entries = [entry for mesh in meshes for entry in mesh.procs.values()]
+        for mesh in meshes:
+            mesh.restarts = False
+        self.abandon(entries)
+
+        def stopped() -> None:
+            done()
+            for mesh in meshes:
+                self._forget(mesh)
+
+        self.stop(entries, reason, grace, stopped)
+
+    def stop_all(self, reason: str, grace: float, done: Done) -> None:
+        """Stop everything; nothing is started again."""
+        for mesh in self.meshes.values():
+            mesh.restarts = False
+        self.stop(list(self._procs.values()), reason, grace, done)
+
+    def take_from_owner(self, mesh: Mesh, failure: Failure) -> None:
+        """A mesh is about to be stopped, which its owner does not want."""
+        living = [entry for entry in mesh.procs.values() if entry.end is None]
+        for entry in living:
+            entry.take(failure)
+        self._node.call_system(mesh.owner.proc, "procs_ended", [(entry.address, failure) for entry in living])
+
+    def kill(self, entries: Iterable[ProcEntry], reason: str, done: Done) -> None:
+        """Kill procs, which their owner takes as any failure; `done` is called when they are gone and it has been told."""
+        living = [entry for entry in entries if entry.end is None]
+        gone = countdown(len(living), done)
+        for entry in living:
+            self._awaiting_end.setdefault(entry, []).append(gone)
+            self._sentence(entry, KILLED, f"the process was killed: {reason}")
+
+    def abandon(self, entries: Iterable[ProcEntry]) -> None:
+        """Those of these procs that have ended will not start again; whoever waits for that is told."""
+        for entry in entries:
+            if entry.end is not None:
+                self._happen(entry, "abandoned")
+
+    def kill_leftovers(self) -> None:
+        """At the end: with this process go its procs, and here all that they have started."""
+        self._leftovers.kill(pid for pid, (entry, _) in self._running.items() if entry.mesh.ends_groups)
+
+    # what the spawner says
+
+    def _heard(self, record: Any, fds: list[int]) -> None:
+        _HEARD[type(record)](self, *record, *fds)
+
+    def _bound(self, uid: str, ranks: list[int]) -> None:
+        for rank in ranks:
+            self._happen(self.meshes[uid].procs[rank], "bound")
+
+    def _unstarted(self, uid: str, ranks: list[int], error: str) -> None:
+        for rank in ranks:
+            entry = self.meshes[uid].procs[rank]
+            self._follow(entry, entry.failed(error, time.monotonic()))
+
+    def _forked(self, uid: str, rank: int, pid: int, *fds: int) -> None:
+        if len(fds) < 3:  # the kernel leaves out what does not fit
+            for fd in fds:
+                os.close(fd)
+            self._spawner.send(Kill(pid))
+            self._unstarted(uid, [rank], "OSError: Too many open files in the host agent; raise `ulimit -n`")
+            return
+        out, err, pidfd = fds
+        entry = self.meshes[uid].procs[rank]
+        self._running[pid] = entry, pidfd
+        self.output.follow(entry, out, err)
+        self._poller.add(pidfd, lambda events: self._look_soon(pid, pidfd))
+        self._follow(entry, entry.forked(pid, time.monotonic()))
+
+    def _changed(self, pid: int, status: int) -> None:
+        if (
+            pid not in self._running
+        ):  # it was killed at once, because it could not be handed over, or is known to have ended
+            return
+        self._pauses.changed(pid, os.WIFSTOPPED(status))
+        if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+            return
+        entry, pidfd = self._running.pop(pid)
+        self._poller.remove(pidfd)
+        os.close(pidfd)
+        self.output.finish(entry)
+        suspicion = self._memory.explain() if entry.killed_by_nobody(status) else ""
+        self._follow(entry, entry.exited(status, suspicion, time.monotonic()))
+
+    # what else becomes of procs
+
+    def _look_soon(self, pid: int, pidfd: int) -> None:
+        self._poller.remove(pidfd)
+        self._poller.call_later(_EXIT_REPORTED, lambda: self._look_for(pid))
+
+    def _look_for(self, pid: int) -> None:
+        """The spawner may be busy with an import, or frozen, and not say that a proc has ended."""
+        status = unreaped_status(pid) if pid in self._running else None
+        if status is not None:
+            self._changed(pid, status)
+
+    def _frozen(self, pid: int, seconds: float) -> None:
+        """A proc that has been given up must not come back: others go on without it."""
+        self._sentence(self._running[pid][0], FROZEN, f"the process was {frozen_reason(seconds)}")
+
+    def _spawn_timed_out(self, mesh: Mesh, starting: _Starting, timeout: float) -> None:
+        late = [entry for entry in starting.entries if entry.end is None]
+        if late:
+            names = ", ".join(entry.label for entry in late)
+            text = f"error spawning proc mesh {mesh.name}: after {timeout:g}s (host_spawn_ready_timeout) not ready: {names}"
+            starting.failed(text)
+        for entry in late:  # whoever calls its actors is told
+            self._sentence(
+                entry, KILLED, f"the process was killed: it was not up after {timeout:g}s (host_spawn_ready_timeout)"
+            )
+
+    def _word(self, name: str, connected: float, waited: bool) -> tuple[bool, Failure | None]:
+        if name in self._past:
+            return True, self._past.get(name)
+        entry = self._procs.get(name)
+        if entry is None:
+            return False, Failure(MISSING, f"this host knows no process {name}", proc=name, host=self._machine)
+        return entry.word(connected, time.monotonic(), waited)
+
+    def _try(self, name: str) -> None:
+        """Somebody could not reach a proc, or not any more, although it runs: see whether it still listens."""
+        entry = self._procs.get(name)
+        if entry is None or not entry.listens:
+            return
+        try:
+            unix.connect(self._node.local(entry.address)).close()
+        except ConnectionRefusedError:
+            self._follow(entry, entry.unreached(time.monotonic()))
+        except OSError:  # too many wait there, or this process has a shortage
+            pass
+        else:
+            entry.reached()
+
+    def _forget(self, mesh: Mesh) -> None:
+        """All but the end of each proc, unless one that was given up may still come up, to be killed."""
+        if all(entry.end is not None for entry in mesh.procs.values()):
+            self.meshes.pop(mesh.uid, None)
+            for entry in mesh.procs.values():
+                if self._procs.pop(entry.address.proc, None) is not None and entry.end is not None:
+                    self._past.note(entry.address.proc, entry.end)
+
+    # what follows
+
+    def _happen(self, entry: ProcEntry, event: str) -> None:
+        self._follow(entry, entry.happen(event, time.monotonic()))
+
+    def _sentence(self, entry: ProcEntry, cause: str, reason: str) -> None:
+        self._follow(entry, entry.kill(cause, reason, time.monotonic()))
+
+    def _follow(self, entry: ProcEntry, instructions: tuple[str, ...]) -> None:
+        for instruction in instructions:
+            _INSTRUCTIONS[instruction](self, entry)
+
+    def _settle(self, entry: ProcEntry) -> None:
+        self.askers.settle(entry.address.proc)
+
+    def _report(self, entry: ProcEntry) -> None:
+        self._starting.pop(entry).up(entry)
+
+    def _refuse(self, entry: ProcEntry) -> None:
+        starting = self._starting.pop(entry, None)
+        if starting is not None:
+            starting.failed(entry.why_unstarted())
+
+    def _ask(self, entry: ProcEntry) -> None:
+        told = entry.stopped(time.monotonic())
+        self._node.call_system(entry.address, "shutdown", told.reason, told.cause, told.restarts)
+
+    def _hurry(self, entry: ProcEntry) -> None:
+        self._poller.call_later(_READY_EXPECTED, lambda: self._happen(entry, "overdue"))
+
+    def _kill(self, entry: ProcEntry) -> None:
+        if entry.pid in self._running:
+            try:  # a pidfd cannot hit another process that got its number
+                signal.pidfd_send_signal(self._running[entry.pid][1], signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def _linger(self, entry: ProcEntry, rounds: int = _LAST_WORDS) -> None:
+        if rounds:
+            self._poller.call_soon(lambda: self._linger(entry, rounds - 1))
+        else:
+            self._happen(entry, "silent")
+
+    def _release(self, entry: ProcEntry) -> None:
+        unix.release(self._node.local(entry.address))
+        peer = self._node.peers.pop(entry.address, None)
+        if peer is not None:
+            peer.close()
+
+    def _announce(self, entry: ProcEntry) -> None:
+        """To the gateway, whether or not this process has talked to it."""
+        assert entry.end is not None
+        self._node.tell(entry.address, entry.end, ())
+
+    def _tell_owner(self, entry: ProcEntry) -> None:
+        self._node.call_system(entry.mesh.owner.proc, "procs_ended", [(entry.address, entry.end)])
+
+    def _clear(self, entry: ProcEntry) -> None:
+        if entry.pid and entry.mesh.ends_groups:
+            self._leftovers.end(entry.pid, lambda: self._let_go(entry))
+        else:
+            self._let_go(entry)
+
+    def _let_go(self, entry: ProcEntry) -> None:
+        for gone in self._awaiting_end.pop(entry, []):
+            gone()
+
+
+_HEARD: dict[type, Callable[..., None]] = {
+    Bound: HostProcs._bound,
+    Unstarted: HostProcs._unstarted,
+    Forked: HostProcs._forked,
+    Changed: HostProcs._changed,
+}
+
+_INSTRUCTIONS: dict[str, Callable[[HostProcs, ProcEntry], None]] = {
+    "settle": HostProcs._settle,
+    "report": HostProcs._report,
+    "refuse": HostProcs._refuse,
+    "ask": HostProcs._ask,
+    "hurry": HostProcs._hurry,
+    "kill": HostProcs._kill,
+    "linger": HostProcs._linger,
+    "release": HostProcs._release,
+    "announce": HostProcs._announce,
+    "tell_owner": HostProcs._tell_owner,
+    "clear": HostProcs._clear,
+    "let_go": HostProcs._let_go,
+}
+
+
+class _Starting:
+    """Procs that were asked for together, and whoever waits until all of them are up."""
+
+    def __init__(self, answer: Callable[[Exception | None], None]) -> None:
+        self.entries: dict[ProcEntry, None] = {}  # those that are not up yet, in the order of their ranks
+        self._answer: Callable[[Exception | None], None] | None = answer
+
+    def up(self, entry: ProcEntry) -> None:
+        self.entries.pop(entry)
+        if not self.entries:
+            self._tell(None)
+
+    def failed(self, text: str) -> None:
+        self._tell(ValueError(text))
+
+    def _tell(self, error: Exception | None) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer(error)

@@ -1,0 +1,284 @@
+"""A proc of a host as its agent knows it: no process, no socket, no clock."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from monarch._core.processes import proc_entry
+from monarch._core.processes.proc_entry import (
+    ASKED,
+    BOUND,
+    CANCELLED,
+    ENDED,
+    EXITED,
+    HALTED,
+    HALTING,
+    STARTING,
+    STOPPING,
+    TABLE,
+    UP,
+    Mesh,
+    ProcEntry,
+)
+from monarch._core.processes.spawn_request import SpawnRequest
+from monarch._core.supervision import failure as causes
+from monarch._core.supervision.failure import Failure
+from monarch._core.wire.address import ActorAddress, ProcAddress
+
+STATES = (ASKED, BOUND, STARTING, UP, CANCELLED, HALTING, STOPPING, EXITED, HALTED, ENDED)
+NOT_IN = {  # event -> states in which it cannot happen
+    "bound": {BOUND, STARTING, HALTING, EXITED, HALTED, ENDED},  # said once, before there is a process
+    "forked": {ASKED, STARTING, HALTING, EXITED, HALTED, ENDED},  # said once, after "bound"
+    "failed": {STARTING, HALTING, EXITED, HALTED, ENDED},  # said instead of "forked"
+    "ready": {UP, STOPPING},  # said once
+    "exited": {ASKED, BOUND, CANCELLED, EXITED, HALTED, ENDED},  # said once, after "forked"
+    "silent": {ASKED, BOUND, STARTING, UP, CANCELLED, HALTING, STOPPING},  # follows "linger"
+    "overdue": {ASKED, BOUND, STARTING, UP, CANCELLED, EXITED},  # follows "hurry"
+    "given_up": {ASKED, BOUND, STARTING, UP, EXITED, ENDED},  # follows a stop, if that has not worked
+    "stop": {ENDED},
+    "kill": {ENDED},
+    "abandoned": set(STATES) - {ENDED},
+}
+OWNER = ProcAddress("host", "owner")
+SIGKILLED = signal.SIGKILL.value
+
+
+def entry(restarts: bool = False, previous: Failure | None = None) -> ProcEntry:
+    request = SpawnRequest(
+        "uid", "trainers", 2, 2, (), ActorAddress(OWNER, 1), OWNER, [], "/", None, (), {}, restarts=restarts
+    )
+    return ProcEntry(ProcAddress("host", "uid.1"), Mesh(request, "machine"), 1, 3, now=10.0, previous=previous)
+
+
+def up(restarts: bool = False) -> ProcEntry:
+    made = entry(restarts)
+    made.happen("bound", 11)
+    made.forked(42, 12)
+    made.happen("ready", 13)
+    return made
+
+
+class World:
+    """A spawner, a process, and an agent, that do at random what they can."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.entry = entry()
+        self.stage = "asked"
+        self.said = False
+        self.given = Counter[str]()
+        self.told = Counter[str]()
+        self.asked_to_stop = 0
+        self.was_up = False
+        self.now = 11.0
+
+    def steps(self) -> list[Callable[[], tuple[str, ...]]]:
+        proc, now = self.entry, self.now
+        can: list[Callable[[], tuple[str, ...]]] = []
+        if self.stage == "asked":
+            can += [lambda: self.moves("bound", proc.happen("bound", now))]
+        if self.stage == "bound":
+            can += [lambda: self.moves("child", ())]
+        if self.stage == "child" or (self.stage in ("asked", "bound") and not self.said):
+            can += [lambda: self.moves("failed", proc.failed("no memory", now))]
+        if self.stage == "child":
+            can += [lambda: self.moves("running", proc.forked(42, now))] * 2
+        if self.stage == "running":
+            can += [lambda: self.moves("exited", proc.exited(SIGKILLED, "", now))]
+        if not self.said and self.stage != "failed":  # even before the agent reads the "bound" that was written before
+            can += [self.says_that_it_is_up]
+        if self.told["linger"] > self.given["silent"]:
+            can += [lambda: self.gives("silent")]
+        if self.told["hurry"] > self.given["overdue"]:
+            can += [lambda: self.gives("overdue")]
+        if proc.end is None:
+            can += [self.stops, lambda: proc.kill(causes.KILLED, "because", now)]
+            if self.asked_to_stop > self.given["given_up"]:
+                can += [lambda: self.gives("given_up")]
+        elif not self.given["abandoned"]:
+            can += [lambda: self.gives("abandoned")]
+        return can
+
+    def moves(self, stage: str, instructions: tuple[str, ...]) -> tuple[str, ...]:
+        self.stage = stage
+        return instructions
+
+    def gives(self, event: str) -> tuple[str, ...]:
+        self.given[event] += 1
+        return self.entry.happen(event, self.now)
+
+    def says_that_it_is_up(self) -> tuple[str, ...]:
+        self.said = True
+        return self.entry.happen("ready", self.now)
+
+    def stops(self) -> tuple[str, ...]:
+        self.asked_to_stop += 1
+        return self.entry.stop("enough", self.now)
+
+    def run(self) -> None:
+        for _ in range(60):
+            can = self.steps()
+            if not can:
+                return
+            self.now += 1
+            self.told.update(self.random.choice(can)())
+            self.was_up |= self.entry.is_up
+        raise AssertionError(f"{self.entry} still goes on")
+
+
+class Recorded(dict[tuple[str, str], tuple[str, tuple[str, ...]]]):
+    def __init__(self) -> None:
+        super().__init__(TABLE)
+        self.visited: set[tuple[str, str]] = set()
+
+    def __getitem__(self, key: tuple[str, str]) -> tuple[str, tuple[str, ...]]:
+        self.visited.add(key)
+        return super().__getitem__(key)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("event", NOT_IN)
+def test_each_event_has_a_row_for_each_state_in_which_it_can_happen(state: str, event: str) -> None:
+    assert ((state, event) in TABLE) == (state not in NOT_IN[event])
+
+
+def test_the_table_knows_no_other_events_and_no_other_states() -> None:
+    assert {event for _, event in TABLE} == set(NOT_IN)
+    assert {state for state, _ in TABLE} | {after for after, _ in TABLE.values()} == set(STATES)
+
+
+def test_whatever_happens_each_proc_ends_once_and_everybody_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Recorded()
+    monkeypatch.setattr(proc_entry, "TABLE", table)
+    for seed in range(4000):
+        world = World(seed)
+        world.run()
+        told, end = world.told, world.entry.end
+        assert end is not None and world.entry.state == ENDED, seed
+        assert [told[each] for each in ("release", "announce", "clear")] == [1, 1, 1], seed
+        assert told["report"] + told["refuse"] == 1, seed
+        assert told["tell_owner"] == (told["report"] == 1 and not world.asked_to_stop), seed
+        assert end.is_stop <= bool(world.asked_to_stop), seed
+        assert told["ask"] <= 1 and told["hurry"] <= 1, seed
+    assert table.visited == set(TABLE), "each row is of use"
+
+
+@pytest.mark.parametrize("wanted", ["stop", "kill"])
+def test_what_was_to_end_before_there_was_a_process_ends_as_soon_as_there_is_one(wanted: str) -> None:
+    proc = entry()
+    proc.happen("bound", 11)
+    assert "kill" not in (proc.stop("enough", 12) if wanted == "stop" else proc.kill(causes.KILLED, "because", 12))
+    assert "kill" in proc.forked(42, 13)
+
+
+@pytest.mark.parametrize(
+    ("status", "cause", "reason"),
+    [
+        (SIGKILLED, causes.KILLED, "SIGKILL\nthe machine had run out of memory"),
+        (signal.SIGSEGV.value, causes.KILLED, "SIGSEGV"),
+        (3 << 8, causes.EXITED, "the process exited with non-zero code 3"),
+    ],
+)
+def test_the_end_of_a_proc_says_how_its_process_ended(status: int, cause: str, reason: str) -> None:
+    proc = up()
+    proc.tail.extend(["last", "words"])
+    suspicion = "the machine had run out of memory" if proc.killed_by_nobody(status) else ""
+    assert proc.exited(status, suspicion, 20.0) == ("release", "announce", "settle", "tell_owner", "clear")
+    end = proc.end
+    assert end is not None
+    assert (end.cause, end.proc, end.rank, end.pid, end.host) == (cause, "trainers[1]", 1, 42, "machine")
+    assert end.reason.endswith(reason)
+    assert (end.output, end.incarnation, end.known) == (("last", "words"), 3, 20.0)
+
+
+def test_a_proc_that_somebody_had_killed_says_so_but_only_if_that_is_what_ended_it() -> None:
+    killed, fell = up(), up()
+    for proc in (killed, fell):
+        assert proc.kill(causes.FROZEN, "the process was frozen", 20) == ("kill",)
+        proc.kill(causes.KILLED, "the process was killed: too late to matter", 21)
+        assert not proc.killed_by_nobody(SIGKILLED)
+    killed.exited(SIGKILLED, "", 22)
+    fell.exited(signal.SIGTERM.value, "", 22)
+    assert killed.end is not None and (killed.end.cause, killed.end.reason) == (causes.FROZEN, "the process was frozen")
+    assert fell.end is not None and fell.end.cause == causes.KILLED and "SIGTERM" in fell.end.reason
+
+
+def test_a_proc_whose_host_is_shut_down_under_its_owner_has_failed() -> None:
+    proc = up()
+    proc.take(causes.host_lost("host", "it was shut down"))
+    assert proc.stop("enough", 20) == ("ask",)
+    assert proc.stopped(20).cause == causes.HOST
+    proc.exited(0, "", 21)
+    assert proc.end is not None and proc.end.cause == causes.HOST and "it was shut down" in proc.end.reason
+
+
+def test_a_proc_that_ends_before_it_is_up_was_never_started() -> None:
+    proc = entry()
+    proc.happen("bound", 11)
+    proc.forked(42, 12)
+    assert proc.exited(3 << 8, "", 13) == ("linger",)
+    assert proc.end is None
+    assert proc.happen("silent", 14) == ("refuse", "release", "announce", "settle", "clear")
+    assert proc.end is not None and proc.end.cause == causes.UNSTARTED
+    assert proc.why_unstarted().startswith("error creating proc (host rank 0) trainers[1]: exit_code: 3, ")
+
+
+def test_a_proc_that_lets_nobody_in_for_a_second_is_ended() -> None:
+    proc = up()
+    assert proc.unreached(20.0) == ()
+    proc.reached()
+    assert proc.unreached(20.9) == () == proc.unreached(21.5)
+    assert proc.unreached(22.0) == ("kill",)
+    proc.exited(SIGKILLED, "", 23)
+    assert proc.end is not None and proc.end.cause == causes.DEAF
+
+
+# what those are told who ask what became of it
+
+
+def test_who_looks_for_a_proc_is_told_as_soon_as_it_listens() -> None:
+    proc = entry()
+    assert proc.word(0, 10) == (False, None)
+    assert "settle" in proc.happen("bound", 11)
+    assert proc.word(0, 11) == (True, None)
+
+
+def test_who_has_lost_the_connection_to_a_proc_that_runs_is_told_when_it_ends() -> None:
+    proc = up()
+    assert proc.word(15, 20) == (False, None)
+    assert "settle" in proc.exited(SIGKILLED, "", 21)
+    assert proc.word(15, 21, waited=True) == (True, proc.end)
+
+
+def test_who_asks_for_a_proc_that_may_start_again_waits_for_that_until_it_is_given_up() -> None:
+    proc = up(restarts=True)
+    proc.exited(SIGKILLED, "", 20)
+    assert proc.word(0, 21)[0] is False
+    assert proc.word(0, 21, waited=True)[0] is True, "it was there, and then it ended"
+    assert proc.word(15, 21) == (True, proc.end), "as its connection was to the one that has ended"
+    assert proc.happen("abandoned", 22) == ("settle",)
+    assert proc.end is not None and not proc.end.restarts
+    assert proc.word(0, 22) == (True, proc.end)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_who_asks_for_a_proc_that_is_being_stopped_is_told_unless_it_starts_again(restarts: bool) -> None:
+    proc = up(restarts)
+    proc.stop("enough", 20)
+    lost = proc.word(15, 21)
+    assert lost == (True, proc.stopped(21)) and proc.stopped(21).is_stop
+    assert proc.word(0, 21)[0] is not restarts
+    proc.exited(0, "", 22)
+    assert proc.word(0, 23, waited=True)[0] is not restarts
+
+
+def test_who_has_lost_the_connection_to_an_earlier_incarnation_is_told_how_that_ended() -> None:
+    before = Failure(causes.EXITED, "the process exited with code 3")
+    proc = entry(restarts=True, previous=before)
+    assert proc.word(5, 11) == (True, before)
+    assert proc.word(0, 11) == (False, None)
