@@ -148,9 +148,9 @@ def test_procs_that_are_stopped_let_the_cleanup_of_a_failed_actor_finish(
     procs = spawn(1)
     procs.spawn("cleans", CleansUpSlowly, str(begun), str(through)).fail.broadcast()
     wait_until(begun.exists, what="the begin of the cleanup")
+    faults.wait_for(1)  # what is told after the stop is a consequence of it
     procs.stop().get(timeout=20)
     assert through.exists()
-    faults.wait_for(1)
 
 
 def test_a_program_that_an_unhandled_fault_ends_lets_the_cleanup_of_the_failed_actor_finish(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import functools
 import itertools
 import os
 import pickle
@@ -437,13 +438,14 @@ def test_a_reference_whose_owner_is_gone_says_so_to_everybody_who_calls_it(
     else:
         (owner if how == "is stopped" else of_owner).stop().get(timeout=20)
 
-    def ended() -> str:
-        error = lent.pid.call().exception(timeout=20)
+    def ended(rank: int) -> str:
+        error = lent.flatten("rank").slice(rank=rank).pid.call_one().exception(timeout=20)
         return str(error) if isinstance(error, SupervisionError) else ""
 
-    text = wait_until(ended, what="the end of what the owner had lent")
-    assert "lent" in text
-    assert "stopped" in text
+    for rank in range(lent.size()):  # each ends by itself
+        text = wait_until(functools.partial(ended, rank), what=f"the end of rank {rank} of what the owner had lent")
+        assert "lent" in text
+        assert "stopped" in text
     for caller in callers:
         assert caller.refused.call_one(lent, 1).get(timeout=20) == waits_of(lent)
     faults.wait_for(1 if how in ("fails", "is killed") else 0)

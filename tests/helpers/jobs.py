@@ -31,8 +31,10 @@ class Home:
 
     def start(self, source: str, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a program, given as text, in this folder."""
+        text = textwrap.dedent(source)
         script = self.folder / "program.py"
-        script.write_text(textwrap.dedent(source))
+        if not script.exists() or script.read_text() != text:  # another start of it may be about to read the file
+            script.write_text(text)
         return self._start([str(script), *args], env or {})
 
     def run(self, source: str, *args: str, env: Mapping[str, str] | None = None, exit_code: int = 0) -> str:
