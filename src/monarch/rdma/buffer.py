@@ -161,8 +161,8 @@ class RDMABuffer:
             offset: Position of the word in the buffer, in bytes. Its address must be a multiple of 8.
 
         Raises:
-            TypeError, ValueError: An argument is no int, or there is no aligned word at `offset`.
-            RDMAError: From the future: the owner refused, or is gone.
+            TypeError, ValueError: An argument is no int, or the buffer is read-only or has no such word.
+            RDMAError: From the future: the word is not aligned, or the owner is gone.
         """
         return self._atomic(Atomic(self._lease.claim, self._word(offset), _integer(value, "value"), None))
 
