@@ -755,9 +755,9 @@ class Killer(Actor):
 class Slots(Actor):
     @endpoint
     def count(self) -> int:
-        from monarch.tensor_engine import local
+        from monarch.tensor_engine.worker import workers
 
-        return sum(worker.count for worker in local.workers.values())
+        return sum(worker.count for worker in workers.values())
 
 
 def test_values_are_freed_with_their_handles(spawn: Spawn) -> None:

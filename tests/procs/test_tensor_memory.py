@@ -46,9 +46,9 @@ class Opener(Actor):
 
 
 def _count() -> int:
-    from monarch.tensor_engine import local
+    from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in local.workers.values())
+    return sum(worker.count for worker in workers.values())
 
 
 def _memory() -> int:

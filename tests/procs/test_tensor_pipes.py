@@ -91,9 +91,9 @@ def test_what_was_sent_is_let_go(mesh: Any) -> None:
 
 
 def _count() -> int:
-    from monarch.tensor_engine import local
+    from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in local.workers.values())
+    return sum(worker.count for worker in workers.values())
 
 
 def test_a_pipe_of_a_slice_has_one_process(mesh: Any) -> None:

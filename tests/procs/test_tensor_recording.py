@@ -53,15 +53,15 @@ _noted: list[str] = []
 
 
 def _count() -> int:
-    from monarch.tensor_engine import local
+    from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in local.workers.values())
+    return sum(worker.count for worker in workers.values())
 
 
 def _programs() -> int:
-    from monarch.tensor_engine import local
+    from monarch.tensor_engine.worker import workers
 
-    return sum(len(worker._shared.programs) for worker in local.workers.values())
+    return sum(len(worker._shared.programs) for worker in workers.values())
 
 
 def _take_noted() -> list[str]:

@@ -336,9 +336,9 @@ def counts(mesh: Any) -> int:
     """How many values a rank keeps at most."""
 
     def count() -> int:
-        from monarch.tensor_engine import local
+        from monarch.tensor_engine.worker import workers
 
-        return sum(worker.count for worker in local.workers.values())
+        return sum(worker.count for worker in workers.values())
 
     return int(max(remote(count).call().get().values()))
 

@@ -179,9 +179,9 @@ def test_values_of_any_stream_are_freed_with_their_handles(mesh: Any, other: Str
 
 
 def _count() -> int:
-    from monarch.tensor_engine import local
+    from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in local.workers.values())
+    return sum(worker.count for worker in workers.values())
 
 
 # reductions and moves

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -25,9 +25,7 @@ from ..rdma import RDMABuffer
 from ..rdma.control_rpc import ask
 from .groups import TIMEOUT
 from .instructions import Poison
-
-if TYPE_CHECKING:
-    from .runner import Runner
+from .stream_state import StreamState
 
 Key = tuple[str, int]  # an engine's id, and a ticket
 _ENDED = "the tensor engine that it comes from has ended"
@@ -100,7 +98,7 @@ class Source(NamedTuple):
     procs: dict[int, ProcAddress]
 
 
-def export(worker: Runner, site: int, source: int, ticket: int, takers: dict[int, int]) -> None:
+def export(worker: StreamState, site: int, source: int, ticket: int, takers: dict[int, int]) -> None:
     """Offer a value to other engines' workers: a rank to as many as `takers` says."""
     given, count = worker.slots[source], takers[worker.rank]
     contents: list[Any] = [None] * count  # of an empty tensor there is nothing to move
@@ -116,7 +114,7 @@ def export(worker: Runner, site: int, source: int, ticket: int, takers: dict[int
         offers.make((worker.uid, ticket), contents)
 
 
-def import_(worker: Runner, site: int, output: int, shape: Any, dtype: Any, device: Any, source: Source) -> None:
+def import_(worker: StreamState, site: int, output: int, shape: Any, dtype: Any, device: Any, source: Source) -> None:
     """Fetch a value that another engine's worker offers."""
     try:
         result: Any = torch.empty(shape, dtype=dtype, device=device)

@@ -178,3 +178,52 @@ class Exchange:
             self._work.wait()
             failed = bool(self._failed.item())
         return self._group.left(self._key) if failed else None
+
+
+class Known:
+    """Who communicates with whom, by the numbers that the controller gave. The same for all streams of a worker.
+
+    Attributes:
+        groups: This rank's group of those with a number.
+        routes: From each rank to those that it sends to.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[int, tuple[Meeting, tuple[int, ...]]] = {}
+        self.routes: dict[int, tuple[Meeting, dict[int, tuple[int, ...]]]] = {}
+
+    def note_end(self, rank: int) -> None:
+        """Of this worker, wherever others may come to wait for it."""
+        meetings = [meeting for meeting, _ in (*self.groups.values(), *self.routes.values())]
+        for meeting in dict.fromkeys(meetings):
+            meeting.note_end(rank)
+
+
+class Communication:
+    """The groups of one stream of a worker, made as they are needed. No two streams share one: each would have its own order.
+
+    Args:
+        name: Tells them from those of other streams.
+    """
+
+    def __init__(self, rank: int, name: str, known: Known) -> None:
+        self._rank = rank
+        self._name = name
+        self._groups: dict[tuple[tuple[int, ...], str], Group] = {}
+        self.known = known
+
+    def numbered(self, number: int) -> Group:
+        """This rank's group of those with a number."""
+        return self.of(*self.known.groups[number])
+
+    def of(self, meeting: Meeting, members: tuple[int, ...], name: str | None = None) -> Group:
+        """The group of these ranks; each name has its own."""
+        key = members, self._name if name is None else name
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Group(meeting, members, self._rank, key[1])
+        return group
+
+    def close(self) -> None:
+        """Let go of all groups: their threads end with them."""
+        self._groups.clear()

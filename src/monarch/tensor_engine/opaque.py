@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from . import fakes, local
+from . import fakes
+from .worker import workers
 
 
 class OpaqueRef:
@@ -24,7 +25,7 @@ class OpaqueRef:
     """
 
     def __init__(self, value: Any) -> None:
-        if not (local.workers or fakes.is_faking()):
+        if not (workers or fakes.is_faking()):
             raise RuntimeError("attempting to create an OpaqueRef outside of a remote function: return it from one")
         self._key: Any = torch.zeros((), dtype=torch.int64)
         if not fakes.is_faking():

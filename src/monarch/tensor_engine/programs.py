@@ -11,17 +11,15 @@ others wait.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from .instructions import CONSTANT, FREE, MOVE, Input, Instruction, Number, Poison, Program, first_poison, leaves, uses
+from .instructions import CONSTANT, FREE, MOVE, Instruction, Poison, Program, first_poison, leaves, uses
+from .stream_state import StreamState
+from .templates import EXACT, Template, call_text
 from .worker_collectives import JOINT
 
-if TYPE_CHECKING:
-    from .runner import Runner, Shared
-
 _HEAD = "def program(runner, given):"
-_EXACT = (int, bool, type(None))
 
 
 class _PoisonedError(Exception):
@@ -34,19 +32,19 @@ class _PoisonedError(Exception):
 class Compiled:
     """A program of one stream of this worker, ready to run."""
 
-    def __init__(self, program: Program, shared: Shared) -> None:
+    def __init__(self, program: Program, templates: Mapping[int, Template]) -> None:
         self._program = program
-        self._names = [shared.templates[each[0]].path if each[0] >= 0 else "" for each in program.instructions]
-        text = _Text(shared, program.references)
+        self._names = [templates[each[0]].path if each[0] >= 0 else "" for each in program.instructions]
+        text = _Text(templates, program.references)
         text.unpack(program.formals)
         for index, instruction in enumerate(program.instructions):
             text.add(index, instruction)
         self._index_of_line = text.index_of_line
         names: dict[str, Any] = {"leaves": leaves, "run": _run, **text.constants}
         exec(text.finish(program.results), names)  # the text is all ours
-        self._function: Callable[[Runner, list[Any]], tuple[Any, ...]] = names["program"]
+        self._function: Callable[[StreamState, list[Any]], tuple[Any, ...]] = names["program"]
 
-    def run(self, runner: Runner, formals: Sequence[int], results: Sequence[int]) -> None:
+    def run(self, runner: StreamState, formals: Sequence[int], results: Sequence[int]) -> None:
         """Replay it on values of the runner.
 
         Args:
@@ -73,12 +71,12 @@ class Compiled:
             trace = trace.tb_next
         return self._index_of_line[trace.tb_lineno] if trace is not None else 0
 
-    def _poison_of(self, runner: Runner, index: int, error: Exception) -> Poison:
+    def _poison_of(self, runner: StreamState, index: int, error: Exception) -> Poison:
         if isinstance(error, _PoisonedError):
             return error.poison
         return runner.failed(self._program.instructions[index][1], self._names[index] or "a recorded program", error)
 
-    def _do_joint_rest(self, runner: Runner, first: int, poison: Poison) -> None:
+    def _do_joint_rest(self, runner: StreamState, first: int, poison: Poison) -> None:
         """Take part in what other ranks and streams wait for; all that they get is the failure."""
         runner.poisoned = True
         for instruction in self._program.instructions[first:]:
@@ -100,8 +98,8 @@ class _Text:
         index_of_line: The index of the instruction of each line.
     """
 
-    def __init__(self, shared: Shared, references: dict[int, int]) -> None:
-        self._shared = shared
+    def __init__(self, templates: Mapping[int, Template], references: dict[int, int]) -> None:
+        self._templates = templates
         self._references = references
         self._lines = [_HEAD]
         self._defined: set[int] = set()
@@ -138,7 +136,7 @@ class _Text:
 
     def _add_operation(self, index: int, instruction: Instruction) -> None:
         what, _, inputs, outputs, numbers = instruction
-        template = self._shared.templates[what]
+        template = self._templates[what]
         function = self._functions.get(what)
         if function is None:
             function = self._functions[what] = self._constant(template.function)
@@ -160,7 +158,7 @@ class _Text:
             self._add(index, call)
 
     def _add_other(self, index: int, instruction: Instruction) -> None:
-        inputs, outputs, *_ = uses(self._shared.templates, instruction)
+        inputs, outputs, *_ = uses(self._templates, instruction)
         names = {ref: self._references.get(ref, ref) for ref in inputs}
         inputs = tuple(ref for ref, name in names.items() if name in self._defined)
         ids = inputs + outputs
@@ -176,11 +174,11 @@ class _Text:
         return name
 
     def _number(self, number: Any) -> str:
-        exact = type(number) in _EXACT or (type(number) is float and math.isfinite(number))
+        exact = type(number) in EXACT or (type(number) is float and math.isfinite(number))
         return repr(number) if exact else self._constant(number)
 
 
-def _run(runner: Runner, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]) -> list[Any]:
+def _run(runner: StreamState, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]) -> list[Any]:
     """Run an instruction by way of the slots; returns the values with these ids, the first of which were given."""
     values = _by_way_of_slots(runner, instruction, ids, given)
     if runner.poisoned and (poison := first_poison(values)) is not None:
@@ -188,7 +186,9 @@ def _run(runner: Runner, instruction: Instruction, ids: Sequence[int], given: Se
     return values
 
 
-def _by_way_of_slots(runner: Runner, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]) -> list[Any]:
+def _by_way_of_slots(
+    runner: StreamState, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]
+) -> list[Any]:
     slots = runner.slots
     before = {ref: slots[ref] for ref in ids if ref in slots}  # what was recorded may be there still
     lent = dict(zip(ids, given, strict=False))
@@ -199,65 +199,3 @@ def _by_way_of_slots(runner: Runner, instruction: Instruction, ids: Sequence[int
         values = {ref: slots.pop(ref, None) for ref in ids}
         slots.update({ref: values[ref] if value is lent.get(ref) else value for ref, value in before.items()})
     return list(values.values())
-
-
-class Arguments(Protocol):
-    """Those of a template: `Input` and `Number` stand for what differs from call to call."""
-
-    @property
-    def args(self) -> Any: ...
-    @property
-    def kwargs(self) -> Any: ...
-
-
-class Template:
-    """A function and its constant arguments.
-
-    Attributes:
-        path: How the function is called.
-        writes: Positions of inputs that it writes to.
-        call: The function of the inputs and the numbers.
-    """
-
-    def __init__(
-        self, path: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any], writes: tuple[int, ...]
-    ) -> None:
-        self.path = path
-        self.function = function
-        self.args = args
-        self.kwargs = kwargs
-        self.writes = writes
-        constants: list[Any] = []
-
-        def constant(value: Any) -> str:
-            constants.append(value)
-            return f"c[{len(constants) - 1}]"
-
-        text = call_text("f", self, lambda position: f"v[{position}]", lambda position: f"n[{position}]", constant)
-        self.call: Callable[[list[Any], tuple[Any, ...]], Any] = eval(
-            f"lambda v, n: {text}", {"f": function, "c": constants}
-        )
-
-
-def call_text(
-    function: str,
-    template: Arguments,
-    value: Callable[[int], str],
-    number: Callable[[int], str],
-    constant: Callable[[Any], str],
-) -> str:
-    """The call of a template as text, as that is what runs fastest; the text is all ours."""
-
-    def text(arg: Any) -> str:
-        if type(arg) is Input:
-            return value(arg.position)
-        if type(arg) is Number:
-            return number(arg.position)
-        if type(arg) is list:
-            return f"[{', '.join(map(text, arg))}]"
-        if type(arg) is tuple:
-            return f"({''.join(text(each) + ', ' for each in arg)})"
-        return repr(arg) if type(arg) in _EXACT else constant(arg)
-
-    parts = [*map(text, template.args), *(f"{name}={text(arg)}" for name, arg in template.kwargs.items())]
-    return f"{function}({', '.join(parts)})"

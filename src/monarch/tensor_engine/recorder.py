@@ -12,7 +12,7 @@ from .activation import no_mesh
 from .engine import Engine, Ranks
 from .instruction_buffer import InstructionBuffer
 from .instructions import CALL, CONSTANT, FREE, Instruction, uses
-from .programs import call_text
+from .templates import call_text
 from .tensor import Storage, Tensor, Value
 
 _SHOWN = 200  # characters of a constant

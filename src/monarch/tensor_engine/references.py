@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .._core.wire import pickling
 from .._core.wire.address import ProcAddress
 from .._core.wire.pickling import OnlyLentError
-from . import call_sites, local, operand_checks
+from . import call_sites, loans, local, operand_checks
 from .engine import holder
 from .instructions import MOVE
 from .streams import active
@@ -113,7 +113,7 @@ def lend(
     )
     data, buffers = payload
     return pickling.dumps(
-        local.Lent(engine.uid, engine.executor.target, ticket, data, list(map(pickle.PickleBuffer, buffers)))
+        loans.Lent(engine.uid, engine.executor.target, ticket, data, list(map(pickle.PickleBuffer, buffers)))
     )
 
 

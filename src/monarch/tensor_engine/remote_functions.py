@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from .._core.calls.future import Future
 from .._core.shape import Shape, Slice, ValueMesh
 from .._core.wire import pickling
-from . import call_sites, fakes, local, operand_checks
+from . import call_sites, fakes, operand_checks
 from .activation import active_mesh, get_active_mesh, no_mesh
 from .device_mesh import DeviceMesh
 from .fetching import raise_poison, rank_at, read_here
@@ -29,6 +29,7 @@ from .lru import LRU
 from .plans import Output, Plan, Same, plan_of
 from .references import collecting
 from .tensor import Tensor, new_tensor, new_value, view_of
+from .worker import workers
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -103,7 +104,7 @@ class Remote(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """`rref`; on a rank, where one remote function calls another, the function itself."""
         if (
-            local.workers
+            workers
             and active_mesh() is None
             and not any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves((args, kwargs)))
         ):

@@ -1,7 +1,4 @@
-"""What one stream of a worker does: runs instructions in the order in which they come, and keeps their values.
-
-What fails leaves a `Poison` in place of its results and of what it was to change; whatever reads a poison is not run and
-leaves the same poison. Everything else goes on.
+"""What one stream of a worker does: runs instructions in the order in which they come. Their values are in `stream_state`.
 
 A runner works where messages are read, or, once the engine is *spread*, on a thread of its own: then what reads messages only
 hands them out, and no stream holds up another. Streams share no values but those that `stream_rendezvous` pass on.
@@ -13,10 +10,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-import itertools
 import threading
-import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -24,7 +19,6 @@ import torch
 from torch.utils import _pytree as pytree
 
 from .._core.wire import pickling
-from . import worker_collectives
 from .functions import find, name_of
 from .instructions import (
     CALL,
@@ -39,95 +33,25 @@ from .instructions import (
     SMALL,
     UNPACK,
     Call,
-    Expected,
     Found,
     Instruction,
     Poison,
-    Program,
     Told,
     first_poison,
     leaves,
 )
-from .programs import Compiled, Template
-from .stream_rendezvous import Rendezvous
+from .programs import Compiled
+from .stream_state import Shared, StreamState, as_kept, storage_of
+from .worker_collectives import MOVERS
 
 _here = threading.local()
 
 
-class Shared:
-    """What the streams of a worker have in common.
-
-    Attributes:
-        rank: The worker's, in the engine.
-        uid: The engine's id.
-        known: The groups and routes that were defined.
-        rendezvous: What one stream has for another.
-        unreported: The last failure, until somebody is told of it.
-        failures: Numbers them.
-    """
-
-    def __init__(self, rank: int, uid: str) -> None:
-        self.rank = rank
-        self.uid = uid
-        self.templates: dict[int, Template] = {}
-        self.programs: dict[int, Compiled] = {}
-        self.known = worker_collectives.Known()
-        self.rendezvous = Rendezvous()
-        self.unreported: Poison | None = None
-        self.failures = itertools.count(1)
-
-    def define(self, number: int, path: str, args: Any, kwargs: Any, writes: tuple[int, ...]) -> None:
-        try:
-            function = find(path)
-        except Exception:
-            function = _later(path)  # it may be registered until it is used
-        function = getattr(function, "_op", function)  # of an operator: what its `__call__` calls
-        self.templates[number] = Template(path, function, args, kwargs, writes)
-
-    def define_program(self, number: int, program: Program | None) -> None:
-        if program is None:
-            self.programs.pop(number, None)
-        else:
-            self.programs[number] = Compiled(program, self)
-
-    def forget(self, template: int) -> None:
-        for number in [number for number in list(self.templates) if number < template]:
-            del self.templates[number]
-
-
-def _later(path: str) -> Any:
-    """Stands for an operation that is not here yet, as one of the user's, which a module of the user registers."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            function = find(path)
-        except Exception as error:
-            raise RuntimeError(
-                f"{path} is not known here. Import the module that registers it on the ranks as well: in a function given "
-                "as spawn_procs(bootstrap=...), or in a remote function"
-            ) from error
-        return function(*args, **kwargs)
-
-    return call
-
-
-class Runner:
-    """One stream of a worker.
-
-    Attributes:
-        slots: Its values, by id.
-        poisoned: Whether there was ever a poison: until then nobody looks for one.
-    """
+class Runner(StreamState):
+    """One stream of a worker."""
 
     def __init__(self, shared: Shared, stream: int) -> None:
-        self.shared = shared
-        self.rank = shared.rank
-        self.uid = shared.uid
-        self.slots: dict[int, Any] = {}
-        self.poisoned = False
-        self.communication = worker_collectives.Communication(
-            shared.rank, f"stream{stream}" if stream != MAIN else "", shared.known
-        )
+        super().__init__(shared, stream)
         self._stream = stream
         self._inbox: SimpleQueue[Callable[[], object] | None] | None = None
 
@@ -199,7 +123,6 @@ class Runner:
                 self.give_up(inputs, outputs, templates[what].writes, poison)
 
     def control(self, instruction: Instruction) -> None:
-        """Run an instruction that is no template."""
         what = instruction[0]
         if what == FREE:
             for ref in instruction[1]:
@@ -217,12 +140,16 @@ class Runner:
                     self.slots[ref] = leaf
         elif what == MOVE:
             _, site, name, args = instruction
-            worker_collectives.MOVERS[name](self, site, *args)
+            MOVERS[name](self, site, *args)
         elif what == REPLAY:
             _, _, number, formals, results = instruction
-            self.shared.programs[number].run(self, formals, results)
+            self.shared.programs[number](self, formals, results)
         elif what == PROGRAM:
-            self.shared.define_program(*instruction[1:])
+            _, number, program = instruction
+            if program is None:
+                self.shared.programs.pop(number, None)
+            else:
+                self.shared.programs[number] = Compiled(program, self.shared.templates).run
         elif what == DEFINE:
             self.shared.define(*instruction[1:])
         elif what == FORGET:
@@ -234,25 +161,6 @@ class Runner:
             self.give_up(call.inputs, call.outputs or (), (), poison)
         elif call.outputs is not None:
             self.store(site, _describe(call), call.outputs, call.expected, result)
-
-    def store(
-        self,
-        site: int,
-        function: str,
-        outputs: tuple[int, ...],
-        expected: tuple[Expected | None, ...],
-        result: Any,
-        error: BaseException | None = None,
-    ) -> None:
-        """Keep the leaves of what a function of the user has returned, if it is what was expected, or why there are none."""
-        try:
-            if error is not None:
-                raise error
-            for ref, leaf in zip(outputs, _checked(pytree.tree_leaves(result), expected), strict=True):
-                if ref:
-                    self.slots[ref] = leaf
-        except Exception as failure:
-            self.give_up((), outputs, (), self.failed(site, function, failure))
 
     def _try_call(self, site: int, call: Call) -> tuple[Any, Poison | None]:
         """The result of a function, or why there is none."""
@@ -310,7 +218,7 @@ class Runner:
             self.poison_aliases([ref for ref in map(call.inputs.__getitem__, written) if ref not in lent], poison)
             return self._report(poison)
         leaves, tree = pytree.tree_flatten(result)
-        leaves = [_own(leaf) for leaf in leaves]
+        leaves = [as_kept(leaf) for leaf in leaves]
         found = [_looks(leaf, inputs) for leaf in leaves]
         for leaf, each in zip(leaves, found, strict=True):
             if isinstance(each, Found) and each.shares is not None and call.inputs[each.shares] in lent:
@@ -325,88 +233,15 @@ class Runner:
         unreported, self.shared.unreported = self.shared.unreported, None
         return unreported
 
-    # failures
-
-    def failed(self, site: int, function: str, error: Exception) -> Poison:
-        """What stands for the results of an operation that raised."""
-        self.poisoned = True
-        shown = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without our own frame
-        text = "".join(traceback.format_exception(type(error), error, shown))
-        self.shared.unreported = poison = Poison(site, self.rank, function, text, next(self.shared.failures))
-        return poison
-
     def _report(self, poison: Poison) -> Poison:
         if poison == self.shared.unreported:
             self.shared.unreported = None
         return poison
 
-    def give_up(self, inputs: Sequence[int], outputs: Any, writes: Iterable[int], poison: Poison) -> None:
-        """Leave a poison for what would have been made, and for the inputs at the positions `writes`."""
-        for ref in (outputs,) if type(outputs) is int else outputs:
-            if ref:
-                self.slots[ref] = poison
-        self.poison_aliases([inputs[index] for index in writes], poison)
-
-    def poison_aliases(self, ids: Iterable[int], poison: Poison) -> None:
-        """What was to be changed is lost, and with it all that shares its memory."""
-        self.poison_sharing([self.slots.get(ref) for ref in ids], poison)
-
-    def poison_sharing(self, values: Iterable[Any], poison: Poison) -> None:
-        """As `poison_aliases`, for values."""
-        storages = {_storage(value) for value in values if isinstance(value, torch.Tensor)}
-        if storages:
-            for ref, value in self.slots.items():
-                if isinstance(value, torch.Tensor) and _storage(value) in storages:
-                    self.slots[ref] = poison
-
-    def forget_storage(self, tensor: torch.Tensor) -> None:
-        """Let go of everything that shares the memory of a tensor."""
-        storage = _storage(tensor)
-        for ref, value in self.slots.items():
-            if isinstance(value, torch.Tensor) and _storage(value) == storage:
-                self.slots[ref] = None
-
 
 def here() -> Runner | None:
     """The runner whose thread this is."""
     return getattr(_here, "runner", None)
-
-
-def _checked(leaves: list[Any], expected: tuple[Expected | None, ...]) -> list[Any]:
-    """The results, detached, if they are what the rule of the function has said."""
-    if len(leaves) != len(expected):
-        raise ValueError(
-            f"unexpected number of returns: its propagate rule gives {len(expected)}, the function gave {len(leaves)}"
-        )
-    return [_as_expected(leaf, each) for leaf, each in zip(leaves, expected, strict=True)]
-
-
-def _as_expected(leaf: Any, expected: Expected | None) -> Any:
-    if expected is None:
-        return leaf
-    leaf = _own(leaf)
-    if not isinstance(leaf, torch.Tensor):
-        raise TypeError(f"its propagate rule gives a tensor, the function gave {type(leaf).__name__}")
-    if tuple(leaf.shape) != expected.shape or leaf.dtype != expected.dtype:
-        raise ValueError(
-            f"its propagate rule gives a {expected.dtype} tensor of shape {expected.shape}, the function gave {leaf.dtype} "
-            f"of shape {tuple(leaf.shape)}"
-        )
-    return leaf
-
-
-def _own(leaf: Any) -> Any:
-    """A result as the rank keeps it: without history, and of a ``DTensor`` its own part."""
-    if not isinstance(leaf, torch.Tensor):
-        return leaf
-    if type(leaf) not in (torch.Tensor, torch.nn.Parameter):
-        leaf = getattr(leaf, "to_local", lambda: leaf)()
-        leaf = getattr(leaf, "wait", lambda: leaf)()  # a reduction may be under way
-    return leaf.detach() if leaf.requires_grad else leaf
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
 
 
 def _portable(value: torch.Tensor) -> torch.Tensor:
@@ -456,6 +291,6 @@ def _looks(leaf: Any, inputs: Sequence[Any]) -> Found | int | None:
     for index, value in enumerate(inputs):
         if leaf is value:
             return index
-    shares = next((index for index, value in enumerate(inputs) if _storage(value) == _storage(leaf)), None)
+    shares = next((index for index, value in enumerate(inputs) if storage_of(value) == storage_of(leaf)), None)
     shape, offset = tuple(leaf.shape), int(leaf.storage_offset())
     return Found(shape, leaf.stride(), offset, leaf.dtype, leaf.device, shares)

@@ -9,14 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-from .instructions import Poison
-
-if TYPE_CHECKING:
-    from .runner import Runner
 
 
 class Rendezvous:
@@ -61,40 +56,3 @@ class Rendezvous:
             self._closed = True
             self._given.clear()
             self._changed.notify_all()
-
-
-# borrows: the instructions of `borrows`
-
-
-def offer(worker: Runner, site: int, ticket: int, value: int) -> None:
-    """The origin's stream: from here on the borrower may use a value."""
-    worker.shared.rendezvous.give(ticket, worker.slots[value])
-
-
-def accept(worker: Runner, site: int, ticket: int, value: int) -> None:
-    """The borrower's stream, before it uses the value for the first time. It is kept under the ticket, too, for the way back."""
-    taken = worker.shared.rendezvous.take(ticket)
-    worker.poisoned |= type(taken) is Poison
-    worker.slots[ticket] = worker.slots[value] = taken
-
-
-def give_back(worker: Runner, site: int, ticket: int, value: int) -> None:
-    """The borrower's stream, after it has used the value for the last time; the second time it does nothing."""
-    worker.slots.pop(value, None)
-    if ticket in worker.slots:
-        worker.shared.rendezvous.give(-ticket, worker.slots.pop(ticket))
-
-
-def take_back(worker: Runner, site: int, ticket: int, value: int, used: bool) -> None:
-    """The origin's stream: it may use the value again, once the borrower does not; a failure of a write comes with it.
-
-    Args:
-        used: Whether the borrower has ever used it.
-    """
-    returned = worker.shared.rendezvous.take(-ticket if used else ticket)
-    if type(returned) is Poison:
-        worker.poisoned = True
-        worker.poison_aliases([value], returned)
-
-
-FUNCTIONS = (offer, accept, give_back, take_back)

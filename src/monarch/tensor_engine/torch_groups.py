@@ -15,15 +15,13 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from .groups import TIMEOUT, Meeting
-
-if TYPE_CHECKING:
-    from .runner import Runner
+from .stream_state import StreamState
 
 _INTERFACE = "GLOO_SOCKET_IFNAME"
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
@@ -124,7 +122,7 @@ def close(uid: str) -> None:
 
 
 def make_groups(
-    worker: Runner, site: int, uid: str, number: int, ranks: int, meeting: Meeting, groups: list[tuple[int, ...]]
+    worker: StreamState, site: int, uid: str, number: int, ranks: int, meeting: Meeting, groups: list[tuple[int, ...]]
 ) -> None:
     """See `World.make`."""
     world(uid).make(number, worker.rank, ranks, meeting, groups)

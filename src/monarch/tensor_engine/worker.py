@@ -17,9 +17,10 @@ from .._core.actors.actor import Actor
 from .._core.actors.context import context
 from .._core.actors.endpoint import endpoint
 from .._core.actors.ports import Port
-from . import engine_transfer, local, torch_groups
+from . import engine_transfer, loans, torch_groups
 from .instructions import ALL, END, FORGET, MAIN, SPREAD, Instruction, Poison
-from .runner import Runner, Shared, here
+from .runner import Runner, here
+from .stream_state import Shared
 
 
 class Worker(Actor):
@@ -39,10 +40,10 @@ class Worker(Actor):
         self._spread = False
         self._failed: Callable[[BaseException], object] = context()._cell._fail
         _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
-        local.workers[uid] = self
+        workers[uid] = self
 
     def __cleanup__(self, error: Exception | None) -> None:
-        local.workers.pop(self.uid, None)
+        workers.pop(self.uid, None)
         self._shared.rendezvous.close()
         for runner in list(self._runners.values()):
             runner.close()
@@ -50,7 +51,7 @@ class Worker(Actor):
         if error is not None:
             self._shared.known.note_end(self.rank)
         engine_transfer.offers.end(self.uid)
-        local.end_loans(self.uid, Poison(-1, self.rank, "the tensor engine", "it has ended"))
+        loans.end_loans(self.uid, Poison(-1, self.rank, "the tensor engine", "it has ended"))
 
     @endpoint
     def run(self, batches: list[tuple[int, list[Instruction]]]) -> None:
@@ -142,6 +143,10 @@ class Worker(Actor):
         with self._ending:
             del self._runners[stream]
             runner.close()
+
+
+workers: dict[str, Worker] = {}
+"""The workers in this process, by the id of their engine."""
 
 
 def _answer(port: Port[Any], runner: Runner, method: str, args: tuple[Any, ...]) -> None:

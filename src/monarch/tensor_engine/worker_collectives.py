@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
 from .._core.actors.context import current_node
-from . import engine_transfer, local, stream_rendezvous
+from . import engine_transfer, loans, worker_borrows
 from .groups import Group, Meeting
 from .instructions import Expected, Poison, first_poison
+from .stream_state import StreamState
 from .torch_groups import make_groups
-
-if TYPE_CHECKING:
-    from .runner import Runner
 
 _OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -90,73 +88,24 @@ class Reduction(NamedTuple):
     keepers: tuple[int, ...] | None
 
 
-class Known:
-    """Who communicates with whom, by the numbers that the controller gave. The same for all streams of a worker.
-
-    Attributes:
-        groups: This rank's group of those with a number.
-        routes: From each rank to those that it sends to.
-    """
-
-    def __init__(self) -> None:
-        self.groups: dict[int, tuple[Meeting, tuple[int, ...]]] = {}
-        self.routes: dict[int, tuple[Meeting, dict[int, tuple[int, ...]]]] = {}
-
-    def note_end(self, rank: int) -> None:
-        """Of this worker, wherever others may come to wait for it."""
-        meetings = [meeting for meeting, _ in (*self.groups.values(), *self.routes.values())]
-        for meeting in dict.fromkeys(meetings):
-            meeting.note_end(rank)
-
-
-class Communication:
-    """The groups of one stream of a worker, made as they are needed. No two streams share one: each would have its own order.
-
-    Args:
-        name: Tells them from those of other streams.
-    """
-
-    def __init__(self, rank: int, name: str, known: Known) -> None:
-        self._rank = rank
-        self._name = name
-        self._groups: dict[tuple[tuple[int, ...], str], Group] = {}
-        self.known = known
-
-    def numbered(self, number: int) -> Group:
-        """This rank's group of those with a number."""
-        return self.of(*self.known.groups[number])
-
-    def of(self, meeting: Meeting, members: tuple[int, ...], name: str | None = None) -> Group:
-        """The group of these ranks; each name has its own."""
-        key = members, self._name if name is None else name
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = Group(meeting, members, self._rank, key[1])
-        return group
-
-    def close(self) -> None:
-        """Let go of all groups: their threads end with them."""
-        self._groups.clear()
-
-
-def per_rank(worker: Runner, site: int, output: int, table: dict[int, int]) -> None:
+def per_rank(worker: StreamState, site: int, output: int, table: dict[int, int]) -> None:
     """A scalar that differs from rank to rank."""
     worker.slots[output] = torch.tensor(table[worker.rank])
 
 
-def drop(worker: Runner, site: int, value: int) -> None:
+def drop(worker: StreamState, site: int, value: int) -> None:
     """Give back the memory of a value, and of all that shares it; nobody will use them any more."""
     tensor = worker.slots[value]
     if isinstance(tensor, torch.Tensor):
         worker.forget_storage(tensor)
 
 
-def seed(worker: Runner, site: int, number: int) -> None:
+def seed(worker: StreamState, site: int, number: int) -> None:
     """Start the random numbers of this process anew."""
     torch.manual_seed(number)
 
 
-def random_state(worker: Runner, site: int, output: int, device: str) -> None:
+def random_state(worker: StreamState, site: int, output: int, device: str) -> None:
     """The state of this process's generator of random numbers."""
     try:
         worker.slots[output] = torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
@@ -164,7 +113,7 @@ def random_state(worker: Runner, site: int, output: int, device: str) -> None:
         worker.slots[output] = worker.failed(site, "get_rng_state", error)
 
 
-def set_random_state(worker: Runner, site: int, state: int, device: str) -> None:
+def set_random_state(worker: StreamState, site: int, state: int, device: str) -> None:
     """Let the generator go on from a state; from where it is, if that has failed."""
     found = worker.slots[state]
     if isinstance(found, torch.Tensor):
@@ -174,18 +123,20 @@ def set_random_state(worker: Runner, site: int, state: int, device: str) -> None
             worker.poison_aliases([state], worker.failed(site, "set_rng_state", error))
 
 
-def define_groups(worker: Runner, site: int, number: int, meeting: Meeting, groups: list[tuple[int, ...]]) -> None:
+def define_groups(worker: StreamState, site: int, number: int, meeting: Meeting, groups: list[tuple[int, ...]]) -> None:
     """Note groups under a number; each rank needs to know only its own."""
     for members in groups:
         if worker.rank in members:
             worker.communication.known.groups[number] = (meeting, members)
 
 
-def define_routes(worker: Runner, site: int, number: int, meeting: Meeting, routes: dict[int, tuple[int, ...]]) -> None:
+def define_routes(
+    worker: StreamState, site: int, number: int, meeting: Meeting, routes: dict[int, tuple[int, ...]]
+) -> None:
     worker.communication.known.routes[number] = (meeting, routes)
 
 
-def reduce(worker: Runner, site: int, reduction: Reduction) -> None:
+def reduce(worker: StreamState, site: int, reduction: Reduction) -> None:
     """Take part in one reduction."""
     given = worker.slots[reduction.input]
     poison = given if isinstance(given, Poison) else None
@@ -248,7 +199,7 @@ def _divide(total: torch.Tensor, count: int) -> torch.Tensor:
     return total.div_(count, rounding_mode="trunc")
 
 
-def transfer(worker: Runner, site: int, source: int, output: int, look: Look, number: int) -> None:
+def transfer(worker: StreamState, site: int, source: int, output: int, look: Look, number: int) -> None:
     """Take part in moving a tensor: send it, receive it, or both, or keep a copy."""
     meeting, routes = worker.communication.known.routes[number]
     rank = worker.rank
@@ -274,7 +225,7 @@ def transfer(worker: Runner, site: int, source: int, output: int, look: Look, nu
         worker.poisoned |= isinstance(result, Poison)
 
 
-def send(worker: Runner, site: int, source: int, look: Look, number: int, ticket: int, link: str) -> None:
+def send(worker: StreamState, site: int, source: int, look: Look, number: int, ticket: int, link: str) -> None:
     """As the sender's part of `transfer`, where the receiver's is of another stream: `receive`."""
     meeting, routes = worker.communication.known.routes[number]
     given, receivers = worker.slots[source], routes[worker.rank]
@@ -293,7 +244,7 @@ def send(worker: Runner, site: int, source: int, look: Look, number: int, ticket
         worker.failed(site, "to_mesh", error)
 
 
-def receive(worker: Runner, site: int, output: int, look: Look, number: int, ticket: int, link: str) -> None:
+def receive(worker: StreamState, site: int, output: int, look: Look, number: int, ticket: int, link: str) -> None:
     """The receiver's part: see `send`."""
     meeting, routes = worker.communication.known.routes[number]
     origin = next(sender for sender, receivers in routes.items() if worker.rank in receivers)
@@ -309,7 +260,7 @@ def receive(worker: Runner, site: int, output: int, look: Look, number: int, tic
     worker.poisoned |= isinstance(result, Poison)
 
 
-def _directed(worker: Runner, meeting: Meeting, sender: int, receiver: int, link: str) -> Group:
+def _directed(worker: StreamState, meeting: Meeting, sender: int, receiver: int, link: str) -> Group:
     """A pair for one direction, as the other is used by another thread."""
     members = (min(sender, receiver), max(sender, receiver))
     return worker.communication.of(meeting, members, f"{link}-{sender}")
@@ -354,7 +305,7 @@ _GLANCE = 0.1  # seconds between looks at whether an actor is still there
 
 
 def lend(
-    worker: Runner,
+    worker: StreamState,
     site: int,
     ticket: int,
     actor: int,
@@ -364,7 +315,7 @@ def lend(
 ) -> None:
     """Stand still until an actor of this process has handled a message, or has ended; what it returned may be kept."""
     poison = first_poison(worker.slots[ref] for ref in inputs)
-    loan = local.loan(worker.uid, ticket)
+    loan = loans.loan(worker.uid, ticket)
     loan.open(poison, outputs is not None)
     node = current_node()
     error: BaseException | None = None
@@ -372,7 +323,7 @@ def lend(
         fate = node.fate(node.address, actor)
         if fate is not None:
             error = RuntimeError(f"the actor has ended: {fate.reason}")
-    local.forget_loan(worker.uid, ticket)
+    loans.forget_loan(worker.uid, ticket)
     if outputs is None:
         return
     if poison is None:
@@ -396,9 +347,9 @@ _ALL = (
         send,
         set_random_state,
     ),
-    *(transfer, *stream_rendezvous.FUNCTIONS),
+    *(transfer, *worker_borrows.FUNCTIONS),
 )
 MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL} | engine_transfer.FUNCTIONS
-BORROWS = frozenset(function.__name__ for function in stream_rendezvous.FUNCTIONS)
+BORROWS = frozenset(function.__name__ for function in worker_borrows.FUNCTIONS)
 JOINT = BORROWS | {"receive", "reduce", "send", "transfer"}
 """What others wait for: it is done even where nothing else can be, any more."""

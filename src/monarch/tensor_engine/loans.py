@@ -1,0 +1,120 @@
+"""Loans: tensors of a worker in the hands of an actor of its process, while the worker stands still."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from .._core.actors.context import NotYet, context, current_node
+from .._core.calls.future import running_loop
+from .._core.wire import pickling
+from .errors import RemoteException
+from .instructions import Poison
+
+
+class Loan:
+    """Tensors in the hands of an actor, while the worker stands still.
+
+    Attributes:
+        keep: Whether what the actor returns is for the worker.
+        result: What it returned, or
+        error: what it raised.
+        returned: Set when the actor has handled the message.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open = False
+        self._callbacks: list[Callable[[], object]] = []
+        self._poison: Poison | None = None
+        self.keep = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.returned = threading.Event()
+
+    def open(self, poison: Poison | None, keep: bool) -> None:
+        """The worker has come to it; `poison` if one of the tensors has failed."""
+        with self._lock:
+            self._poison, self.keep, self._open = poison, keep, True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def when_open(self, callback: Callable[[], object]) -> None:
+        """Call on the worker's thread, or now."""
+        with self._lock:
+            if not self._open:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def take(self) -> None:
+        """Wait for the worker; raise if one of the tensors has failed. On an event loop: raise `NotYet` rather than wait."""
+        if not self._open:
+            if running_loop() is not None:
+                raise NotYet(self.when_open)
+            opened = threading.Event()
+            self.when_open(opened.set)
+            opened.wait()
+        context()._when_handled(self._handled)
+        if self._poison is not None:
+            raise RemoteException(self._poison)
+
+    def _handled(self, result: Any, error: BaseException | None) -> Any:
+        self.result, self.error = result, error
+        self.returned.set()
+        return None if self.keep else result
+
+
+_loans: dict[tuple[str, int], Loan] = {}
+
+
+def loan(uid: str, ticket: int) -> Loan:
+    """The loan with a ticket: whoever comes first makes it."""
+    return _loans.setdefault((uid, ticket), Loan())
+
+
+def forget_loan(uid: str, ticket: int) -> None:
+    """The worker goes on."""
+    _loans.pop((uid, ticket), None)
+
+
+def end_loans(uid: str, why: Poison) -> None:
+    """The worker has ended: whoever waits for it is told."""
+    for key, each in list(_loans.items()):
+        if key[0] == uid:
+            each.open(why, keep=False)
+
+
+class Lent(NamedTuple):
+    """A message with tensors in it, for an actor that lives where they do.
+
+    Attributes:
+        uid: The engine's id.
+        worker: The id of the actors that are its workers.
+        ticket: Of the loan.
+        payload: The message, pickled, and
+        buffers: its buffers.
+    """
+
+    uid: str
+    worker: int
+    ticket: int
+    payload: Any
+    buffers: list[Any]
+
+    def __reduce__(self) -> Any:
+        return _receive, tuple(self)
+
+
+def _receive(uid: str, worker: int, ticket: int, payload: Any, buffers: list[Any]) -> Any:
+    """Runs where the actor does, as it reads its message.
+
+    What ends the wait: the worker comes to the instruction. It was sent before this message, and if the worker is there, it
+    will; if its process ends, so does this one.
+    """
+    if worker not in current_node().actors:
+        raise RuntimeError("the tensor engine of the tensors in this message has ended")
+    loan(uid, ticket).take()
+    return pickling.loads(payload, buffers)

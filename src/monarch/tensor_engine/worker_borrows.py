@@ -1,0 +1,40 @@
+"""The instructions of `borrows`, on a worker."""
+
+from __future__ import annotations
+
+from .instructions import Poison
+from .stream_state import StreamState
+
+
+def offer(worker: StreamState, site: int, ticket: int, value: int) -> None:
+    """The origin's stream: from here on the borrower may use a value."""
+    worker.shared.rendezvous.give(ticket, worker.slots[value])
+
+
+def accept(worker: StreamState, site: int, ticket: int, value: int) -> None:
+    """The borrower's stream, before it uses the value for the first time. It is kept under the ticket, too, for the way back."""
+    taken = worker.shared.rendezvous.take(ticket)
+    worker.poisoned |= type(taken) is Poison
+    worker.slots[ticket] = worker.slots[value] = taken
+
+
+def give_back(worker: StreamState, site: int, ticket: int, value: int) -> None:
+    """The borrower's stream, after it has used the value for the last time; the second time it does nothing."""
+    worker.slots.pop(value, None)
+    if ticket in worker.slots:
+        worker.shared.rendezvous.give(-ticket, worker.slots.pop(ticket))
+
+
+def take_back(worker: StreamState, site: int, ticket: int, value: int, used: bool) -> None:
+    """The origin's stream: it may use the value again, once the borrower does not; a failure of a write comes with it.
+
+    Args:
+        used: Whether the borrower has ever used it.
+    """
+    returned = worker.shared.rendezvous.take(-ticket if used else ticket)
+    if type(returned) is Poison:
+        worker.poisoned = True
+        worker.poison_aliases([value], returned)
+
+
+FUNCTIONS = (offer, accept, give_back, take_back)
