@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -309,3 +311,67 @@ def test_failures_with_long_messages_are_remembered_in_few_bytes(spawn: Spawn) -
     owner = spawn(1).spawn("owner", Owner)
     grown = owner.grow.call_one(spawn(1), 15).get(timeout=40)  # 300 MB of texts and pickled exceptions
     assert grown < 120 * MIB, f"{grown / MIB:.0f} MiB"
+
+
+class Generous(Actor):
+    """Answers with large values."""
+
+    @endpoint
+    def work(self, door: str) -> None:
+        while not Path(door).exists():
+            time.sleep(0.01)
+
+    @endpoint
+    def array(self) -> Any:
+        return numpy.zeros(MIB, dtype="u1")
+
+    @endpoint
+    def text(self) -> bytes:
+        return bytes(MIB)
+
+
+class Deaf(Actor):
+    """Makes calls, and then holds the interpreter lock of its process, which so reads no answers."""
+
+    @endpoint
+    def call(self, generous: Any, kind: str, count: int, fifo: str) -> int:
+        answers = [getattr(generous, kind).call_one() for _ in range(count)]
+        fd = os.open(fifo, os.O_RDONLY)
+        ctypes.PyDLL(None).read(fd, ctypes.create_string_buffer(1), 1)
+        os.close(fd)
+        return sum(len(answer.get(timeout=20)) for answer in answers)
+
+
+@pytest.mark.parametrize("kind", ["array", "text"])
+def test_answers_to_a_process_that_does_not_read_hold_up_who_answers(spawn: Spawn, tmp_path: Path, kind: str) -> None:
+    door, fifo = tmp_path / "door", tmp_path / "fifo"
+    os.mkfifo(fifo)
+    with small_limits():
+        procs = spawn(1)
+        deaf = spawn(1).spawn("deaf", Deaf)
+    generous = procs.spawn("generous", Generous)
+    generous.work.broadcast(str(door))
+    count = 200
+    calls = deaf.call.call_one(generous, kind, count, str(fifo))
+    with fifo.open("wb", buffering=0) as reads_on:
+        wait_until(lambda: _queued(procs) == count, what="the calls")
+        door.touch()
+        left = _settled(lambda: _queued(procs))
+        assert left > count // 2, (
+            "what fits the socket, a queue and shared memory of 4 MiB, and not much more, is answered"
+        )
+        reads_on.write(b"1")
+        assert calls.get(timeout=30) == count * MIB
+
+
+def _queued(procs: Any) -> int:
+    return int(procs.statistics().get(timeout=20).values()[0].messages_queued)
+
+
+def _settled(count: Callable[[], int]) -> int:
+    """What `count` gives when it has not changed for a while, which is how a flood that nothing holds up would not look."""
+    seen = [-1]
+    while seen.count(seen[-1]) < 20 or seen[-1] < 0:
+        seen.append(count())
+        time.sleep(0.05)
+    return seen[-1]

@@ -94,11 +94,11 @@ def test_a_large_buffer_is_written_once_and_never_crosses_the_socket(spawn: Spaw
     payload = Block(bytearray(MEGABYTE))
     cost = measure(actor, lambda: actor.echo.call_one(payload).get())
     memory = {"memory": 3.1, "written": MEGABYTE * 1.05}
-    # once per so many bytes the called tells that it has read them: that is what bounds the memory on its way
+    # once per so many bytes each side tells that it has read them: that is what bounds the memory on its way
     credit = MEGABYTE / SEGMENT_CREDIT
-    received, sent = ROUND_TRIP["receive"] + credit, ROUND_TRIP["send"] + credit
-    assert not over(cost.caller, {**ROUND_TRIP, **memory, "receive": received, "signal": 4, "python": 110})
-    assert not over(cost.called, {**ROUND_TRIP, **memory, "send": sent, "python": 90})
+    both = {**ROUND_TRIP, **memory, "receive": ROUND_TRIP["receive"] + credit, "send": ROUND_TRIP["send"] + credit}
+    assert not over(cost.caller, {**both, "signal": 4, "python": 110})
+    assert not over(cost.called, {**both, "python": 90})
 
 
 def test_the_io_threads_sleep_through_a_loop_of_calls(spawn: Spawn) -> None:

@@ -14,7 +14,7 @@ import pytest
 from monarch._core.net import unix
 from monarch._core.net.door import Door
 from monarch._core.net.greeting import Greeting, Steps
-from monarch._core.net.poller import Poller
+from monarch._core.net.poller import Poller, Timer
 from monarch._core.net.stream import listen
 from monarch._core.net.trust import trust_for
 from monarch._core.wire.address import ProcAddress, random_name
@@ -84,6 +84,23 @@ def test_a_crowd_at_the_door_keeps_nobody_waiting_who_is_inside(entry: Entry, cr
         assert len(entry.inside) <= 11 * 16
         entry.poller.remove(here.fileno())
     run_until(entry.poller, lambda: len(entry.inside) == CROWD)
+
+
+def test_who_knocks_and_runs_is_not_let_in_and_the_door_rests_after_some_of_them(entry: Entry) -> None:
+    rests: list[float] = []
+    open_again = entry.poller.call_later
+
+    def call_later(seconds: float, callback: Callable[[], None]) -> Timer:
+        rests.append(seconds)
+        return open_again(seconds, callback)
+
+    entry.poller.call_later = call_later  # type: ignore[method-assign]
+    for _ in range(CROWD):
+        unix.connect(entry.address).close()
+    with unix.connect(entry.address):  # behind them all
+        run_until(entry.poller, lambda: bool(entry.inside))
+    assert len(entry.inside) == 1
+    assert len(rests) == CROWD // 64
 
 
 def test_strangers_are_turned_away_with_a_few_words_in_the_log(

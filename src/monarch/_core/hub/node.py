@@ -419,6 +419,8 @@ class Node:
         address = self._inbound.pop(connection, None)
         if address is not None:
             self.requester_gone(address)
+        else:
+            self._door.stranger_left()
 
     def requester_gone(self, address: ProcAddress) -> None:
         """A process that sent requests here has ended, or lost the way."""
@@ -432,6 +434,7 @@ class Node:
         host, separator, proc = frame.meta.decode(errors="replace").partition("\0")
         if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION or not separator:
             self._door.warn(f"refused a connection: expected a greeting in protocol {PROTOCOL_VERSION}")
+            self._door.stranger_left()
             self._inbound.pop(connection, None)
             connection.close()
             return

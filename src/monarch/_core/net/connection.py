@@ -5,9 +5,9 @@ kernel does not take is copied and queued, and the poller's thread writes it whe
 made the queue longer than `send_limit` waits, which is how a slow receiver slows its senders. What ends that wait: the
 queue drains, the connection closes, or `send_timeout` passes.
 
-What travels in shared memory takes no room in the socket, so the kernel would take thousands of segments. The side that
-asks therefore counts what of them the other has not read, which that tells once per `SEGMENT_CREDIT` bytes; it waits
-before it sends more, as for the queue.
+What travels in shared memory takes no room in the socket, so the kernel would take thousands of segments. Each side
+therefore counts what of them the other has not read, which that tells once per `SEGMENT_CREDIT` bytes; who has
+made that too much waits, as for the queue. An answer waits in the same way, and goes out all the same.
 
 Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. A thread that waits for what comes over this
 connection may `borrow` it and do the reading itself (see `waiter`, `loan`). Reading never stops: two processes that flood
@@ -66,10 +66,10 @@ class Connection(Lendable):
     """
 
     __slots__ = (
-        "_asks", "_bytes_read", "_bytes_sent", "_closed", "_decoder", "_drained", "_fds", "_frames_read",
+        "_bytes_read", "_bytes_sent", "_closed", "_decoder", "_drained", "_fds", "_frames_read",
         "_frames_sent", "_hung_up", "_lock", "_log", "_make_segment", "_on_close", "_queue", "_queued", "_reads",
-        "_segment_bytes", "_segment_limit", "_send_limit", "_send_timeout", "_sock", "_writes", "asked", "on_frame", "parting",
-        "peer",
+        "_segment_limit", "_segments_unread", "_segments_untold", "_send_limit", "_send_timeout", "_sock", "_writes", "asked",
+        "on_frame", "parting", "peer",
     )  # fmt: skip
 
     def __init__(
@@ -104,8 +104,8 @@ class Connection(Lendable):
         self._closed = False
         self._hung_up = False  # the other side has closed it; what it sent before may have yet to be read
         self.asked = asked
-        self._asks = asked is not None
-        self._segment_bytes = 0  # of what was sent that has not been read; or of what was read and not told
+        self._segments_unread = 0  # bytes of what was sent that the other side has not read, as far as it has told
+        self._segments_untold = 0  # bytes of what was read here and not told
         self._segment_limit = max(send_limit, 4 * SEGMENT_CREDIT)
         self._frames_sent = self._bytes_sent = self._writes = 0
         self._frames_read = self._bytes_read = self._reads = 0
@@ -152,13 +152,11 @@ class Connection(Lendable):
         """
         buffers = frame.buffers
         if buffers:
-            if self._asks and self._segment_bytes > self._segment_limit:
-                self._wait_until_drained()
             if segment is None:
                 segment = self._make_segment(buffers)
             if segment is not None:
                 frame = frame._replace(flags=frame.flags | SEGMENT)
-                passed = sum(map(len, buffers)) if self._asks else 0
+                passed = sum(map(len, buffers))
                 buffers = ()
         data, size = encode(frame, inline=segment is None)
         with self._lock:
@@ -179,8 +177,8 @@ class Connection(Lendable):
             self._frames_sent += 1
             self._bytes_sent += size
             if segment is not None:
-                self._segment_bytes += passed
-        if self._queued > self._send_limit:
+                self._segments_unread += passed
+        if self._queued > self._send_limit or self._segments_unread > self._segment_limit:
             self._wait_until_drained()
         return True
 
@@ -227,7 +225,7 @@ class Connection(Lendable):
     def credit(self, count: int) -> None:
         """The other side has read so many bytes more of what was sent in shared memory."""
         with self._lock:
-            self._segment_bytes -= count
+            self._segments_unread -= count
         self._notify_drained()
 
     @property
@@ -367,8 +365,7 @@ class Connection(Lendable):
         """A frame whose segment cannot be passed, as more descriptors are on their way than a user may have files, with its
         buffers on the stream: that takes longer, and gets through."""
         frame = decode(bytes(head), map_segment(os.dup(segment.fd)))
-        if self._asks:
-            self._segment_bytes -= sum(map(len, frame.buffers))
+        self._segments_unread -= sum(map(len, frame.buffers))
         return [encode(frame)[0], *frame.buffers]
 
     def _wait_until_drained(self) -> None:
@@ -380,14 +377,13 @@ class Connection(Lendable):
             drained = condition.wait_for(lambda: self._closed or self._has_room, self._send_timeout)
         if not drained:
             raise BackpressureError(
-                f"{self.peer} has not read for {self._send_timeout:g}s; {self._queued + self._segment_bytes} bytes wait for it. "
+                f"{self.peer} has not read for {self._send_timeout:g}s; {self._queued + self._segments_unread} bytes wait for it. "
                 "Is it stuck? The limits are send_buffer_limit and message_delivery_timeout."
             )
 
     @property
     def _has_room(self) -> bool:
-        read = not self._asks or self._segment_bytes <= self._segment_limit // 2
-        return read and self._queued <= self._send_limit // 2
+        return self._segments_unread <= self._segment_limit // 2 and self._queued <= self._send_limit // 2
 
     def _notify_drained(self) -> None:
         if self._drained is not None:
@@ -437,10 +433,10 @@ class Connection(Lendable):
                 frames.append(self._with_segment(data) if data[FLAGS_AT] & SEGMENT else decode(data))  # noqa: PERF401  # those before a bad one are kept
         except FrameError as error:
             broken = f"it sent something unreadable: {error}"
-        if broken is not None and not self._asks:
+        if broken is not None and self.asked is None:
             self.send_encoded(encode(parting(broken))[0])
         self._frames_read += len(frames)
-        if self._segment_bytes >= SEGMENT_CREDIT and not self._asks:
+        if self._segments_untold >= SEGMENT_CREDIT:
             self._tell_of_segments()
         for frame in frames:
             if self._closed:  # by what the frame before it did
@@ -459,12 +455,11 @@ class Connection(Lendable):
         except (OSError, ValueError) as error:  # no descriptor or address space left, or no memory file
             raise FrameError(f"its shared memory could not be mapped: {error}") from error
         frame = decode(data, memory)
-        if not self._asks:
-            self._segment_bytes += sum(map(len, frame.buffers))
+        self._segments_untold += sum(map(len, frame.buffers))
         return frame
 
     def _tell_of_segments(self) -> None:
-        told, self._segment_bytes = self._segment_bytes, 0
+        told, self._segments_untold = self._segments_untold, 0
         self.send_encoded(encode(Frame(CREDIT, 0, 0, 0, 0, told, b"", b""))[0])
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:

@@ -1,7 +1,8 @@
 """The Unix socket at which a process listens, and who is let in.
 
 The folder keeps other users out (see `unix`), so whoever knocks is our user, or root. Even so at most `_ACCEPTS` are let in
-per turn: between them, who has connected is served.
+per turn: between them, who has connected is served. Who goes without a greeting is no part of a program; after `_STRANGERS` of
+them the door stays shut for a moment, so that the threads of this process get the interpreter lock while it is flooded.
 
 When descriptors run out, some are in reserve: who has to stop this process, or to look into it, gets in. Those for whom there is
 none even then wait, and after `_SHORTAGE` are told why they are not let in.
@@ -21,6 +22,7 @@ from .descriptors import Reserve, none_left
 from .poller import Poller, Timer
 
 _ACCEPTS = 16  # in one turn
+_STRANGERS, _STRANGERS_PAUSE = 64, 0.01  # after so many of them, so many seconds without accepting
 _NO_DESCRIPTOR_PAUSE = 0.1  # seconds without accepting when descriptors have run out
 _SHORTAGE = 3.0  # seconds for which they have, and nobody was let in, after which those who wait are told
 _WARNINGS, _WARNINGS_PERIOD = 10, 5.0  # at most so many, in so many seconds
@@ -44,6 +46,7 @@ class Door:
         self._reserve = Reserve()
         self._reserve.fill()
         self._short_since = 0.0
+        self._strangers = 0
         self._open()
 
     def close(self) -> None:
@@ -57,6 +60,10 @@ class Door:
         self._listener.close()
         self._reserve.close()
 
+    def stranger_left(self) -> None:
+        """Somebody who was let in has gone without a greeting, or was sent away for it."""
+        self._strangers += 1
+
     def warn(self, text: str) -> None:
         """Log who was not let in, and why."""
         self._warnings = self._warnings or Warnings(self._poller, self._logger)
@@ -67,6 +74,10 @@ class Door:
             self._poller.add(self._listener.fileno(), self._accept)
 
     def _accept(self, events: int) -> None:
+        if self._strangers >= _STRANGERS:
+            self._strangers = 0
+            self._pause(_STRANGERS_PAUSE)
+            return
         for _ in range(_ACCEPTS):
             try:
                 sock, _ = self._listener.accept()
@@ -84,6 +95,10 @@ class Door:
                 sock.close()
                 self.warn(f"refused a connection: {error}")
                 continue
+            if _has_left(sock):
+                sock.close()
+                self.stranger_left()
+                continue
             unix.widen(sock)
             self._let_in(sock)
 
@@ -98,8 +113,11 @@ class Door:
         if now - self._short_since > _SHORTAGE and self._reserve.give_up_one():
             self._refuse()
             self._reserve.fill()
+        self._pause(_NO_DESCRIPTOR_PAUSE)
+
+    def _pause(self, seconds: float) -> None:
         self._poller.remove(self._listener.fileno())
-        self._poller.call_later(_NO_DESCRIPTOR_PAUSE, self._open)
+        self._poller.call_later(seconds, self._open)
 
     def _refuse(self) -> None:
         """Tell all those who wait why they do."""
@@ -113,6 +131,14 @@ class Door:
                 unix.check_peer(sock)
                 sock.send(told)
                 sock.shutdown(socket.SHUT_WR)  # what it has sent may be unread, of which it would hear first
+
+
+def _has_left(sock: socket.socket) -> bool:
+    """Whether the other end has closed it already, without a word."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return False
 
 
 class Warnings:
