@@ -1,13 +1,16 @@
-"""Names of a package that are imported when they are first used, so that importing the package costs nothing."""
+"""What is imported when it is first used, so that importing this package costs little: names of packages, and `logging`."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ._public import publish
+
+if TYPE_CHECKING:
+    import logging
 
 
 def lazy_names(
@@ -30,3 +33,18 @@ def lazy_names(
         return getattr(source, name)
 
     return find, lambda: sorted([*vars(sys.modules[package]), *modules])
+
+
+class _Logger:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        import logging
+
+        return getattr(logging.getLogger(self._name), method)
+
+
+def lazy_logger(name: str) -> logging.Logger:
+    """A logger for warnings that hardly any program sees: `logging`, and `traceback` with it, cost 4 ms to import."""
+    return cast("logging.Logger", _Logger(name))

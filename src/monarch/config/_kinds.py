@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from .._namedtuple import NamedTuple
 from ._units import SECOND, OutOfRange, Unreadable, duration_text, read_duration, read_size
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from .._namedtuple import NamedTuple
 from ._kinds import BOOL, DURATION, DURATION_OR_NONE, MODULES, SIZE, STR, Kind, choice, count
 from ._no_effect import NO_EFFECT
 

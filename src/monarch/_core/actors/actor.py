@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-import logging
 from typing import TYPE_CHECKING
 
 from ..shape import MeshTrait
 
 if TYPE_CHECKING:
+    import logging
+
     from ..calls.future import Future
 
 
@@ -27,6 +28,8 @@ class Actor(MeshTrait):
     @functools.cached_property  # so that a class may set its own
     def logger(self) -> logging.Logger:
         """A logger named after the class, level DEBUG."""
+        import logging
+
         logger = logging.getLogger(type(self).__name__)
         logger.setLevel(logging.DEBUG)
         return logger

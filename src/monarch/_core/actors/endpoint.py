@@ -7,15 +7,17 @@ attribute is an `Endpoint` with the adverbs (`adverbs`).
 from __future__ import annotations
 
 import functools
-import inspect
 import weakref
 from collections.abc import Callable, Coroutine
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from ..._namedtuple import NamedTuple
+from ..calls.returns_future import is_async_function, is_generator_function
 
 if TYPE_CHECKING:
+    import inspect
+
     from .adverbs import Endpoint
     from .ports import Port
 
@@ -54,7 +56,7 @@ class EndpointDefinition(Generic[P, R_co]):
         self.instrument = instrument
         self.concurrent = concurrent
         self.concurrency = concurrency
-        self.is_async = inspect.iscoroutinefunction(method)
+        self.is_async = is_async_function(method)
         self.name = getattr(method, "__name__", "endpoint")
         functools.update_wrapper(self, method)
 
@@ -96,9 +98,6 @@ class EndpointDefinition(Generic[P, R_co]):
         return f"<{kind} {getattr(self.method, '__qualname__', self.name)}>"
 
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
 class ArgumentCheck:
     """Binds arguments to a signature as a local call would; plain positional calls are checked by counting.
 
@@ -112,9 +111,11 @@ class ArgumentCheck:
 
     def __init__(self, function: Callable[..., Any], skip: int, name: str) -> None:
         self._name = name
+        import inspect  # here: a program that only declares actors does without it
+
         signature = inspect.signature(function)
         parameters = list(signature.parameters.values())
-        while skip and parameters and parameters[0].kind in _POSITIONAL:
+        while skip and parameters and _is_positional(parameters[0]):
             del parameters[0]
             skip -= 1
         self.signature = signature.replace(parameters=parameters)
@@ -130,9 +131,13 @@ class ArgumentCheck:
             raise TypeError(f"{self._name}{self.signature}: {error}") from None
 
 
+def _is_positional(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+
+
 def _positional_range(parameters: list[inspect.Parameter]) -> tuple[int, float]:
     """How few and how many positional arguments alone make a valid call; an empty range where they cannot."""
-    positional = [p for p in parameters if p.kind in _POSITIONAL]
+    positional = [p for p in parameters if _is_positional(p)]
     required = sum(p.default is p.empty for p in positional)
     if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
         return 1, 0
@@ -145,7 +150,7 @@ def _check_method(method: Any) -> None:
         raise ValueError(f"{method!r} is an endpoint already; decorate it once")
     if not callable(method):
         raise TypeError(f"endpoint decorates a method, got {method!r}")
-    if inspect.isasyncgenfunction(method) or inspect.isgeneratorfunction(method):
+    if is_generator_function(method):
         raise TypeError(
             f"{method.__qualname__} yields: an endpoint returns one value. Return a list, or take a Port as argument and "
             "send each value through it"
@@ -259,11 +264,7 @@ def _define(
     concurrency: int | None = None,
 ) -> Any:
     def decorate(method: Callable[..., Any]) -> EndpointDefinition[Any, Any]:
-        if (
-            concurrency is not None
-            and not isinstance(method, EndpointDefinition)
-            and not inspect.iscoroutinefunction(method)
-        ):
+        if concurrency is not None and not isinstance(method, EndpointDefinition) and not is_async_function(method):
             raise ValueError(f"endpoint(concurrency=...) is for async endpoints; write `async def {method.__name__}`")
         if concurrent:
             _check_concurrent(method)
@@ -289,7 +290,7 @@ def _check_concurrency(concurrency: Any) -> None:
 def _check_concurrent(method: Any) -> None:
     if isinstance(method, EndpointDefinition):
         raise ValueError("concurrent_endpoint does not wrap @endpoint; use concurrent_endpoint alone")
-    if not inspect.iscoroutinefunction(method):
+    if not is_async_function(method):
         raise ValueError(f"concurrent_endpoint can only wrap async endpoints; write `async def {method.__name__}`")
 
 
@@ -318,6 +319,8 @@ def describe_class(cls: type) -> ActorClass:
 
 
 def _describe(cls: type) -> ActorClass:
+    import inspect
+
     endpoints: dict[str, EndpointDefinition[Any, Any]] = {}
     for name in dir(cls):
         attribute = inspect.getattr_static(cls, name, None)
@@ -361,10 +364,10 @@ def _no_constructor(self: object) -> None: ...
 
 def _check_hooks(cls: type, is_async: bool) -> None:
     cleanup = getattr(cls, "__cleanup__", None)
-    if cleanup is not None and inspect.iscoroutinefunction(cleanup) != is_async:
+    if cleanup is not None and is_async_function(cleanup) != is_async:
         wanted = "async def" if is_async else "def"
         raise ValueError(f"{cls.__qualname__}.__cleanup__ must be `{wanted}`, as its endpoints are")
     for name in _HOOKS:
         hook = getattr(cls, name, None)
-        if not is_async and inspect.iscoroutinefunction(hook):
+        if not is_async and is_async_function(hook):
             raise ValueError(f"{cls.__qualname__}.{name} must be `def`, as the endpoints of this sync actor are")

@@ -1,18 +1,23 @@
-"""`logging` records of an actor say which actor wrote them."""
+"""`logging` records of an actor say which actor wrote them.
+
+`logging` is imported with the first actor of a process: before that there is nothing to say.
+"""
 
 from __future__ import annotations
 
-import logging
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..._namedtuple import NamedTuple
 from .context import current
 
+if TYPE_CHECKING:
+    import logging
+
 prefix_enabled = True
 """Whether log messages get the prefix ``[actor=...]``; programs set `monarch.actor.config.prefix_python_logs_with_actor`."""
 
-_make_record = logging.getLogRecordFactory()
+_make_record: Any = None  # what made records before
 
 
 class Settings(NamedTuple):
@@ -35,6 +40,10 @@ class Settings(NamedTuple):
 
 def settings() -> Settings | None:
     """Those of this process; None where nothing was configured."""
+    if "logging" not in sys.modules:
+        return None
+    import logging
+
     root = logging.root
     for handler in root.handlers:
         stream: Any = getattr(handler, "stream", None)
@@ -50,37 +59,47 @@ def settings() -> Settings | None:
     return None
 
 
-class _Console(logging.StreamHandler):  # type: ignore[type-arg]  # generic since Python 3.11
-    """Writes to what is ``sys.stdout`` or ``sys.stderr`` at that moment."""
-
-    def __init__(self, client: Settings) -> None:
-        logging.Handler.__init__(self, client.level)
-        self._name_of_stream = client.stream
-        style: Any = client.style
-        self.setFormatter(logging.Formatter(client.template, client.date, style))
-
-    @property
-    def stream(self) -> Any:
-        return getattr(sys, self._name_of_stream)
-
-
 def take_over(client: Settings | None) -> None:
     """Log as the client does, as long as the actors of this process configure nothing themselves: the handler is the one
     that `logging` falls back to where there is no other.
     """
     if client is not None:
+        import logging
+
         logging.root.setLevel(client.root)
-        logging.lastResort = _Console(client)
+        logging.lastResort = _console(client)
+
+
+def _console(client: Settings) -> logging.StreamHandler[Any]:
+    import logging
+
+    class Console(logging.StreamHandler):  # type: ignore[type-arg]  # generic since Python 3.11
+        """Writes to what is ``sys.stdout`` or ``sys.stderr`` at that moment."""
+
+        def __init__(self) -> None:
+            logging.Handler.__init__(self, client.level)
+            style: Any = client.style
+            self.setFormatter(logging.Formatter(client.template, client.date, style))
+
+        @property
+        def stream(self) -> Any:
+            return getattr(sys, client.stream)
+
+    return Console()
 
 
 def install() -> None:
     """From now on every record made inside an actor carries ``record.actor`` and the prefix."""
-    if logging.getLogRecordFactory() is not _record_with_actor:
+    global _make_record
+    if _make_record is None:
+        import logging
+
+        _make_record = logging.getLogRecordFactory()
         logging.setLogRecordFactory(_record_with_actor)
 
 
 def _record_with_actor(*args: object, **kwargs: object) -> logging.LogRecord:
-    record = _make_record(*args, **kwargs)
+    record: logging.LogRecord = _make_record(*args, **kwargs)
     context = current.get(None)
     if context is not None:
         actor = str(context.actor_instance)

@@ -16,6 +16,7 @@ from ..supervision.failure import MISSING, STOPPED, Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ERROR, REPLY, Frame
+from . import log
 from .base_cell import BaseCell
 from .cell import Cell, SpawnSpec
 from .context import note_thread_starters
@@ -54,6 +55,7 @@ class ProcSystem(System):
     ) -> Cell:
         """Create one actor; it takes messages from now on, and handles them once it is started."""
         note_thread_starters()
+        log.install()
         cell = _cell_class(is_async)(self.node, spec, rank, init, on_failed)
         cell.on_finished = lambda: self._forget(cell)
         self._cells[spec.uid] = cell

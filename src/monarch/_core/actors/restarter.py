@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING
 
+from ..._lazy import lazy_logger
 from ..supervision.restart import Plan, RestartGroup
+from . import log
 from .context import Context, current
 
 if TYPE_CHECKING:
     from .contracts import Owned, Owner
 
-logger = logging.getLogger("monarch.supervision")
+logger = lazy_logger("monarch.supervision")
 
 _PAUSE = 0.1  # seconds, for the system to have a thread to give by then
 
@@ -38,6 +39,7 @@ class Restarter:
 
     def _run(self, plan: Plan) -> None:
         current.set(Context(self._cell))
+        log.install()
         logger.warning("%s", self._announce(plan))
         error = ""
         try:

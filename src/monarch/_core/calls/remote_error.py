@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import traceback
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ActorError, InternalError, SupervisionError
 from ..supervision.failure import Failure, MeshFailure
@@ -17,6 +16,9 @@ from .exception_pickle import dump_exception, load_exception
 from .rebuild import rebuild
 from .typed_error import actor_error
 from .unsendable import find_unsendable
+
+if TYPE_CHECKING:
+    import traceback
 
 _ENGINE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
 _HEADER = "Traceback (most recent call last):"
@@ -72,6 +74,8 @@ def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:
 
 def format_remote(error: BaseException) -> str:
     """The traceback as users should read it: their frames, the chain of causes, none of ours."""
+    import traceback  # 2 ms
+
     shown = traceback.TracebackException.from_exception(error, lookup_lines=False)
     for part in _parts(shown):
         part.stack[:] = [frame for frame in part.stack if not frame.filename.startswith(_ENGINE)]

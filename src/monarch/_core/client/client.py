@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ...errors import SupervisionError
-from ..actors import log
 from ..actors.base_cell import BaseCell
 from ..actors.context import Context, forget, set_fallback
 from ..actors.instance import CreatorInstance
@@ -166,7 +165,6 @@ class Client:
         self._followed: list[ProcAddress] = []
         self._lock = threading.Lock()
         self._shutting_down: Future[None] | None = None
-        log.install()
         self._io_thread = threading.Thread(target=self.node.poller.run, name="monarch-io", daemon=True)
         self._io_thread.start()
 

@@ -19,7 +19,6 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -120,6 +119,8 @@ class Faults:
         except SystemExit as leaving:
             return leaving.code if isinstance(leaving.code, int) else 1
         except Exception:
+            import traceback
+
             _write(f"unhandled_fault_hook raised\n{traceback.format_exc()}")
         except BaseException:  # Ctrl-C, in a hook that knows no better way to end the program
             pass

@@ -12,7 +12,6 @@ syscall to send.
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import socket
 import threading
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ... import config
+from ..._lazy import lazy_logger
 from ..calls.waits import Detector
 from ..net import unix
 from ..net.asked import Asked
@@ -63,7 +63,7 @@ from .remote import RemoteOrigin, RemotePeer
 from .remote_router import OtherHosts
 from .room import Holds
 
-logger = logging.getLogger("monarch.runtime")
+logger = lazy_logger("monarch.runtime")
 
 _ASIDE = ROUTED | PRINTED
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from ..._lazy import lazy_logger
 from ..calls.remote_error import dump_error
 from ..wire import pickling
 from ..wire.address import SYSTEM
@@ -13,7 +13,7 @@ from ..wire.frame import ERROR, REPLY, VALUE, Frame
 from .contracts import Origin
 from .node import Node
 
-logger = logging.getLogger("monarch.runtime")
+logger = lazy_logger("monarch.runtime")
 
 
 class System:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -13,6 +12,7 @@ from ..actors.endpoint import EndpointDefinition, describe_class
 from ..actors.request import Gather
 from ..actors.target import Target
 from ..calls.future import Future, completed
+from ..calls.returns_future import is_async_function
 from ..shape import Extent, Shape, ValueMesh
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress
@@ -207,7 +207,7 @@ def as_endpoint(
         raise ValueError(f"expected a method of a spawned actor (`mesh.method`), got {method!r}")
     cls = method.mesh._class
     function = getattr(cls, method.name)
-    if inspect.iscoroutinefunction(function) and not describe_class(cls).is_async:
+    if is_async_function(function) and not describe_class(cls).is_async:
         raise ValueError(
             f"{cls.__qualname__}.{method.name} is `async def`, and {cls.__qualname__} has no event loop, as its endpoints are "
             f"`def`. Write `def {method.name}`, with `asyncio.run(...)` inside where it has something to await, or make all "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -137,6 +136,8 @@ class Bootstrap(Actor):
         cell = context()._cell
         assert isinstance(cell, SyncCell)
         result = function()
+        import inspect
+
         if inspect.isawaitable(result):
             cell.run_awaitable(result)
         return bool(cell.ownership.processes() or cell.ports)

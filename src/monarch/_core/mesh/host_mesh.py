@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -316,6 +315,8 @@ def _check_name(name: str | None) -> str:
 def _unknown_arguments(unknown: Mapping[str, object]) -> TypeError:
     if all(isinstance(value, int) for value in unknown.values()):
         return TypeError(f"spawn_procs takes the number of processes as a dict: spawn_procs({unknown})")
+    import inspect
+
     known = [name for name in inspect.signature(HostMesh.spawn_procs).parameters if name not in ("self", "unknown")]
     return TypeError(f"spawn_procs has no argument {', '.join(unknown)}; its arguments are {', '.join(known)}")
 

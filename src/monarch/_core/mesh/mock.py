@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
+
+from ..calls.returns_future import is_async_function
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,7 +66,7 @@ class patch_actor:  # noqa: N801  # used as a function, like unittest.mock.patch
         self.__exit__()
 
     def __call__(self, function: F) -> F:
-        if inspect.iscoroutinefunction(function):
+        if is_async_function(function):
 
             @functools.wraps(function)
             async def call_async(*args: Any, **kwargs: Any) -> Any:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import array
 import errno
-import logging
 import os
 import select
 import socket
@@ -28,6 +27,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
+from ..._lazy import lazy_logger
 from ...errors import BackpressureError
 from ..wire.frame import CREDIT, FLAGS_AT, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode, parting
 from .asked import Asked
@@ -43,7 +43,7 @@ _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
 SEGMENT_CREDIT = 4 * 1024 * 1024  # bytes in shared memory after which their sender is told that they were read
 
-logger = logging.getLogger("monarch.net")
+logger = lazy_logger("monarch.net")
 
 FrameHandler = Callable[["Connection", Frame], None]
 CloseHandler = Callable[["Connection", str], None]

@@ -8,7 +8,6 @@ waits for nobody.
 from __future__ import annotations
 
 import _thread
-import ctypes
 import functools
 import itertools
 import os
@@ -40,6 +39,8 @@ class _SharedCopy:
     """A copy that the calling thread and a helper make together."""
 
     def __init__(self, target: memoryview, data: memoryview) -> None:
+        import ctypes
+
         to, source = (ctypes.c_char.from_buffer(memory) for memory in (target, data))
         self._memory: tuple[Any, ...] = (to, source)  # which stays where it is as long as these are here
         self._to, self._source, self._size = ctypes.addressof(to), ctypes.addressof(source), len(data)
@@ -70,6 +71,8 @@ class _SharedCopy:
 
 @functools.cache
 def _memcpy() -> Callable[..., Any]:
+    import ctypes
+
     function = ctypes.CDLL(None).memcpy  # `ctypes.memmove` would hold the interpreter lock
     function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
     function.restype = None

@@ -10,16 +10,19 @@ none even then wait, and after `_SHORTAGE` are told why they are not let in.
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ..wire.frame import encode, parting
 from . import unix
 from .descriptors import Reserve, none_left
 from .poller import Poller, Timer
+
+if TYPE_CHECKING:
+    import logging
 
 _ACCEPTS = 16  # in one turn
 _STRANGERS, _STRANGERS_PAUSE = 64, 0.01  # after so many of them, so many seconds without accepting

@@ -15,7 +15,6 @@ callback. What ends a stream: `close`, or the end of the connection, which `clos
 from __future__ import annotations
 
 import fcntl
-import logging
 import select
 import socket
 import ssl
@@ -28,6 +27,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
+from ..._lazy import lazy_logger
 from ..wire.frame import Bytes
 from .poller import READ, WRITE, Poller
 from .scratch import scratch
@@ -38,7 +38,7 @@ _TURN = 1024 * 1024  # bytes after which others have their turn
 _MOST_CHUNKS = 64  # per sendmsg
 _ACKNOWLEDGED_CHECK = 0.001  # seconds; the kernel does not tell when it has sent everything
 
-logger = logging.getLogger("monarch.net")
+logger = lazy_logger("monarch.net")
 
 
 class StreamEvents(Protocol):

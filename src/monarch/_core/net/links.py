@@ -10,7 +10,6 @@ of its own.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -18,6 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from ... import config
+from ..._lazy import lazy_logger
 from ...errors import AddressError
 from ..wire.channel import Channel, parse_channel
 from ..wire.frame import AROUND, Frame
@@ -32,7 +32,7 @@ from .trust import Trust
 _LOOKS = 16  # per `channel_reconnect_timeout`: how often the clock is looked at, at least
 _SHORTEST = 0.2  # seconds; with less, a busy process is taken for a dead one
 
-logger = logging.getLogger("monarch.net")
+logger = lazy_logger("monarch.net")
 
 
 class LinkHandler(Protocol):

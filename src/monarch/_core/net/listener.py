@@ -9,13 +9,13 @@ address, some lines per period.
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
 
+from ..._lazy import lazy_logger
 from ..wire.channel import Channel
 from .door import Warnings
 from .flow import Stream, StreamEvents
@@ -29,7 +29,7 @@ _ACCEPTS = 16  # in one turn
 _MOST_DUE = 16  # that wait for their next step while others are accepted
 _NO_DESCRIPTOR_PAUSE = 0.1  # seconds until a listener tries again
 
-logger = logging.getLogger("monarch.net")
+logger = lazy_logger("monarch.net")
 
 
 class Listener:

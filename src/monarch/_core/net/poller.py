@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import logging
 import os
 import select
 import threading
@@ -15,13 +14,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from ..._lazy import lazy_logger
+
 READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 WRITE = select.EPOLLOUT
 
 _LONGEST = 3600.0  # seconds; epoll takes 24 days, a timer may be further away than that
 
 Handler = Callable[[int], None]
-logger = logging.getLogger("monarch.net")
+logger = lazy_logger("monarch.net")
 
 
 class Timer:

@@ -8,7 +8,6 @@ the kernel frees the memory with the last descriptor or mapping, whoever dies fi
 from __future__ import annotations
 
 import functools
-import logging
 import mmap
 import os
 import sys
@@ -16,9 +15,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..._lazy import lazy_logger
 from ..wire.frame import Bytes, segment_offsets
 
-logger = logging.getLogger("monarch.net")
+logger = lazy_logger("monarch.net")
 
 SEGMENT_SIZE = 256 * 1024
 """Messages whose buffers add up to at least this many bytes take the lane; below, copying through the socket is as fast."""

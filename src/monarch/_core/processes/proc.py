@@ -84,7 +84,6 @@ def run(spec: ProcSpec) -> None:
     )
     set_fallback(lambda: bystander, override=True)
     Proc(node, spec)
-    log.install()
     os.register_at_fork(after_in_child=lambda: _forked(node))
     node.call_system(spec.address.agent, "ready")
     node.poller.run()
