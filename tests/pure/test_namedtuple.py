@@ -55,3 +55,25 @@ def test_it_can_be_pickled() -> None:
     again = pickle.loads(pickle.dumps(Ours("a", 3)))
     assert type(again) is Ours
     assert again == Ours("a", 3)
+
+
+class Nothing(NamedTuple):
+    """Has no fields."""
+
+
+def test_one_without_fields_can_be_made_copied_and_pickled() -> None:
+    assert (Nothing(), repr(Nothing()), pickle.loads(pickle.dumps(Nothing()))) == ((), "Nothing()", ())
+    with pytest.raises(TypeError):
+        Nothing(1)  # type: ignore[call-arg]  # that is the test
+
+
+def test_fields_that_it_has_not_are_refused_as_typing_does() -> None:
+    for kind in (Ours, Theirs):
+        with pytest.raises((ValueError, TypeError), match="far"):
+            kind("a")._replace(far=1)  # type: ignore[call-arg]  # that is the test
+        with pytest.raises(TypeError, match="far"):
+            kind("a", far=1)  # type: ignore[call-arg]  # that is the test
+        with pytest.raises(TypeError, match="3 arguments"):
+            kind._make(["a"])
+        assert kind("a", 2)._asdict() == {"name": "a", "rank": 2, "of": None}
+    assert repr(Ours("a")).removeprefix("Ours") == repr(Theirs("a")).removeprefix("Theirs")
