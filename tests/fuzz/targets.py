@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, cached_property
 from types import SimpleNamespace
+from typing import Any
 
 from helpers.streams import Door, Net
 from helpers.waiting import PATIENCE
@@ -25,6 +26,7 @@ from monarch._core.wire.address import SYSTEM, ProcAddress, random_name
 from monarch._core.wire.frame import (
     CALL,
     CAST,
+    ERROR,
     HELLO,
     PORT,
     PROTOCOL_VERSION,
@@ -340,19 +342,25 @@ def _process() -> ProcSystem:
 
 
 def check_control(data: bytes) -> None:
-    """A method of that name, with arguments of those bytes: whatever it is, who asks is answered, at most once."""
-    method, _, rest = data.partition(b"\0")
-    payload, buffers = pickling.dumps_call(tuple(filter(None, rest.split(b","))), {})
+    """A record of that name, with fields of those bytes: whatever it is, who asks is answered, at most once."""
+    name, _, rest = data.partition(b"\0")
+    fields = tuple(filter(None, rest.split(b",")))
+    payload, buffers = pickling.dumps_call(fields, {})
     asker = Asker()
     logger = logging.getLogger("monarch.runtime")
     logger.disabled = True  # it would tell of each
     try:
-        _process().receive(asker, Frame(CALL, 0, 0, SYSTEM, 78, 79, method, payload, buffers))
+        _process().receive(asker, Frame(CALL, 0, 0, SYSTEM, 78, 79, name, payload, buffers))
     finally:
         logger.disabled = False
-    known = hasattr(ProcSystem, f"on_{method.decode(errors='replace')}")
-    if len(asker.answers) > 1 or (not known and not asker.answers):
-        raise AssertionError(f"{method!r} was answered {len(asker.answers)} times")
+    fits = False
+    if name in ProcSystem._handlers:
+        record: Any = ProcSystem._handlers[name][0]
+        fits = len(record._fields) - len(record._field_defaults) <= len(fields) <= len(record._fields)
+    if len(asker.answers) > 1 or (not fits and not asker.answers):
+        raise AssertionError(f"{name!r} with {len(fields)} fields was answered {len(asker.answers)} times")
+    if not fits and asker.answers[0].flags != ERROR:
+        raise AssertionError(f"{name!r} with {len(fields)} fields was not answered with an error")
 
 
 TARGETS = [
@@ -360,7 +368,9 @@ TARGETS = [
     Target("link records", check_records, _RECORDS),
     Target("a link", check_link, _RECORDS, 3),
     Target(
-        "control records", check_control, [b"stop_actor\x007,why", b"spawn\0", b"probe\0x", b"let_go\x001", b"\xff"]
+        "control records",
+        check_control,
+        [b"StopActor\x007,why", b"SpawnActor\0", b"AskWhatKeeps\0x", b"LetGo\x001", b"monarch.nowhere.Open\0", b"\xff"],
     ),
     Target("greeting", doors.check_open, [_OPEN_PROOF, _client_hello()], 20),
     Target("TLS", doors.check_tls, [_client_hello(), _OPEN_PROOF], 20),

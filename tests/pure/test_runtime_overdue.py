@@ -10,16 +10,25 @@ from typing import Any
 from monarch._core.actors.cell import thread_lives
 from monarch._core.calls.source import Source
 from monarch._core.hub.overdue import Overdue
+from monarch._core.wire import pickling
+from monarch._core.wire.address import SYSTEM, ProcAddress
+
+PROCS = ProcAddress("host", "proc.0"), ProcAddress("host", "proc.1")
 
 
 class Unanswered(Source):
     def awaited(self) -> Any:
-        return SimpleNamespace(uid=7, silent=("proc 0", "proc 1"))
+        return SimpleNamespace(uid=7, silent=PROCS)
 
 
 def test_a_call_is_asked_after_ever_more_rarely_and_others_not_at_all() -> None:
     asked: list[tuple[object, ...]] = []
-    node: Any = SimpleNamespace(requests={1: Unanswered()}, call_system=lambda *what: asked.append(what))
+
+    def cast(procs: Any, target: int, meta: bytes, content: tuple[bytes, Any], *rest: object) -> None:
+        (fields, _) = pickling.loads(content[0])
+        asked.append((*procs, target, meta, *fields))
+
+    node: Any = SimpleNamespace(requests={1: Unanswered()}, cast=cast)
     overdue = Overdue(node)
     when = []
     for look in range(1, 20):
@@ -27,7 +36,7 @@ def test_a_call_is_asked_after_ever_more_rarely_and_others_not_at_all() -> None:
         overdue.look()
         del node.requests[100 + look]
         if asked:
-            assert asked == [("proc 0", "look_after", 7), ("proc 1", "look_after", 7)]
+            assert asked == [(proc, SYSTEM, b"LookAfter", 7) for proc in PROCS]
             when.append(look)
             asked.clear()
     assert when == [2, 4, 8, 16]
@@ -41,7 +50,7 @@ def test_a_timer_runs_only_while_calls_are_open() -> None:
         return callback
 
     poller = SimpleNamespace(call_soon=lambda callback: callback(), call_later=call_later)
-    node: Any = SimpleNamespace(requests={}, poller=poller, call_system=lambda *what: None)
+    node: Any = SimpleNamespace(requests={}, poller=poller, cast=lambda *what: None)
     overdue = Overdue(node)
     overdue.watch(Source())  # type: ignore[arg-type]  # what expects no answer of an actor
     assert not overdue.watching

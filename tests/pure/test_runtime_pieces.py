@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monarch._core.calls.message import NO_EXTENT, SETTLE, SUPERVISE, decode_meta, encode_meta
+from monarch._core.hub.spawn_requests import Command, SpawnRequest, Start
 from monarch._core.mesh.bootstrap import (
     BootstrapCommand,
     check_binding,
@@ -22,7 +23,7 @@ from monarch._core.mesh.bootstrap import (
 )
 from monarch._core.processes import output
 from monarch._core.processes.output import LineSplitter
-from monarch._core.processes.spawn_request import Command, SpawnRequest, Start, needs_exec
+from monarch._core.processes.spawn_request import needs_exec
 from monarch._core.shape import Extent, Point
 from monarch._core.wire.address import ActorAddress, ProcAddress
 

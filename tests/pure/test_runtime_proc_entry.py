@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from monarch._core.hub.spawn_requests import SpawnRequest
 from monarch._core.processes import proc_entry
 from monarch._core.processes.proc_entry import (
     ASKED,
@@ -25,7 +26,6 @@ from monarch._core.processes.proc_entry import (
     Mesh,
     ProcEntry,
 )
-from monarch._core.processes.spawn_request import SpawnRequest
 from monarch._core.supervision import failure as causes
 from monarch._core.supervision.failure import Failure
 from monarch._core.wire.address import ActorAddress, ProcAddress

@@ -10,12 +10,10 @@ from typing import Any, NamedTuple
 
 from .._core.actors.context import context, current_node
 from .._core.calls.future import Future, completed, map_future
-from .._core.hub.contracts import Origin
-from .._core.hub.system import System
+from .._core.hub.system import ControlRequest, System, handles, register
 from .._core.mesh.actor_mesh import ActorMesh
 from .._core.mesh.proc_mesh import ProcMesh
 from .._core.wire.address import ProcAddress
-from .._core.wire.frame import Frame
 from .availability import get_rdma_backend
 from .control_rpc import ask, refused
 from .errors import OwnerLostError, RDMAError
@@ -25,7 +23,7 @@ from .paths.choice import PathReport, allowed, report
 from .paths.path import Deadline
 from .paths.process_vm import admit_tracers
 from .plane import Plane, answer_with, plane_of
-from .records import Atomic, BufferInfo, Claim, Refusal
+from .records import Atomic, BufferInfo, Claim, Drop, Explain, Refusal
 from .transfer import Operation, obtain_grants, submit
 
 _EXPLAINED_WITHIN = 10.0  # seconds
@@ -113,7 +111,7 @@ class RDMABuffer:
             TimeoutError: The peer, or the owner, did not answer within 10 seconds.
         """
         address = self.plane.node.address if peer is None else _address_of(peer)
-        reports = ask(self.plane.node, address, "rdma_explain", self, "a report").get(timeout=_EXPLAINED_WITHIN)
+        reports = ask(self.plane.node, address, Explain(self), "a report").get(timeout=_EXPLAINED_WITHIN)
         if isinstance(reports, Exception):
             raise reports
         return Explanation(str(self._info), str(address), tuple(reports))
@@ -182,7 +180,7 @@ class RDMABuffer:
 
     def drop(self) -> Future[None]:
         """Withdraw the buffer: once the future is done, no handle reaches the memory. Every holder may, any number of times."""
-        answer = ask(self.plane.node, self._info.owner, "rdma_drop", self._lease.claim, f"the end of {self._info}")
+        answer = ask(self.plane.node, self._info.owner, Drop(self._lease.claim), f"the end of {self._info}")
 
         def finish() -> None:
             with suppress(OwnerLostError):  # then it is gone, too
@@ -233,19 +231,19 @@ class RDMABuffer:
         return offset
 
     def _atomic(self, wanted: Atomic) -> Future[int]:
-        return self.ask_owner("rdma_atomic", wanted, lambda: self.plane.atomic(wanted), "a word")
+        return self.ask_owner(wanted, lambda: self.plane.atomic(wanted), "a word")
 
     @property
     def claim(self) -> Claim:
         """The claim that this process shows to the owner."""
         return self._lease.claim
 
-    def ask_owner(self, method: str, record: Any, here: Callable[[], Any], what: str) -> Future[Any]:
+    def ask_owner(self, record: tuple[Any, ...], here: Callable[[], Any], what: str) -> Future[Any]:
         """Have the owner's process do something; `here` does it where that is this one."""
         if self._info.owner == self.plane.node.address:
             answer: Future[Any] = completed(here())
         else:
-            answer = ask(self.plane.node, self._info.owner, method, record, f"{what} of {self._info}")
+            answer = ask(self.plane.node, self._info.owner, record, f"{what} of {self._info}")
         return map_future(answer, self._accepted)
 
     def _accepted(self, answer: Any) -> Any:
@@ -317,12 +315,13 @@ def _explain(plane: Plane, buffer: RDMABuffer) -> list[PathReport] | RDMAError:
     return grant if isinstance(grant, RDMAError) else report(plane, lease, grant, deadline)
 
 
-def _on_explain(system: System, origin: Origin, frame: Frame, buffer: RDMABuffer) -> None:
+@handles(Explain)
+def _take_explain(system: System, request: ControlRequest, record: Explain) -> None:
     plane = plane_of(system.node)
-    plane.workers.submit(lambda: answer_with(system, origin, frame, lambda: _explain(plane, buffer)))
+    plane.workers.submit(lambda: answer_with(request, lambda: _explain(plane, record.buffer)))
 
 
-System.handlers["rdma_explain"] = _on_explain
+register(_take_explain)
 
 
 def _address_of(peer: Any) -> ProcAddress:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from .._core.calls.failed_call import Reply
 from .._core.calls.future import Future
 from .._core.calls.remote_error import load_error
 from .._core.calls.source import Described
+from .._core.hub.control import SingleAnswer, send_record
 from .._core.hub.node import Node
 from .._core.supervision.failure import Failure, MeshFailure
 from .._core.wire import pickling
-from .._core.wire.address import SYSTEM, ProcAddress
-from .._core.wire.frame import DEAD, ERROR, Frame
+from .._core.wire.address import ProcAddress
+from .._core.wire.frame import DEAD, ERROR
 from .errors import BufferAccessError, BufferDroppedError, OwnerLostError
 from .records import Open, Refusal, here
 
@@ -20,46 +22,26 @@ _QUIET = 0.2
 """Seconds after which somebody who waits for an owner asks whether it is there, and then again and again."""
 
 
-class Question:
-    """One system call; its future raises `OwnerLostError` where the process is gone."""
-
-    __slots__ = ("_address", "future")
-
-    def __init__(self, address: ProcAddress, what: str) -> None:
-        self._address = address
-        # the source is not this: what arrives would stay for the collector of cycles
-        self.future: Future[Any] = Future._new(Described(f"{what} from {address}"))
-
-    def reply(self, frame: Frame) -> bool:
-        self.future._resolve(frame, self._read)
-        return True
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        if address != self._address:
-            return False
-        self.future._resolve(failure, self._read)
-        return True
-
-    def _read(self, answer: Frame | Failure) -> Any:
-        if isinstance(answer, Failure):
-            raise owner_lost(answer)
-        if answer.flags == DEAD:
-            raise owner_lost(pickling.loads(answer.payload))
-        if answer.flags == ERROR:
-            raise load_error(answer.payload).exception
-        return pickling.loads(answer.payload, answer.buffers)
+def ask(node: Node, address: ProcAddress, record: tuple[Any, ...], what: str) -> Future[Any]:
+    """Send a record to a process; the future of its answer raises `OwnerLostError` where the process is gone."""
+    future: Future[Any] = Future._new(Described(f"{what} from {address}"))
+    send_record(node, address, record, SingleAnswer(address, lambda answer: future._resolve(answer, _read)))
+    return future
 
 
-def ask(node: Node, address: ProcAddress, method: str, record: Any, what: str) -> Future[Any]:
-    """Send a record to a process; the future of its answer."""
-    question = Question(address, what)
-    node.cast([address], SYSTEM, method.encode(), pickling.dumps_call((record,), {}), question)
-    return question.future
+def _read(answer: Reply) -> Any:
+    if isinstance(answer, Failure):
+        raise owner_lost(answer)
+    if answer.flags == DEAD:
+        raise owner_lost(pickling.loads(answer.payload))
+    if answer.flags == ERROR:
+        raise load_error(answer.payload).exception
+    return pickling.loads(answer.payload, answer.buffers)
 
 
 def ask_for_life(node: Node, address: ProcAddress) -> Future[Any]:
     """A question without content; its future raises `OwnerLostError` with the reason, if there is one for no answer."""
-    return ask(node, address, "rdma_open", Open(here(), ()), "a sign of life")
+    return ask(node, address, Open(here(), ()), "a sign of life")
 
 
 class OwnerWatch:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .._core.hub.control import send_record
 from .._core.hub.node import Node
 from .._core.wire.address import ProcAddress
 from .errors import BufferDroppedError
@@ -157,4 +158,4 @@ class Outbox:
             owner, claim, ended = self._events.popleft()
             by_owner.setdefault(owner, []).append((claim, None if ended is None else ended.since(now)))
         for owner, events in by_owner.items():
-            self._node.call_system(owner, "rdma_news", LeaseNews(tuple(events)))
+            send_record(self._node, owner, LeaseNews(tuple(events)))

@@ -13,17 +13,28 @@ from functools import partial
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
-from .._core.hub.contracts import Origin
 from .._core.hub.node import Node
-from .._core.hub.system import System
+from .._core.hub.system import ControlRequest, System, handles, register
 from .._core.wire.address import ProcAddress
-from .._core.wire.frame import Frame
 from ..errors import BackpressureError
 from .errors import UnavailableError
 from .leases import Leases
 from .memory import HostMemory, Memory, share_with_process
 from .nixl_agent import NixlAgent
-from .records import Atomic, Claim, Get, LeaseNews, NixlRequest, Open, Put, Recall, Refusal, WriteStep
+from .records import (
+    Atomic,
+    Claim,
+    CudaRequest,
+    Drop,
+    Get,
+    LeaseNews,
+    NixlRequest,
+    Open,
+    Put,
+    Recall,
+    Refusal,
+    WriteStep,
+)
 from .registry import RefusedError, Registry
 from .seqlock_owner import WORDS_SIZE, Writes
 from .workers import Workers
@@ -125,105 +136,102 @@ def plane_of(node: Node) -> Plane:
     return plane
 
 
-# system calls, by those who hold handles to what is here
+# control records of those who hold handles to what is here
 
 
-def _on_open(system: System, origin: Origin, frame: Frame, wanted: Open) -> None:
-    system.answer(origin, frame, plane_of(system.node).registry.open(origin.peer, wanted))
+@handles(Open)
+def _open(system: System, request: ControlRequest, record: Open) -> None:
+    request.answer(plane_of(system.node).registry.open(request.peer, record))
 
 
-def _on_news(system: System, origin: Origin, frame: Frame, news: LeaseNews) -> None:
-    plane_of(system.node).registry.news(origin.peer, news)
+@handles(LeaseNews)
+def _news(system: System, request: ControlRequest, record: LeaseNews) -> None:
+    plane_of(system.node).registry.news(request.peer, record)
 
 
-def _on_drop(system: System, origin: Origin, frame: Frame, claim: Claim) -> None:
+@handles(Drop)
+def _drop(system: System, request: ControlRequest, record: Drop) -> None:
     try:
-        released = plane_of(system.node).registry.drop(claim, f"it was dropped by {origin.peer}")
+        released = plane_of(system.node).registry.drop(record.claim, f"it was dropped by {request.peer}")
     except RefusedError as error:
-        system.answer(origin, frame, error.refusal)
+        request.answer(error.refusal)
     else:
-        released._subscribe(lambda: system.answer(origin, frame))
+        released._subscribe(request.answer)
 
 
-def _on_atomic(system: System, origin: Origin, frame: Frame, wanted: Atomic) -> None:
-    system.answer(origin, frame, plane_of(system.node).atomic(wanted))
+@handles(Atomic)
+def _atomic(system: System, request: ControlRequest, record: Atomic) -> None:
+    request.answer(plane_of(system.node).atomic(record))
 
 
-def _on_write(system: System, origin: Origin, frame: Frame, step: WriteStep) -> None:
-    system.answer(origin, frame, plane_of(system.node).count_write(origin.peer, step))
+@handles(WriteStep)
+def _write(system: System, request: ControlRequest, record: WriteStep) -> None:
+    request.answer(plane_of(system.node).count_write(request.peer, record))
 
 
-def _on_nixl(system: System, origin: Origin, frame: Frame, wanted: NixlRequest) -> None:
+@handles(NixlRequest)
+def _nixl(system: System, request: ControlRequest, record: NixlRequest) -> None:
     plane = plane_of(system.node)
-    _offer(system, origin, frame, wanted.claim, lambda memory: plane.nixl(origin.peer).offer(wanted.claim, memory))
+    _offer(plane, request, record.claim, lambda memory: plane.nixl(request.peer).offer(record.claim, memory))
 
 
-def _on_cuda(system: System, origin: Origin, frame: Frame, claim: Claim) -> None:
-    _offer(system, origin, frame, claim, share_with_process)
+@handles(CudaRequest)
+def _cuda(system: System, request: ControlRequest, record: CudaRequest) -> None:
+    _offer(plane_of(system.node), request, record.claim, share_with_process)
 
 
-def _offer(system: System, origin: Origin, frame: Frame, claim: Claim, offer: Callable[[Memory], Any]) -> None:
+def _offer(plane: Plane, request: ControlRequest, claim: Claim, offer: Callable[[Memory], Any]) -> None:
     """Answer somebody who will come to the memory in a way of its own."""
-    plane = plane_of(system.node)
 
     def answer() -> Any:
         try:
-            return offer(plane.registry.admit(origin.peer, claim))
+            return offer(plane.registry.admit(request.peer, claim))
         except UnavailableError as error:
             return Refusal(False, str(error))
 
-    plane.workers.submit(lambda: answer_with(system, origin, frame, answer))
+    plane.workers.submit(lambda: answer_with(request, answer))
 
 
-def _on_get(system: System, origin: Origin, frame: Frame, wanted: Get) -> None:
+@handles(Get)
+def _get(system: System, request: ControlRequest, record: Get) -> None:
     plane = plane_of(system.node)
 
     def read() -> Any:
-        memory = plane.registry.memory(wanted.claim, wanted.offset, wanted.nbytes, write=False)
-        return PickleBuffer(memory.read(wanted.offset, wanted.nbytes))
+        memory = plane.registry.memory(record.claim, record.offset, record.nbytes, write=False)
+        return PickleBuffer(memory.read(record.offset, record.nbytes))
 
-    plane.workers.submit(lambda: answer_with(system, origin, frame, read))
+    plane.workers.submit(lambda: answer_with(request, read))
 
 
-def _on_put(system: System, origin: Origin, frame: Frame, brought: Put) -> None:
+@handles(Put)
+def _put(system: System, request: ControlRequest, record: Put) -> None:
     plane = plane_of(system.node)
 
     def write() -> None:
-        data = memoryview(brought.data)
-        plane.registry.memory(brought.claim, brought.offset, data.nbytes, write=True).write(brought.offset, data)
+        data = memoryview(record.data)
+        plane.registry.memory(record.claim, record.offset, data.nbytes, write=True).write(record.offset, data)
 
-    plane.workers.submit(lambda: answer_with(system, origin, frame, write))
+    plane.workers.submit(lambda: answer_with(request, write))
 
 
-def answer_with(system: System, origin: Origin, frame: Frame, job: Callable[[], Any]) -> None:
+def answer_with(request: ControlRequest, job: Callable[[], Any]) -> None:
     """Answer with what a job returns, on a thread of the plane."""
     try:
-        system.answer(origin, frame, job())
+        request.answer(job())
     except RefusedError as error:
-        system.answer(origin, frame, error.refusal)
+        request.answer(error.refusal)
     except BackpressureError:  # whoever asked does not read; the answer is queued for when it does
         pass
     except Exception as error:
-        system.answer_error(origin, frame, error)
+        request.fail(error)
 
 
-# system calls, by owners of what this process holds
+# of owners of what this process holds
 
 
-def _on_recall(system: System, origin: Origin, frame: Frame, recall: Recall) -> None:
-    leases = plane_of(system.node).leases
-    leases.recall(origin.peer, recall, lambda: system.answer(origin, frame))
+@handles(Recall)
+def _recall(system: System, request: ControlRequest, record: Recall) -> None:
+    plane_of(system.node).leases.recall(request.peer, record, request.answer)
 
 
-System.handlers.update(
-    rdma_open=_on_open,
-    rdma_news=_on_news,
-    rdma_drop=_on_drop,
-    rdma_atomic=_on_atomic,
-    rdma_write=_on_write,
-    rdma_nixl=_on_nixl,
-    rdma_cuda=_on_cuda,
-    rdma_get=_on_get,
-    rdma_put=_on_put,
-    rdma_recall=_on_recall,
-)
+register(_open, _news, _drop, _atomic, _write, _nixl, _cuda, _get, _put, _recall)

@@ -1,6 +1,7 @@
 """What owners and holders of buffers tell each other. Plain values: they compare and pickle.
 
-A message that carries one of these makes its receiver import this package, and so learn to answer it.
+Those that ask for something are control records (see `_core.hub.control_records`, also for what their docstrings say): a
+process that is sent one imports this package, and so learns to answer it. An owner that has ended: so has the memory.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Claim(NamedTuple):
 
 
 class Open(NamedTuple):
-    """Asks for grants; the answer has one `Grant` or `Refusal` for each claim."""
+    """Asks for grants. Holder ──▶ owner. Answer: a list with one `Grant` or `Refusal` for each claim."""
 
     place: Place
     claims: tuple[Claim, ...]
@@ -76,8 +77,15 @@ class Refusal(NamedTuple):
     reason: str
 
 
+class Drop(NamedTuple):
+    """Let a buffer go. Holder ──▶ owner. Answer: None, when nobody is inside any more, or a `Refusal`."""
+
+    claim: Claim
+
+
 class Recall(NamedTuple):
-    """The owner takes a grant back; answered when no transfer uses it any more."""
+    """A grant is taken back. Owner ──▶ holders. Answer: None, when no transfer uses it any more; a holder that has ended uses
+    none."""
 
     id: int
     key: bytes
@@ -88,7 +96,7 @@ class Recall(NamedTuple):
 
 
 class LeaseNews(NamedTuple):
-    """Leases that began, or ended, in order.
+    """Leases that began, or ended, in order. Holder ──▶ owner; the end of the holder is that of its leases.
 
     With each: None if it began; if it ended, the seconds since it was last pickled, or -1 if it never was.
     """
@@ -97,7 +105,7 @@ class LeaseNews(NamedTuple):
 
 
 class Get(NamedTuple):
-    """Asks for bytes in a message."""
+    """Asks for bytes in a message. Holder ──▶ owner. Answer: the bytes, or a `Refusal`."""
 
     claim: Claim
     offset: int
@@ -105,7 +113,7 @@ class Get(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Brings bytes in a message."""
+    """Brings bytes in a message. Holder ──▶ owner. Answer: None, when they are written, or a `Refusal`."""
 
     claim: Claim
     offset: int
@@ -113,7 +121,10 @@ class Put(NamedTuple):
 
 
 class Atomic(NamedTuple):
-    """One 64-bit word: add `operand`, or replace it by `operand` if it is `expected`. Answered with what was there."""
+    """One 64-bit word: add `operand`, or replace it by `operand` if it is `expected`. Holder ──▶ owner.
+
+    Answer: what was there, or a `Refusal`.
+    """
 
     claim: Claim
     offset: int
@@ -122,7 +133,7 @@ class Atomic(NamedTuple):
 
 
 class WriteStep(NamedTuple):
-    """A write of a shared state begins, if `token` is 0, or has ended; answered with its token."""
+    """A write of a shared state begins, if `token` is 0, or has ended. Writer ──▶ owner. Answer: its token, or a `Refusal`."""
 
     claim: Claim
     token: int
@@ -131,9 +142,25 @@ class WriteStep(NamedTuple):
 
 
 class NixlRequest(NamedTuple):
-    """Asks the owner to register a buffer with nixl; answered with a `NixlOffer` or a `Refusal`."""
+    """Asks the owner to register a buffer with nixl. Holder ──▶ owner. Answer: a `NixlOffer` or a `Refusal`."""
 
     claim: Claim
+
+
+class CudaRequest(NamedTuple):
+    """Asks for a way to memory of a GPU. Holder ──▶ owner on its machine. Answer: what CUDA opens, or a `Refusal`."""
+
+    claim: Claim
+
+
+class Explain(NamedTuple):
+    """Which path would transfers take from there? Anybody ──▶ any process. Answer: a list of `PathReport`, or an `RDMAError`.
+
+    Attributes:
+        buffer: An `RDMABuffer`.
+    """
+
+    buffer: Any
 
 
 class NixlOffer(NamedTuple):

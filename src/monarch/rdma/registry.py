@@ -29,9 +29,9 @@ from .._core.actors.contracts import Owner
 from .._core.actors.request import StopCall
 from .._core.calls.future import Future
 from .._core.calls.source import Described
+from .._core.hub.control import send_record
 from .._core.hub.node import Node
-from .._core.wire import pickling
-from .._core.wire.address import SYSTEM, ProcAddress, random_uid
+from .._core.wire.address import ProcAddress, random_uid
 from .memory import HostMemory, Memory
 from .records import Atomic, BufferInfo, Claim, Grant, LeaseNews, Open, Place, Recall, Refusal, here
 
@@ -260,8 +260,7 @@ class Registry:
             granted = list(region.granted)
         if granted:
             request = StopCall(f"{region.info} to be let go of", granted)
-            content = pickling.dumps_call((Recall(region.info.id, region.info.key, reason),), {})
-            self._node.cast(granted, SYSTEM, b"rdma_recall", content, request)
+            send_record(self._node, granted, Recall(region.info.id, region.info.key, reason), request)
             request.future._subscribe(lambda: self._free(region))
         else:
             self._free(region)

@@ -68,7 +68,7 @@ def obtain_grants(plane: Plane, leases: Iterable[Lease], deadline: Deadline) -> 
         else:
             missing.setdefault(lease.info.owner, []).append(lease)
     questions = [
-        (wanted, ask(plane.node, owner, "rdma_open", Open(here(), tuple(lease.claim for lease in wanted)), "access"))
+        (wanted, ask(plane.node, owner, Open(here(), tuple(lease.claim for lease in wanted)), "access"))
         for owner, wanted in missing.items()
     ]
     for wanted, question in questions:

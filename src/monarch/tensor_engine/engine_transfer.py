@@ -17,10 +17,8 @@ from typing import Any, NamedTuple
 import torch
 
 from .._core.actors.context import current_node
-from .._core.hub.contracts import Origin
-from .._core.hub.system import System
+from .._core.hub.system import ControlRequest, System, handles, register
 from .._core.wire.address import ProcAddress
-from .._core.wire.frame import Frame
 from ..rdma import RDMABuffer
 from ..rdma.control_rpc import ask
 from .groups import TIMEOUT
@@ -37,7 +35,7 @@ class Offers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: dict[Key, list[Any]] = {}
-        self._asking: dict[Key, list[tuple[System, Origin, Frame]]] = {}
+        self._asking: dict[Key, list[ControlRequest]] = {}
         self._ended: set[str] = set()
 
     def make(self, key: Key, contents: list[Any]) -> None:
@@ -46,10 +44,10 @@ class Offers:
             asking = self._asking.pop(key, [])
             if len(asking) < len(contents):
                 self._made[key] = contents[len(asking) :]
-        for (system, origin, frame), content in zip(asking, contents, strict=False):
-            system.answer(origin, frame, content)
+        for request, content in zip(asking, contents, strict=False):
+            request.answer(content)
 
-    def take(self, key: Key, system: System, origin: Origin, frame: Frame) -> None:
+    def take(self, key: Key, request: ControlRequest) -> None:
         """Answer whoever asks: now, when the offer is made, or when that will not happen any more."""
         with self._lock:
             if key in self._made:
@@ -59,9 +57,9 @@ class Offers:
             elif key[0] in self._ended:
                 content = RuntimeError(_ENDED)
             else:
-                self._asking.setdefault(key, []).append((system, origin, frame))
+                self._asking.setdefault(key, []).append(request)
                 return
-        system.answer(origin, frame, content)
+        request.answer(content)
 
     def end(self, uid: str) -> None:
         """An engine ends: nothing of it is offered any more."""
@@ -70,18 +68,33 @@ class Offers:
             for key in [key for key in self._made if key[0] == uid]:
                 del self._made[key]
             asking = [one for key in list(self._asking) if key[0] == uid for one in self._asking.pop(key)]
-        for system, origin, frame in asking:
-            system.answer(origin, frame, RuntimeError(_ENDED))
+        for request in asking:
+            request.answer(RuntimeError(_ENDED))
 
 
 offers = Offers()
 
 
-def _on_offer(system: System, origin: Origin, frame: Frame, key: Key) -> None:
-    offers.take(key, system, origin, frame)
+class TakeOffer(NamedTuple):
+    """Take what a rank of another engine offers. Worker that imports ──▶ process of that rank.
+
+    Answer: the content, when it is offered; an error if the engine ends before. A process that has ended offers nothing.
+
+    Attributes:
+        uid: Id of the engine.
+        ticket: Of the offer.
+    """
+
+    uid: str
+    ticket: int
 
 
-System.handlers["tensor_offer"] = _on_offer
+@handles(TakeOffer)
+def _take(system: System, request: ControlRequest, record: TakeOffer) -> None:
+    offers.take((record.uid, record.ticket), request)
+
+
+register(_take)
 
 
 class Source(NamedTuple):
@@ -118,8 +131,8 @@ def import_(worker: StreamState, site: int, output: int, shape: Any, dtype: Any,
     """Fetch a value that another engine's worker offers."""
     try:
         result: Any = torch.empty(shape, dtype=dtype, device=device)
-        key: Key = (source.uid, source.ticket)
-        found = ask(current_node(), source.procs[worker.rank], "tensor_offer", key, "a tensor").get()
+        offer = TakeOffer(source.uid, source.ticket)
+        found = ask(current_node(), source.procs[worker.rank], offer, "a tensor").get()
         if isinstance(found, Exception):
             raise found
         if isinstance(found, Poison):

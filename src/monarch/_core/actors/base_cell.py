@@ -15,6 +15,7 @@ from typing import Any
 
 from ..hub.contracts import Origin
 from ..hub.node import Node
+from ..hub.spawn_requests import CreatorInstance
 from ..supervision.failure import STOPPED, UNSTARTED, Failure, MeshFailure
 from ..supervision.ownership import Abandon, Fail, Instruction, Judge, OwnedMesh, Ownership, Restart
 from ..supervision.restart import Plan, RestartGroup, Strategy
@@ -22,7 +23,7 @@ from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
 from .contracts import Owned
-from .instance import CreatorInstance, Instance
+from .instance import Instance
 from .restarter import Restarter
 
 

@@ -36,14 +36,14 @@ from ..guards.surroundings import refuse_gevent
 from ..hub import prints
 from ..hub.contracts import Origin
 from ..hub.node import Node
-from ..shape import Extent, Point
+from ..hub.spawn_requests import CreatorInstance, SpawnSpec
+from ..shape import Point
 from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import CANCEL, CANCELLED, ERROR, REPLY, URGENT, VALUE, Frame, new_frame
 from .base_cell import BaseCell
 from .context import Context
-from .instance import CreatorInstance
 from .ports import Port, ResponsePort
 from .pressure import Pressure
 
@@ -53,21 +53,6 @@ if TYPE_CHECKING:
 _SETTLE = SETTLE.decode()
 ASIDE = URGENT | CANCEL
 """Flags of messages that do not go into the mailbox."""
-
-
-class SpawnSpec(NamedTuple):
-    """One actor mesh to be spawned; the same for every rank."""
-
-    uid: int
-    name: str
-    class_name: str
-    owner: ActorAddress
-    creator: CreatorInstance
-    proc_mesh: Any
-    extent: Extent
-    restarts: bool = False  # whether a rank that fails may be started again
-    incarnation: int = 0  # how often this rank has been
-    rank: int | None = None  # which rank, where the message that carries this does not say it
 
 
 class Cell(BaseCell):

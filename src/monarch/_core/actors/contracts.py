@@ -14,11 +14,12 @@ from ..supervision.ownership import OwnedMesh
 
 if TYPE_CHECKING:
     from ..hub.node import Node
+    from ..hub.spawn_requests import CreatorInstance
     from ..supervision.failure import Failure
     from ..supervision.ownership import Ownership
     from ..supervision.restart import Plan, RestartGroup, Strategy
     from ..wire.address import ActorAddress, ProcAddress
-    from .instance import CreatorInstance, Instance
+    from .instance import Instance
 
 
 class Owned(OwnedMesh):

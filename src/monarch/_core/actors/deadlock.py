@@ -22,6 +22,8 @@ from ..._namedtuple import NamedTuple
 from ...errors import DeadlockError
 from ..calls.message import decode_meta
 from ..calls.waits import Awaited, Noted
+from ..hub.control import send_record
+from ..hub.control_records import AskWhatKeeps, LetGo
 from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, keeper
 from ..wire.frame import EXPLICIT, Frame
 
@@ -95,7 +97,7 @@ class DeadlockDetector:
             if probe.process == self._node.address:
                 self.receive(probe)
             else:  # it follows the call on its way, and so finds it there
-                self._node.call_system(probe.process, "probe", probe)
+                send_record(self._node, probe.process, AskWhatKeeps(probe))
 
     def receive(self, probe: Probe) -> None:
         """Somebody asks what keeps a call from being answered by an actor of this process; on any thread."""
@@ -120,7 +122,7 @@ class DeadlockDetector:
         """Give up one wait of a circle: one for room in a mailbox if there is any, of which the program need not hear."""
         for wait in probe.path:
             if _is_for_room(wait.call):
-                self._node.call_system(wait.call.process, "let_go", wait.call.request)
+                send_record(self._node, wait.call.process, LetGo(wait.call.request))
                 return
         youngest.noted[0]._reject(DeadlockError(explain(probe.chain), probe.chain))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..hub.contracts import Origin
-from ..wire.frame import Frame
+from ..hub.spawn_requests import SpawnSpec
+from ..hub.system import ControlRequest
 
 if TYPE_CHECKING:
-    from .cell import Cell, SpawnSpec
+    from .cell import Cell
 
-Held = tuple["Cell", Origin, Frame]
+Held = tuple["Cell", ControlRequest]
 
 
 class Gate:
@@ -40,6 +40,6 @@ class Gate:
         self._inside.add(spec.uid)
         return True
 
-    def hold(self, cell: Cell, origin: Origin, frame: Frame) -> None:
+    def hold(self, cell: Cell, request: ControlRequest) -> None:
         cell.gate = self
-        self.held.append((cell, origin, frame))
+        self.held.append((cell, request))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..._namedtuple import NamedTuple
+from ..hub.spawn_requests import CreatorInstance
 from ..shape import Point
 from ..supervision.failure import ABORTED
 from ..wire.address import ROOT, ProcAddress
@@ -43,37 +44,6 @@ class ActorId(NamedTuple):
 def plain(name: str) -> str:
     """A name as it may stand in an id: letters, digits, ``-`` and ``_``."""
     return "".join(char for char in name if char.isalnum() or char in "-_")
-
-
-class CreatorInstance:
-    """Picklable record of an actor: its spawn name, class, rank, proc mesh and creator."""
-
-    __slots__ = ("class_name", "creator", "name", "proc_mesh", "rank")
-
-    def __init__(
-        self, name: str, class_name: str | None, rank: Point, proc_mesh: Any, creator: CreatorInstance | None
-    ) -> None:
-        self.name = name
-        self.class_name = class_name
-        self.rank = rank
-        self.proc_mesh = proc_mesh
-        self.creator = creator
-
-    @property
-    def proc(self) -> Any:
-        """The one-element proc mesh of its process."""
-        return self.proc_mesh.slice(**self.rank)
-
-    def __str__(self) -> str:
-        """Path of creation, ``<root>.<__main__.Trainer trainers{'gpus': 0/8}>``."""
-        if self.creator is None:
-            return f"<{self.name}>"
-        return f"{self.creator}.<{self.class_name} {self.name}{self.rank!r}>"
-
-    __repr__ = __str__
-
-    def __reduce__(self) -> Any:
-        return CreatorInstance, (self.name, self.class_name, self.rank, self.proc_mesh, self.creator)
 
 
 class Instance:

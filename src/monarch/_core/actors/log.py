@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..._namedtuple import NamedTuple
+from ..hub.spawn_requests import LogSettings
 from .context import current
 
 if TYPE_CHECKING:
@@ -20,25 +20,7 @@ prefix_enabled = True
 _make_record: Any = None  # what made records before
 
 
-class Settings(NamedTuple):
-    """How the client's root logger writes to its terminal.
-
-    Attributes:
-        root: Level of the logger.
-        level: Level of the handler.
-        stream: ``"stdout"`` or ``"stderr"``.
-        template: As `logging.Formatter` takes it, and so are the next two.
-    """
-
-    root: int
-    level: int
-    stream: str
-    template: str | None
-    date: str | None
-    style: str
-
-
-def settings() -> Settings | None:
+def settings() -> LogSettings | None:
     """Those of this process; None where nothing was configured."""
     if "logging" not in sys.modules:
         return None
@@ -55,11 +37,11 @@ def settings() -> Settings | None:
             known: Any = logging._STYLES
             styles = [style for style, (kind, _) in known.items() if type(made._style) is kind]
             template = made._fmt if styles else None
-            return Settings(root.level, handler.level, name, template, made.datefmt, styles[0] if styles else "%")
+            return LogSettings(root.level, handler.level, name, template, made.datefmt, styles[0] if styles else "%")
     return None
 
 
-def take_over(client: Settings | None) -> None:
+def take_over(client: LogSettings | None) -> None:
     """Log as the client does, as long as the actors of this process configure nothing themselves: the handler is the one
     that `logging` falls back to where there is no other.
     """
@@ -70,7 +52,7 @@ def take_over(client: Settings | None) -> None:
         logging.lastResort = _console(client)
 
 
-def _console(client: Settings) -> logging.StreamHandler[Any]:
+def _console(client: LogSettings) -> logging.StreamHandler[Any]:
     import logging
 
     class Console(logging.StreamHandler):  # type: ignore[type-arg]  # generic since Python 3.11

@@ -8,17 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 from ..calls.countdown import countdown
 from ..hub.contracts import Origin
+from ..hub.control_records import (
+    AskWhatKeeps,
+    CloseGate,
+    GetIncarnation,
+    GetStatistics,
+    LetGo,
+    LookAfter,
+    OpenGate,
+    ProcsEnded,
+    SpawnActor,
+    StopActor,
+)
 from ..hub.node import Node
+from ..hub.spawn_requests import SpawnSpec
 from ..hub.statistics import statistics_of
-from ..hub.system import System
-from ..supervision.deadlock import Probe
+from ..hub.system import ControlRequest, System, handles
 from ..supervision.failure import MISSING, STOPPED, Failure
-from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ERROR, REPLY, Frame
 from . import log
 from .base_cell import BaseCell
-from .cell import Cell, SpawnSpec
+from .cell import Cell
 from .context import note_thread_starters
 from .deadlock import DeadlockDetector
 from .gate import Gate
@@ -62,66 +73,60 @@ class ProcSystem(System):
         self.node.register(spec.uid, cell)
         return cell
 
-    def on_statistics(self, origin: Origin, frame: Frame) -> None:
-        """What this process has counted; see `ProcStatistics`."""
-        self.answer(origin, frame, statistics_of(self.node, [len(cell.queued()) for cell in self.cells]))
+    @handles(GetStatistics)
+    def _statistics(self, request: ControlRequest, record: GetStatistics) -> None:
+        request.answer(statistics_of(self.node, [len(cell.queued()) for cell in self.cells]))
 
     def _forget(self, cell: Cell) -> None:
         if self._cells.get(cell.uid) is cell:  # not a later incarnation
             del self._cells[cell.uid]
 
-    def on_spawn(
-        self,
-        origin: Origin,
-        frame: Frame,
-        spec: SpawnSpec,
-        is_async: bool,
-        payload: Any,
-        buffers: list[Any],
-        gated: bool,
-    ) -> None:
+    @handles(SpawnActor)
+    def _spawn_actor(self, request: ControlRequest, record: SpawnActor) -> None:
+        spec, gated = record.spec, record.gated
         stopped = self.node.fate(self.node.address, spec.uid)
         if stopped is not None:  # before it was there
-            self.answer(origin, frame)
+            request.answer()
             return
-        rank = frame.rank if spec.rank is None else spec.rank
-        cell = self.spawn(spec, is_async, rank, (payload, buffers))
+        rank = request.rank if spec.rank is None else spec.rank
+        cell = self.spawn(spec, record.is_async, rank, (record.payload, record.buffers))
         gate = self._gate
         if not gated or (gate is not None and gate.lets_pass(spec)):
             if gate is not None and not gated:
                 gate.open_for(cell)
             cell.try_to_start()
-            self.answer(origin, frame)
+            request.answer()
         elif gate is not None:
-            gate.hold(cell, origin, frame)
+            gate.hold(cell, request)
         else:
-            self._pass_gate(cell, origin, frame)
+            self._pass_gate(cell, request)
 
-    def on_close_gate(self, origin: Origin, frame: Frame) -> None:
-        """Hold actors back until the bootstrap function has run."""
+    @handles(CloseGate)
+    def _close_gate(self, request: ControlRequest, record: CloseGate) -> None:
         self._gate = Gate()
 
-    def on_open_gate(self, origin: Origin, frame: Frame, error: bytes | None) -> None:
-        """The bootstrap function has run, or raised `error`, which is what every actor here answers from now on."""
-        self._bootstrap_error = error
+    @handles(OpenGate)
+    def _open_gate(self, request: ControlRequest, record: OpenGate) -> None:
+        self._bootstrap_error = record.error
         gate, self._gate = self._gate, None
         for held in gate.held if gate is not None else ():
             self._pass_gate(*held)
 
-    def _pass_gate(self, cell: Cell, origin: Origin, frame: Frame) -> None:
+    def _pass_gate(self, cell: Cell, request: ControlRequest) -> None:
         error = self._bootstrap_error
         cell.gate = None
         if error is None:
             cell.try_to_start()
-            self.answer(origin, frame)
+            request.answer()
             return
         refuser = _Refuser(error)
         cell.discard(refuser.receive)
         self.node.register(cell.uid, refuser)
-        refuser.receive(origin, frame)
+        refuser.receive(request.origin, request.frame)
 
-    def on_stop_actor(self, origin: Origin, frame: Frame, uid: int, reason: str, again: bool = False) -> None:
-        """Stop one actor; for good, unless it is to be started `again`."""
+    @handles(StopActor)
+    def _stop_actor(self, request: ControlRequest, record: StopActor) -> None:
+        uid, reason, again = record
         cell = self._cells.get(uid)
 
         def ended() -> None:
@@ -130,7 +135,7 @@ class ProcSystem(System):
                 stopped = Failure(STOPPED, reason)
                 self.node.remember(self.node.address, uid, stopped)
                 self.node.refuse_unclaimed(uid, stopped)
-            self.answer(origin, frame)
+            request.answer()
 
         if cell is None:
             ended()
@@ -138,33 +143,33 @@ class ProcSystem(System):
             failure = Failure(STOPPED, reason, str(cell.record), restarts=again, incarnation=cell.incarnation)
             cell.stop(failure, ended)
 
-    def on_incarnation(self, origin: Origin, frame: Frame, uid: int) -> None:
-        """How often an actor here has been started again."""
-        cell = self._cells.get(uid)
+    @handles(GetIncarnation)
+    def _incarnation(self, request: ControlRequest, record: GetIncarnation) -> None:
+        cell = self._cells.get(record.uid)
         if cell is not None:
-            self.answer(origin, frame, cell.incarnation)
+            request.answer(cell.incarnation)
         else:
             gone = Failure(MISSING, "no such actor is on this process", proc=self.node.address.proc)
-            self.node.refuse(origin, frame, self.node.fate(self.node.address, uid) or gone)
+            request.refuse(self.node.fate(self.node.address, record.uid) or gone)
 
-    def on_procs_ended(self, origin: Origin, frame: Frame, ended: list[tuple[ProcAddress, Failure]]) -> None:
-        """The agent tells of procs that an actor here owns."""
-        for address, failure in ended:
+    @handles(ProcsEnded)
+    def _procs_ended(self, request: ControlRequest, record: ProcsEnded) -> None:
+        for address, failure in record.ended:
             self.node.forget_peers([address], failure)
 
-    def on_look_after(self, origin: Origin, frame: Frame, uid: int) -> None:
-        """Somebody has waited long for an actor here."""
-        cell = self._cells.get(uid)
+    @handles(LookAfter)
+    def _look_after(self, request: ControlRequest, record: LookAfter) -> None:
+        cell = self._cells.get(record.uid)
         if cell is not None:
             cell.miss_thread()
 
-    def on_probe(self, origin: Origin, frame: Frame, probe: Probe) -> None:
-        """Somebody waits for an actor here, and asks what keeps it."""
-        self._detector.receive(probe)
+    @handles(AskWhatKeeps)
+    def _what_keeps(self, request: ControlRequest, record: AskWhatKeeps) -> None:
+        self._detector.receive(record.probe)
 
-    def on_let_go(self, origin: Origin, frame: Frame, wait: int) -> None:
-        """An actor here waits for room in a mailbox, and is waited for by whose mailbox that is."""
-        self.node.full.let_go(wait)
+    @handles(LetGo)
+    def _let_go(self, request: ControlRequest, record: LetGo) -> None:
+        self.node.full.let_go(record.wait)
 
     def stop_all(self, reason: str, done: Callable[[], None], cause: str = STOPPED, restarts: bool = False) -> None:
         """Stop every actor here; `done` is called on the poller's thread when all have ended, within `cleanup_timeout`.
@@ -212,8 +217,7 @@ def _cell_class(is_async: bool) -> type[SyncCell | AsyncCell]:
     return AsyncCell
 
 
-def spawn_content(spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gated: bool = True) -> Any:
-    """The arguments of ``spawn``; large constructor arguments stay out of band, though they were pickled before."""
+def spawn_record(spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gated: bool = True) -> SpawnActor:
+    """The record of a spawn; large constructor arguments stay out of band, though they were pickled before."""
     payload, buffers = init
-    parts = [PickleBuffer(buffer) for buffer in buffers]
-    return pickling.dumps_call((spec, is_async, PickleBuffer(payload), parts, gated), {})
+    return SpawnActor(spec, is_async, PickleBuffer(payload), [PickleBuffer(buffer) for buffer in buffers], gated)

@@ -13,10 +13,12 @@ from ..actors.request import StopCall
 from ..calls.future import Future, completed
 from ..calls.remote_error import load_error
 from ..calls.source import Described
+from ..hub.control import send_record
+from ..hub.control_records import Attach, Detach, EndHost, JoinHosts, ShutDownHost, StopClient
 from ..hub.node import Node
 from ..supervision.failure import NOT_ATTACHED, UNSTARTED, Failure
 from ..wire import pickling
-from ..wire.address import AGENT, ROOT, SYSTEM, ProcAddress
+from ..wire.address import AGENT, ROOT, ProcAddress
 from ..wire.frame import ERROR, STANDING, VALUE, Frame
 from .attach_progress import AttachProgress
 
@@ -76,7 +78,7 @@ class AttachedHosts:
                 self._hosts[host] = self._hosts.get(host, 0) + 1
             self._left.difference_update(hosts)
             self._given_up.difference_update(hosts)
-            self._node.call_system(self._node.address.agent, "join", tuple(hosts), trust, config.exported())
+            send_record(self._node, self._node.address.agent, JoinHosts(tuple(hosts), trust, config.exported()))
         request = _Attaching(self._node, self.agents(hosts), known, self._given_up, self._workers, self._show)
         request.send(range(len(hosts)))
         self._attaching.add(request.future)
@@ -121,7 +123,7 @@ class AttachedHosts:
             for identity in [identity for identity, host in self._workers.items() if host not in self._hosts]:
                 del self._workers[identity]
             # all: hosts that were attached together are watched together, and each may have been left at another time
-            self._node.call_system(self._node.address.agent, "detach", tuple(self._left))
+            send_record(self._node, self._node.address.agent, Detach(tuple(self._left)))
 
     def shut_down(self, hosts: Sequence[str], grace: float) -> Future[None]:
         """Stop what runs on hosts, then end their workers, when all have answered: each passes on what others say.
@@ -133,12 +135,11 @@ class AttachedHosts:
         done: Future[None] = Future._new(Described(f"{len(hosts)} hosts to be shut down"))
 
         def end() -> None:
-            self._node.cast(agents, SYSTEM, b"end", pickling.dumps_call((), {}))
+            send_record(self._node, agents, EndHost())
             self.detach(hosts)
             done._resolve(None)
 
-        content = pickling.dumps_call(("shut down by a client", grace), {})
-        self._node.cast(agents, SYSTEM, b"shutdown", content, request, ROOT)
+        send_record(self._node, agents, ShutDownHost("shut down by a client", grace), request, ROOT)
         request.future._subscribe(end)
         return done
 
@@ -148,8 +149,7 @@ class AttachedHosts:
         if not agents:
             return completed(None)
         request = StopCall("the procs on other hosts to end", agents)
-        content = pickling.dumps_call((self._node.root, reason, grace), {})
-        self._node.cast(agents, SYSTEM, b"stop_client", content, request, ROOT)
+        send_record(self._node, agents, StopClient(self._node.root, reason, grace), request, ROOT)
         timer = self._node.poller.call_later(grace + _LEAVE_BOUND, lambda: request.future._resolve(None))
         request.future._subscribe(timer.cancel)
         return request.future
@@ -190,8 +190,7 @@ class _Attaching:
         agents = tuple(self._agents[rank] for rank in ranks)
         for agent in agents:
             self._node.host_is_back(agent.host)
-        content = pickling.dumps_call((config.exported(),), {})
-        self._node.cast(agents, SYSTEM, b"attach", content, self, ROOT, STANDING, ranks)
+        send_record(self._node, agents, Attach(config.exported()), self, ROOT, STANDING, ranks)
 
     def reply(self, frame: Frame) -> bool:
         if frame.rank in self._missing:

@@ -17,7 +17,6 @@ from ... import config
 from ...errors import SupervisionError
 from ..actors.base_cell import BaseCell
 from ..actors.context import Context, forget, set_fallback
-from ..actors.instance import CreatorInstance
 from ..actors.proc_system import ProcSystem
 from ..actors.request import StopCall
 from ..calls import future as futures
@@ -30,7 +29,10 @@ from ..guards.main_guard import refuse_imports
 from ..guards.process_limit import explained
 from ..guards.surroundings import refuse_gevent
 from ..hub.contracts import Origin
+from ..hub.control import SingleAnswer, send_record
+from ..hub.control_records import GetStatistics, RouteVia, ShutDownHost, Subscribe
 from ..hub.node import Node
+from ..hub.spawn_requests import CreatorInstance
 from ..net import unix
 from ..processes.agent_process import start_agent
 from ..processes.heartbeat import Heartbeat
@@ -40,7 +42,7 @@ from ..supervision.failure import HOST, STOPPED, Failure, MeshFailure, host_lost
 from ..supervision.ownership import OwnedMesh
 from ..supervision.restart import Plan, RestartGroup
 from ..wire import pickling
-from ..wire.address import CLIENT, ROOT, SYSTEM, ProcAddress, random_name
+from ..wire.address import CLIENT, ROOT, ProcAddress, random_name
 from ..wire.frame import DEAD, URGENT, VALUE, Frame
 from . import faults
 from .attached import AttachedHosts
@@ -122,7 +124,7 @@ class RootCell(BaseCell):
         ]
         if starting:
             started = StopCall("the processes to start", starting)
-            self.node.cast(starting, SYSTEM, b"statistics", pickling.dumps_call((), {}), started, self.uid)
+            send_record(self.node, starting, GetStatistics(), started, self.uid)
             with suppress(TimeoutError):
                 started.future.get(timeout=_START_BOUND)
 
@@ -173,9 +175,8 @@ class Client:
         with self._lock, HeldInterrupts(_nothing):  # half a start could not be repeated
             if self._agent is None:
                 self._agent = start_agent(self.node.address.agent, self.node.address)
-                self.node.call_system(
-                    self.node.address.agent, "subscribe", request=_Events(self, self.node.address.agent)
-                )
+                agent = self.node.address.agent
+                send_record(self.node, agent, Subscribe(), _Events(self, agent))
                 self._watch_agent()
         return self.node.address.agent
 
@@ -195,7 +196,7 @@ class Client:
         """Show the output of what this client is about to start at an agent that it neither started nor attached."""
         if agent.host not in self.hosts.names and agent not in self._followed:
             self._followed.append(agent)
-            self.node.call_system(agent, "subscribe", request=_Output(self, agent))
+            send_record(self.node, agent, Subscribe(), _Output(self, agent))
 
     def _watch_agent(self) -> None:
         timeout = config.value("heartbeat_timeout")
@@ -224,7 +225,7 @@ class Client:
     def route_via(self, host: str, trust: Trust) -> None:
         """Reach all other hosts through one."""
         self.ensure_agent()
-        self.node.call_system(self.node.address.agent, "route_via", host, trust)
+        send_record(self.node, self.node.address.agent, RouteVia(host, trust))
 
     def shut_down(self, grace: float) -> Future[None]:
         """Stop every proc, then the agent; the future is done when they are gone. Repeated calls give the same future."""
@@ -242,8 +243,9 @@ class Client:
         if self._agent is None:
             self._shutting_down._resolve(None)
             return
-        request = _Ended(self.node.address.agent, self._shutting_down)
-        self.node.call_system(self.node.address.agent, "shutdown", _SHUT_DOWN, grace, request=request)
+        shutting_down, agent = self._shutting_down, self.node.address.agent
+        ended = SingleAnswer(agent, lambda answer: shutting_down._resolve(None))
+        send_record(self.node, agent, ShutDownHost(_SHUT_DOWN, grace), ended)
         self.node.poller.call_later(grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down"))
 
     def leave(self) -> None:
@@ -318,23 +320,6 @@ class _Events(_Output):
             self._client.agent_lost(event)
             return True
         return super().reply(frame)
-
-
-class _Ended:
-    """The answer to `shutdown`; losing the agent is one, too."""
-
-    def __init__(self, agent: ProcAddress, future: Future[None]) -> None:
-        self._agent = agent
-        self._future = future
-
-    def reply(self, frame: Frame) -> bool:
-        self._future._resolve(None)
-        return True
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        if address == self._agent:
-            self._future._resolve(None)
-        return address == self._agent
 
 
 _client: Client | None = None

@@ -22,10 +22,11 @@ from ..calls import future as futures
 from ..calls.failed_call import Reply
 from ..calls.future import Future
 from ..calls.source import Described
+from ..hub.control import send_record
+from ..hub.control_records import MarkOutput
 from ..hub.node import Node
 from ..processes.output import Mark, Output, Printer
-from ..wire import pickling
-from ..wire.address import ROOT, SYSTEM, ProcAddress
+from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import VALUE, Frame
 
 _STUCK = 2.0  # seconds
@@ -110,8 +111,7 @@ class Unshown:
             asked = self._latest = self._asked[number] = _Asked(
                 agents, lambda: self._printer.put(lambda: self._shown(number))
             )
-        content = pickling.dumps_call((number,), {})
-        self._node.cast(agents, SYSTEM, b"mark_output", content, asked, ROOT)
+        send_record(self._node, agents, MarkOutput(number), asked, ROOT)
         return asked
 
     def _shown(self, number: int) -> None:

@@ -130,11 +130,6 @@ class Hub(Protocol):
     ) -> int:
         """Send one call to the actor `target` on each of `procs`; returns the request id."""
 
-    def call_system(
-        self, address: ProcAddress, method: str, *args: Any, request: Request | None = None, rank: int = 0
-    ) -> None:
-        """Call a process itself rather than an actor on it."""
-
     def send_to(self, address: ProcAddress, frame: Frame) -> Failure | None:
         """Send a frame as it is, here or elsewhere; the failure if the process is gone."""
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from ... import config
 from ..._lazy import lazy_logger
+from ..calls.failed_call import Reply
 from ..calls.waits import Detector
 from ..net import unix
 from ..net.asked import Asked
@@ -32,7 +33,7 @@ from ..net.traffic import TrafficLog
 from ..supervision.failure import MISSING, STOPPED, Failure
 from ..supervision.fates import Fates
 from ..wire import pickling
-from ..wire.address import AGENT, SYSTEM, ActorAddress, ProcAddress
+from ..wire.address import AGENT, ActorAddress, ProcAddress
 from ..wire.frame import (
     AROUND,
     CALL,
@@ -54,6 +55,8 @@ from ..wire.frame import (
 )
 from . import prints
 from .contracts import Origin, PortSink, Receiver, Request, Way
+from .control import SingleAnswer, send_record
+from .control_records import ResolveProc
 from .local_origin import LocalOrigin, own_copy
 from .multicast import write_to_each
 from .neighbours import Neighbours
@@ -210,12 +213,6 @@ class Node:
                 "configure(codec_max_frame_length=...) before any proc starts"
             )
 
-    def call_system(
-        self, address: ProcAddress, method: str, *args: Any, request: Request | None = None, rank: int = 0
-    ) -> None:
-        """Call a process itself rather than an actor on it."""
-        self.cast([address], SYSTEM, method.encode(), pickling.dumps_call(args, {}), request, ranks=[rank])
-
     def send_to(self, address: ProcAddress, frame: Frame) -> Failure | None:
         """Send a frame that is not a call: a reply through a stored port, a value to a port."""
         if frame.kind == REPLY:
@@ -315,7 +312,9 @@ class Node:
             connected: When the connection to it that broke was made (`time.monotonic`); 0 if there was none.
         """
         agent = self.address if self.address.proc == AGENT else address.agent
-        self.call_system(agent, "resolve", address.proc, connected, request=_Resolve(agent, answer))
+        send_record(
+            self, agent, ResolveProc(address.proc, connected), SingleAnswer(agent, lambda reply: answer(_end_in(reply)))
+        )
 
     def process_ended(
         self, address: ProcAddress, failure: Failure, witness: Way | None = None, inquiry: int = 0
@@ -523,19 +522,6 @@ def _nothing() -> None:
     pass
 
 
-class _Resolve:
-    """Waits for the agent's word about a process."""
-
-    def __init__(self, agent: ProcAddress, answer: Callable[[Failure | None], None]) -> None:
-        self._agent = agent
-        self._answer = answer
-
-    def reply(self, frame: Frame) -> bool:
-        self._answer(pickling.loads(frame.payload))
-        return True
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        if address != self._agent:
-            return False
-        self._answer(failure)
-        return True
+def _end_in(answer: Reply) -> Failure | None:
+    """What an agent says of a process; the end of the agent is the end of that, too."""
+    return answer if isinstance(answer, Failure) else pickling.loads(answer.payload)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..calls.source import Source
 from ..supervision.heartbeat import TICKS
+from .control import send_record
+from .control_records import LookAfter
 
 if TYPE_CHECKING:
     from ..calls.waits import Awaited
@@ -61,7 +63,7 @@ class Overdue:
         for number, looks in self._looks.items():
             if looks > 1 and not looks & (looks - 1):
                 for process in calls[number].silent:
-                    self._hub.call_system(process, "look_after", calls[number].uid)
+                    send_record(self._hub, process, LookAfter(calls[number].uid))
         return bool(calls)
 
 

@@ -1,51 +1,146 @@
-"""The process as an actor: calls to the id `SYSTEM`. Handlers run on the poller's thread and must not block."""
+"""The process as an actor: control records arrive at the id `SYSTEM`, and go to their handlers.
+
+A handler runs on the poller's thread and must not block. It is called as ``handler(system, request, record)``, where `request`
+is the way to answer, now or later. The methods of a system that are marked with ``@handles(Record)`` are its handlers; a plane
+adds functions of its own with `register`, whether or not a process has begun to serve. A process that is sent a record of a
+plane which it has not imported imports it then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 from ..._lazy import lazy_logger
 from ..calls.remote_error import dump_error
+from ..supervision.failure import Failure
 from ..wire import pickling
-from ..wire.address import SYSTEM
-from ..wire.frame import ERROR, REPLY, VALUE, Frame
+from ..wire.address import SYSTEM, ProcAddress
+from ..wire.frame import DEAD, ERROR, REPLY, VALUE, Bytes, Frame
 from .contracts import Origin
+from .control_records import name_on_wire
 from .node import Node
 
 logger = lazy_logger("monarch.runtime")
 
+S = TypeVar("S")
+R = TypeVar("R")
+Handler = Callable[[Any, "ControlRequest", Any], None]
+_Entry = tuple[type, Handler]  # a kind of record, and what takes it
+
+_PLANES = "monarch."
+_RECORD = "handled_record"
+_of_planes: dict[bytes, _Entry] = {}
+
+
+class ControlRequest:
+    """One control record that has arrived, and the way to answer it: from any thread; not at all if nobody waits.
+
+    Attributes:
+        origin: Where it came from.
+        frame: In which it came.
+    """
+
+    __slots__ = ("frame", "origin")
+
+    def __init__(self, origin: Origin, frame: Frame) -> None:
+        self.origin = origin
+        self.frame = frame
+
+    @property
+    def peer(self) -> ProcAddress:
+        """The process that has sent it."""
+        address: ProcAddress = self.origin.peer
+        return address
+
+    @property
+    def rank(self) -> int:
+        """The rank with which it was sent to this process."""
+        return self.frame.rank
+
+    def answer(self, value: Any = None, meta: bytes = b"") -> None:
+        """Answer with a value. Who subscribed to something is answered any number of times."""
+        if self.frame.request:
+            self._reply(VALUE, *pickling.dumps(value), meta=meta)
+
+    def fail(self, error: BaseException) -> None:
+        """Answer with an error."""
+        if self.frame.request:
+            self._reply(ERROR, dump_error(error, f"The control record {self.name} failed."))
+
+    def refuse(self, failure: Failure) -> None:
+        """Answer with the end of what the record is about."""
+        self._reply(DEAD, pickling.dumps(failure)[0])
+
+    @property
+    def name(self) -> str:
+        """The record's name on the wire."""
+        return self.frame.meta.decode(errors="backslashreplace")
+
+    def _reply(self, kind: int, payload: Bytes, buffers: Any = (), meta: bytes = b"") -> None:
+        _, _, rank, _, sender, number, _, _, _ = self.frame
+        self.origin.send(Frame(REPLY, kind, rank, SYSTEM, sender, number, meta, payload, buffers))
+
+
+def handles(
+    record: type[R],
+) -> Callable[[Callable[[S, ControlRequest, R], None]], Callable[[S, ControlRequest, R], None]]:
+    """Mark what takes a kind of control record: a method of a `System`, or a function that is passed to `register`."""
+
+    def mark(handler: Callable[[S, ControlRequest, R], None]) -> Callable[[S, ControlRequest, R], None]:
+        setattr(handler, _RECORD, record)
+        return handler
+
+    return mark
+
+
+def register(*handlers: Handler) -> None:
+    """Have every system of this process take the records of a plane, by functions that are marked with `handles`.
+
+    Raises:
+        ValueError: Something else takes one of these records.
+    """
+    for name, entry in _table(handlers).items():
+        if _of_planes.setdefault(name, entry) != entry:
+            raise ValueError(f"{name.decode()} is taken by {_of_planes[name][1]}, and can't be by {entry[1]}, too")
+
+
+def _table(handlers: Iterable[Handler]) -> dict[bytes, _Entry]:
+    kinds = [(getattr(handler, _RECORD), handler) for handler in handlers]
+    return {name_on_wire(kind): (kind, handler) for kind, handler in kinds}
+
 
 class System:
-    """Dispatches ``method`` to ``on_method(origin, frame, *args)``."""
+    """Takes the control records of one process."""
 
-    handlers: ClassVar[dict[str, Callable[..., None]]] = {}
-    """Methods that layers above add: ``handler(system, origin, frame, *args)``."""
+    _handlers: ClassVar[Mapping[bytes, _Entry]] = {}
+
+    def __init_subclass__(cls) -> None:
+        marked = _table(value for value in vars(cls).values() if hasattr(value, _RECORD))
+        cls._handlers = {**cls._handlers, **marked}
 
     def __init__(self, node: Node) -> None:
         self.node = node
         node.register(SYSTEM, self)
 
     def receive(self, origin: Origin, frame: Frame) -> None:
-        method = frame.meta.decode(errors="backslashreplace")
+        request = ControlRequest(origin, frame)
         try:
-            args, _ = pickling.loads(frame.payload, frame.buffers)
-            if method in self.handlers:
-                self.handlers[method](self, origin, frame, *args)
-            else:
-                getattr(self, f"on_{method}")(origin, frame, *args)
+            fields, _ = pickling.loads(frame.payload, frame.buffers)
+            name = frame.meta
+            kind, handler = self._handlers.get(name) or _of_planes.get(name) or self._of_new_plane(request)
+            handler(self, request, kind(*fields))
         except Exception as error:
-            logger.exception("internal error in the system call %s", method)
-            self.answer_error(origin, frame, error)
+            logger.exception("internal error in the control record %s", request.name)
+            request.fail(error)
 
-    @staticmethod
-    def answer(origin: Origin, frame: Frame, value: Any = None, meta: bytes = b"") -> None:
-        if frame.request:
-            payload, buffers = pickling.dumps(value)
-            origin.send(Frame(REPLY, VALUE, frame.rank, SYSTEM, frame.sender, frame.request, meta, payload, buffers))
-
-    @staticmethod
-    def answer_error(origin: Origin, frame: Frame, error: BaseException) -> None:
-        if frame.request:
-            payload = dump_error(error, f"System call {frame.meta.decode(errors='backslashreplace')} failed.")
-            origin.send(Frame(REPLY, ERROR, frame.rank, SYSTEM, frame.sender, frame.request, b"", payload))
+    def _of_new_plane(self, request: ControlRequest) -> _Entry:
+        """Import the plane that a record belongs to."""
+        module, _, _ = request.name.rpartition(".")
+        if module.startswith(_PLANES):
+            importlib.import_module(module)
+        entry = _of_planes.get(request.frame.meta)
+        if entry is None:
+            raise LookupError(f"{type(self).__name__} takes no control record {request.name!r}")
+        return entry

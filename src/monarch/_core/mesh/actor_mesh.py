@@ -13,8 +13,9 @@ from ..actors.request import Gather
 from ..actors.target import Target
 from ..calls.future import Future, completed
 from ..calls.returns_future import is_async_function
+from ..hub.control import send_record
+from ..hub.control_records import GetIncarnation
 from ..shape import Extent, Shape, ValueMesh
-from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress
 from .owned import OwnedActors
 from .shaped import ShapedMesh
@@ -232,8 +233,7 @@ def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
         raise TypeError(f"incarnations takes an actor mesh, got {mesh!r}")
     target, cell = mesh._target, context()._cell
     request = Gather(f"incarnations({mesh._name})", SYSTEM, target.procs, target.extent)
-    content = pickling.dumps_call((target.uid,), {})
-    cell.node.cast(target.procs, SYSTEM, b"incarnation", content, request, cell.uid)
+    send_record(cell.node, target.procs, GetIncarnation(target.uid), request, cell.uid)
     return request.future
 
 

@@ -12,7 +12,7 @@ from ..actors.actor import Actor
 from ..actors.context import context
 from ..actors.endpoint import endpoint
 from ..actors.sync_cell import SyncCell
-from ..processes.spawn_request import Command
+from ..hub.spawn_requests import Command
 from ..shape import Point
 
 _MODULE = ("-m", "monarch._src.actor.bootstrap_main")  # an alias of ours, and the name that programs know

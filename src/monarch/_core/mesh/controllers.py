@@ -8,20 +8,20 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
 from ..actors.actor import Actor
-from ..actors.cell import SpawnSpec
 from ..actors.context import context
 from ..actors.endpoint import describe_class
 from ..actors.proc_system import ProcSystem
 from ..actors.request import One
 from ..calls.future import Future, map_future
 from ..calls.message import NO_EXTENT
-from ..hub.contracts import Origin
-from ..hub.system import System
+from ..hub.control import send_record
+from ..hub.control_records import GetController
+from ..hub.spawn_requests import SpawnSpec
+from ..hub.system import ControlRequest, handles, register
 from ..shape import Shape
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
 from ..wire.address import ROOT, SYSTEM, ActorAddress, ProcAddress, random_uid
-from ..wire.frame import Frame
 from .actor_mesh import ActorMesh
 from .proc_mesh import _check_class, client_proc_mesh
 
@@ -67,10 +67,10 @@ def get_or_spawn_controller(
     root = cell.node.root
     class_payload = pickling.dumps_inline(cls)
     init = pickling.dumps_inline((cls, args, kwargs))
-    info = (f"{cls.__module__}.{cls.__qualname__}", describe_class(cls).is_async)
+    class_name, is_async = f"{cls.__module__}.{cls.__qualname__}", describe_class(cls).is_async
     request = One(f"get_or_spawn_controller({name!r})", SYSTEM, root, cell.node)
-    content = pickling.dumps_call((name, *info, class_payload, init), {})
-    cell.node.cast([root], SYSTEM, b"controller", content, request, cell.uid)
+    record = GetController(name, class_name, is_async, class_payload, init)
+    send_record(cell.node, root, record, request, cell.uid)
 
     def reference(found: tuple[int, bytes]) -> A:
         uid, payload = found
@@ -80,37 +80,34 @@ def get_or_spawn_controller(
     return map_future(request.future, reference)
 
 
-def _on_controller(
-    system: System, origin: Origin, frame: Frame, name: str, class_name: str, is_async: bool, cls: bytes, init: bytes
-) -> None:
-    """In the client: find or create a controller."""
-    assert isinstance(system, ProcSystem)
+@handles(GetController)
+def _find_or_create(system: ProcSystem, request: ControlRequest, record: GetController) -> None:
+    """In the client."""
+    name = record.name
     table = _tables.setdefault(system.node.address, _Table())
     with table.lock:
         found = table.by_name.get(name)
         if found is None:
-            found = table.by_name[name] = _Controller(random_uid(), bytes(cls))
-            _create(system, table, name, found.uid, class_name, is_async, init)
+            found = table.by_name[name] = _Controller(random_uid(), record.class_payload)
+            _create(system, table, found.uid, record)
         failure = table.failures.get(name)
     if failure is None:
-        system.answer(origin, frame, (found.uid, found.class_payload))
+        request.answer((found.uid, found.class_payload))
     else:
-        system.answer_error(origin, frame, ValueError(f"Failure on {name}: {MeshFailure(failure)!r}"))
+        request.fail(ValueError(f"Failure on {name}: {MeshFailure(failure)!r}"))
 
 
-def _create(
-    system: ProcSystem, table: _Table, name: str, uid: int, class_name: str, is_async: bool, init: bytes
-) -> None:
+def _create(system: ProcSystem, table: _Table, uid: int, wanted: GetController) -> None:
     root = system.node.actors[ROOT]
-    record = root.record  # type: ignore[attr-defined]  # the root cell has one
+    creator = root.record  # type: ignore[attr-defined]  # the root cell has one
     here = client_proc_mesh(system.node.address)
     nobody = ActorAddress(ProcAddress("", ""), 0)
-    spec = SpawnSpec(uid, name, class_name, nobody, record, here, NO_EXTENT)
+    spec = SpawnSpec(uid, wanted.name, wanted.class_name, nobody, creator, here, NO_EXTENT)
 
     def failed(failure: Failure) -> None:
-        table.failures[name] = failure
+        table.failures[wanted.name] = failure
 
-    system.spawn(spec, is_async, 0, (init, []), on_failed=failed).try_to_start()
+    system.spawn(spec, wanted.is_async, 0, (wanted.init, []), on_failed=failed).try_to_start()
 
 
-System.handlers["controller"] = _on_controller
+register(_find_or_create)

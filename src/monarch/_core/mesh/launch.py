@@ -20,11 +20,12 @@ from ..calls.source import Described
 from ..calls.waits import Awaited
 from ..client import client
 from ..guards.main_guard import refuse_deep_nesting
-from ..processes.spawn_request import SpawnRequest, Start
+from ..hub.control import send_record
+from ..hub.control_records import CloseGate, OpenGate, RestartProcs, SpawnProcs
+from ..hub.spawn_requests import SpawnRequest, Start
 from ..shape import Extent, Shape, Slice
 from ..supervision.restart import Strategy
-from ..wire import pickling
-from ..wire.address import SYSTEM, ProcAddress
+from ..wire.address import ProcAddress
 from .actor_mesh import ActorMesh
 from .bootstrap import Bootstrap
 from .owned import OwnedProcs
@@ -48,7 +49,7 @@ def launch(
     _ensure_agents(cell, addresses)
     owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, how.start_again)
     cell.own(owned)
-    started = how.start(b"spawn_procs", starts)
+    started = how.start(SpawnProcs, starts)
     mesh = ProcMesh(procs, Shape.from_extent(extent), owned, started)
     if first is not None:
         mesh._ready = _run_first(mesh, first, started)
@@ -67,7 +68,7 @@ class _Launch(NamedTuple):
     level: int
     restarts: bool
 
-    def start(self, method: bytes, starts: Sequence[Start]) -> Future[bool]:
+    def start(self, kind: type[SpawnProcs | RestartProcs], starts: Sequence[Start]) -> Future[bool]:
         """Ask the agents; done when the procs run. Hosts that start the same get one message, however many they are."""
         procs = self.procs
         here: dict[int, list[Start]] = {}  # by position of the host in the mesh
@@ -80,7 +81,7 @@ class _Launch(NamedTuple):
         agents = {position: procs.address(position * procs.per_host).agent for position in here}
         started = SystemCall(f"{procs.name}: {len(starts)} procs to start", agents, True)
         for positions in alike.values():
-            self._ask([agents[position] for position in positions], positions, here[positions[0]], method, started)
+            self._ask([agents[position] for position in positions], positions, here[positions[0]], kind, started)
         return started.future
 
     def _ask(
@@ -88,7 +89,7 @@ class _Launch(NamedTuple):
         agents: Sequence[ProcAddress],
         positions: Sequence[int],
         starts: Sequence[Start],
-        method: bytes,
+        kind: type[SpawnProcs | RestartProcs],
         started: SystemCall,
     ) -> None:
         cell, procs = self.cell, self.procs
@@ -98,13 +99,12 @@ class _Launch(NamedTuple):
             list(sys.path), self.cwd, environ, _preload(), config.exported(), self.level, self.restarts,
             log.settings(),
         )  # fmt: skip
-        content = pickling.dumps_call((request,), {})
-        cell.node.cast(agents, SYSTEM, method, content, started, cell.uid, ranks=positions)
+        send_record(cell.node, agents, kind(request), started, cell.uid, ranks=positions)
 
     def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
         """Start the next incarnation of some ranks, by rank; they are ready when all these futures are done."""
         starts = [self.starts[rank]._replace(incarnation=number) for rank, number in incarnations.items()]
-        started = self.start(b"restart_procs", starts)
+        started = self.start(RestartProcs, starts)
         if self.first is None:
             return [started]
         meshes = [ProcMesh(self.procs, Shape([], Slice(offset=rank, sizes=[], strides=[]))) for rank in incarnations]
@@ -115,16 +115,14 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
     """Run a function on every proc, and hold back all other actors until it has returned."""
     cell = context()._cell
     addresses = mesh._addresses()
-    nothing = pickling.dumps_call((), {})
-    cell.node.cast(addresses, SYSTEM, b"close_gate", nothing, None, cell.uid)
+    send_record(cell.node, addresses, CloseGate())
     bootstrap = mesh._spawn(mesh.name, Bootstrap, (), {}, gated=False)
     ran = bootstrap.bootstrap.call(first)
     ready: Future[bool] = Future._new(_Bootstrapping(mesh.name, ran))
 
     def open_gate(ran: Future[Any]) -> None:
         error = ran.exception()
-        content = pickling.dumps_call((None if error is None else relay_error(error),), {})
-        cell.node.cast(addresses, SYSTEM, b"open_gate", content, None, cell.uid)
+        send_record(cell.node, addresses, OpenGate(None if error is None else relay_error(error)))
         if error is None and any(ran.get().values()):
             _keep(cell, mesh, bootstrap)
         else:

@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import config
-from ..actors.cell import SpawnSpec
 from ..actors.contracts import Owned, Owner
-from ..actors.proc_system import spawn_content
+from ..actors.proc_system import spawn_record
 from ..actors.request import SpawnCall, StopCall
 from ..calls.future import Future
+from ..hub.control import send_record
+from ..hub.control_records import AbandonProcs, StopActor, StopMesh
+from ..hub.spawn_requests import SpawnSpec
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..supervision.restart import RestartGroup
-from ..wire import pickling
-from ..wire.address import SYSTEM, ProcAddress
+from ..wire.address import ProcAddress
 from ..wire.frame import URGENT
 
 
@@ -24,7 +25,7 @@ class OwnedActors(Owned):
 
     Args:
         path: Gives a rank's path, for reports.
-        spawn: The arguments of `spawn_content`, kept where ranks may start again.
+        spawn: The arguments of `spawn_record`, kept where ranks may start again.
     """
 
     def __init__(
@@ -75,8 +76,7 @@ class OwnedActors(Owned):
         return request.future
 
     def _stop(self, request: StopCall, procs: Sequence[ProcAddress], reason: str, again: bool = False) -> None:
-        content = pickling.dumps_call((self._actor, reason, again), {})
-        self._cell.node.cast(procs, SYSTEM, b"stop_actor", content, request, self._cell.uid, URGENT)
+        send_record(self._cell.node, procs, StopActor(self._actor, reason, again), request, self._cell.uid, URGENT)
         self._bound(request.future)
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
@@ -86,8 +86,8 @@ class OwnedActors(Owned):
         request = SpawnCall(f"{self.name}: {len(ranks)} ranks to start again", procs, self._actor)
         for index, rank in enumerate(ranks):
             again = spec._replace(incarnation=self.incarnation(rank), rank=rank)
-            content = spawn_content(again, is_async, init)
-            self._cell.node.cast([procs[index]], SYSTEM, b"spawn", content, request, self._cell.uid, ranks=[index])
+            record = spawn_record(again, is_async, init)
+            send_record(self._cell.node, procs[index], record, request, self._cell.uid, ranks=[index])
         return [request.future]
 
 
@@ -110,6 +110,7 @@ class OwnedProcs(Owned):
     ) -> None:
         super().__init__(uid, name, procs, True, lambda rank: f"{name}{Point(rank, extent)!r}", group)
         self._cell = cell
+        self._mesh = uid
         self._procs = procs
         self._start_again = start_again
         self.stopping: Future[None] | None = None
@@ -121,8 +122,7 @@ class OwnedProcs(Owned):
             request = StopCall(f"{self.name}.stop()", agents)
             self.stopping = request.future
             self._cell.disown(self.uid)
-            content = pickling.dumps_call((self.uid, None, reason), {})
-            self._cell.node.cast(agents, SYSTEM, b"stop_mesh", content, request, self._cell.uid)
+            send_record(self._cell.node, agents, StopMesh(self._mesh, None, reason), request, self._cell.uid)
             request.future._subscribe(lambda: self._stopped(reason))
         return self.stopping
 
@@ -130,7 +130,7 @@ class OwnedProcs(Owned):
         self._cell.node.forget_peers(self._procs, Failure(STOPPED, reason, mesh=self.name))
 
     def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
-        return self._ask_agents(b"stop_mesh", ranks, reason)
+        return self._ask_agents(ranks, lambda here: StopMesh(self._mesh, here, reason))
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
         # whatever still leads to the incarnations before must not swallow what is meant for these
@@ -141,13 +141,12 @@ class OwnedProcs(Owned):
         return self._start_again({rank: self.incarnation(rank) for rank in ranks})
 
     def abandon(self, ranks: Sequence[int]) -> None:
-        self._ask_agents(b"abandon_procs", ranks)
+        self._ask_agents(ranks, lambda here: AbandonProcs(self._mesh, here))
 
-    def _ask_agents(self, method: bytes, ranks: Sequence[int], *args: Any) -> Future[None]:
+    def _ask_agents(self, ranks: Sequence[int], record: Callable[[list[int]], tuple[Any, ...]]) -> Future[None]:
         agents = list(dict.fromkeys(self._procs[rank].agent for rank in ranks))
         request = StopCall(f"{self.name}: {len(ranks)} ranks to end", agents)
         for index, agent in enumerate(agents):
             here = [rank for rank in ranks if self._procs[rank].agent == agent]
-            content = pickling.dumps_call((self.uid, here, *args), {})
-            self._cell.node.cast([agent], SYSTEM, method, content, request, self._cell.uid, ranks=[index])
+            send_record(self._cell.node, agent, record(here), request, self._cell.uid, ranks=[index])
         return request.future

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
 from ..actors.actor import Actor
-from ..actors.cell import SpawnSpec
 from ..actors.context import context, current_node
 from ..actors.endpoint import describe_class
-from ..actors.instance import CreatorInstance
-from ..actors.proc_system import spawn_content
+from ..actors.proc_system import spawn_record
 from ..actors.request import Gather, SpawnCall, StopCall
 from ..calls.future import Future, completed
 from ..calls.remote_error import explain_arguments, supervision_error
 from ..calls.source import Described
+from ..hub.control import send_record
+from ..hub.control_records import GetStatistics, KillProcs
+from ..hub.spawn_requests import CreatorInstance, SpawnSpec
 from ..hub.statistics import ProcStatistics
 from ..shape import Extent, Point, Shape, ValueMesh
 from ..wire import pickling
@@ -159,8 +160,7 @@ class ProcMesh(DrawnMesh):
         if gated:  # the actor that runs the bootstrap function is nobody's concern but ours
             cell.own(owned)
         request = SpawnCall(f"{name} to be created", addresses, uid)
-        content = spawn_content(spec, is_async, init, gated)
-        cell.node.cast(addresses, SYSTEM, b"spawn", content, request, cell.uid)
+        send_record(cell.node, addresses, spawn_record(spec, is_async, init, gated), request, cell.uid)
         if gated:
             cell.note_unsettled(uid, addresses)
             cell.note_spawned(addresses)
@@ -198,8 +198,7 @@ class ProcMesh(DrawnMesh):
             ranks.setdefault(address.agent, []).append(int(address.proc.rpartition(".")[2]))
         request = StopCall(f"{self.name}.kill()", list(ranks))
         for index, (agent, here) in enumerate(ranks.items()):
-            content = pickling.dumps_call((self._procs.uid, here, reason), {})
-            cell.node.cast([agent], SYSTEM, b"kill_procs", content, request, cell.uid, ranks=[index])
+            send_record(cell.node, agent, KillProcs(self._procs.uid, here, reason), request, cell.uid, ranks=[index])
         return request.future
 
     def restart(self, reason: str = "its program asked for a restart") -> Future[None]:
@@ -223,8 +222,7 @@ class ProcMesh(DrawnMesh):
 
         def ask(killed: Future[None]) -> None:  # what is sent to processes that are away waits for them
             request = Gather(f"{self.name}.restart()", SYSTEM, addresses, self.extent)
-            nothing = pickling.dumps_call((), {})
-            cell.node.cast(addresses, SYSTEM, b"statistics", nothing, request, cell.uid)
+            send_record(cell.node, addresses, GetStatistics(), request, cell.uid)
             request.future._subscribe(lambda: back._resolve(None, lambda _: request.future.get() and None))
 
         self.kill(reason).add_done_callback(ask)
@@ -265,7 +263,7 @@ class ProcMesh(DrawnMesh):
         cell = context()._cell
         addresses = self._addresses()
         request = Gather(f"the statistics of {self.name}", SYSTEM, addresses, self.extent)
-        cell.node.cast(addresses, SYSTEM, b"statistics", pickling.dumps_call((), {}), request, cell.uid)
+        send_record(cell.node, addresses, GetStatistics(), request, cell.uid)
         return request.future
 
     def activate(self) -> AbstractContextManager[Any]:

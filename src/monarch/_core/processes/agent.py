@@ -10,20 +10,39 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ... import config
 from ..calls.countdown import countdown
-from ..hub.contracts import Origin
+from ..hub.control_records import (
+    AbandonProcs,
+    Attach,
+    Detach,
+    EndHost,
+    JoinHosts,
+    KillProcs,
+    MarkOutput,
+    MeshNamed,
+    Ping,
+    ProcReady,
+    ResolveProc,
+    RestartProcs,
+    RouteVia,
+    ShutDownHost,
+    SpawnProcs,
+    StopClient,
+    StopMesh,
+    Subscribe,
+)
 from ..hub.node import Node
-from ..hub.system import System
+from ..hub.spawn_requests import SpawnRequest
+from ..hub.system import ControlRequest, System, handles
 from ..supervision.failure import MISSING, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
 from .host_procs import HostProcs
 from .output import Mark, Output
-from .spawn_request import SpawnRequest
 
 if TYPE_CHECKING:
     from ..net.connection import Connection
@@ -47,7 +66,7 @@ class Agent(System):
     def __init__(self, node: Node, control: socket.socket, spawner_pid: int) -> None:
         super().__init__(node)
         self.procs = HostProcs(node, control, spawner_pid, self._spawner_lost, self._publish)
-        self._subscribers: dict[ProcAddress, tuple[Origin, Frame]] = {}
+        self._subscribers: dict[ProcAddress, ControlRequest] = {}
         self._published = itertools.count(1)
         node.inbound_lost_hooks.append(self._requester_lost)
         self.gateway: HostGateway | None = None
@@ -56,64 +75,59 @@ class Agent(System):
         self.reason = "it failed"  # why it ends
         self._ends_with: str | None = None  # host of the client that has shut it down
 
-    def on_ping(self, origin: Origin, frame: Frame) -> None:
-        """A sign of life is wanted."""
-        self.answer(origin, frame)
+    @handles(Ping)
+    def _ping(self, request: ControlRequest, record: Ping) -> None:
+        request.answer()
 
     # output
 
-    def on_subscribe(self, origin: Origin, frame: Frame) -> None:
-        """A client wants the output of its procs; it comes as replies, in order with all other replies."""
-        self._subscribers[origin.peer] = (origin, frame)
+    @handles(Subscribe)
+    def _subscribe(self, request: ControlRequest, record: Subscribe) -> None:
+        self._subscribers[request.peer] = request  # the output is in order with all other answers
 
-    def on_mark_output(self, origin: Origin, frame: Frame, number: int) -> None:
-        """A client wants to know when it has seen what its procs have printed by now."""
-        if origin.peer not in self._subscribers:  # it sees nothing of what is printed here
-            self.node.refuse(origin, frame, Failure(MISSING, "this host shows its output to others"))
+    @handles(MarkOutput)
+    def _mark_output(self, request: ControlRequest, record: MarkOutput) -> None:
+        if request.peer not in self._subscribers:  # it sees nothing of what is printed here
+            request.refuse(Failure(MISSING, "this host shows its output to others"))
             return
-        mark = Mark(ProcAddress(self.node.called_by(origin), AGENT), number)
-        self.answer(origin, frame)
-        self.procs.output.passed_on(lambda: self._publish(origin.peer, mark))
+        mark = Mark(ProcAddress(self.node.called_by(request.origin), AGENT), record.number)
+        request.answer()
+        self.procs.output.passed_on(lambda: self._publish(request.peer, mark))
 
     def _publish(self, client: ProcAddress, output: Output | Mark) -> None:
         subscriber = self._subscribers.get(client)
         if subscriber is not None:
             number = next(self._published)  # when a host in between is lost, what was said is said again
-            self.answer(*subscriber, output, meta=number.to_bytes(8, "big"))
+            subscriber.answer(output, meta=number.to_bytes(8, "big"))
 
     # other hosts
 
-    def on_join(
-        self, origin: Origin, frame: Frame, hosts: Sequence[str], trust: Trust, knobs: dict[str, object]
-    ) -> None:
-        """The client will use these hosts, and this is how to prove itself to them."""
-        config.inherit(knobs)
-        links = self.open_gateway(trust).links
+    @handles(JoinHosts)
+    def _join_hosts(self, request: ControlRequest, record: JoinHosts) -> None:
+        config.inherit(record.knobs)
+        links = self.open_gateway(record.trust).links
         links.adapt()
-        links.use_trust(hosts, trust)
+        links.use_trust(record.hosts, record.trust)
 
-    def on_route_via(self, origin: Origin, frame: Frame, host: str, trust: Trust) -> None:
-        """All other hosts are reached through this one."""
-        gateway = self.open_gateway(trust)
-        gateway.links.use_trust([host], trust)
-        gateway.core.via = host
+    @handles(RouteVia)
+    def _route_via(self, request: ControlRequest, record: RouteVia) -> None:
+        gateway = self.open_gateway(record.trust)
+        gateway.links.use_trust([record.host], record.trust)
+        gateway.core.via = record.host
 
-    def on_attach(self, origin: Origin, frame: Frame, knobs: dict[str, object]) -> None:
-        """A client on another host will use this one, and wants the output of its procs, as with `subscribe`.
-
-        Its knobs are in force here until another client attaches this host.
-        """
-        config.inherit(knobs)
+    @handles(Attach)
+    def _attach(self, request: ControlRequest, record: Attach) -> None:
+        config.inherit(record.knobs)
         if self.gateway is not None:
             self.gateway.links.adapt()
-        self._subscribers[origin.peer] = (origin, frame)
-        self.answer(origin, frame, self.identity)
+        self._subscribers[request.peer] = request
+        request.answer(self.identity)
 
-    def on_detach(self, origin: Origin, frame: Frame, hosts: Sequence[str]) -> None:
-        """The client does not use these hosts any more."""
+    @handles(Detach)
+    def _detach(self, request: ControlRequest, record: Detach) -> None:
         if self.gateway is not None:
-            self.gateway.core.withdraw(origin.peer, hosts)
-        self.answer(origin, frame)
+            self.gateway.core.withdraw(request.peer, record.hosts)
+        request.answer()
 
     def _first_abroad(self, connection: Connection | None, frame: Frame) -> None:
         """A process here uses another host, though its client has attached none: the shared secret opens it, or nothing does."""
@@ -141,65 +155,63 @@ class Agent(System):
 
     # procs
 
-    def on_spawn_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
-        self._start(origin, frame, request)
+    @handles(SpawnProcs)
+    def _spawn_procs(self, request: ControlRequest, record: SpawnProcs) -> None:
+        self._start(request, record.request)
 
-    def on_restart_procs(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
-        """Procs of a mesh that have ended, or never came up, shall start again under their old names."""
-        mesh = self.procs.meshes.get(request.mesh)
+    @handles(RestartProcs)
+    def _restart_procs(self, request: ControlRequest, record: RestartProcs) -> None:
+        mesh = self.procs.meshes.get(record.request.mesh)
         if mesh is None or not mesh.restarts:
-            self.answer_error(origin, frame, ValueError(f"{request.name} was stopped"))
+            request.fail(ValueError(f"{record.request.name} was stopped"))
         else:
-            self._start(origin, frame, request)
+            self._start(request, record.request)
 
-    def _start(self, origin: Origin, frame: Frame, request: SpawnRequest) -> None:
+    def _start(self, request: ControlRequest, wanted: SpawnRequest) -> None:
         def answer(error: Exception | None) -> None:
             if error is None:
-                self.answer(origin, frame, True)
+                request.answer(True)
             else:
-                self.answer_error(origin, frame, error)
+                request.fail(error)
 
-        self.procs.start(request.on_host(self.node.called_by(origin), frame.rank), answer)
+        self.procs.start(wanted.on_host(self.node.called_by(request.origin), request.rank), answer)
 
-    def on_ready(self, origin: Origin, frame: Frame) -> None:
-        """A proc is up."""
-        self.procs.ready(origin.peer.proc)
+    @handles(ProcReady)
+    def _proc_ready(self, request: ControlRequest, record: ProcReady) -> None:
+        self.procs.ready(request.peer.proc)
 
-    def on_named(self, origin: Origin, frame: Frame, uid: str, name: str) -> None:
-        """Actors have come to procs that had no name."""
-        if uid in self.procs.meshes:  # not stopped meanwhile
-            self.procs.meshes[uid].name = name
+    @handles(MeshNamed)
+    def _mesh_named(self, request: ControlRequest, record: MeshNamed) -> None:
+        if record.mesh in self.procs.meshes:  # not stopped meanwhile
+            self.procs.meshes[record.mesh].name = record.name
 
-    def on_resolve(self, origin: Origin, frame: Frame, name: str, connected: float) -> None:
-        """What became of a proc: None when it listens, else how it ended. Answered when that is known.
+    @handles(ResolveProc)
+    def _resolve_proc(self, request: ControlRequest, record: ResolveProc) -> None:
+        self.procs.askers.ask(record.name, record.connected, request.answer)
 
-        Args:
-            connected: When the connection was made that broke (`time.monotonic`); 0 if there was none yet.
-        """
-        self.procs.askers.ask(name, connected, lambda failure: self.answer(origin, frame, failure))
+    @handles(AbandonProcs)
+    def _abandon_procs(self, request: ControlRequest, record: AbandonProcs) -> None:
+        self.procs.abandon(self.procs.of(record.mesh, record.ranks))
+        request.answer()
 
-    def on_abandon_procs(self, origin: Origin, frame: Frame, uid: str, ranks: list[int]) -> None:
-        """These procs will not start again; whoever waits for that is told."""
-        self.procs.abandon(self.procs.of(uid, ranks))
-        self.answer(origin, frame)
+    @handles(KillProcs)
+    def _kill_procs(self, request: ControlRequest, record: KillProcs) -> None:
+        self.procs.kill(self.procs.of(record.mesh, record.ranks), record.reason, request.answer)
 
-    def on_kill_procs(self, origin: Origin, frame: Frame, uid: str, ranks: list[int], reason: str) -> None:
-        """Kill procs, which their owner takes as any failure; answer when they are gone and it has been told."""
-        self.procs.kill(self.procs.of(uid, ranks), reason, lambda: self.answer(origin, frame))
-
-    def on_stop_mesh(self, origin: Origin, frame: Frame, uid: str, ranks: list[int] | None, reason: str) -> None:
-        """Stop procs, let them clean up, answer when they are gone."""
+    @handles(StopMesh)
+    def _stop_mesh(self, request: ControlRequest, record: StopMesh) -> None:
+        uid, ranks, reason = record
         grace = config.value("cleanup_timeout") + config.value("process_exit_timeout")
         if ranks is None:
             meshes = [self.procs.meshes[uid]] if uid in self.procs.meshes else []
-            self.procs.stop_meshes(meshes, reason, grace, lambda: self.answer(origin, frame))
+            self.procs.stop_meshes(meshes, reason, grace, request.answer)
         else:
-            self.procs.stop(self.procs.of(uid, ranks), reason, grace, lambda: self.answer(origin, frame))
+            self.procs.stop(self.procs.of(uid, ranks), reason, grace, request.answer)
 
-    def on_stop_client(self, origin: Origin, frame: Frame, root: ProcAddress, reason: str, grace: float) -> None:
-        """A client leaves: stop what it has here, let it clean up, answer when it is gone."""
-        meshes = [mesh for mesh in self.procs.meshes.values() if mesh.root == root]
-        self.procs.stop_meshes(meshes, reason, grace, lambda: self.answer(origin, frame))
+    @handles(StopClient)
+    def _stop_client(self, request: ControlRequest, record: StopClient) -> None:
+        meshes = [mesh for mesh in self.procs.meshes.values() if mesh.root == record.root]
+        self.procs.stop_meshes(meshes, record.reason, record.grace, request.answer)
 
     def _requester_lost(self, address: ProcAddress) -> None:
         self._subscribers.pop(address, None)
@@ -208,24 +220,20 @@ class Agent(System):
 
     # the end
 
-    def on_shutdown(self, origin: Origin, frame: Frame, reason: str, grace: float) -> None:
-        """Stop everything, answer, end; for a client on another host, end when it says so, or is gone.
-
-        It shuts down other hosts at the same time, and this one passes on what they have to say.
-        """
-
+    @handles(ShutDownHost)
+    def _shut_down_host(self, request: ControlRequest, record: ShutDownHost) -> None:
         def stopped() -> None:
-            self.answer(origin, frame)
-            if origin.peer.host in self.node.names:
+            request.answer()
+            if request.peer.host in self.node.names:
                 self.node.poller.stop()
             else:
-                self._ends_with = origin.peer.host
+                self._ends_with = request.peer.host
                 self.node.poller.call_later(_LET_GO, self.node.poller.stop)
 
-        self._shut_down(reason, grace, origin.peer, stopped)
+        self._shut_down(record.reason, record.grace, request.peer, stopped)
 
-    def on_end(self, origin: Origin, frame: Frame) -> None:
-        """The client that has shut this host down has heard so from all hosts."""
+    @handles(EndHost)
+    def _end_host(self, request: ControlRequest, record: EndHost) -> None:
         if self._ends_with is not None:
             self.node.poller.stop()
 
@@ -249,7 +257,7 @@ class Agent(System):
         self.reason = why  # which the farewell tells clients of other hosts
         own_client = self._subscribers.get(self.node.root)
         if own_client is not None:  # before the connection closes, which would leave it guessing
-            self.answer(*own_client, host_lost(str(self.node.address), why, os.getpid()))
+            own_client.answer(host_lost(str(self.node.address), why, os.getpid()))
         self.node.poller.stop()
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ... import config
+from ..calls.failed_call import Reply
+from ..hub.control import SingleAnswer, send_record
+from ..hub.control_records import Ping
 from ..hub.node import Node
 from ..net.poller import Poller
 from ..supervision.failure import Failure
 from ..supervision.heartbeat import LOST, SILENT, TICKS, Liveness
-from ..wire import pickling
-from ..wire.address import SYSTEM, ProcAddress
-from ..wire.frame import URGENT, Frame
+from ..wire.address import ProcAddress
+from ..wire.frame import URGENT
 from .children import is_stopped, is_traced
 
 
@@ -111,7 +113,7 @@ class Heartbeat:
 
     Args:
         node: Hub of this process.
-        address: Who is asked; it answers the system call ``ping``.
+        address: Who is asked; it answers `Ping`.
         timeout: Seconds of silence that make it lost.
         lost: Called with the seconds of silence, on the poller's thread. Not called when the connection breaks, which
             tells by itself.
@@ -127,15 +129,9 @@ class Heartbeat:
         """Begin; `within` gives the first answer another time-out, for a process that has yet to start."""
         timeout = self._timeout if within is None else within
         self._silence = Silence(self._node.poller, timeout, lambda: self._lost(timeout))
-        self._node.cast([self._address], SYSTEM, b"ping", pickling.dumps_call((), {}), self, flags=URGENT)
+        send_record(self._node, self._address, Ping(), SingleAnswer(self._address, self._answered), flags=URGENT)
 
-    def reply(self, frame: Frame) -> bool:
+    def _answered(self, answer: Reply) -> None:
         self._silence.end()
-        self._node.poller.call_later(self._timeout / TICKS, self.ask)
-        return True
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        if address != self._address:
-            return False
-        self._silence.end()
-        return True
+        if not isinstance(answer, Failure):
+            self._node.poller.call_later(self._timeout / TICKS, self.ask)

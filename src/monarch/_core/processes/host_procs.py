@@ -16,6 +16,9 @@ from typing import Any
 from ... import config
 from ..calls.countdown import countdown
 from ..hub.contracts import Hub
+from ..hub.control import send_record
+from ..hub.control_records import ProcsEnded, StopProc
+from ..hub.spawn_requests import SpawnRequest
 from ..net import unix
 from ..supervision.failure import FROZEN, KILLED, MISSING, Failure, frozen_reason
 from ..supervision.fates import Fates
@@ -29,7 +32,6 @@ from .oom_killer import OutOfMemory
 from .output import Output
 from .proc_entry import Mesh, ProcEntry
 from .proc_output import ProcOutput
-from .spawn_request import SpawnRequest
 from .spawner_link import SpawnerLink
 
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
@@ -153,7 +155,7 @@ class HostProcs:
         living = [entry for entry in mesh.procs.values() if entry.end is None]
         for entry in living:
             entry.take(failure)
-        self._node.call_system(mesh.owner.proc, "procs_ended", [(entry.address, failure) for entry in living])
+        send_record(self._node, mesh.owner.proc, ProcsEnded([(entry.address, failure) for entry in living]))
 
     def kill(self, entries: Iterable[ProcEntry], reason: str, done: Done) -> None:
         """Kill procs, which their owner takes as any failure; `done` is called when they are gone and it has been told."""
@@ -298,7 +300,7 @@ class HostProcs:
 
     def _ask(self, entry: ProcEntry) -> None:
         told = entry.stopped(time.monotonic())
-        self._node.call_system(entry.address, "shutdown", told.reason, told.cause, told.restarts)
+        send_record(self._node, entry.address, StopProc(told.reason, told.cause, told.restarts))
 
     def _hurry(self, entry: ProcEntry) -> None:
         self._poller.call_later(_READY_EXPECTED, lambda: self._happen(entry, "overdue"))
@@ -328,7 +330,8 @@ class HostProcs:
         self._node.tell(entry.address, entry.end, ())
 
     def _tell_owner(self, entry: ProcEntry) -> None:
-        self._node.call_system(entry.mesh.owner.proc, "procs_ended", [(entry.address, entry.end)])
+        assert entry.end is not None
+        send_record(self._node, entry.mesh.owner.proc, ProcsEnded([(entry.address, entry.end)]))
 
     def _clear(self, entry: ProcEntry) -> None:
         if entry.pid and entry.mesh.ends_groups:

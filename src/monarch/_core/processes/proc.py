@@ -14,15 +14,18 @@ from typing import Any, NoReturn
 from ... import config
 from ..actors import log
 from ..actors.base_cell import BaseCell
-from ..actors.cell import Cell, SpawnSpec
+from ..actors.cell import Cell
 from ..actors.context import Context, forget, set_fallback
-from ..actors.instance import CreatorInstance
 from ..actors.proc_system import ProcSystem
 from ..guards import main_guard
 from ..guards.main_guard import SPEC_VARIABLE
 from ..hub import prints
 from ..hub.contracts import Origin
+from ..hub.control import send_record
+from ..hub.control_records import MeshNamed, ProcReady, StopProc
 from ..hub.node import Node
+from ..hub.spawn_requests import CreatorInstance, SpawnSpec
+from ..hub.system import ControlRequest, handles
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh
@@ -64,11 +67,13 @@ class Proc(ProcSystem):
         if UNNAMED == self._spec.name != spec.name:
             self._spec = self._spec._replace(name=spec.name)
             _show_name(self._spec)
-            self.node.call_system(self.node.address.agent, "named", self._spec.mesh, spec.name)  # it reads that first
+            named = MeshNamed(self._spec.mesh, spec.name)
+            send_record(self.node, self.node.address.agent, named)  # it reads that first
         return super().spawn(spec, *args, **kwargs)
 
-    def on_shutdown(self, origin: Origin, frame: Frame, reason: str, cause: str, restarts: bool) -> None:
-        self.stop_all(reason, self.node.poller.stop, cause, restarts)
+    @handles(StopProc)
+    def _stop_proc(self, request: ControlRequest, record: StopProc) -> None:
+        self.stop_all(record.reason, self.node.poller.stop, record.cause, record.restarts)
 
 
 def run(spec: ProcSpec) -> None:
@@ -85,7 +90,7 @@ def run(spec: ProcSpec) -> None:
     set_fallback(lambda: bystander, override=True)
     Proc(node, spec)
     os.register_at_fork(after_in_child=lambda: _forked(node))
-    node.call_system(spec.address.agent, "ready")
+    send_record(node, spec.address.agent, ProcReady())
     node.poller.run()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:

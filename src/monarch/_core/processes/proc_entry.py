@@ -10,10 +10,10 @@ import signal
 from collections import deque
 
 from ... import config
+from ..hub.spawn_requests import SpawnRequest
 from ..supervision.failure import DEAF, DEAF_REASON, KILLED, STOPPED, UNSTARTED, Failure, exit_reason
 from ..supervision.failure import EXITED as EXITED_ITSELF
 from ..wire.address import ActorAddress, ProcAddress
-from .spawn_request import SpawnRequest
 
 ASKED, BOUND, STARTING, UP, CANCELLED, HALTING, STOPPING, EXITED, HALTED, ENDED = (
     "asked", "bound", "starting", "up", "cancelled", "halting", "stopping", "exited", "halted", "ended"

@@ -26,13 +26,14 @@ from ..guards import main_guard
 from ..guards.main_guard import SPEC_VARIABLE
 from ..guards.process_limit import explain
 from ..hub import prints
+from ..hub.spawn_requests import Command, SpawnRequest, Start
 from ..net import unix
 from ..net.descriptors import allow_many
 from ..wire.address import ProcAddress
 from .children import ChildWatch, changes
 from .control import Bound, Changed, Forked, Kill, Unstarted, receive_message, send_message
 from .fork_exit import disarm_finalizers
-from .spawn_request import Command, ProcSpec, SpawnRequest, Start, needs_exec, write_spec
+from .spawn_request import ProcSpec, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

@@ -21,7 +21,7 @@ from ..._core.calls.future import Future
 from ..control_rpc import ask
 from ..errors import UnavailableError
 from ..memory import DeviceMemory
-from ..records import Grant, Refusal, here
+from ..records import CudaRequest, Grant, Refusal, here
 from .chunking import parts
 from .copy import copy_memory
 from .path import Deadline, Link, Path, Piece
@@ -48,7 +48,7 @@ class CudaPath(Path):
 
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         watch = ProcessWatch(grant.pid)
-        question = ask(plane.node, lease.info.owner, "rdma_cuda", lease.claim, "memory of a GPU")
+        question = ask(plane.node, lease.info.owner, CudaRequest(lease.claim), "memory of a GPU")
         try:
             shared = question.get(timeout=deadline.left())
         except TimeoutError:

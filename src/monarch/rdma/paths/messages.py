@@ -71,9 +71,9 @@ class MessagesLink(Link):
         claim, owner = piece.lease.claim, piece.lease.info.owner
         if write:
             data = PickleBuffer(piece.memory.read(piece.start, piece.nbytes))
-            future = ask(self._plane.node, owner, "rdma_put", Put(claim, piece.offset, data), "a chunk to be taken")
+            future = ask(self._plane.node, owner, Put(claim, piece.offset, data), "a chunk to be taken")
         else:
-            future = ask(self._plane.node, owner, "rdma_get", Get(claim, piece.offset, piece.nbytes), "a chunk")
+            future = ask(self._plane.node, owner, Get(claim, piece.offset, piece.nbytes), "a chunk")
         future._subscribe(lambda: answers.put((piece, future)))
 
 

@@ -56,7 +56,7 @@ class NixlPath(Path):
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         owner = lease.info.owner
         agent = plane.nixl(owner).agent
-        question = ask(plane.node, owner, "rdma_nixl", NixlRequest(lease.claim), "access by nixl")
+        question = ask(plane.node, owner, NixlRequest(lease.claim), "access by nixl")
         try:
             offer = question.get(timeout=min(config.value("rdma_qp_init_timeout"), deadline.left()))
         except TimeoutError as error:

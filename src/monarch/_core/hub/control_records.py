@@ -1,0 +1,329 @@
+"""What processes ask of each other themselves, rather than of the actors on them: one record for each thing to be asked.
+
+A record travels as a call to the id `SYSTEM`: its name in the meta, its fields as a plain tuple in the payload. Nothing of its
+class is pickled, so that a record costs no more than the call of an endpoint with these arguments. The records of this file go
+by their class's name, those of a plane (``rdma``, ``tensor_engine``) by that of their module and class, so that a process can
+import the plane which a record is for.
+
+`control.send_record` sends one; ``@handles(Record)`` marks the function that takes it, see `system`. The receiver of a record
+of no meaning, or with other fields, answers with an error.
+
+Each docstring says: who sends it ──▶ who takes it, what the answer is, and what it means if the receiver has ended. "None" is
+an answer without content; without "Answer" there is none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..._namedtuple import NamedTuple
+from ..supervision.deadlock import Probe
+from ..supervision.failure import Failure
+from ..wire.address import ProcAddress
+from .spawn_requests import SpawnRequest, SpawnSpec
+
+if TYPE_CHECKING:
+    from ..net.trust import Trust
+
+
+@functools.cache
+def name_on_wire(record: type) -> bytes:
+    """What a kind of record is called where it travels."""
+    name = record.__name__ if record.__module__ == __name__ else f"{record.__module__}.{record.__name__}"
+    return name.encode()
+
+
+# to a process that runs actors: a proc, or the client
+
+
+class SpawnActor(NamedTuple):
+    """Create one rank of an actor mesh. Its owner ──▶ each proc.
+
+    Answer: None, once it may begin, which a bootstrap function delays; the error of that function, if it has failed. A proc that
+    has ended: so has the actor.
+
+    Attributes:
+        payload: Pickle of the class and its constructor's arguments, opened by the actor's thread; a `PickleBuffer` where it is
+            sent, which keeps a large one out of band, and bytes where it arrives.
+        buffers: What belongs to that pickle and is out of band; also such.
+        gated: Whether it waits for the bootstrap function; False for the actor that runs that.
+    """
+
+    spec: SpawnSpec
+    is_async: bool
+    payload: Any
+    buffers: list[Any]
+    gated: bool
+
+
+class StopActor(NamedTuple):
+    """Stop one actor; for good, unless it is to be started `again`. Its owner ──▶ its proc, urgent.
+
+    Answer: None, when it has ended, within ``cleanup_timeout`` unless no thread of the proc runs. It may overtake `SpawnActor`,
+    and then keeps the actor from being made. A proc that has ended: the actor has stopped.
+    """
+
+    uid: int
+    reason: str
+    again: bool = False
+
+
+class GetIncarnation(NamedTuple):
+    """How often has an actor been started again? Anybody ──▶ its proc. Answer: that number, or the failure of the actor; the
+    end of the proc is one."""
+
+    uid: int
+
+
+class GetStatistics(NamedTuple):
+    """What has the process counted? Anybody ──▶ any process with actors. Answer: `ProcStatistics`.
+
+    It is also how to wait for a process to serve, or to serve again: the record waits for it.
+    """
+
+
+class CloseGate(NamedTuple):
+    """Hold back the actors that are made from now on until the bootstrap function has run. Owner ──▶ each proc."""
+
+
+class OpenGate(NamedTuple):
+    """The bootstrap function has run, on all procs. Owner ──▶ each proc.
+
+    Attributes:
+        error: What it raised instead, as `relay_error` gives it: what every actor here answers from now on.
+    """
+
+    error: bytes | None
+
+
+class GetController(NamedTuple):
+    """Find the controller of a name, or make it. Anybody ──▶ the client.
+
+    Answer: the actor's id, and the pickled class it was made with; an error if it has failed. The client has ended: so has the
+    program.
+
+    Attributes:
+        class_payload: The pickled class, opaque to the client: it belongs to whoever asks.
+        init: Pickle of the class and its constructor's arguments.
+    """
+
+    name: str
+    class_name: str
+    is_async: bool
+    class_payload: bytes
+    init: bytes
+
+
+class ProcsEnded(NamedTuple):
+    """Procs that an actor here owns have ended, or count as ended. Host agent ──▶ process of the owner.
+
+    A process of the owner that has ended owns nothing any more.
+    """
+
+    ended: list[tuple[ProcAddress, Failure]]
+
+
+class LookAfter(NamedTuple):
+    """Somebody has waited long for an actor: does its thread still exist? Who waits ──▶ its process.
+
+    No answer: a thread that is gone fails the actor, which those who wait are told.
+    """
+
+    uid: int
+
+
+class AskWhatKeeps(NamedTuple):
+    """Edge chasing: what keeps an actor from answering a call? Process of who waits ──▶ that of the actor, and so on.
+
+    No answer: it comes back to the process that began if there is a deadlock. A process that has ended ends the wait.
+    """
+
+    probe: Probe
+
+
+class LetGo(NamedTuple):
+    """The owner of a full mailbox waits for an actor here, which waits for room in it. ──▶ process of that actor.
+
+    Attributes:
+        wait: Number of that wait there.
+    """
+
+    wait: int
+
+
+class StopProc(NamedTuple):
+    """Stop every actor, then end. Host agent ──▶ its proc; the end of the process is the answer.
+
+    Attributes:
+        cause: As of `Failure`.
+        restarts: Whether the proc may start again, and its actors with it.
+    """
+
+    reason: str
+    cause: str
+    restarts: bool
+
+
+# to a host agent: procs
+
+
+class SpawnProcs(NamedTuple):
+    """Start procs of a new mesh. Its owner ──▶ the agent of each host, with the position of the host in the mesh as rank.
+
+    Answer: True when all procs of the host serve; an error if one could not be started, or not in time. An agent that has ended:
+    so have its procs.
+    """
+
+    request: SpawnRequest
+
+
+class RestartProcs(NamedTuple):
+    """Start procs again that have ended, or never came up, under their old names. As `SpawnProcs`; an error if the mesh was
+    stopped meanwhile."""
+
+    request: SpawnRequest
+
+
+class AbandonProcs(NamedTuple):
+    """These procs will not start again: whoever waits for that is told. Owner ──▶ host agent. Answer: None."""
+
+    mesh: str
+    ranks: list[int]
+
+
+class StopMesh(NamedTuple):
+    """Stop procs, and let them clean up. Owner ──▶ host agent. Answer: None, when they are gone: within ``cleanup_timeout`` plus
+    ``process_exit_timeout``. An agent that has ended: they are gone.
+
+    Attributes:
+        ranks: Which; None for all those of the host, for good.
+    """
+
+    mesh: str
+    ranks: list[int] | None
+    reason: str
+
+
+class KillProcs(NamedTuple):
+    """Kill procs, which is a failure for their owner. Anybody ──▶ host agent. Answer: None, when they are gone and the owner was
+    told."""
+
+    mesh: str
+    ranks: list[int]
+    reason: str
+
+
+class ProcReady(NamedTuple):
+    """A proc serves. The proc ──▶ its agent."""
+
+
+class MeshNamed(NamedTuple):
+    """Procs without a name go by that of the first actors on them. The proc ──▶ its agent."""
+
+    mesh: str
+    name: str
+
+
+class ResolveProc(NamedTuple):
+    """What became of a proc? Any process of the host ──▶ its agent.
+
+    Answer: None if it listens, else its `Failure`, when that is known: within seconds for one whose connection broke, within
+    ``pending_actor_delivery_timeout`` for one that was never heard of. An agent that has ended: so has the proc.
+
+    Attributes:
+        connected: When the connection to it that broke was made (`time.monotonic`); 0 if there was none.
+    """
+
+    name: str
+    connected: float
+
+
+# to a host agent: clients
+
+
+class Ping(NamedTuple):
+    """Is it there? Client ──▶ its own agent, urgent, at each heartbeat. Answer: None; none in time means that it is lost."""
+
+
+class Subscribe(NamedTuple):
+    """A client wants the output of its procs on this host. Client ──▶ an agent that it started, or did not attach.
+
+    Answers: an `Output` or a `Mark` each, as long as both live; the agent's own `Failure` as its last, to the client that
+    started it.
+    """
+
+
+class MarkOutput(NamedTuple):
+    """Put a mark behind what the procs of this host have printed by now. Client ──▶ agents of ranks that have printed.
+
+    Answer: None; the mark itself comes with the output. A host that has ended has nothing to show.
+    """
+
+    number: int
+
+
+class JoinHosts(NamedTuple):
+    """The client is about to attach these hosts. Client ──▶ its own agent.
+
+    Attributes:
+        trust: How to prove itself to them.
+        knobs: The client's configuration, which is in force from now on.
+    """
+
+    hosts: Sequence[str]
+    trust: Trust
+    knobs: dict[str, object]
+
+
+class RouteVia(NamedTuple):
+    """All other hosts are reached through one. Client ──▶ its own agent."""
+
+    host: str
+    trust: Trust
+
+
+class Attach(NamedTuple):
+    """A client will use this host, and wants the output of its procs. Client ──▶ agents of other hosts, a standing cast.
+
+    Answers: the agent's identity, then as to `Subscribe`, each numbered in its meta, as what was said is repeated when a host in
+    between is lost. A host that has ended, or can't be reached, is not attached.
+
+    Attributes:
+        knobs: The client's configuration, in force there until another client attaches the host.
+    """
+
+    knobs: dict[str, object]
+
+
+class Detach(NamedTuple):
+    """The client does not use these hosts any more. Client ──▶ its own agent. Answer: None."""
+
+    hosts: Sequence[str]
+
+
+class StopClient(NamedTuple):
+    """A client leaves: stop what it has on this host. Client ──▶ agents of other hosts.
+
+    Answer: None, when that is gone, within `grace` seconds. A host that has ended has nothing left to stop.
+    """
+
+    root: ProcAddress
+    reason: str
+    grace: float
+
+
+class ShutDownHost(NamedTuple):
+    """Stop everything, then end. Client ──▶ its own agent, or those of hosts that it attached.
+
+    Answer: None, when nothing runs any more, within `grace` seconds and some. The client's own agent ends at once, others with
+    `EndHost`, as each passes on what others say. An agent that has ended is shut down.
+    """
+
+    reason: str
+    grace: float
+
+
+class EndHost(NamedTuple):
+    """All hosts that were to shut down have said so: end. Client ──▶ those agents."""

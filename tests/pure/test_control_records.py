@@ -1,0 +1,327 @@
+"""Control records: what they cost on the wire, who takes them, and how they are answered."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from monarch._core.actors.proc_system import ProcSystem, spawn_record
+from monarch._core.calls.failed_call import Reply
+from monarch._core.calls.remote_error import load_error
+from monarch._core.hub import control_records, system
+from monarch._core.hub.control import SingleAnswer, send_record
+from monarch._core.hub.control_records import GetStatistics, ResolveProc, StopActor, name_on_wire
+from monarch._core.hub.spawn_requests import CreatorInstance, SpawnSpec
+from monarch._core.hub.system import ControlRequest, System, handles, register
+from monarch._core.mesh import controllers
+from monarch._core.processes.agent import Agent
+from monarch._core.processes.proc import Proc
+from monarch._core.shape import Extent, Point
+from monarch._core.supervision.failure import EXITED, Failure
+from monarch._core.wire import pickling
+from monarch._core.wire.address import SYSTEM, ActorAddress, ProcAddress
+from monarch._core.wire.frame import CALL, DEAD, ERROR, REPLY, URGENT, VALUE, Frame
+from monarch._namedtuple import NamedTuple
+
+HERE, THERE = ProcAddress("host", "proc.0"), ProcAddress("host", "proc.1")
+GONE = Failure(EXITED, "it has ended")
+
+
+class Ask(NamedTuple):
+    """A record of a plane, which is this module."""
+
+    number: int
+    reason: str = ""
+
+
+class Unknown(NamedTuple):
+    """A record that nobody takes."""
+
+
+class Origin:
+    peer = THERE
+
+    def __init__(self) -> None:
+        self.answers: list[Frame] = []
+
+    def send(self, frame: Frame) -> bool:
+        self.answers.append(frame)
+        return True
+
+
+class Hub(SimpleNamespace):
+    """Keeps what is cast, and who takes it."""
+
+    def __init__(self) -> None:
+        super().__init__(address=HERE, cast_frames=[], receivers={})
+
+    def register(self, uid: int, receiver: Any) -> None:
+        self.receivers[uid] = receiver
+
+    def cast(
+        self, procs: Any, target: int, meta: bytes, content: Any, request: Any, sender: int, flags: int, ranks: Any
+    ) -> int:
+        for index, address in enumerate(procs):
+            rank = index if ranks is None else ranks[index]
+            number = 0 if request is None else 79
+            self.cast_frames.append((address, Frame(CALL, flags, rank, target, sender, number, meta, *content)))
+        return 79
+
+
+@pytest.fixture
+def hub() -> Hub:
+    return Hub()
+
+
+def sent(hub: Any, record: Any, *args: Any, **kwargs: Any) -> Frame:
+    """The frame of a record."""
+    send_record(hub, THERE, record, *args, **kwargs)
+    frame: Frame = hub.cast_frames.pop()[1]
+    return frame
+
+
+def asked(hub: Any, record: Any) -> Frame:
+    """The frame of a record to which there is an answer."""
+    return sent(hub, record, SingleAnswer(THERE, lambda answer: None))
+
+
+def error_of(origin: Origin) -> BaseException:
+    (frame,) = origin.answers
+    assert (frame.kind, frame.flags, frame.request) == (REPLY, ERROR, 79)
+    return load_error(frame.payload).exception
+
+
+class Taking(System):
+    """Takes two kinds of records."""
+
+    def __init__(self, node: Any) -> None:
+        super().__init__(node)
+        self.taken: list[object] = []
+
+    @handles(StopActor)
+    def stop_actor(self, request: ControlRequest, record: StopActor) -> None:
+        self.taken.append((request.peer, request.rank, record))
+        request.answer(record.uid)
+
+    @handles(GetStatistics)
+    def statistics(self, request: ControlRequest, record: GetStatistics) -> None:
+        self.taken.append(record)
+
+
+@pytest.fixture
+def taking(hub: Any) -> Taking:
+    return Taking(hub)
+
+
+@pytest.fixture(autouse=True)
+def of_planes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "_of_planes", dict(system._of_planes))
+    logger = logging.getLogger("monarch.runtime")
+    monkeypatch.setattr(logger, "disabled", True)  # it tells of each error
+
+
+# on the wire
+
+
+def test_a_record_costs_its_name_and_its_fields_and_nothing_of_its_class(hub: Any) -> None:
+    frame = sent(hub, ResolveProc("mesh.0", 1.5))
+    assert frame.meta == b"ResolveProc"
+    assert frame.payload == pickling.dumps_call(("mesh.0", 1.5), {})[0]
+    assert sent(hub, GetStatistics()).payload == pickling.dumps_call((), {})[0]
+
+
+def test_large_arguments_of_a_constructor_stay_out_of_band(hub: Any) -> None:
+    large = bytearray(1 << 20)
+    creator = CreatorInstance("root", None, Point(0, Extent([], [])), None, None)
+    spec = SpawnSpec(7, "name", "module.Class", ActorAddress(HERE, 1), creator, None, Extent(["gpus"], [2]))
+    frame = sent(hub, spawn_record(spec, False, pickling.dumps((bytes, (large,), {}))))
+    assert len(frame.payload) < 2000
+    (buffer,) = frame.buffers
+    assert len(buffer) >= len(large)
+
+
+def test_one_record_goes_to_one_process_or_to_many_with_the_ranks_that_they_are_told(hub: Any) -> None:
+    send_record(hub, [HERE, THERE], StopActor(7, "why"), None, 8, URGENT)
+    send_record(hub, [HERE, THERE], StopActor(7, "why"), ranks=[4, 5])
+    send_record(hub, THERE, StopActor(7, "why"))
+    seen = [(address, frame.rank, frame.sender, frame.flags) for address, frame in hub.cast_frames]
+    assert seen == [(HERE, 0, 8, URGENT), (THERE, 1, 8, URGENT), (HERE, 4, 0, 0), (THERE, 5, 0, 0), (THERE, 0, 0, 0)]
+    assert {frame.target for _, frame in hub.cast_frames} == {SYSTEM}
+
+
+# handlers
+
+
+def test_a_handler_gets_the_record_with_the_fields_that_were_sent(hub: Any, taking: Taking) -> None:
+    origin = Origin()
+    taking.receive(origin, asked(hub, StopActor(7, "why", True))._replace(rank=3))
+    assert taking.taken == [(THERE, 3, StopActor(7, "why", True))]
+    (answer,) = origin.answers
+    assert (answer.kind, answer.flags, answer.rank, answer.request) == (REPLY, VALUE, 3, 79)
+    assert pickling.loads(answer.payload) == 7
+
+
+def test_a_system_takes_what_the_one_it_inherits_from_takes_and_more(hub: Any) -> None:
+    class More(Taking):
+        @handles(ResolveProc)
+        def resolve(self, request: ControlRequest, record: ResolveProc) -> None:
+            request.answer(record.name)
+
+    more, origin = More(hub), Origin()
+    more.receive(origin, asked(hub, ResolveProc("mesh.0", 0.0)))
+    more.receive(origin, asked(hub, StopActor(7, "why")))
+    assert [pickling.loads(answer.payload) for answer in origin.answers] == ["mesh.0", 7]
+    less = Origin()
+    Taking(hub).receive(less, asked(hub, ResolveProc("mesh.0", 0.0)))
+    assert isinstance(error_of(less), LookupError)
+
+
+@pytest.mark.parametrize(
+    "name", [b"StopActr", b"stop_actor", b"", b"\xff", b"receive", b"monarch.nowhere.Open", b"os.Open"]
+)
+def test_a_record_of_no_meaning_is_answered_with_an_error_that_names_it(hub: Any, taking: Taking, name: bytes) -> None:
+    origin = Origin()
+    taking.receive(origin, asked(hub, StopActor(7, "why"))._replace(meta=name))
+    error = error_of(origin)
+    assert isinstance(error, (LookupError, ImportError))
+    assert name.decode(errors="backslashreplace").rpartition(".")[0] in str(error)
+    assert not taking.taken
+
+
+@pytest.mark.parametrize("fields", [(), (7,), (7, "why", True, 1)])
+def test_a_record_with_other_fields_is_answered_with_an_error(
+    hub: Any, taking: Taking, fields: tuple[Any, ...]
+) -> None:
+    origin = Origin()
+    payload, _ = pickling.dumps_call(fields, {})
+    taking.receive(origin, asked(hub, StopActor(7, "why"))._replace(payload=payload))
+    assert isinstance(error_of(origin), TypeError)
+    assert not taking.taken
+
+
+def test_what_cannot_be_unpickled_is_answered_with_an_error(hub: Any, taking: Taking) -> None:
+    origin = Origin()
+    taking.receive(origin, asked(hub, StopActor(7, "why"))._replace(payload=b"no pickle"))
+    assert error_of(origin) is not None
+    assert not taking.taken
+
+
+def test_nothing_is_answered_where_nobody_waits(hub: Any, taking: Taking) -> None:
+    origin = Origin()
+    taking.receive(origin, sent(hub, StopActor(7, "why")))
+    taking.receive(origin, sent(hub, Unknown()))
+    assert len(taking.taken) == 1
+    assert origin.answers == []
+
+
+def test_a_request_is_answered_later_with_a_value_an_error_or_the_end_of_what_it_is_about(hub: Any) -> None:
+    origin = Origin()
+    request = ControlRequest(origin, asked(hub, GetStatistics()))
+    request.answer([1], b"meta")
+    request.fail(KeyError("who"))
+    request.refuse(GONE)
+    value, error, end = origin.answers
+    assert (value.flags, value.meta, pickling.loads(value.payload)) == (VALUE, b"meta", [1])
+    assert (error.flags, str(load_error(error.payload).exception)) == (ERROR, "'who'")
+    assert (end.flags, end.target, pickling.loads(end.payload)) == (DEAD, SYSTEM, GONE)
+
+
+# planes
+
+
+@handles(Ask)
+def take_ask(taking: System, request: ControlRequest, record: Ask) -> None:
+    request.answer((taking.node.address, record))
+
+
+@handles(Ask)
+def take_ask_otherwise(taking: System, request: ControlRequest, record: Ask) -> None: ...
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_plane_adds_its_records_before_a_process_serves_or_after(hub: Any, early: bool) -> None:
+    if early:
+        register(take_ask)
+    taking, origin = Taking(hub), Origin()
+    if not early:
+        taking.receive(origin, asked(hub, Ask(1)))
+        assert "test_control_records" in str(error_of(origin))
+        origin.answers.clear()
+        register(take_ask)
+    frame = asked(hub, Ask(7, reason="why"))
+    assert frame.meta == f"{__name__}.Ask".encode()
+    taking.receive(origin, frame)
+    assert pickling.loads(origin.answers[0].payload) == (HERE, Ask(7, "why"))
+
+
+def test_a_record_has_one_handler() -> None:
+    register(take_ask)
+    register(take_ask)  # as by a module that is reloaded where it was half imported
+    with pytest.raises(ValueError, match=r"Ask is taken by <function take_ask .*otherwise"):
+        register(take_ask_otherwise)
+
+
+def test_a_process_imports_the_plane_of_the_record_that_it_is_sent() -> None:
+    script = """
+import logging, sys
+from monarch._core.hub.control import send_record
+from monarch._core.hub.node import Node
+from monarch._core.hub.system import System
+from monarch._core.wire import pickling
+from monarch._core.wire.address import SYSTEM, ProcAddress, random_name
+from monarch._core.wire.frame import CALL, Frame
+
+address = ProcAddress(random_name(), "proc.0")
+system = System(Node(address, address))
+class Origin:
+    peer = address
+    def send(self, frame):
+        print(frame.flags, pickling.loads(frame.payload))
+assert "monarch.rdma" not in sys.modules
+content = pickling.dumps_call(((("machine", 0)), ()), {})
+system.receive(Origin(), Frame(CALL, 0, 0, SYSTEM, 0, 1, b"monarch.rdma.records.Open", *content))
+assert "monarch.rdma" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.returncode) == (f"{VALUE} []\n", 0), done.stderr
+
+
+# all of them
+
+
+def records() -> list[Any]:
+    return [
+        kind
+        for kind in vars(control_records).values()
+        if inspect.isclass(kind) and kind.__module__ == control_records.__name__
+    ]
+
+
+def test_every_record_is_taken_by_one_kind_of_process_and_says_in_words_by_whom() -> None:
+    assert controllers is not None  # registers its own
+    own = set(Proc._handlers) - set(ProcSystem._handlers)
+    taken = [*ProcSystem._handlers, *own, *Agent._handlers, b"GetController"]
+    assert sorted(taken) == sorted(name_on_wire(kind) for kind in records())
+    assert b"GetController" in system._of_planes
+    assert [
+        kind.__name__ for kind in records() if "──▶" not in kind.__doc__ and "As `SpawnProcs`" not in kind.__doc__
+    ] == []
+
+
+# answers
+
+
+def test_a_single_answer_is_what_the_receiver_says_or_its_end() -> None:
+    got: list[Reply] = []
+    frame = Frame(REPLY, VALUE, 0, SYSTEM, 0, 79, b"", b"")
+    assert SingleAnswer(THERE, got.append).reply(frame)
+    request = SingleAnswer(THERE, got.append)
+    assert not request.peer_failed(HERE, GONE)
+    assert request.peer_failed(THERE, GONE)
+    assert got == [frame, GONE]
