@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from .._core.wire import pickling
 from .._core.wire.address import ProcAddress
-from .._core.wire.pickling import OnlyLentError
+from .._core.wire.reducers import Dumped, register_lender
 from . import call_sites, loans, local, operand_checks
 from .engine import holder
 from .instructions import MOVE
@@ -57,25 +57,30 @@ def collecting() -> Iterator[Found]:
         _collecting.found = before
 
 
-class NotCopiedError(OnlyLentError):
-    """A distributed tensor, or what belongs to such, is about to be pickled: the values are elsewhere. An actor that lives with
-    them can borrow them.
+class NotCopiedError(TypeError):
+    """A distributed tensor, or what belongs to such, is about to be pickled: the values are elsewhere. Only an actor that lives
+    with them can borrow them.
     """
 
-    def lend(self, content: Any, procs: Sequence[ProcAddress], actor: int) -> tuple[bytes, Sequence[memoryview]]:
-        with collecting() as found:
-            payload = pickling.dumps(content)
-        return lend(found.tensors, payload, procs, actor, found.engine)
+
+def lend_found(dump: Callable[[], Dumped], procs: Sequence[ProcAddress], actor: int) -> Dumped:
+    """Pickle a message; the tensors in it are lent to its receivers."""
+    with collecting() as found:
+        payload = dump()
+    return lend(found.tensors, payload, procs, actor, found.engine) if found.tensors or found.engine else payload
+
+
+register_lender(lend_found)
 
 
 def lend(
     tensors: Sequence[Tensor],
-    payload: tuple[bytes, Sequence[memoryview]],
+    payload: Dumped,
     procs: Sequence[ProcAddress],
     actor: int,
     engine: Engine | None = None,
     outputs: tuple[tuple[int, ...], tuple[Any, ...]] | None = None,
-) -> tuple[bytes, Sequence[memoryview]]:
+) -> Dumped:
     """Lend the tensors in a message to an actor on some procs: there, instructions that are issued later wait until the actor
     has handled it.
 

@@ -17,8 +17,9 @@ from ..calls.message import encode_meta
 from ..calls.remote_error import explain_arguments, supervision_error
 from ..calls.returns_future import returns_future
 from ..shape import Extent, ValueMesh
-from ..wire import pickling
+from ..wire import pickling, reducers
 from ..wire.frame import EXPLICIT
+from ..wire.reducers import Dumped
 from .answers import Answers
 from .context import context
 from .endpoint import ArgumentCheck, EndpointDefinition
@@ -210,16 +211,17 @@ class Endpoint(Generic[P, R]):
         for rank in ranks:
             self._target.cast(self._meta, content, None, [rank], port, self._flags)
 
-    def _pickle(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
-    ) -> tuple[bytes, Sequence[memoryview]]:
+    def _pickle(self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None) -> Dumped:
         """Pickle arguments for some ranks, or for all."""
+        if reducers.lender is None:
+            return self._dump(args, kwargs)
+        target = self._target
+        procs = target.procs if ranks is None else [target.procs[rank] for rank in ranks]
+        return reducers.lender(lambda: self._dump(args, kwargs), procs, target.uid)
+
+    def _dump(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Dumped:
         try:
             return pickling.dumps_call(args, kwargs)
-        except pickling.OnlyLentError as error:
-            target = self._target
-            procs = target.procs if ranks is None else [target.procs[rank] for rank in ranks]
-            return error.lend((args, kwargs), procs, target.uid)
         except Exception as error:
             explain_arguments(error, self.name, args, kwargs)
             raise
@@ -300,17 +302,11 @@ class RetryingEndpoint(Endpoint[P, R]):
             f"{adverb} of {self.name} takes no timeout and no retries, as {why}: they are options of call, call_one and choose"
         )
 
-    def _pickle(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
-    ) -> tuple[bytes, Sequence[memoryview]]:
+    def _pickle(self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None) -> Dumped:
         """Pickle arguments to be sent any number of times, as they are now: nothing can be lent, as that is for one receiver."""
         if not self._options.retries:
             return super()._pickle(args, kwargs, ranks)
-        try:
-            payload, buffers = pickling.dumps_call(args, kwargs)
-        except Exception as error:
-            explain_arguments(error, self.name, args, kwargs)
-            raise
+        payload, buffers = self._dump(args, kwargs)
         return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -22,7 +23,7 @@ from ..hub.control_records import GetStatistics, KillProcs
 from ..hub.spawn_requests import CreatorInstance, SpawnSpec
 from ..hub.statistics import ProcStatistics
 from ..shape import Extent, Point, Shape, ValueMesh
-from ..wire import pickling
+from ..wire import pickling, reducers
 from ..wire.address import SYSTEM, ProcAddress, random_uid
 from . import mock
 from .actor_mesh import ActorMesh, check_names
@@ -135,13 +136,8 @@ class ProcMesh(DrawnMesh):
     def _spawn(self, name: str, cls: type, args: Any, kwargs: Any, gated: bool = True) -> ActorMesh[Any]:
         cell = context()._cell
         uid = random_uid()
-        try:
-            init = pickling.dumps((cls, args, kwargs), afresh=Actor)
-        except pickling.OnlyLentError as error:
-            init = error.lend((cls, args, kwargs), self._addresses(), uid)
-        except Exception as error:
-            explain_arguments(error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs)
-            raise
+        dump = functools.partial(_dump_init, name, cls, args, kwargs)
+        init = dump() if reducers.lender is None else reducers.lender(dump, self._addresses(), uid)
         extent = self.extent
         procs = cell.ownership.get(self._procs.uid)  # None where another actor owns them
         group = procs.group if procs is not None and gated else None
@@ -384,6 +380,14 @@ def _check_class(cls: Any, args: Any, kwargs: Any) -> type:
     check_names(cls)
     describe_class(cls).check_init(args, kwargs)
     return cls
+
+
+def _dump_init(name: str, cls: type, args: Any, kwargs: Any) -> reducers.Dumped:
+    try:
+        return pickling.dumps((cls, args, kwargs), afresh=Actor)
+    except Exception as error:
+        explain_arguments(error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs)
+        raise
 
 
 def _host_mesh_of(procs: ProcMesh) -> HostMesh:

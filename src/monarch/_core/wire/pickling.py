@@ -15,7 +15,6 @@ import pickle
 from collections.abc import Sequence
 from typing import Any
 
-from .address import ProcAddress
 from .frame import Bytes
 
 OUT_OF_BAND_SIZE = 64 * 1024
@@ -28,21 +27,6 @@ socket, where they reach a process that has no descriptor left as well."""
 _SCALARS = frozenset({int, float, str, bool, type(None), complex})
 _RAW = frozenset({bytes, bytearray})
 _EMPTY_CALL = pickle.dumps(((), {}), protocol=5)
-
-
-class OnlyLentError(TypeError):
-    """Something can't be copied into a message: at most it can be lent to receivers that live where it does.
-
-    Raised by a reducer; who knows the receivers may call `lend`.
-    """
-
-    def lend(self, content: Any, procs: Sequence[ProcAddress], actor: int) -> tuple[bytes, Sequence[memoryview]]:
-        """What `dumps` gives for `content`, with what is lent, for an actor on these procs that it will be sent to next.
-
-        Raises:
-            ValueError: It does not live there.
-        """
-        raise self
 
 
 def dumps(obj: Any, afresh: type | None = None) -> tuple[bytes, Sequence[memoryview]]:

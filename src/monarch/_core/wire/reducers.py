@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from .address import ProcAddress
+
 Reducer = Callable[[Any], Any]
+Dumped = tuple[bytes, Sequence[memoryview]]
+"""A pickle, and its out-of-band buffers."""
+
+Lender = Callable[[Callable[[], Dumped], Sequence[ProcAddress], int], Dumped]
+lender: Lender | None = None
+"""Pickles messages that may hold what stays where it is: see `register_lender`."""
+
 _reducers: dict[type, Reducer] = {}
 _lazy_reducers: dict[str, Callable[[], dict[type, Reducer]]] = {}
 
@@ -19,6 +28,17 @@ def register_reducers(package: str, load: Callable[[], dict[type, Reducer]]) -> 
             by several threads at the same time where they need it at the same time.
     """
     _lazy_reducers[package] = load
+
+
+def register_lender(lend: Lender) -> None:
+    """Have values lent to actors that can't be copied into messages.
+
+    Args:
+        lend: Called with what pickles a message, the procs that it goes to, and the actor there; returns what to send. Raises
+            ValueError if the values do not live there.
+    """
+    global lender
+    lender = lend
 
 
 def reduce_extension(kind: type, obj: Any) -> Any:
