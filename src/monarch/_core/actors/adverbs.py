@@ -111,11 +111,9 @@ class Endpoint(Generic[P, R]):
         if len(procs) != 1:
             raise self._not_one()
         self._check(args, kwargs)
-        cell = context()._cell
         frame = _getframe(1)
-        request = One(self.name, target.uid, procs[0], cell.node, (frame.f_code, frame.f_lineno))
-        content = self._pickle(args, kwargs)
-        request.number = cell.node.cast(procs, target.uid, self._meta, content, request, cell.uid, self._flags)
+        request = One(self.name, target.uid, procs[0], context()._cell.node, (frame.f_code, frame.f_lineno))
+        request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
         return request.future
 
     def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
