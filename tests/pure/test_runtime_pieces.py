@@ -23,7 +23,7 @@ from monarch._core.mesh.bootstrap import (
 )
 from monarch._core.processes import output
 from monarch._core.processes.output import LineSplitter
-from monarch._core.processes.spawn_request import needs_exec
+from monarch._core.processes.specs import needs_exec
 from monarch._core.shape import Extent, Point
 from monarch._core.wire.address import ActorAddress, ProcAddress
 

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..calls.cancelled import cancelled_error
-from ..calls.failed_call import Outcome
+from ..calls.failed_call import Outcome, Reply
 from ..calls.future import Future
 from ..calls.rebuild import read_value
 from ..calls.remote_error import explain, format_remote, to_exception
 from ..calls.source import Source
 from ..hub import prints
+from ..hub.control import SingleAnswer
 from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
@@ -88,33 +89,22 @@ class Port(Generic[T]):
         frame = self._frame._replace(flags=flags, payload=payload, buffers=buffers, meta=meta)
         node.send_to(self._address, frame if rank is None else frame._replace(rank=rank))
 
-    def _as_request(self, proc: ProcAddress, rank: int) -> _Forward:
-        return _Forward(self, proc, rank)
+    def _as_request(self, proc: ProcAddress, rank: int) -> SingleAnswer:
+        """A call to one rank whose answer goes on to this port."""
+
+        def forward(answer: Reply) -> None:
+            if isinstance(answer, Failure):
+                self._post(DEAD, pickling.dumps_inline(answer), rank=rank)
+            else:
+                self._post(answer.flags, answer.payload, answer.buffers, answer.rank)
+
+        return SingleAnswer(proc, forward)
 
     def __repr__(self) -> str:
         return f"<Port {self._frame.request or self._frame.target} of {self._address}>"
 
     def __reduce__(self) -> Any:
         return Port, (self._address, self._frame, self._once)
-
-
-class _Forward:
-    """A call to one rank, whose answer goes on to a port."""
-
-    def __init__(self, port: Port[Any], proc: ProcAddress, rank: int) -> None:
-        self._port = port
-        self._proc = proc
-        self._rank = rank
-
-    def reply(self, frame: Frame) -> bool:
-        self._port._post(frame.flags, frame.payload, frame.buffers, frame.rank)
-        return True
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        if address != self._proc:
-            return False
-        self._port._post(DEAD, pickling.dumps_inline(failure), rank=self._rank)
-        return True
 
 
 class ResponsePort(Port[Any]):

@@ -1,5 +1,6 @@
 """The messages of one process: who is here, who waits for which answer, and the way to everybody else.
 
 Lives here: nothing that runs user code. Read `node` (the hub itself), `peer` (the way to one process of this host), `remote`
-(to one of another host), `multicast` (one call to many), `room` (who must not be sent more just now).
+(to one of another host), `multicast` (one call to many), `room` (who must not be sent more just now). What processes ask of
+each other themselves is in `control_records`; `control` sends it, `system` takes it.
 """

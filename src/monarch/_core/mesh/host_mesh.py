@@ -13,7 +13,7 @@ from ... import config
 from ..calls.future import Future, completed
 from ..guards.main_guard import refuse_imports
 from ..hub.spawn_requests import Start
-from ..processes.spawn_request import UNNAMED
+from ..processes.specs import UNNAMED
 from ..shape import Extent, Point, Region, Shape, Slice
 from ..supervision.restart import Strategy
 from ..wire.address import random_name

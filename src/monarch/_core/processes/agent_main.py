@@ -15,7 +15,7 @@ from ..hub import node as node  # with which both serve; it brings most of what 
 from ..wire import picklers as picklers
 from . import spawner
 from .control import control_pair
-from .spawn_request import AgentSpec
+from .specs import AgentSpec
 from .title import set_title
 
 

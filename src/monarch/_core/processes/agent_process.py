@@ -11,7 +11,7 @@ from ..guards.process_limit import explained
 from ..guards.surroundings import require_pidfd
 from ..net import unix
 from ..wire.address import ProcAddress
-from .spawn_request import AgentSpec, write_spec
+from .specs import AgentSpec, write_spec
 
 if TYPE_CHECKING:
     import subprocess

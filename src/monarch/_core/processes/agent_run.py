@@ -16,7 +16,7 @@ from ..net.descriptors import allow_many
 from ..supervision.failure import STOPPED, Failure
 from . import spawner
 from .agent import Agent
-from .spawn_request import AgentSpec
+from .specs import AgentSpec
 
 _SETTLED = 10.0  # seconds after which there is time to look for what others have left behind
 

@@ -33,7 +33,7 @@ from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import Frame
 from . import slow_imports, spawner
 from .fork_exit import leave
-from .spawn_request import UNNAMED, ProcSpec
+from .specs import UNNAMED, ProcSpec
 from .title import set_title
 
 

@@ -33,7 +33,7 @@ from ..wire.address import ProcAddress
 from .children import ChildWatch, changes
 from .control import Bound, Changed, Forked, Kill, Unstarted, receive_message, send_message
 from .fork_exit import disarm_finalizers
-from .spawn_request import ProcSpec, needs_exec, write_spec
+from .specs import ProcSpec, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36

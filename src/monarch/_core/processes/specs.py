@@ -1,4 +1,4 @@
-"""What is asked of a host: procs, and how each is to be started."""
+"""What a new process is told as it starts: an agent, a proc. It inherits a file with it."""
 
 from __future__ import annotations
 
