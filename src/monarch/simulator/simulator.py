@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from monarch.tensor_engine import DeviceMesh
-from monarch.tensor_engine.device_mesh import mesh_over
+from monarch.tensor_engine.engine_meshes import mesh_over
 from monarch.tensor_engine.groups import Meeting
 
 from . import graph, history, picture, trace

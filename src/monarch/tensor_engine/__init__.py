@@ -8,16 +8,27 @@ One operation, from top to bottom:
 `plans`, `fakes`   what it does, found once by running it on fake tensors
 `engine`           batches of instructions on their way to an `executor`: to `workers`, or to a model of them
 `worker`           the actor that gets them, one on each process
-`runner`           what runs them, one for each stream; `worker_collectives`, `stream_rendezvous` and `functions` are its hands
+`runner`           what runs them, one for each stream; `worker_collectives` and `functions` are its hands
 `fetching`         values on their way back
 =================  ====================================================================================================
 
-`device_mesh` is what programs hold; `streams` run side by side, and `borrows` are how one uses a tensor of another.
-`collectives` moves data between ranks, over `groups` of them; `references` lets tensors be arguments, of `remote_functions` and of
-actors. `pickling` is something else: how ordinary tensors travel in the messages of any actor.
+Floors, each built on those below it:
 
-`instruction_buffer` holds instructions back, to send them together, or for `recording`, which has `recorder` keep and `programs`
-replay them.
+========================================  =============================================================================
+`engine_meshes`, `tensor_methods`         where meshes come from; methods of tensors and streams
+`collectives`, `remote_functions`, ...    what programs do with tensors, beyond torch's operations
+`device_mesh`, `activation`, `tensor`     what programs hold
+`references`, `operand_checks`,           tensors as arguments of functions and actors; errors for tensors that do not
+`mesh_groups`                             belong together; who communicates with whom
+`tensor_base`, `rank_mesh`, `streams`     values, their memory, and where they are
+`engine`, `workers`, `worker`, `runner`   instructions on their way, and the ranks that run them
+`worker_collectives`, `programs`          what they run: moves between ranks and `borrows` between streams; recorded programs
+`stream_state`, `groups`, `templates`     what it stands on there: the values of a stream, the groups of ranks
+`instructions`                            the language between the two
+========================================  =============================================================================
+
+`pickling` is something else: how ordinary tensors travel in the messages of any actor. `instruction_buffer` holds instructions
+back, to send them together, or for `recording`, which has `recorder` keep and `programs` replay them.
 
 Importing this package does not import torch: its names are looked up when they are first used. What may not live here:
 anything that actors without torch need. Read `instructions`, then `tensor`.
@@ -37,7 +48,7 @@ if TYPE_CHECKING:
     from .collectives import slice_mesh as slice_mesh
     from .collectives import to_mesh as to_mesh
     from .device_mesh import DeviceMesh as DeviceMesh
-    from .device_mesh import spawn_tensor_engine as spawn_tensor_engine
+    from .engine_meshes import spawn_tensor_engine as spawn_tensor_engine
     from .errors import OperatorError as OperatorError
     from .errors import RemoteException as RemoteException
     from .errors import TensorError as TensorError
@@ -77,7 +88,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "activation": ("get_active_mesh", "no_mesh"),
-        "device_mesh": ("DeviceMesh", "spawn_tensor_engine"),
+        "device_mesh": ("DeviceMesh",),
+        "engine_meshes": ("spawn_tensor_engine",),
         "errors": ("OperatorError", "RemoteException", "TensorError"),
         "fetching": ("distribute", "fetch_shard", "inspect", "show"),
         "gradients": ("GradientGenerator", "grad_function", "grad_generator", "gradient_execution_order"),

@@ -8,24 +8,23 @@ the task at hand has one.
 from __future__ import annotations
 
 import threading
-from contextvars import ContextVar, Token
+from contextvars import Token
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch.autograd.grad_mode import set_multithreading_enabled
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import tensor
+from .rank_mesh import RankMesh, active
 
 if TYPE_CHECKING:
     from .device_mesh import DeviceMesh
 
-_active: ContextVar[DeviceMesh | None] = ContextVar("monarch_active_mesh", default=None)
-
 
 class _Interceptor(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        mesh = _active.get()
+        mesh = active.get()
         if mesh is None:
             return func(*args, **(kwargs or {}))
         return tensor.dispatch(func, args, kwargs or {}, mesh)
@@ -70,16 +69,16 @@ class Activation:
 
     def __init__(self, mesh: DeviceMesh | None) -> None:
         self._mesh = mesh
-        self._tokens: list[Token[DeviceMesh | None]] = []
+        self._tokens: list[Token[RankMesh | None]] = []
 
     def __enter__(self) -> DeviceMesh | None:
-        self._tokens.append(_active.set(self._mesh))
+        self._tokens.append(active.set(self._mesh))
         if self._mesh is not None:
             _interceptions.enter()
         return self._mesh
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        _active.reset(self._tokens.pop())
+        active.reset(self._tokens.pop())
         if self._mesh is not None:
             _interceptions.exit()
 
@@ -103,7 +102,7 @@ def get_active_mesh() -> DeviceMesh:
     Raises:
         ValueError: There is none.
     """
-    mesh = _active.get()
+    mesh = active_mesh()
     if mesh is None:
         raise ValueError("no device mesh is active; use `with mesh.activate():`")
     return mesh
@@ -111,4 +110,4 @@ def get_active_mesh() -> DeviceMesh:
 
 def active_mesh() -> DeviceMesh | None:
     """The active mesh, if there is one."""
-    return _active.get()
+    return cast("DeviceMesh | None", active.get())  # nothing else is ever activated

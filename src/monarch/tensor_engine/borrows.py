@@ -21,26 +21,19 @@ import threading
 import traceback
 import warnings
 import weakref
-from types import TracebackType
 from typing import Any
 
-import torch
-
-from . import call_sites, operand_checks
+from . import call_sites
 from .engine import holder
 from .instructions import MOVE, Instruction
-from .streams import Stream
-from .tensor import Bar, Storage, Tensor, Value, handle
+from .streams import Borrow, Stream
+from .tensor_base import Bar, Storage, Value
 
 _readers: weakref.WeakKeyDictionary[Storage, int] = weakref.WeakKeyDictionary()
 
 
-class Borrow:
-    """A tensor in the hands of another stream; made by `Stream.borrow`. Ends with `drop`, or with a ``with`` block.
-
-    Attributes:
-        mutable: Whether that stream may write to it.
-    """
+class IssuedBorrow(Borrow):
+    """A borrow that the ranks are told of by instructions."""
 
     def __init__(self, origin: Value, stream: Stream, mutable: bool) -> None:
         self.mutable = mutable
@@ -56,10 +49,10 @@ class Borrow:
         self._ended = False
         self._lock = threading.Lock()
         self._lent: weakref.ref[_Lent] | None = None
-        self._further: weakref.WeakSet[Borrow] = weakref.WeakSet()
+        self._further: weakref.WeakSet[IssuedBorrow] = weakref.WeakSet()
 
-    def start(self) -> Tensor:
-        """Take the tensor from its stream; returns what this stream has."""
+    def start(self) -> Value:
+        """Take the tensor from its stream; returns the value that the borrower has."""
         origin = self._origin
         if (held := holder()) is not None:
             held.borrowed(self)
@@ -79,7 +72,7 @@ class Borrow:
         value = Value(self._root, origin.mesh, self._lane, origin.meta, lent)
         if held is not None:
             held.born(value)
-        return handle(value)
+        return value
 
     def begin(self) -> None:
         """This stream is about to use the tensor for the first time."""
@@ -92,7 +85,6 @@ class Borrow:
             lent.barred = None
 
     def drop(self) -> None:
-        """End it: the handles of the borrower can't be used any more, its origin can. The second time it does nothing."""
         for borrow in list(self._further):
             borrow.drop()
         with self._lock:
@@ -150,12 +142,6 @@ class Borrow:
     def _give_back(self) -> Instruction:
         return (MOVE, self._site, "give_back", (self._ticket, self._root))
 
-    def __enter__(self) -> Borrow:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.drop()
-
     def __del__(self) -> None:
         """On any thread, inside of any lock: what ends it on the ranks goes out before the origin's next instruction."""
         if self._ended or self._lent is None or sys.is_finalizing():
@@ -174,7 +160,7 @@ class _Lent(Storage):
 
     __slots__ = ("borrow",)
 
-    def __init__(self, borrow: Borrow) -> None:
+    def __init__(self, borrow: IssuedBorrow) -> None:
         super().__init__()
         self.borrow = borrow
         self.barred = borrow
@@ -184,35 +170,9 @@ class _Lent(Storage):
         self.borrow.last_use()
 
 
-def borrow(stream: Stream, tensor: Any, mutable: bool = False) -> tuple[Tensor, Borrow]:
-    if isinstance(tensor, Tensor):
-        _check_not_lent(stream, tensor, mutable)
-    operand_checks.check("borrow", tensor, any_stream=True)
-    if torch.is_grad_enabled() and tensor.requires_grad:
-        raise operand_checks.grad_error("borrow", tensor)
-    made = Borrow(tensor._value, stream, mutable)
-    return made.start(), made
-
-
-def _check_not_lent(stream: Stream, tensor: Tensor, mutable: bool) -> None:
-    barred, frozen = tensor._value.storage.barred, tensor._value.storage.frozen
-    if type(barred) is Bar and barred.label == "BORROWED":
-        raise RuntimeError(
-            f"{stream!r} can't borrow {tensor!r}: it is lent, to be written. It was borrowed here:\n{barred.stack}"
-        )
-    if mutable and frozen is not None:
-        raise RuntimeError(
-            f"{stream!r} can't borrow {tensor!r} to write: it is lent to be read. It was borrowed here:\n{frozen.stack}"
-        )
-
-
 def _move(name: str, *args: Any) -> Instruction:
     return (MOVE, call_sites.here(), name, args)
 
 
 def _stack() -> str:
     return "".join(traceback.format_stack()[:-3])
-
-
-borrow.__doc__ = Stream.borrow.__doc__
-Stream.borrow = borrow  # type: ignore[method-assign, assignment]  # its `self`

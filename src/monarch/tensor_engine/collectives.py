@@ -5,28 +5,21 @@ What they do is in `worker_collectives`; here is what they mean: meshes, shapes,
 
 from __future__ import annotations
 
-import shutil
-import socket
-import tempfile
-import traceback
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .._core.mesh.proc_mesh import ProcMesh
-from .._core.shape.ndslice import row_major_strides
 from . import call_sites, operand_checks
 from .engine import Engine
 from .engine_transfer import Source
 from .fakes import Meta, contiguous
-from .groups import Meeting
 from .instructions import MOVE
+from .mesh_groups import groups_along, pairs, routes_between
 from .streams import Stream
-from .tensor import Bar, Tensor, new_tensor
+from .tensor import Tensor, new_tensor
 from .worker_collectives import Look, Reduction
 from .workers import Workers
 
@@ -139,23 +132,6 @@ class MeshSliceTensor:
         return f"<what {self.mesh.extent} has of {self.tensor!r}>"
 
 
-def per_rank(mesh: DeviceMesh, numbers: Sequence[int]) -> Tensor:
-    """A scalar int64 tensor with these values on the ranks of a mesh."""
-    made = new_tensor(mesh, contiguous((), torch.int64, torch.device("cpu")))
-    _submit(mesh, "per_rank", made._value.id, dict(zip(mesh.group.ranks, numbers, strict=True)))
-    return made
-
-
-def drop(tensor: Tensor) -> None:
-    """Free the memory of a tensor on the ranks now, and that of all that shares it; none of them can be used any more."""
-    if not tensor.dropped:
-        operand_checks.check("drop", tensor, any_stream=True)
-        operand_checks.check_write("drop", tensor)
-        value = tensor._value
-        tensor.mesh.engine.submit(value.lane, (MOVE, call_sites.here(), "drop", (value.id,)))
-        value.storage.barred = Bar("DROPPED", "".join(traceback.format_stack()[:-1]))
-
-
 def seed(mesh: DeviceMesh, number: int) -> None:
     """Start the random numbers of all ranks of a mesh anew, from the same number."""
     _submit(mesh, "seed", number)
@@ -176,13 +152,6 @@ def set_random_state(state: Tensor, device: str) -> None:
 
 def _submit(mesh: DeviceMesh, name: str, *args: Any) -> None:
     mesh.engine.submit(mesh.lane, (MOVE, call_sites.here(), name, args))
-
-
-Tensor.drop = drop
-Tensor.reduce = reduce
-Tensor.reduce_ = reduce_
-Tensor.slice_mesh = slice_mesh
-Tensor.to_mesh = to_mesh
 
 
 # reductions
@@ -354,7 +323,7 @@ def _issue_transfer(tensor: Tensor, source: DeviceMesh, destination: DeviceMesh,
     if destination.engine is not engine:
         _issue_crossing(tensor, result, source, destination)
         return result
-    look, routes = _look(meta), _routes(source, destination)
+    look, routes = _look(meta), routes_between(source, destination)
     if before == after:
         everyone = engine.group(sorted(source.group.members | destination.group.members), before)
         args = (tensor._value.id, result._value.id, look, routes)
@@ -378,7 +347,7 @@ def _issue_crossing(tensor: Tensor, result: Tensor, source: DeviceMesh, destinat
     takers = dict.fromkeys(source.group.ranks, 0)
     procs = {}
     address = dict(zip(source.group.ranks, source.group.procs, strict=True))
-    for sender, receiver in _pairs(source, destination):
+    for sender, receiver in pairs(source, destination):
         takers[sender] += 1
         procs[receiver] = address[sender]
     export = tensor._value.id, ticket, takers
@@ -407,94 +376,6 @@ class _ToMesh(torch.autograd.Function):
                 grad = grad.reduce(added, "sum")
                 destination = destination.slice(**dict.fromkeys(added, 0))
             return _issue_transfer(grad, destination, source, ctx.stream), None, None
-
-
-# what workers must know before: who communicates with whom
-
-
-def groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
-    """The number of the groups along some dimensions of a mesh."""
-    engine = mesh.engine
-    key = "groups", mesh._shape, names
-    number = engine.defined.get(key)
-    if number is None:
-        number = engine.defined[key] = len(engine.defined)
-        _define(engine, "define_groups", number, _members_along(mesh, names))
-    return number
-
-
-def public_groups_along(mesh: DeviceMesh, names: tuple[str, ...]) -> int:
-    """The number of the groups of `torch.distributed` along some dimensions of a mesh."""
-    engine = mesh.engine
-    key = "public groups", mesh._shape, names
-    number = engine.defined.get(key)
-    if number is None:
-        number = engine.defined[key] = len(engine.defined)
-        engine.check(engine.everyone)  # all of them take part
-        args = engine.uid, number, engine.size, _meeting(engine), _members_along(mesh, names)
-        engine.pass_on(
-            engine.everyone, (MOVE, call_sites.here(), "make_groups", args)
-        )  # once, even where it is recorded
-    return number
-
-
-def _members_along(mesh: DeviceMesh, names: tuple[str, ...]) -> list[tuple[int, ...]]:
-    """The ranks of each row, in the order of their coordinates."""
-    others = [label for label in mesh._labels if label not in names]
-    rows: dict[int, dict[int, int]] = {}
-    for rank, row, position in zip(mesh.group.ranks, positions(mesh, others), positions(mesh, names), strict=True):
-        rows.setdefault(row, {})[position] = rank
-    return [tuple(row[position] for position in range(len(row))) for row in rows.values()]
-
-
-def _routes(source: DeviceMesh, destination: DeviceMesh) -> int:
-    """The number of the routes from one mesh to another."""
-    engine = source.engine
-    key = "routes", source._shape, destination._shape
-    number = engine.defined.get(key)
-    if number is None:
-        routes: dict[int, tuple[int, ...]] = dict.fromkeys(source.group.ranks, ())
-        for sender, receiver in _pairs(source, destination):
-            routes[sender] += (receiver,)
-        number = engine.defined[key] = len(engine.defined)
-        _define(engine, "define_routes", number, routes)
-    return number
-
-
-def _pairs(source: DeviceMesh, destination: DeviceMesh) -> Iterator[tuple[int, int]]:
-    """Who sends to whom: for each rank of the destination the one of the source with the same coordinates."""
-    for position, rank in zip(positions(destination, source._labels), destination.group.ranks, strict=True):
-        yield source.group.ranks[position], rank
-
-
-def _define(engine: Engine, name: str, number: int, who: Any) -> None:
-    engine.submit(engine.every_stream, (MOVE, call_sites.here(), name, (number, _meeting(engine), who)))
-
-
-def positions(mesh: DeviceMesh, names: Sequence[str]) -> list[int]:
-    """Where each rank of a mesh is along some of its dimensions: their coordinates, combined in row-major order."""
-    strides = row_major_strides([mesh.size(name) for name in names])
-    along = [(mesh._labels.index(name), stride) for name, stride in zip(names, strides, strict=True)]
-    points = product(*map(range, mesh.sizes.values()))
-    return [sum(point[d] * stride for d, stride in along) for point in points]
-
-
-def _meeting(engine: Engine) -> Meeting:
-    """Where the members of groups meet; lives as long as the engine."""
-    if engine.meeting is None:
-        if len(set(engine.executor.procs._procs.hosts)) == 1:
-            folder = tempfile.mkdtemp(prefix="monarch-groups-")
-            engine.meeting = Meeting(f"{folder}/store")
-            engine.end_meeting = weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
-        else:
-            host = socket.gethostname()
-            store = torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-            engine.meeting = Meeting("", host, store.port)
-            engine.end_meeting = weakref.finalize(engine, id, store)  # keeps it until then
-        engine.executor.when_gone(engine.meeting.note_end)
-        for rank in engine.executor.gone:
-            engine.meeting.note_end(rank)
-    return engine.meeting
 
 
 def _look(meta: Meta) -> Look:

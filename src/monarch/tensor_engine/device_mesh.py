@@ -3,61 +3,38 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .._core.mesh import proc_mesh
 from .._core.mesh.drawn import names_of
-from .._core.mesh.shaped import ShapedMesh
-from .._core.shape import Shape, Slice, grid
-from . import borrows, collectives, references, seeding  # noqa: F401  # the first and the last for their effect
+from .._core.shape import Shape, grid
+from . import call_sites
 from .activation import Activation, no_mesh
-from .engine import Engine, engine_of, new_engine
-from .executor import Executor
-from .instructions import MAIN
+from .engine import Engine
+from .fakes import contiguous
+from .instructions import MOVE
+from .mesh_groups import positions
 from .process_group import RemoteProcessGroup, RemoteTorchMesh
-from .streams import active
-from .tensor import Tensor
+from .rank_mesh import RankMesh
+from .references import reduce_mesh
+from .tensor import Tensor, new_tensor
 
 if TYPE_CHECKING:
     from .._core.mesh.proc_mesh import ProcMesh
-    from .engine import Ranks
 
 _EXIT_TIMEOUT = 60.0  # seconds
 
 
-class DeviceMesh(ShapedMesh):
+class DeviceMesh(RankMesh):
     """The tensor side of a proc mesh, or of a slice of one. Meshes of one engine with equal labels and ranks are the same
     object, however they were made.
-
-    Attributes:
-        ndslice: The ranks, as an `NDSlice`.
-        names: The labels, outermost first.
     """
-
-    def __init__(self, engine: Engine, shape: Shape) -> None:
-        self.engine = engine
-        self._shape = shape
-        self.group = engine.group(shape.ndslice.ranks())
 
     def _new_with_shape(self, shape: Shape) -> DeviceMesh:
         return mesh_of(self.engine, shape)
-
-    @property
-    def lane(self) -> Ranks:
-        """Where instructions go: its ranks, and the active stream."""
-        stream = active.get().number
-        return self.group if stream == MAIN else self.engine.group(self.group.ranks, stream)
-
-    @property
-    def ndslice(self) -> Any:
-        return self._shape.ndslice
-
-    @property
-    def names(self) -> list[str]:
-        return self._shape.labels
 
     @property
     def procs(self) -> ProcMesh:
@@ -87,7 +64,7 @@ class DeviceMesh(ShapedMesh):
             KeyError: There is no such dimension.
         """
         names = (dims,) if isinstance(dims, str) else tuple(dims)
-        return collectives.per_rank(self, collectives.positions(self, names))
+        return self._per_rank(positions(self, names))
 
     @property
     def ranks(self) -> dict[str, Tensor]:
@@ -96,7 +73,14 @@ class DeviceMesh(ShapedMesh):
 
     def process_idx(self) -> Tensor:
         """A scalar int64 tensor: on each rank its rank in the whole mesh of the engine."""
-        return collectives.per_rank(self, self.group.ranks)
+        return self._per_rank(self.group.ranks)
+
+    def _per_rank(self, numbers: Sequence[int]) -> Tensor:
+        """A scalar int64 tensor with these values on the ranks."""
+        made = new_tensor(self, contiguous((), torch.int64, torch.device("cpu")))
+        table = dict(zip(self.group.ranks, numbers, strict=True))
+        self.engine.submit(self.lane, (MOVE, call_sites.here(), "per_rank", (made._value.id, table)))
+        return made
 
     def process_group(self, dims: str | Iterable[str]) -> RemoteProcessGroup:
         """The rows of ranks along some dimensions, as an argument of remote functions.
@@ -147,7 +131,7 @@ class DeviceMesh(ShapedMesh):
         return f"<DeviceMesh {self.extent} of {self.engine.executor.name!r}>"
 
     def __reduce__(self) -> Any:
-        return references.reduce_mesh(self)
+        return reduce_mesh(self)
 
 
 def mesh_of(engine: Engine, shape: Shape) -> DeviceMesh:
@@ -156,26 +140,3 @@ def mesh_of(engine: Engine, shape: Shape) -> DeviceMesh:
     if found is None:
         found = engine.meshes.setdefault(shape, DeviceMesh(engine, shape))
     return found
-
-
-def device_mesh_of(procs: ProcMesh) -> DeviceMesh:
-    """The tensor side of procs; starts the engine of the current actor over them when there is none."""
-    procs._check_strided()
-    return mesh_of(engine_of(procs), procs._shape)
-
-
-def spawn_tensor_engine(procs: ProcMesh) -> DeviceMesh:
-    """A second engine over the same procs, whose tensors have nothing to do with those of the first."""
-    procs._check_strided()
-    return mesh_of(new_engine(procs), procs._shape)
-
-
-def mesh_over(executor: Executor, sizes: Mapping[str, int]) -> DeviceMesh:
-    """A mesh of all ranks of a new engine.
-
-    Args:
-        executor: What executes its instructions.
-        sizes: Of the dimensions, outermost first, by label.
-    """
-    shape = Shape(list(sizes), Slice.new_row_major(list(sizes.values())))
-    return mesh_of(Engine(executor), shape)

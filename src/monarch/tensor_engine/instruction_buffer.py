@@ -18,13 +18,14 @@ from .activation import no_mesh
 from .engine import Engine, Ranks, freeing, holder, holders
 from .instructions import FREE, MAIN, MOVE, PROGRAM, Instruction
 from .streams import Stream, stream_of
-from .tensor import Bar, Storage, Tensor, Value, set_value
+from .tensor import Tensor, set_value
+from .tensor_base import Bar, Storage, Value
 from .worker_collectives import BORROWS
 
 if TYPE_CHECKING:
     import torch
 
-    from .borrows import Borrow
+    from .borrows import IssuedBorrow
 
 
 class InstructionBuffer:
@@ -41,7 +42,7 @@ class InstructionBuffer:
     def __init__(self) -> None:
         self.engine: Engine | None = None
         self.instructions: list[tuple[Ranks, Instruction]] = []
-        self.borrows: list[Borrow] = []
+        self.borrows: list[IssuedBorrow] = []
         self.streams: dict[int, Stream] = {}  # they must not end before
         self.moved: list[tuple[weakref.ref[Tensor], Value]] = []
         self._outer: InstructionBuffer | None = None
@@ -109,7 +110,7 @@ class InstructionBuffer:
                 with no_mesh.activate():
                     self._known[storage] = storage.known.clone()
 
-    def borrowed(self, borrow: Borrow) -> None:
+    def borrowed(self, borrow: IssuedBorrow) -> None:
         """This begins."""
         self.borrows.append(borrow)
 

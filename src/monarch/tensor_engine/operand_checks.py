@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from . import activation
-from . import tensor as tensors
 from .engine import holder
 from .errors import OperatorError, TensorError
+from .rank_mesh import active as active_mesh
 from .streams import active, stream_of
+from .tensor_base import Bar, Storage, TensorBase
 
 _OPERATORS = ("BINARY_OP", "BINARY_ADD", "BINARY_SUBTRACT", "BINARY_M", "BINARY_T", "BINARY_F", "BINARY_P", "BINARY_A",
               "BINARY_O", "BINARY_X", "BINARY_L", "BINARY_R", "INPLACE_", "COMPARE_OP")  # fmt: skip
@@ -40,7 +40,7 @@ _EVENTS = {
 
 
 def error(
-    function: str, args: Any, kwargs: Any, written: Sequence[tensors.Storage] = (), stream: int | None = None
+    function: str, args: Any, kwargs: Any, written: Sequence[Storage] = (), stream: int | None = None
 ) -> Exception:
     """The error for an operation; finds out by itself what is wrong with its arguments.
 
@@ -49,7 +49,7 @@ def error(
         stream: Of the operation; by default the active one.
     """
     found = [arg for arg in _leaves((args, kwargs)) if isinstance(arg, torch.Tensor)]
-    mesh = next((arg.mesh for arg in found if isinstance(arg, tensors.Tensor)), None)
+    mesh = next((arg.mesh for arg in found if isinstance(arg, TensorBase)), None)
     problems: list[tuple[str, torch.Tensor]] = []
     numbers: dict[int, int] = {}
     for arg in found:
@@ -65,9 +65,9 @@ def admit(function: str, args: Any, kwargs: Any) -> None:
     """Begin what the arguments of an operation need, and raise if they can't be used even then."""
     found = [arg for arg in _leaves((args, kwargs)) if isinstance(arg, torch.Tensor)]
     for arg in found:
-        if isinstance(arg, tensors.Tensor):
+        if isinstance(arg, TensorBase):
             _begin(arg)
-    mesh, stream = next(arg.mesh for arg in found if isinstance(arg, tensors.Tensor)), active.get().number
+    mesh, stream = next(arg.mesh for arg in found if isinstance(arg, TensorBase)), active.get().number
     if any(_problem(arg, mesh, stream, ()) is not None for arg in found):
         raise error(function, args, kwargs)
 
@@ -102,7 +102,7 @@ def check(function: str, arg: Any, any_stream: bool = False) -> None:
 
     A borrowed tensor counts as used from here on.
     """
-    if not isinstance(arg, tensors.Tensor):
+    if not isinstance(arg, TensorBase):
         raise local_error(function, arg)
     _begin(arg)
     value = arg._value
@@ -112,25 +112,25 @@ def check(function: str, arg: Any, any_stream: bool = False) -> None:
         held.note([arg])
 
 
-def check_write(function: str, arg: tensors.Tensor) -> None:
+def check_write(function: str, arg: TensorBase) -> None:
     """Raise if a tensor that can be used can't be written to."""
     if arg._value.storage.frozen is not None:
         raise error(function, (arg,), {}, [arg._value.storage])
 
 
-def _begin(arg: tensors.Tensor) -> None:
+def _begin(arg: TensorBase) -> None:
     barred = arg._value.storage.barred
-    if barred is not None and type(barred) is not tensors.Bar:
+    if barred is not None and type(barred) is not Bar:
         barred.begin()
 
 
-def _problem(arg: torch.Tensor, mesh: Any, stream: int, written: Sequence[tensors.Storage]) -> str | None:
-    if not isinstance(arg, tensors.Tensor):
+def _problem(arg: torch.Tensor, mesh: Any, stream: int, written: Sequence[Storage]) -> str | None:
+    if not isinstance(arg, TensorBase):
         return "LOCAL_TENSOR"
     value = arg._value
     if value.mesh is not mesh:
         return "WRONG_MESH"
-    if type(value.storage.barred) is tensors.Bar:
+    if type(value.storage.barred) is Bar:
         return value.storage.barred.label
     if value.lane.stream != stream:
         return "WRONG_STREAM"
@@ -149,14 +149,14 @@ def _make(call: str, problems: list[tuple[str, torch.Tensor]], mesh: Any) -> Exc
                 f"    {_EVENTS[label]}:\n{(storage.frozen if label == 'MUTATING_BORROW' else storage.barred).stack}"
             )
     lines.append(
-        f"  mesh of the operation: {mesh!r}; active mesh: {activation.active_mesh()!r}; active stream: {active.get()!r}"
+        f"  mesh of the operation: {mesh!r}; active mesh: {active_mesh.get()!r}; active stream: {active.get()!r}"
     )
     kind = OperatorError if _from_operator() else TensorError
     return kind("\n".join(lines))
 
 
 def _describe(arg: torch.Tensor) -> str:
-    if isinstance(arg, tensors.Tensor):
+    if isinstance(arg, TensorBase):
         return repr(arg)
     return f"torch.Tensor({tuple(arg.shape)}, dtype={arg.dtype}, device={str(arg.device)!r})"
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from . import collectives, local, references
+from . import local, references
+from .mesh_groups import public_groups_along
 
 if TYPE_CHECKING:
-    from .device_mesh import DeviceMesh
+    from .rank_mesh import RankMesh
 
 
 class RemoteProcessGroup:
@@ -19,11 +20,11 @@ class RemoteProcessGroup:
     whole mesh of the engine, as in `DeviceMesh.process_idx`.
     """
 
-    def __init__(self, mesh: DeviceMesh, dims: str | Iterable[str]) -> None:
+    def __init__(self, mesh: RankMesh, dims: str | Iterable[str]) -> None:
         self._mesh = mesh
         self._names = (dims,) if isinstance(dims, str) else tuple(dims)
         self._size = mesh.size(self._names)
-        self._number = collectives.public_groups_along(mesh, self._names)
+        self._number = public_groups_along(mesh, self._names)
         self._dropped = False
 
     def size(self) -> int:
@@ -46,14 +47,14 @@ class RemoteTorchMesh:
     for ``DTensor.from_local(x, mesh, placements)`` and all else that works with those. Made by `DeviceMesh.torch_mesh`.
     """
 
-    def __init__(self, mesh: DeviceMesh, device: str | None) -> None:
+    def __init__(self, mesh: RankMesh, device: str | None) -> None:
         if not mesh._labels:
             raise ValueError(
                 f"{mesh!r} has no dimensions, so there is nothing to shard along; slice with a range, not an index"
             )
         self._mesh = mesh
         self._device = device
-        self._numbers = tuple(collectives.public_groups_along(mesh, (label,)) for label in mesh._labels)
+        self._numbers = tuple(public_groups_along(mesh, (label,)) for label in mesh._labels)
 
     def __reduce__(self) -> Any:
         mesh = self._mesh

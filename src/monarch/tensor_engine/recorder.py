@@ -13,7 +13,8 @@ from .engine import Engine, Ranks
 from .instruction_buffer import InstructionBuffer
 from .instructions import CALL, CONSTANT, FREE, Instruction, uses
 from .templates import call_text
-from .tensor import Storage, Tensor, Value
+from .tensor import Tensor
+from .tensor_base import Storage, Value
 
 _SHOWN = 200  # characters of a constant
 _RANKS = 8  # shown of a set

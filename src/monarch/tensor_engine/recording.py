@@ -24,7 +24,8 @@ from .instructions import PROGRAM, REPLAY, Program
 from .lru import LRU
 from .recorder import Recorder, Shown
 from .streams import active
-from .tensor import Storage, Tensor, Value, handle, new_value, view_of
+from .tensor import Tensor, handle, new_value, view_of
+from .tensor_base import Storage, Value
 
 P = ParamSpec("P")
 R = TypeVar("R")

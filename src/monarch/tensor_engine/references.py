@@ -22,9 +22,9 @@ from .instructions import MOVE
 from .streams import active
 
 if TYPE_CHECKING:
-    from .device_mesh import DeviceMesh
     from .engine import Engine
-    from .tensor import Tensor
+    from .rank_mesh import RankMesh
+    from .tensor_base import TensorBase
 
 
 class Found:
@@ -36,7 +36,7 @@ class Found:
     """
 
     def __init__(self) -> None:
-        self.tensors: list[Tensor] = []
+        self.tensors: list[TensorBase] = []
         self.engine: Engine | None = None
 
 
@@ -74,7 +74,7 @@ register_lender(lend_found)
 
 
 def lend(
-    tensors: Sequence[Tensor],
+    tensors: Sequence[TensorBase],
     payload: Dumped,
     procs: Sequence[ProcAddress],
     actor: int,
@@ -122,7 +122,7 @@ def lend(
     )
 
 
-def reduce_tensor(tensor: Tensor) -> Any:
+def reduce_tensor(tensor: TensorBase) -> Any:
     found = _collecting.found
     if found is None:
         raise NotCopiedError(
@@ -144,6 +144,6 @@ def check_collecting(what: object, engine: Engine) -> None:
     _collecting.found.engine = engine
 
 
-def reduce_mesh(mesh: DeviceMesh) -> Any:
+def reduce_mesh(mesh: RankMesh) -> Any:
     check_collecting(mesh, mesh.engine)
     return local.mesh_here, (mesh.engine.uid, mesh._labels, tuple(mesh._ndslice.sizes), mesh.group.ranks)

@@ -21,14 +21,15 @@ from .._core.shape import Shape, Slice, ValueMesh
 from .._core.wire import pickling
 from . import call_sites, fakes, operand_checks
 from .activation import active_mesh, get_active_mesh, no_mesh
-from .device_mesh import DeviceMesh
 from .fetching import raise_poison, rank_at, read_here
 from .functions import find
 from .instructions import CALL, UNPACK, Call, Expected, Found, Told
 from .lru import LRU
 from .plans import Output, Plan, Same, plan_of
+from .rank_mesh import RankMesh
 from .references import collecting
 from .tensor import Tensor, new_tensor, new_value, view_of
+from .tensor_base import TensorBase
 from .worker import workers
 
 P = ParamSpec("P")
@@ -49,7 +50,7 @@ class Arguments(NamedTuple):
 
     leaves: list[Any]
     tree: Any
-    tensors: list[Tensor]
+    tensors: list[TensorBase]
     payload: tuple[Any, Any]
     changing: bool
 
@@ -77,7 +78,7 @@ def pack(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
             operand_checks.check(name, leaf)
     with collecting() as found:
         payload, buffers = pickling.dumps((args, kwargs))
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    tensors: list[TensorBase] = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     known = set(map(id, tensors))
     tensors += [tensor for tensor in found.tensors if id(tensor) not in known]
     for tensor in tensors:
@@ -183,13 +184,13 @@ class Remote(Generic[P, R]):
         call = self._asked(arguments)
         mesh.engine.submit(mesh.lane, (CALL, call_sites.here(), call), arguments.changing, arguments.weight)
 
-    def on_shard(self, mesh: DeviceMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
+    def on_shard(self, mesh: RankMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
         """Run it on one rank; a future of what it returned."""
         return self._on_one(mesh, rank, args, kwargs)
 
     # one way
 
-    def _submit(self, mesh: DeviceMesh, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor]) -> None:
+    def _submit(self, mesh: RankMesh, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor]) -> None:
         call = self._as_call(arguments, plan, made)
         mesh.engine.submit(mesh.lane, (CALL, call_sites.here(), call), arguments.changing, arguments.weight)
 
@@ -218,7 +219,7 @@ class Remote(Generic[P, R]):
 
     # without a rule
 
-    def _key(self, mesh: DeviceMesh, arguments: Arguments) -> Any:
+    def _key(self, mesh: RankMesh, arguments: Arguments) -> Any:
         """What results depend on; None where that can't be told, as an argument can't be hashed."""
         parts: list[Any] = [mesh.engine.uid, arguments.tree]
         parts += [type(leaf) if isinstance(leaf, Tensor) else (type(leaf), leaf) for leaf in arguments.leaves]
@@ -232,7 +233,7 @@ class Remote(Generic[P, R]):
             return None
         return tuple(parts)
 
-    def _first(self, mesh: DeviceMesh, arguments: Arguments, key: Any) -> Any:
+    def _first(self, mesh: RankMesh, arguments: Arguments, key: Any) -> Any:
         """Run it and wait for the pattern of its results."""
         engine, lane = mesh.engine, mesh.lane
         bundle = next(engine.ids)
@@ -275,7 +276,7 @@ class Remote(Generic[P, R]):
 
     # asking
 
-    def _pack_for(self, mesh: DeviceMesh, args: Any, kwargs: Any) -> Arguments:
+    def _pack_for(self, mesh: RankMesh, args: Any, kwargs: Any) -> Arguments:
         arguments = pack(self.__name__, args, kwargs)
         for tensor in arguments.tensors:
             if tensor.mesh.engine is not mesh.engine or not mesh.group.members <= tensor.mesh.group.members:
@@ -286,7 +287,7 @@ class Remote(Generic[P, R]):
         plan = propagated(self._propagate, arguments)[0] if callable(self._propagate) else None
         return self._as_call(arguments, plan, None)
 
-    def _on_one(self, mesh: DeviceMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
+    def _on_one(self, mesh: RankMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
         call = self._asked(self._pack_for(mesh, args, kwargs))
         engine = mesh.engine
         answers = engine.call(
@@ -404,7 +405,7 @@ def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, An
         return plan_of(leaves, stand_ins, written), tree
 
 
-def _check_shapes(tensors: Sequence[Tensor], stand_ins: Sequence[Any]) -> None:
+def _check_shapes(tensors: Sequence[TensorBase], stand_ins: Sequence[Any]) -> None:
     for tensor, fake in zip(tensors, stand_ins, strict=True):
         if fakes.meta_of(fake).geometry != tensor._value.meta.geometry:
             raise NotImplementedError(
@@ -413,7 +414,7 @@ def _check_shapes(tensors: Sequence[Tensor], stand_ins: Sequence[Any]) -> None:
             )
 
 
-def results(mesh: DeviceMesh, plan: Plan, tensors: Sequence[Tensor]) -> list[Tensor]:
+def results(mesh: RankMesh, plan: Plan, tensors: Sequence[TensorBase]) -> list[Tensor]:
     """Handles of what is about to be made; what shares memory with an argument shares its storage here."""
     for index in plan.writes:
         operand_checks.check_write("a remote function", tensors[index])
@@ -425,7 +426,7 @@ def results(mesh: DeviceMesh, plan: Plan, tensors: Sequence[Tensor]) -> list[Ten
     ]
 
 
-def _sharing(mesh: DeviceMesh, meta: fakes.Meta, tensor: Tensor) -> Tensor:
+def _sharing(mesh: RankMesh, meta: fakes.Meta, tensor: TensorBase) -> Tensor:
     return view_of(tensor, new_value(mesh, meta, tensor._value.storage))
 
 
@@ -439,7 +440,7 @@ def outputs_of(plan: Plan, made: Sequence[Tensor]) -> tuple[tuple[int, ...], tup
     return ids, tuple(expected)
 
 
-def built(plan: Plan, made: Sequence[Tensor], tensors: Sequence[Tensor]) -> list[Any]:
+def built(plan: Plan, made: Sequence[Tensor], tensors: Sequence[TensorBase]) -> list[Any]:
     """The leaves of a result."""
     new = iter(made)
     return [

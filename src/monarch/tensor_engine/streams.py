@@ -10,6 +10,7 @@ Which stream is active is a context variable, as the active mesh is: it belongs 
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,7 @@ from .instructions import MAIN
 if TYPE_CHECKING:
     import torch
 
-    from .borrows import Borrow
-    from .tensor import Tensor
+    from .tensor_base import TensorBase
 
 _numbers = itertools.count(MAIN)
 
@@ -45,7 +45,7 @@ class Stream:
         """A context manager in which operations belong to this stream; in this thread or task only."""
         return Activation(self)
 
-    def borrow(self, tensor: torch.Tensor, mutable: bool = False) -> tuple[Tensor, Borrow]:
+    def borrow(self, tensor: torch.Tensor, mutable: bool = False) -> tuple[TensorBase, Borrow]:
         """Let this stream use a tensor of another one, without a copy.
 
         ================  ==========================  =====================================
@@ -68,13 +68,33 @@ class Stream:
             RuntimeError: It is lent already, and one of the two borrows is mutable.
             TensorError: It is no distributed tensor, was dropped, or requires a gradient, which borrows do not pass on.
         """
-        raise NotImplementedError  # filled by `borrows`, which is built on this
+        raise NotImplementedError  # filled by `tensor_methods`, which is built on this
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
 
     def __reduce__(self) -> Any:
         raise TypeError(f"{self!r} can't be pickled: it belongs to the program that issues operations")
+
+
+class Borrow(ABC):
+    """A tensor in the hands of another stream; made by `Stream.borrow`. Ends with `drop`, or with a ``with`` block.
+
+    Attributes:
+        mutable: Whether that stream may write to it.
+    """
+
+    mutable: bool
+
+    @abstractmethod
+    def drop(self) -> None:
+        """End it: the handles of the borrower can't be used any more, its origin can. The second time it does nothing."""
+
+    def __enter__(self) -> Borrow:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.drop()
 
 
 class Activation:

@@ -8,9 +8,9 @@ controller; what comes out at the bottom is `dispatch`\\ ed: checked, given hand
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
@@ -20,11 +20,13 @@ from .engine import holder, holders
 from .fakes import Meta
 from .instructions import CONSTANT, SMALL
 from .plans import NUMBERS, Operator, Output, Plan, Same, make_plan, operator, template_arguments
-from .streams import Stream, active, stream_of
+from .streams import active
+from .tensor_base import Storage, TensorBase, Value
 
 if TYPE_CHECKING:
     from .device_mesh import DeviceMesh
     from .engine import Ranks
+    from .rank_mesh import RankMesh
 
 _get_default_dtype = torch.get_default_dtype
 _AS_STRIDED = torch.ops.aten.as_strided.default
@@ -38,59 +40,7 @@ _REINTERPRETS = frozenset(
 _PASSED_ON = tuple(f"aten::{name}" for name in ("_local_scalar_dense", "detach", "resolve_conj", "resolve_neg", "set_"))
 
 
-class Bar(NamedTuple):
-    """Why something can't be used, or not be written to.
-
-    Attributes:
-        label: One of `operand_checks.LABELS`.
-        stack: Where that was brought about.
-    """
-
-    label: str
-    stack: str
-
-
-class Storage:
-    """What views of one another have in common.
-
-    Attributes:
-        known: The value, as a local tensor of one element, where the controller knows it: what it put in itself, and
-            what follows from that.
-        barred: Why it can't be used: a `Bar`, or something that must `begin()` first; None if it can.
-        frozen: Why it can't be written to.
-    """
-
-    __slots__ = ("__weakref__", "barred", "frozen", "known")
-
-    def __init__(self, known: torch.Tensor | None = None) -> None:
-        self.known = known
-        self.barred: Any = None
-        self.frozen: Bar | None = None
-
-
-class Value:
-    """What the ranks of a mesh keep under one number; freed there when nobody refers to this any more.
-
-    Attributes:
-        lane: The ranks, and the stream.
-        stream: The stream, which lives as long as this; None for the main one, which always does.
-    """
-
-    __slots__ = ("__weakref__", "id", "lane", "mesh", "meta", "storage", "stream")
-
-    def __init__(self, id: int, mesh: DeviceMesh, lane: Ranks, meta: Meta, storage: Storage) -> None:  # noqa: A002
-        self.id = id
-        self.mesh = mesh
-        self.lane = lane
-        self.meta = meta
-        self.storage = storage
-        self.stream = stream_of(lane.stream) if lane.stream else None
-
-    def __del__(self) -> None:
-        self.lane.freed.append(self.id)
-
-
-class Tensor(torch.Tensor):
+class Tensor(TensorBase):
     """A tensor on every rank of a mesh. Made by torch's own functions while a mesh is active, and by operations on others.
 
     Attributes:
@@ -99,37 +49,16 @@ class Tensor(torch.Tensor):
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-    _value: Value
+    mesh: DeviceMesh
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return dispatch(func, args, kwargs or {}, None)
 
-    @property
-    def mesh(self) -> DeviceMesh:
-        return self._value.mesh
-
-    @property
-    def stream(self) -> Stream:
-        return stream_of(self._value.lane.stream)
-
-    @property
-    def dropped(self) -> bool:
-        """Whether `drop` was called on it, or on what it shares memory with; or it was borrowed, and that has ended."""
-        barred = self._value.storage.barred
-        return type(barred) is Bar and barred.label == "DROPPED"
-
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """As that of any tensor, and on this thread, as where a mesh is active: see `activation`."""
         with set_multithreading_enabled(False):
             super().backward(*args, **kwargs)
-
-    # filled by `collectives`, which is built on this
-    drop: Callable[[Tensor], None]
-    reduce: Callable[..., Tensor]
-    reduce_: Callable[..., Tensor]
-    slice_mesh: Callable[..., Any]
-    to_mesh: Callable[..., Tensor]
 
     @property
     def data(self) -> Any:
@@ -195,25 +124,25 @@ def handle(value: Value) -> Tensor:
     return made
 
 
-def set_value(tensor: Tensor, value: Value) -> None:
+def set_value(tensor: TensorBase, value: Value) -> None:
     """Let a handle be one of another value. Autograd and other handles do not notice."""
     torch.Tensor.data.__set__(tensor, handle(value))
     tensor._value = value
 
 
-def view_of(tensor: Tensor, value: Value) -> Tensor:
+def view_of(tensor: TensorBase, value: Value) -> Tensor:
     """A handle of a value that shares memory with a tensor: with its versions, by which autograd tells who wrote to it."""
     made: Any = tensor.detach()
     set_value(made, value)
     return cast("Tensor", made)
 
 
-def new_tensor(mesh: DeviceMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None) -> Tensor:
+def new_tensor(mesh: RankMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None) -> Tensor:
     """A handle of a value that an instruction is about to make: see `new_value`."""
     return handle(new_value(mesh, meta, storage, lane))
 
 
-def new_value(mesh: DeviceMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None) -> Value:
+def new_value(mesh: RankMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None) -> Value:
     """A value that an instruction is about to make.
 
     Args:
@@ -225,7 +154,7 @@ def new_value(mesh: DeviceMesh, meta: Meta, storage: Storage | None = None, lane
     return value
 
 
-def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) -> Any:
+def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) -> Any:
     """Issue one operation; the place where all of torch's end.
 
     Args:
@@ -427,7 +356,7 @@ def _new_plan(engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Va
 # tensors that are not distributed
 
 
-def _local(op: Operator, func: Any, args: Any, kwargs: Any, active_mesh: DeviceMesh | None) -> Any:
+def _local(op: Operator, func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) -> Any:
     """An operation on local tensors alone, which is a mistake, but for a few."""
     if active_mesh is not None and op.name in _LIFTS:
         return _constant(active_mesh, args[0])
@@ -436,7 +365,7 @@ def _local(op: Operator, func: Any, args: Any, kwargs: Any, active_mesh: DeviceM
     raise operand_checks.error(op.path, args, kwargs)
 
 
-def _constant(mesh: DeviceMesh, data: torch.Tensor) -> Tensor:
+def _constant(mesh: RankMesh, data: torch.Tensor) -> Tensor:
     """Data that the program had at hand, the same for every rank: ``torch.tensor([1, 2])``."""
     size = data.numel() * data.element_size()
     small = size < SMALL

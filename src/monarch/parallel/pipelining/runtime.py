@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from monarch.tensor_engine import DeviceMesh, OpaqueModule, OpaqueRef, Stream, Tensor, distribute, get_active_stream
-from monarch.tensor_engine.borrows import Borrow
+from monarch.tensor_engine.streams import Borrow
 
 from .opaque import OwnModule, mesh_of
 from .opaque import get_parameter_udf as get_parameter_udf  # where programs of 0.7 import it from

@@ -1,0 +1,108 @@
+"""Who communicates with whom: groups of ranks along dimensions of meshes, and routes from mesh to mesh.
+
+Each is defined on the workers once per engine, under a number, before an instruction names it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+import weakref
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import torch
+
+from .._core.shape.ndslice import row_major_strides
+from . import call_sites
+from .engine import Engine
+from .groups import Meeting
+from .instructions import MOVE
+from .rank_mesh import RankMesh
+
+
+def groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
+    """The number of the groups along some dimensions of a mesh."""
+    engine = mesh.engine
+    key = "groups", mesh._shape, names
+    number = engine.defined.get(key)
+    if number is None:
+        number = engine.defined[key] = len(engine.defined)
+        _define(engine, "define_groups", number, _members_along(mesh, names))
+    return number
+
+
+def public_groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
+    """The number of the groups of `torch.distributed` along some dimensions of a mesh."""
+    engine = mesh.engine
+    key = "public groups", mesh._shape, names
+    number = engine.defined.get(key)
+    if number is None:
+        number = engine.defined[key] = len(engine.defined)
+        engine.check(engine.everyone)  # all of them take part
+        args = engine.uid, number, engine.size, meeting_of(engine), _members_along(mesh, names)
+        engine.pass_on(
+            engine.everyone, (MOVE, call_sites.here(), "make_groups", args)
+        )  # once, even where it is recorded
+    return number
+
+
+def _members_along(mesh: RankMesh, names: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """The ranks of each row, in the order of their coordinates."""
+    others = [label for label in mesh._labels if label not in names]
+    rows: dict[int, dict[int, int]] = {}
+    for rank, row, position in zip(mesh.group.ranks, positions(mesh, others), positions(mesh, names), strict=True):
+        rows.setdefault(row, {})[position] = rank
+    return [tuple(row[position] for position in range(len(row))) for row in rows.values()]
+
+
+def routes_between(source: RankMesh, destination: RankMesh) -> int:
+    """The number of the routes from one mesh to another."""
+    engine = source.engine
+    key = "routes", source._shape, destination._shape
+    number = engine.defined.get(key)
+    if number is None:
+        routes: dict[int, tuple[int, ...]] = dict.fromkeys(source.group.ranks, ())
+        for sender, receiver in pairs(source, destination):
+            routes[sender] += (receiver,)
+        number = engine.defined[key] = len(engine.defined)
+        _define(engine, "define_routes", number, routes)
+    return number
+
+
+def pairs(source: RankMesh, destination: RankMesh) -> Iterator[tuple[int, int]]:
+    """Who sends to whom: for each rank of the destination the one of the source with the same coordinates."""
+    for position, rank in zip(positions(destination, source._labels), destination.group.ranks, strict=True):
+        yield source.group.ranks[position], rank
+
+
+def _define(engine: Engine, name: str, number: int, who: Any) -> None:
+    engine.submit(engine.every_stream, (MOVE, call_sites.here(), name, (number, meeting_of(engine), who)))
+
+
+def positions(mesh: RankMesh, names: Sequence[str]) -> list[int]:
+    """Where each rank of a mesh is along some of its dimensions: their coordinates, combined in row-major order."""
+    strides = row_major_strides([mesh.size(name) for name in names])
+    along = [(mesh._labels.index(name), stride) for name, stride in zip(names, strides, strict=True)]
+    points = product(*map(range, mesh.sizes.values()))
+    return [sum(point[d] * stride for d, stride in along) for point in points]
+
+
+def meeting_of(engine: Engine) -> Meeting:
+    """Where the members of groups meet; lives as long as the engine."""
+    if engine.meeting is None:
+        if len(set(engine.executor.procs._procs.hosts)) == 1:
+            folder = tempfile.mkdtemp(prefix="monarch-groups-")
+            engine.meeting = Meeting(f"{folder}/store")
+            engine.end_meeting = weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
+        else:
+            host = socket.gethostname()
+            store = torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
+            engine.meeting = Meeting("", host, store.port)
+            engine.end_meeting = weakref.finalize(engine, id, store)  # keeps it until then
+        engine.executor.when_gone(engine.meeting.note_end)
+        for rank in engine.executor.gone:
+            engine.meeting.note_end(rank)
+    return engine.meeting
