@@ -98,3 +98,48 @@ def test_nothing_that_actors_have_started_outlives_a_killed_client() -> None:
         )
     )
     assert result.exit_code == -signal.SIGKILL and result.left_behind == [], str(result)
+
+
+@pytest.mark.parametrize(("who", "stopped"), [("agent", False), ("agent", True), ("spawner", False)])
+def test_what_an_actor_has_started_ends_with_a_host_whose_own_process_is_killed(who: str, stopped: bool) -> None:
+    result = run_script(
+        program(
+            f"""
+            import os, signal, subprocess
+            import monarch.actor
+            from helpers.processes import agent_of, spawner_of, wait_stopped
+            from helpers.waiting import wait_gone
+            from monarch.actor import Actor, endpoint, this_host
+            from monarch.config import configured
+
+            class Starts(Actor):
+                @endpoint
+                def program(self):
+                    return os.getpid(), subprocess.Popen(["sleep", "100"]).pid
+
+            def start():
+                return this_host().spawn_procs(per_host={{"n": 2}}).spawn("starts", Starts)
+
+            if __name__ == "__main__":
+                monarch.actor.unhandled_fault_hook = lambda failure: None
+                ending = start()
+                with configured(end_process_groups=False):
+                    staying = start()
+                ended, stays = ending.program.call().get(timeout=30), staying.program.call().get(timeout=30)
+                proc = ended.item(n=0)[0]
+                victim = {who}_of(proc)
+                if {stopped}:
+                    os.kill(spawner_of(proc), signal.SIGSTOP)
+                    wait_stopped(spawner_of(proc))
+                os.kill(victim, signal.SIGKILL)
+                for proc, started in ended.values():
+                    wait_gone(proc)
+                    wait_gone(started)
+                for proc, started in stays.values():
+                    wait_gone(proc)
+                    os.kill(started, signal.SIGKILL)  # which has to find it
+                print("done")
+            """
+        )
+    )
+    assert result.stdout == "done\n" and result.left_behind == [], str(result)

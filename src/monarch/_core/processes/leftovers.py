@@ -7,6 +7,8 @@ resource tracker of `multiprocessing` does: it ignores SIGTERM, and ends when th
 
 Why the group, and not all descendants? Those that are orphans can't be told from daemons that were meant to go on, and are
 found only by reading all of ``/proc``. A group costs one system call for each proc.
+
+The agent sees to that, also when it has lost its spawner; if the agent is lost, the spawner does.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Leftovers:
 
     def end(self, group: int, done: Callable[[], None]) -> None:
         """End what is left of a process group whose leader has ended; `done` is called when nothing is."""
-        if not _signal_group(group, signal.SIGTERM):  # which is how it is nearly always
+        if not signal_group(group, signal.SIGTERM):  # which is how it is nearly always
             done()
             return
         self._ending.add(group)
@@ -42,18 +44,18 @@ class Leftovers:
     def kill(self, groups: Iterable[int]) -> None:
         """At the end of this process: kill these groups, and those that have yet to end."""
         for group in {*self._ending, *groups}:
-            _signal_group(group, signal.SIGKILL)
+            signal_group(group, signal.SIGKILL)
 
     def _look(self, group: int, looks: int, done: Callable[[], None]) -> None:
         # a number is not used again while it is that of a group, and not soon after
-        if looks and _signal_group(group, signal.SIGKILL if looks == _LOOKS else 0):
+        if looks and signal_group(group, signal.SIGKILL if looks == _LOOKS else 0):
             self._poller.call_later(_LOOK, lambda: self._look(group, looks - 1, done))
             return
         self._ending.discard(group)
         done()
 
 
-def _signal_group(group: int, number: int) -> bool:
+def signal_group(group: int, number: int) -> bool:
     """Whether anybody was there to get it."""
     with suppress(ProcessLookupError, PermissionError):  # of another user: a program that has become one
         os.killpg(group, number)

@@ -59,8 +59,10 @@ class Proc(ProcSystem):
         node.peer_lost_hooks.append(self._end_with_agent)
 
     def _end_with_agent(self, address: ProcAddress, failure: Failure) -> None:
-        """The kernel sees to that first, unless a sandbox forbids to ask it (`prctl`)."""
+        """With all that it has started. The spawner sees to that first, unless it is busy."""
         if address == self.node.address.agent:
+            if config.value("end_process_groups"):
+                os.killpg(0, signal.SIGKILL)
             os._exit(1)
 
     def spawn(self, spec: SpawnSpec, *args: Any, **kwargs: Any) -> Cell:

@@ -33,6 +33,7 @@ from ..wire.address import ProcAddress
 from .children import ChildWatch, changes
 from .control import Bound, Changed, Forked, Kill, Unstarted, receive_message, send_message
 from .fork_exit import disarm_finalizers
+from .leftovers import signal_group
 from .specs import ProcSpec, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
@@ -51,7 +52,7 @@ class Spawner:
         self._control = control
         self._host = host
         self._preloaded = preload
-        self._pids: set[int] = set()
+        self._groups: dict[int, bool] = {}  # children, each of which leads a group, and whether that ends with it
         self._warm = False
 
     def serve(self) -> ProcSpec | None:
@@ -62,6 +63,9 @@ class Spawner:
         children = ChildWatch()
         prints.install()  # before modules may keep the streams, as handlers of `logging` do
         _adopt_orphans()
+        agent = os.getppid()
+        signal.signal(signal.SIGCONT, lambda *_: self._continued(agent))
+        die_with_parent(agent, signal.SIGCONT)  # which also reaches a process that is stopped
         for module in self._preloaded:
             importlib.import_module(module)
         gc.freeze()  # as the agent
@@ -70,7 +74,7 @@ class Spawner:
         poll.register(self._control, select.POLLIN)
         poll.register(children.fd, select.POLLIN)
         while True:
-            ready = {fd for fd, _ in poll.poll(None if self._warm or not self._pids else _SETTLED)}
+            ready = {fd for fd, _ in poll.poll(None if self._warm or not self._groups else _SETTLED)}
             if not ready:
                 self._warm_up()
             try:
@@ -85,18 +89,33 @@ class Spawner:
                     spec = self._spawn(request)
                     if spec is not None:
                         return spec
-            except (EOFError, ConnectionError):  # the agent is gone
+            except (
+                EOFError,
+                ConnectionError,
+            ):  # the agent is gone, which the kernel also tells whoever is busy, by a signal
+                self._end_groups()
                 return None
 
     def _report_changes(self) -> None:
         for pid, status in changes():
-            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
-                self._pids.discard(pid)
             send_message(self._control, Changed(pid, status))
+            if os.WIFEXITED(status) or os.WIFSIGNALED(status):  # and the agent sees to what it leaves behind
+                self._groups.pop(pid, None)
 
     def _kill(self, request: Kill) -> None:
-        if request.pid in self._pids:  # not reaped, so the number is still its own
+        if request.pid in self._groups:  # not reaped, so the number is still its own
             os.kill(request.pid, signal.SIGKILL)
+
+    def _continued(self, agent: int) -> None:
+        if os.getppid() != agent:
+            self._end_groups()
+            os._exit(1)
+
+    def _end_groups(self) -> None:
+        """Procs end with this process, but not what they have started."""
+        for pid, ends in list(self._groups.items()):
+            if ends:
+                signal_group(pid, signal.SIGKILL)
 
     def _spawn(self, request: SpawnRequest) -> ProcSpec | None:
         listeners: dict[int, socket.socket] = {}
@@ -111,7 +130,7 @@ class Spawner:
             send_message(self._control, Unstarted(request.mesh, ranks, f"{type(error).__name__}: {error}"))
             return None
         send_message(self._control, Bound(request.mesh, ranks))
-        if self._pids or len(request.starts) > 1:
+        if self._groups or len(request.starts) > 1:
             self._warm_up()
         disarm_finalizers()
         gc.freeze()  # so that collections in the children do not copy the pages they share
@@ -162,6 +181,7 @@ class Spawner:
             if pid == 0:
                 ours.clear()
                 return self._child(spec, start, start.environment(_base(request)))
+            self._groups[pid] = request.ends_groups
             listener.close()  # before it may be known that the child has ended: nobody must reach what it leaves
             try:
                 ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
@@ -183,7 +203,6 @@ class Spawner:
                 stream.flush()
         pid = os.fork()
         if pid:
-            self._pids.add(pid)
             return pid
         try:
             self._become_child(parent, outputs[0], outputs[1], listener.fileno())
@@ -199,6 +218,7 @@ class Spawner:
     @staticmethod
     def _become_child(parent: int, out: int, err: int, listener: int) -> None:
         ChildWatch.forget()
+        signal.signal(signal.SIGCONT, signal.SIG_DFL)
         main_guard.forks_procs = False
         os.setpgid(0, 0)  # Ctrl-C in the terminal is for the client
         die_with_parent(parent)
@@ -295,9 +315,9 @@ def _adopt_orphans() -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def die_with_parent(parent: int) -> None:
-    """Have the kernel end this process when its parent ends; the parent may be gone already."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal, to end it, when its parent ends; the parent may be gone already."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 
