@@ -119,7 +119,7 @@ def repeat(model: Model, entry: tuple[Any, ...]) -> None:
         if what:
             model.call(_ranks(model, *described), method, args, what).get()
     elif entry[0] == "tag":
-        model.tag = entry[1]
+        model.recorder.tag = entry[1]
 
 
 def _ranks(model: Model, ranks: tuple[int, ...], stream: int) -> Ranks:

@@ -15,7 +15,6 @@ import torch
 
 from monarch.tensor_engine import no_mesh
 from monarch.tensor_engine.collectives import reduced_shape
-from monarch.tensor_engine.engine import living_streams
 from monarch.tensor_engine.executor import Ranks, Segment, answer, answers, nowhere
 from monarch.tensor_engine.fakes import Meta, contiguous
 from monarch.tensor_engine.functions import name_of
@@ -43,8 +42,8 @@ from .cost import Effect, Template, Work
 from .machine import Machine
 from .memory import Held, Memory
 from .moves import Moves, collective_of
-from .record import Event, Node, Recorder
-from .replays import Replay, awaited, meets
+from .record import Node, Recorder
+from .replays import Replay, awaited, check_meeting
 
 Cost = float | Callable[..., float]
 
@@ -61,7 +60,6 @@ class Model:
     Attributes:
         uid: Of the engine.
         costs: What functions of the user cost on a rank, by name: seconds, or a function of the metadata of their tensors.
-        tag: What is noted with all that comes.
         now: Where the controller is in time.
     """
 
@@ -74,7 +72,6 @@ class Model:
         self.is_usable = True
         self.gone: tuple[int, ...] = ()
         self.costs: dict[str, Cost] = {}
-        self.tag: Any = None
         self.now = 0.0
         self.cohorts = Cohorts(self.size)
         self.recorder = recorder
@@ -159,7 +156,7 @@ class Model:
             return self._arrival
         start, self.now = self.now, self.now + self._machine.issue
         if self.recorder.timed:
-            self.recorder.events.append(Event((), MAIN, name, "issue", start, self.now, site, self.tag))
+            self.recorder.note((), MAIN, name, "issue", Span(start, self.now), site)
         return self.now + self._machine.delay
 
     def _run_template(
@@ -197,7 +194,7 @@ class Model:
         for cohort in self._of(ranks):
             span = cohort.compute_on(stream, arrival, seconds, self._machine)
             if seconds or not self._machine.asynchronous:
-                self._note(cohort, stream, name, "compute", span, site)
+                self.recorder.note(cohort.ranks, stream, name, "compute", span, site)
         written = [inputs[index] for index in writes]
         self._graph(ranks, stream, name, "compute", seconds, work, inputs, self._held(outputs) + written, site)
 
@@ -349,14 +346,14 @@ class Model:
     def _take_over(self, ranks: Ranks, stream: int, site: int, name: str, ticket: int) -> None:
         arrival = self._issue(name, site)
         for cohort in self._of(ranks):
-            self._note(cohort, stream, name, "wait", cohort.take_over(stream, arrival, ticket), site)
+            self.recorder.note(cohort.ranks, stream, name, "wait", cohort.take_over(stream, arrival, ticket), site)
 
     def _communicated(
         self, ranks: Ranks, stream: int, name: str, spans: list[tuple[Cohort, Span]], site: int, size: int, given: Held,
         output: int,
     ) -> None:  # fmt: skip
         for cohort, span in spans:
-            self._note(cohort, stream, name, "communication", span, site)
+            self.recorder.note(cohort.ranks, stream, name, "communication", span, site)
         seconds = max(span.end - span.start for _, span in spans)
         work = Work(bytes=size, pieces=1)
         self._graph(ranks, stream, name, "communication", seconds, work, [given], self._held(output), site)
@@ -392,33 +389,13 @@ class Model:
             self._step(ranks, ranks.stream, instruction)
 
         def may_run(instruction: Instruction) -> bool:
-            self._check_meeting(ranks, instruction)
+            check_meeting(instruction, ranks, self._moves)
             ticket = awaited(instruction)
             return ticket is None or any(ticket in cohort.handed for cohort in self.cohorts.all)
 
         return replay.go_on(self._memory, run, may_run, lambda ref: self._memory.free(ref, self._of(ranks)))
 
-    def _check_meeting(self, ranks: Ranks, instruction: Instruction) -> None:
-        meeting = meets(instruction)
-        if meeting is None:
-            return
-        name, args = meeting
-        routes = self._moves.routes[args[3]] if name == "transfer" else {}
-        groups = self._moves.groups[args[0].groups] if name == "reduce" else [(*routes, *sum(routes.values(), ()))]
-        if not all(ranks.members.issuperset(members) for members in groups):
-            raise NotImplementedError(
-                f"a recorded function in which ranks that do different things meet, in {name}, can't be simulated; "
-                "call the function itself"
-            )
-
     # what is noted
-
-    def _note(self, cohort: Cohort, stream: int, name: str, kind: str, span: Span, site: int) -> None:
-        if self.recorder.timed:
-            if stream not in self.recorder.streams:
-                found = living_streams.get(stream)  # nobody may have it any more
-                self.recorder.streams[stream] = f"stream {stream}" if found is None else found.name
-            self.recorder.events.append(Event(cohort.ranks, stream, name, kind, *span, site, self.tag))
 
     def _graph(
         self, ranks: Ranks, stream: int, name: str, kind: str, seconds: float, work: Work, inputs: Sequence[Held],
@@ -430,7 +407,7 @@ class Model:
         reads, makes = ({held.storage.number: None for held in some} for some in (inputs, outputs))
         nodes.append(
             Node(len(nodes), name, kind, ranks.ranks, stream, tuple(reads), tuple(makes), seconds, work.flops, work.bytes,
-                 site, self.tag)
+                 site, self.recorder.tag)
         )  # fmt: skip
 
     # questions
@@ -491,8 +468,7 @@ class Model:
         """The program reads an answer: it does nothing until then."""
         with self._lock:
             if ready > self.now:
-                if self.recorder.timed:
-                    self.recorder.events.append(Event((), MAIN, what, "wait", self.now, ready, -1, self.tag))
+                self.recorder.note((), MAIN, what, "wait", Span(self.now, ready), -1)
                 self.now = ready
 
     # steps

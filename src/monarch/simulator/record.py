@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from monarch.tensor_engine.engine import living_streams
 from monarch.tensor_engine.instructions import MAIN
 from monarch.tensor_engine.streams import stream_of
+
+from .cohorts import Span
 
 
 class Event(NamedTuple):
@@ -89,15 +92,26 @@ class Recorder:
     timed: Whether events and changes are kept, until the next step.
     graphed: Whether nodes are kept.
     streams: Names of streams that were used, by number.
+    tag: What is noted with all that comes.
     """
 
     def __init__(self, timed: bool, graphed: bool) -> None:
         self.timed = timed
         self.graphed = graphed
+        self.tag: Any = None
         self.events: list[Event] = []
         self.changes: list[Change] = []
         self.nodes: list[Node] = []
         self.streams = {MAIN: stream_of(MAIN).name}
+
+    def note(self, ranks: tuple[int, ...], stream: int, name: str, kind: str, span: Span, site: int) -> None:
+        """Keep an event; its attributes are those of `Event`."""
+        if not self.timed:
+            return
+        if stream not in self.streams:
+            found = living_streams.get(stream)  # nobody may have it any more
+            self.streams[stream] = f"stream {stream}" if found is None else found.name
+        self.events.append(Event(ranks, stream, name, kind, *span, site, self.tag))
 
     def take(self) -> tuple[list[Event], list[Change]]:
         """All since the last time."""

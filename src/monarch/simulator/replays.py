@@ -7,14 +7,12 @@ another hands over in the middle of its program. So each goes on as far as it ca
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from monarch.tensor_engine.executor import Ranks
 from monarch.tensor_engine.instructions import CALL, MOVE, Instruction, Program
 
 from .memory import Held, Memory
-
-_MEETINGS = ("reduce", "transfer")
+from .moves import Moves
 
 
 class Replay:
@@ -85,6 +83,19 @@ def awaited(instruction: Instruction) -> int | None:
     return int(args[3]) if name == "receive" else None
 
 
-def meets(instruction: Instruction) -> tuple[str, Any] | None:
-    """What an instruction is in which several ranks take part at once, and its arguments."""
-    return (instruction[2], instruction[3]) if instruction[0] == MOVE and instruction[2] in _MEETINGS else None
+def check_meeting(instruction: Instruction, ranks: Ranks, moves: Moves) -> None:
+    """Raise where an instruction needs ranks that are not in this program: they are at another one meanwhile.
+
+    Raises:
+        NotImplementedError: It does.
+    """
+    if instruction[0] != MOVE or instruction[2] not in ("reduce", "transfer"):
+        return
+    _, _, name, args = instruction
+    routes = moves.routes[args[3]] if name == "transfer" else {}
+    groups = moves.groups[args[0].groups] if name == "reduce" else [(*routes, *sum(routes.values(), ()))]
+    if not all(ranks.members.issuperset(members) for members in groups):
+        raise NotImplementedError(
+            f"a recorded function in which ranks that do different things meet, in {name}, can't be simulated; "
+            "call the function itself"
+        )

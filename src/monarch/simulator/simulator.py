@@ -237,7 +237,7 @@ class Simulator:
 @contextmanager
 def set_meta(value: Any) -> Iterator[None]:
     """In here, note `value` with all that is issued on simulated meshes; traces and graphs show it. Others do not care."""
-    before = [(simulator, simulator._model.tag) for simulator in _simulators]
+    before = [(simulator, simulator._recorder.tag) for simulator in _simulators]
     for simulator, _ in before:
         _tag(simulator, value)
     try:
@@ -251,7 +251,7 @@ def _tag(simulator: Simulator, value: Any) -> None:
     simulator.mesh.engine.flush()  # what was issued before has not this tag
     if simulator._history is not None:
         simulator._history.note_tag(value)
-    simulator._model.tag = value
+    simulator._recorder.tag = value
 
 
 def replay(path: str | Path, machine: str | Path | Machine = "h100") -> list[Step]:
