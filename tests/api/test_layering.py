@@ -94,7 +94,6 @@ OPEN_CIRCLES: set[str] = set()
 OPEN_TYPES: set[str] = {"monarch._core.calls"}
 OPEN_LENGTHS: set[str] = {
     "monarch._core.calls.future", "monarch._core.hub.node",
-    "monarch.simulator.model",
 }  # fmt: skip
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
