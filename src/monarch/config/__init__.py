@@ -71,6 +71,9 @@ def configure(**keys: object) -> None:
 
     Inside a `configured` block the change lasts until the end of the block.
 
+    Args:
+        **keys: Names of knobs, and their new values.
+
     Raises:
         ValueError: a key does not exist; the message names the nearest that do.
         TypeError: a value has the wrong type, can't be read, or is out of range; then the error is a ValueError as well.

@@ -85,7 +85,11 @@ class JobTrait(ABC):
 
     @abstractmethod
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether this job runs and can serve a program that describes its job by `spec`."""
+        """Check whether this job runs and can serve a program that describes its job by `spec`.
+
+        Args:
+            spec: The description, a job that was not started.
+        """
 
     @abstractmethod
     def _kill(self) -> None:

@@ -88,8 +88,15 @@ class Endpoint(Generic[P, R]):
         The future fails with the first rank that fails: `ActorError` if the endpoint raised, `SupervisionError` if the
         actor is gone. The error tells of all ranks that are known to have failed: `ActorError.by_rank`.
 
+        Args:
+            *args: Arguments of the endpoint, pickled once and sent now.
+            **kwargs: As `args`.
+
         Raises:
             TypeError: The arguments do not fit the endpoint's signature. Nothing was sent.
+            ValueError: The arguments are larger than ``codec_max_frame_length``. Nothing was sent.
+            BackpressureError: The mailbox of an actor was full for `message_delivery_timeout` seconds. Nothing was sent.
+            Exception: Raised by pickling the arguments. Nothing was sent.
         """
         self._check(args, kwargs)
         target = self._target
@@ -102,9 +109,13 @@ class Endpoint(Generic[P, R]):
     def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call the only rank of a mesh; a future of its result.
 
+        Args:
+            *args: Arguments of the endpoint.
+            **kwargs: As `args`.
+
         Raises:
             ValueError: The mesh has more than one rank.
-            TypeError: The arguments do not fit the endpoint's signature. Nothing was sent.
+            TypeError, ValueError, BackpressureError, Exception: As for `call`.
         """
         target = self._target
         procs = target.procs
@@ -117,7 +128,15 @@ class Endpoint(Generic[P, R]):
         return request.future
 
     def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        """Call one rank, picked at random among those not known to be dead; a future of its result."""
+        """Call one rank, picked at random among those not known to be dead; a future of its result.
+
+        Args:
+            *args: Arguments of the endpoint.
+            **kwargs: As `args`.
+
+        Raises:
+            TypeError, ValueError, BackpressureError, Exception: As for `call`.
+        """
         self._check(args, kwargs)
         rank = self._pick()
         frame = _getframe(1)
@@ -129,10 +148,15 @@ class Endpoint(Generic[P, R]):
         return request.future
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Send to every rank and wait for nothing. An exception in the endpoint ends that actor, as nobody else hears it.
+        """Send to every rank, without an answer. An exception in the endpoint ends that actor, as it has no caller to go to.
+
+        Args:
+            *args: Arguments of the endpoint.
+            **kwargs: As `args`.
 
         Raises:
             SupervisionError: A rank is known to be gone. The others got the message.
+            TypeError, ValueError, BackpressureError, Exception: As for `call`.
         """
         self._check(args, kwargs)
         target = self._target
@@ -142,9 +166,17 @@ class Endpoint(Generic[P, R]):
             raise supervision_error(failure, self.name)
 
     def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
-        """Call every rank; an iterator of one future per rank, in the order in which the answers arrive; for ``async for`` as well.
+        """Call every rank; an iterator of one future per rank, in the order in which the answers arrive; for ``async for``, too.
 
-        Each future has, once done, the attribute `rank`: the `Point` of the rank that answered.
+        Args:
+            *args: Arguments of the endpoint.
+            **kwargs: As `args`.
+
+        Returns:
+            One future per rank. Once done, it has the attribute `rank`: the `Point` of the rank that answered.
+
+        Raises:
+            TypeError, ValueError, BackpressureError, Exception: As for `call`.
         """
         self._check(args, kwargs)
         target = self._target
@@ -161,8 +193,9 @@ class Endpoint(Generic[P, R]):
         without ``self``, or ``"inspect"`` for none.
 
         Raises:
-            NotImplementedError: It does not say.
+            NotImplementedError: The endpoint has no such ``propagate``.
             ValueError: The procs of this mesh are not those of the tensors, or of the active mesh.
+            TypeError: The arguments do not fit the endpoint's signature.
         """
         self._check(args, kwargs)
         return _rref(self, args, kwargs)

@@ -47,13 +47,16 @@ class Port(Generic[T]):
         self.return_undeliverable = True
 
     def send(self, obj: T) -> None:
-        """Send one value.
+        """Send one value to the receiver.
+
+        Args:
+            obj: The value, pickled now.
 
         Raises:
-            RuntimeError: It was opened for one value, and that has been sent.
+            RuntimeError: The port was opened for one value, and that has been sent.
             ValueError: The value is larger than ``codec_max_frame_length``.
-            BackpressureError: Nobody has read from the full port for `message_delivery_timeout` seconds.
-            Exception: What pickling the value raises.
+            BackpressureError: The port was full, and its receiver read nothing, for `message_delivery_timeout` seconds.
+            Exception: Raised by pickling the value.
         """
         self._claim_use()
         try:
@@ -66,7 +69,14 @@ class Port(Generic[T]):
         self._post(VALUE, payload, buffers)
 
     def exception(self, exc: BaseException) -> None:
-        """Make the matching ``recv()``, or the caller who gave the port, raise `exc`."""
+        """Make the matching ``recv()``, or the caller who gave the port, raise `exc`.
+
+        Args:
+            exc: The exception, pickled now.
+
+        Raises:
+            RuntimeError, BackpressureError: As for `send`.
+        """
         self._claim_use()
         told = format_remote(exc).encode(errors="backslashreplace")
         self._await_room()
@@ -175,10 +185,19 @@ class PortReceiver(Generic[T]):
             raise
 
     def tied_to(self, call: Future[Any]) -> PortReceiver[T]:
-        """The same receiver, whose `recv` raises the error of `call` once that has failed and what had come is read.
+        """Tie this receiver to a call: once the call has failed and all earlier values are read, `recv` raises its error.
 
         A sender that dies ends no port, as others may send as well. So tie a port that you give to a call to that call:
         ``port, pages = Channel.open()``, then ``pages.tied_to(crawlers.crawl.call(port))``.
+
+        Args:
+            call: The future of the call.
+
+        Returns:
+            This receiver.
+
+        Raises:
+            TypeError: `call` is no future.
         """
         if not isinstance(call, Future):
             raise TypeError(f"a receiver is tied to the future of a call, got {call!r}")

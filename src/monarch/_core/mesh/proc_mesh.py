@@ -200,11 +200,14 @@ class ProcMesh(DrawnMesh):
     def restart(self, reason: str = "its program asked for a restart") -> Future[None]:
         """Kill the processes, and have their strategy, ``spawn_procs(restart=...)``, start them again: one restart each.
 
+        Args:
+            reason: Text for reports, and for callers of the actors.
+
         Returns:
             A future that is done when the processes run again. It raises SupervisionError where the strategy has given up.
 
         Raises:
-            RuntimeError: They have no strategy, or the calling actor does not own them.
+            RuntimeError: The mesh has no strategy, or the calling actor does not own it.
         """
         cell = context()._cell
         owned = cell.ownership.get(self._procs.uid)
