@@ -96,6 +96,12 @@ class Owner(Actor):
         del self.buffers[name]
 
     @endpoint
+    def holders(self, name: str) -> int:
+        """How many processes have handles to it, as far as they have told."""
+        buffer = self.buffers[name]
+        return len(buffer.plane.registry._regions[buffer._info.id].holders)
+
+    @endpoint
     def has_gone(self, name: str) -> bool:
         return self.gone[name]() is None
 

@@ -46,6 +46,11 @@ def test_memory_outlives_what_the_owner_had_as_long_as_somebody_has_a_handle(spa
     assert into == bytes(100)
 
 
+def wait_held(owner: Any, name: str) -> None:
+    """By the owner, the client and the user; each tells for itself, and a word on its way holds nothing."""
+    wait_until(lambda: owner.holders.call_one(name).get() == 3, what=f"three holders of the memory {name!r}")
+
+
 def test_memory_that_nobody_was_told_of_goes_with_its_handle(spawn: Spawn) -> None:
     owner = spawn(1).spawn("owner", Owner)
     owner.make_and_lose.call_one("a").get()
@@ -55,6 +60,7 @@ def test_memory_that_nobody_was_told_of_goes_with_its_handle(spawn: Spawn) -> No
 def test_memory_goes_with_the_last_handle_elsewhere(actors: Actors) -> None:
     buffer = actors.owner.make_and_keep.call_one("a", 100).get()
     actors.user.keep.call_one("mine", buffer).get()
+    wait_held(actors.owner, "a")
     actors.owner.forget.call_one("a").get()
     del buffer
     assert actors.user.read_kept.call_one("mine").get() == bytes(100)
@@ -67,6 +73,7 @@ def test_a_process_that_ends_holds_nothing_any_more(actors: Actors, spawn: Spawn
     buffer = actors.owner.make_and_keep.call_one("a", 100).get()
     procs = spawn(1)
     procs.spawn("other", User).keep.call_one("mine", buffer).get()
+    wait_held(actors.owner, "a")
     actors.owner.forget.call_one("a").get()
     del buffer
     gc.collect()
