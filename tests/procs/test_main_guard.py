@@ -119,6 +119,39 @@ def test_whatever_starts_something_is_refused_while_a_proc_imports(start: str) -
     refused(result, "the top level of a module", "indirectly.py:4" if "indirectly" in start else "unguarded.py:")
 
 
+JOB_AT_TOP = """
+    import os
+    from monarch.actor import Actor, endpoint
+    from monarch.job import ProcessJob
+
+    class Worker(Actor):
+        @endpoint
+        def work(self):
+            return 1
+
+    job = ProcessJob({"trainers": 1})
+    try:
+        CALL
+    finally:
+        if str(os.getpid()) == os.environ["CLIENT"]:
+            job.kill()
+"""
+
+
+@pytest.mark.parametrize("call", ["state(f'{os.getpid()}.pkl')", "apply()"])
+def test_a_job_at_the_top_of_a_module_is_not_started_once_more_by_its_procs(tmp_path: Path, call: str) -> None:
+    lines = f"job.{call}; job.state(None).trainers.spawn_procs().spawn('worker', Worker).work.call().get()"
+    result = run_script(
+        "import os; os.environ['CLIENT'] = str(os.getpid()); import unguarded",
+        cwd=tmp_path,
+        files={"unguarded.py": JOB_AT_TOP.replace("CALL", lines)},
+        env=BOUNDED,
+    )
+    refused(result, f"ProcessJob.{call.partition('(')[0]}() was called by the top level of a module", "unguarded.py:13")
+    logs = list(tmp_path.rglob("*.log"))
+    assert len(logs) == ("state" in call), "those of the client's job, which is killed"
+
+
 PROGRAM = "import unguarded; from monarch._src.actor.bootstrap_main import main; main()"
 PATH = "{'PYTHONPATH': ':'.join(sys.path)}"
 
