@@ -127,6 +127,70 @@ def test_hosts_behind_a_long_cut_are_lost_and_find_that_their_client_is_gone() -
     checked(simulation)
 
 
+def pausing(seed: int, longest: float, kills: int = 0) -> Simulation:
+    """Calls, while some hosts and the client stand still for a while."""
+    chance = random.Random(seed)
+    hosts = chance.choice([3, 8, 20, 40])
+    simulation = Simulation(
+        seed=seed,
+        hosts=hosts,
+        procs_per_host=2,
+        compute=(0, chance.choice([0, 1.0, 5.0])),
+        fanout=chance.choice([2, 3, 16]),
+    )
+    simulation.attach()
+    for host in chance.sample(range(hosts), min(hosts, chance.randint(1, 8))):
+        simulation.pause_host(host, chance.uniform(0.1, longest), after=chance.uniform(0, 6))
+    if chance.random() < 0.5:
+        simulation.pause_client(chance.uniform(0.1, longest), after=chance.uniform(0, 6))
+    for _ in range(kills):
+        simulation.kill_host(after=chance.uniform(0, 6), power=chance.random() < 0.5)
+    for _ in range(chance.randint(1, 10)):
+        simulation.run(until=simulation.now + chance.uniform(0, 1.0))
+        simulation.cast(chance.sample(range(2 * hosts), chance.randint(1, hosts)))
+    simulation.run()
+    simulation.run(until=6 + longest)  # all are awake
+    return checked(simulation)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_pauses_of_less_than_three_quarters_of_the_timeout_lose_nobody(seed: int) -> None:
+    simulation = pausing(seed, longest=2.9)
+    assert simulation.report().known == 0
+    assert simulation.hosts_without_client() == 0
+
+
+@pytest.mark.parametrize("seed", [*range(6), 1023, 1092])  # the last two: a host is attached again that had let go
+def test_long_pauses_and_deaths_leave_nobody_waiting(seed: int) -> None:
+    pausing(seed, longest=12, kills=2)
+
+
+def test_a_host_that_stands_still_for_long_is_lost_and_finds_that_its_client_is_gone() -> None:
+    simulation = Simulation(seed=1, hosts=10, procs_per_host=1)
+    simulation.run(until=simulation.attach())
+    simulation.pause_host(4, 20)
+    cast = simulation.cast()
+    simulation.run(until=cast)
+    assert list(cast.lost) == [4]
+    assert 3 <= cast.seconds <= 5
+    simulation.run(until=40)
+    assert simulation.hosts_without_client() == 1
+    checked(simulation)
+
+
+def test_whoever_stood_still_blames_nobody_for_it() -> None:
+    simulation = Simulation(seed=2, hosts=10, procs_per_host=1)
+    simulation.run(until=simulation.attach())
+    for host in range(10):
+        simulation.pause_host(host, 30)
+    simulation.pause_client(30)
+    cast = simulation.cast()
+    simulation.run(until=cast)
+    assert sorted(cast.answered) == list(range(10))
+    assert cast.seconds > 30
+    checked(simulation)
+
+
 def test_hosts_notice_that_the_client_is_gone_within_the_bound() -> None:
     simulation = Simulation(seed=2, hosts=100)
     simulation.run(until=simulation.attach())
@@ -197,6 +261,14 @@ def test_ranks_and_hosts_that_are_not_there_are_refused() -> None:
     simulation.kill_host()
     with pytest.raises(ValueError, match="no host is left"):
         simulation.kill_host()
+
+
+def test_pauses_that_can_not_be_are_refused() -> None:
+    simulation = Simulation(hosts=3)
+    with pytest.raises(ValueError, match="hosts are numbered 0 to 2, got 3"):
+        simulation.pause_host(3, 1)
+    with pytest.raises(ValueError, match="got -1 and 0"):
+        simulation.pause_client(-1)
 
 
 def test_who_waits_in_vain_is_told_so() -> None:

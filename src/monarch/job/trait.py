@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import actor
-from .._core.guards.main_guard import refuse_imports
 from ..errors import JobError
 from .cache import CacheFile
 from .features import MeshAdminConfig, TelemetryConfig, missing
@@ -135,7 +134,6 @@ class JobTrait(ABC):
         Args:
             client_script: A script to run as part of the job, apart from this program. Its form depends on the kind of job.
         """
-        refuse_imports(f"{type(self).__name__}.apply()")
         if not self.active:
             self._start(client_script)
 
@@ -150,7 +148,7 @@ class JobTrait(ABC):
             JobError: The file holds another job that runs, can't be read, or is not safe to read; or a worker has
                 ended.
         """
-        refuse_imports(f"{type(self).__name__}.state()")  # before anything is started, or saved
+        actor.this_host()  # raises where a proc imports the module that calls this, before anything is started, or saved
         if not self.active:
             self._find_or_start(cached_path)
         elif cached_path is not None and self._owner._cache is None and self._saves_itself:

@@ -112,7 +112,7 @@ class Client(Worker):
         table = self._table_of(entries)
         if table and not cast.ended:
             header = Header(0, self._address, (), table)
-            self._when_free(lambda: self._say(lambda: self.gateway.from_proc(with_header(frame, header))))
+            self._ask(lambda: self.gateway.from_proc(with_header(frame, header)))
         return cast
 
     def call_one(self, address: ProcAddress, rank: int, payload: bytes) -> Cast:
@@ -125,13 +125,16 @@ class Client(Worker):
         self._open[request] = cast
         frame = Frame(CALL, 0, rank, self._number(cast), 0, request, b"method", payload)
         routed = with_route(frame, Route(address, self._address))
-        self._when_free(lambda: self._say(lambda: self.gateway.from_proc(routed)))
+        self._ask(lambda: self.gateway.from_proc(routed))
         return cast
 
     def _number(self, cast: Cast) -> int:
         number = next(self._messages)
         self.sent[number] = cast
         return number
+
+    def _ask(self, something: Callable[[], None]) -> None:
+        self.when_awake(lambda: self._when_free(lambda: self._say(something)))
 
     def _say(self, something: Callable[[], None]) -> None:
         something()

@@ -97,7 +97,7 @@ class Network:
                 )
                 return
             self._clock.after(self._least, lambda: caller.stream_answered(near))
-            host.greet(near, lambda: let_in(host))
+            host.when_awake(lambda: host.greet(near, lambda: host.when_awake(lambda: let_in(host))))
 
         def let_in(host: Worker) -> None:
             if not (host.alive and near.open):

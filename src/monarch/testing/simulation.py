@@ -194,6 +194,33 @@ class Simulation:
         self._clock.after(after, end)
         return host
 
+    def pause_host(self, host: int, seconds: float, *, after: float = 0.0) -> None:
+        """Let the agent of a host stand still, as if it were stopped, or its machine busy: it reads, writes and notices nothing.
+
+        Args:
+            host: Which.
+            seconds: For how long, in simulated time.
+            after: Simulated seconds from now.
+
+        Raises:
+            ValueError: There is no such host, or a time is negative.
+        """
+        self._pause(self._worker(host), seconds, after)
+
+    def pause_client(self, seconds: float, *, after: float = 0.0) -> None:
+        """As `pause_host`, the agent of the client's host."""
+        self._pause(self._client, seconds, after)
+
+    def _pause(self, worker: Worker, seconds: float, after: float) -> None:
+        if seconds < 0 or after < 0:
+            raise ValueError(f"a pause has a length and a beginning of 0 s or more, got {seconds} and {after}")
+
+        def pause() -> None:
+            self._clock.note("pause", worker.name, seconds)
+            worker.pause(seconds)
+
+        self._clock.after(after, pause)
+
     def kill_client(self) -> None:
         """End the client's host: all others find out, and let go of what it had there."""
         self._clock.note("kill", self._client.name)

@@ -13,7 +13,7 @@ from .._core.routing.gateway import Gateway
 from .._core.routing.route import Route, split_route, with_route
 from .._core.supervision.failure import Failure
 from .._core.wire.address import ProcAddress
-from .._core.wire.frame import CALL, CAST, REPLY, Frame
+from .._core.wire.frame import CALL, CAST, REPLY, STANDING, Frame
 from .._core.wire.link import Limits
 from .._core.wire.link_table import Called, Cut, Deliver, Dial, LinkTable, Lost, Write
 from .clock import Clock
@@ -85,6 +85,10 @@ class Worker:
         self._free_at = 0.0
         self._jobs: deque[Callable[[], None]] = deque()
         self._carrying_out = False
+        self._paused_since = self._paused_until = 0.0
+        self._stood = 0.0  # seconds of pauses that count as none, as in `RunClock`
+        self._missed: list[Callable[[], None]] = []  # what came in a pause
+        self._missed_timers: list[Callable[[], None]] = []
         self._links = 0
         self._last: dict[tuple[str, ProcAddress], int] = {}
         self.gateway = Gateway(self, setting.fanout, 1, setting.patience, first_cast=1)
@@ -94,6 +98,11 @@ class Worker:
     def _random_name(self, number: int) -> str:
         self._links += 1
         return f"{number:08x}{self._links:08x}"
+
+    @property
+    def _ran(self) -> float:
+        """Seconds in which its agent ran, as its links count them."""
+        return self._clock.now - self._stood
 
     @property
     def links(self) -> int:
@@ -108,10 +117,35 @@ class Worker:
                 self._network.close(stream)
         self.streams.clear()
 
+    def pause(self, seconds: float) -> None:
+        """Its agent stands still, while its machine takes connections and bytes for it."""
+        if self._clock.now >= self._paused_until:
+            self._paused_since = self._clock.now
+        self._paused_until = max(self._paused_until, self._clock.now + seconds)
+        self._clock.at(self._paused_until, self._go_on)
+
+    def _go_on(self) -> None:
+        """Do what was missed: first what has come, then what was due, as a real one does."""
+        if self._clock.now < self._paused_until:  # by another pause
+            return
+        self._stood += max(0.0, self._clock.now - self._paused_since - 2 * self._setting.limits.look)
+        missed = [*self._missed, *self._missed_timers]
+        self._missed, self._missed_timers = [], []
+        for event in missed:
+            if self.alive:
+                event()
+
     # events
 
+    def when_awake(self, event: Callable[[], None]) -> None:
+        """Let something happen to its agent; after a pause, if it is in one."""
+        if self._clock.now < self._paused_until:
+            self._missed.append(event)
+        else:
+            event()
+
     def accept(self) -> int:
-        return self._table.accepted(self._clock.now)
+        return self._table.accepted(self._ran)
 
     def greet(self, stream: Stream, done: Callable[[], None], turns: int = _TURNS) -> None:
         """Prove to each other who one is, with whoever has opened `stream`; `done` follows, unless that is closed before the end."""
@@ -130,21 +164,27 @@ class Worker:
             self._clock.at(self._free_at, done)
 
     def stream_answered(self, stream: Stream) -> None:
+        self.when_awake(lambda: self._answered(stream))
+
+    def _answered(self, stream: Stream) -> None:
         if self.alive and stream.open:
-            self._table.answered(stream.number, self._clock.now)
+            self._table.answered(stream.number, self._ran)
 
     def stream_ready(self, stream: Stream) -> None:
+        self.when_awake(lambda: self._ready(stream))
+
+    def _ready(self, stream: Stream) -> None:
         if self.alive and stream.open:
-            self._table.ready(stream.number, self._clock.now)
+            self._table.ready(stream.number, self._ran)
             self.carry_out()
 
     def stream_data(self, stream: Stream, data: bytes) -> None:
-        self._when_free(lambda: self._read(stream, data))
+        self.when_awake(lambda: self._when_free(lambda: self._read(stream, data)))
 
     def _read(self, stream: Stream, data: bytes) -> None:
         if stream.open:
             self._clock.note(self.name, stream.number, len(data))
-            self._table.data(stream.number, memoryview(data), self._clock.now)
+            self._table.data(stream.number, memoryview(data), self._ran)
             self.carry_out()
 
     def _when_free(self, job: Callable[[], None]) -> None:
@@ -165,16 +205,21 @@ class Worker:
             self._clock.at(self._free_at, self._next_job)
 
     def stream_closed(self, stream: Stream, reason: str, refused: bool = False) -> None:
+        self.when_awake(lambda: self._closed(stream, reason, refused))
+
+    def _closed(self, stream: Stream, reason: str, refused: bool) -> None:
         if self.alive and self.streams.pop(stream.number, None) is not None:
             stream.open = False
             self._clock.note(self.name, stream.number, reason)
-            self._table.closed(stream.number, reason, self._clock.now, refused=refused)
+            self._table.closed(stream.number, reason, self._ran, refused=refused)
             self.carry_out()
 
     def _tick(self) -> None:
-        if self.alive and self._clock.now >= self._timer_at:
+        if self._clock.now < self._paused_until:
+            self._missed_timers.append(self._tick)
+        elif self.alive and self._clock.now >= self._timer_at:
             self._timer_at = float("inf")
-            self._table.tick(self._clock.now)
+            self._table.tick(self._ran + 1e-9)  # `due` and back again is not exactly the same number
             self.carry_out()
 
     def carry_out(self) -> None:
@@ -184,9 +229,9 @@ class Worker:
         self.busy += self.spent
         self.spent = 0.0
         due = self._table.due
-        if due is not None and due < self._timer_at:
-            self._timer_at = due
-            self._clock.at(due, self._tick)
+        if due is not None and due + self._stood < self._timer_at:
+            self._timer_at = due + self._stood
+            self._clock.at(self._timer_at, self._tick)
 
     def _act(self) -> None:
         if self._carrying_out:
@@ -217,7 +262,7 @@ class Worker:
         if host in self._network.hosts and "://" in host:
             self.streams[number] = self._network.dial(self, number, host)
         else:
-            self._table.closed(number, "it has no address", self._clock.now, final=True)
+            self._table.closed(number, "it has no address", self._ran, final=True)
 
     # what its gateway acts on
 
@@ -226,11 +271,11 @@ class Worker:
         self.spent += costs.departure
         if costs.entry and frame.kind == CAST:
             self.spent += costs.entry * len(split_header(frame)[0].orders)
-        self._table.send(host, self._table.pack(frame), self._clock.now, starting=attaches(frame))
+        self._table.send(host, self._table.pack(frame), self._ran, starting=attaches(frame))
         self._act()
 
     def give_up(self, host: str, reason: str) -> None:
-        self._table.give_up(host, reason, self._clock.now)
+        self._table.give_up(host, reason, self._ran)
         self._act()
 
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> Sequence[tuple[ProcAddress, Failure]]:
@@ -239,7 +284,7 @@ class Worker:
         self._setting.arrived(frames[0][1].target, len(frames), self._clock.now + self.spent)
         for address, routed in frames:
             route, frame = split_route(routed)
-            if frame.kind == CALL:
+            if frame.kind == CALL and not frame.flags & STANDING:  # a host may be attached again that had let go
                 self._check_order(address.proc, route.source, frame.target)
             if frame.request:
                 reply = Frame(REPLY, 0, frame.rank, 0, 0, frame.request, b"", self._setting.answer)
@@ -248,7 +293,7 @@ class Worker:
             least, most = self._setting.compute
             self._clock.after(
                 self._setting.chance.uniform(least, most) + self.spent,
-                partial(self._when_free, partial(self._answer, answers)),
+                partial(self.when_awake, partial(self._when_free, partial(self._answer, answers))),
             )
         return ()
 
@@ -279,6 +324,8 @@ class Worker:
         self._clock.after(seconds, lambda: self._later(function))
 
     def _later(self, function: Callable[[], None]) -> None:
-        if self.alive:
+        if self._clock.now < self._paused_until:
+            self._missed_timers.append(partial(self._later, function))
+        elif self.alive:
             function()
             self.carry_out()

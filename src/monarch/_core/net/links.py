@@ -29,7 +29,6 @@ from .poller import Poller, Timer
 from .stream import Listener, Stream, connect, listen
 from .trust import Trust
 
-_LOOKS = 16  # per `channel_reconnect_timeout`: how often the clock is looked at, at least
 _SHORTEST = 0.2  # seconds; with less, a busy process is taken for a dead one
 
 logger = lazy_logger("monarch.net")
@@ -72,7 +71,7 @@ class Links:
         self._handler = handler
         limits = _limits()
         self._table = LinkTable(identity, name, limits)
-        self._step = limits.reconnect / _LOOKS
+        self._step = limits.look
         self._clock = RunClock(2 * self._step, time.monotonic())
         self._streams: dict[int, Stream] = {}
         self._listeners: list[Listener] = []
@@ -84,7 +83,7 @@ class Links:
     def adapt(self) -> None:
         """Take over knobs that were changed."""
         self._table.limits = limits = _limits()
-        self._step = limits.reconnect / _LOOKS
+        self._step = limits.look
         self._clock.longest = 2 * self._step
 
     def __repr__(self) -> str:

@@ -120,6 +120,11 @@ class Limits(NamedTuple):
         return self.reconnect / 2
 
     @property
+    def look(self) -> float:
+        """Between looks at the clock, at most; what takes twice as long counts as a pause of our own."""
+        return self.reconnect / 16
+
+    @property
     def interval(self) -> float:
         """Without anything sent, after which a ping is."""
         return self.reconnect / 4
