@@ -63,7 +63,7 @@ _LAZY = {
     "Extent": ".actor",
     "Future": ".actor",
     "NDSlice": "._core.shape",
-    "Selection": "._core.shape",
+    "Selection": "._core.shape.selection",
     "Shape": "._core.shape",
     "Simulator": ".simulator",
     "clear_runtime_config": ".config",

@@ -27,8 +27,8 @@ for their tests: `parametrize_config`, `parametrize_config_pointwise`. For the r
 `inherit(mapping)`
     Called in a child, or in a host agent when a client attaches: replaces layer 2.
 
-Lives here: names, types, defaults and layers. What a value does belongs to the code that reads it. Layer L0: nothing of
-`monarch` is imported, and nothing that is slow to import. Read next: `_table.py`, then `_store.py`. `python -m
+Lives here: names, types, defaults and layers. What a value does belongs to the code that reads it. Layer L0: of
+`monarch`, only this layer is imported, and nothing that is slow to import. Read next: `_table.py`, then `_store.py`. `python -m
 monarch.config` prints docs/config.md.
 """
 
@@ -37,13 +37,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from .._lazy import lazy_names
+from .._public import publish
 from ._kinds import Encoding
-from ._parametrize import parametrize_config, parametrize_config_pointwise
 from ._store import STORE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import _GeneratorContextManager
+
+    from ._parametrize import parametrize_config, parametrize_config_pointwise
 
 __all__ = [
     "Encoding",
@@ -156,7 +159,5 @@ def inherit(mapping: Mapping[str, Any], *, drop_configured: bool = False) -> Non
     STORE.inherit(mapping, drop_configured)
 
 
-for _name in ("Encoding", "parametrize_config", "parametrize_config_pointwise"):
-    globals()[
-        _name
-    ].__module__ = __name__  # as `monarch._public` does for others; this layer imports nothing of `monarch`
+__getattr__, __dir__ = lazy_names(__name__, {"_parametrize": ("parametrize_config", "parametrize_config_pointwise")})
+publish(__name__, globals(), ("Encoding",))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .._core.mesh import proc_mesh
-from .._core.mesh.drawn import names_of
+from .._core.mesh.shaped import names_of
 from .._core.shape import Shape, grid
 from . import call_sites
 from .activation import Activation, no_mesh

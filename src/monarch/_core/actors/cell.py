@@ -31,8 +31,7 @@ from ..calls.message import SETTLE, SUPERVISE, decode_meta
 from ..calls.rebuild import read_value
 from ..calls.remote_error import dump_error, explain, explain_result, format_remote
 from ..calls.waits import Noted
-from ..guards.process_limit import explained
-from ..guards.surroundings import refuse_gevent
+from ..guards.surroundings import explained, refuse_gevent
 from ..hub import prints
 from ..hub.contracts import Origin
 from ..hub.node import Node

@@ -26,8 +26,7 @@ from ..calls.interrupts import HeldInterrupts
 from ..calls.message import SETTLE
 from ..calls.source import Described
 from ..guards.main_guard import refuse_imports
-from ..guards.process_limit import explained
-from ..guards.surroundings import refuse_gevent
+from ..guards.surroundings import explained, refuse_gevent
 from ..hub.contracts import Origin
 from ..hub.control import SingleAnswer, send_record
 from ..hub.control_records import GetStatistics, RouteVia, ShutDownHost, Subscribe

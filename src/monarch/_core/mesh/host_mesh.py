@@ -26,9 +26,9 @@ from .bootstrap import (
     default_bootstrap_cmd,
     python_bootstrap_cmd,
 )
-from .drawn import DrawnMesh, names_of
 from .launch import launch
 from .proc_mesh import ProcMesh, Procs
+from .shaped import DrawnMesh, names_of
 
 if TYPE_CHECKING:
     from .attachment import Attachment

@@ -27,8 +27,8 @@ from ..wire import pickling, reducers
 from ..wire.address import SYSTEM, ProcAddress, random_uid
 from . import mock
 from .actor_mesh import ActorMesh, check_names
-from .drawn import DrawnMesh, names_of
 from .owned import OwnedActors, OwnedProcs
+from .shaped import DrawnMesh, names_of
 
 if TYPE_CHECKING:
     from .host_mesh import HostMesh

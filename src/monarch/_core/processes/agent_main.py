@@ -10,7 +10,7 @@ import os
 import pickle
 import sys
 
-from ..guards.process_limit import explained
+from ..guards.surroundings import explained
 from ..hub import node as node  # with which both serve; it brings most of what either needs
 from ..wire import picklers as picklers
 from . import spawner

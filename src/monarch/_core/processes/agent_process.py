@@ -7,8 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ... import config
-from ..guards.process_limit import explained
-from ..guards.surroundings import require_pidfd
+from ..guards.surroundings import explained, require_pidfd
 from ..net import unix
 from ..wire.address import ProcAddress
 from .specs import AgentSpec, write_spec

@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from ..guards import main_guard
 from ..guards.main_guard import SPEC_VARIABLE
-from ..guards.process_limit import explain
+from ..guards.surroundings import explain
 from ..hub import prints
 from ..hub.spawn_requests import Command, SpawnRequest, Start
 from ..net import unix

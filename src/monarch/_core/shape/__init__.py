@@ -15,12 +15,18 @@ Modules here read each other's underscore attributes (tuples, where the public p
 Read next, in this order: `checks`, `ndslice`, `shape`, `picking`, `mesh_trait`, `value_mesh`, `table`.
 """
 
+from typing import TYPE_CHECKING
+
 from monarch._core.shape.mesh_trait import MeshTrait
 from monarch._core.shape.ndslice import Slice
-from monarch._core.shape.selection import Selection
 from monarch._core.shape.shape import Extent, Point, Region, Shape
 from monarch._core.shape.value_mesh import ValueMesh
+from monarch._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from monarch._core.shape.selection import Selection
 
 NDSlice = Slice
+__getattr__, __dir__ = lazy_names(__name__, {"selection": ("Selection",)})
 
 __all__ = ["Extent", "MeshTrait", "NDSlice", "Point", "Region", "Selection", "Shape", "Slice", "ValueMesh"]
