@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import logging
 import subprocess
 import sys
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import monarch
 from monarch._core.actors.proc_system import ProcSystem, spawn_record
 from monarch._core.calls.failed_call import Reply
 from monarch._core.calls.remote_error import load_error
@@ -265,6 +269,44 @@ def test_a_record_has_one_handler() -> None:
     register(take_ask)  # as by a module that is reloaded where it was half imported
     with pytest.raises(ValueError, match=r"Ask is taken by <function take_ask .*otherwise"):
         register(take_ask_otherwise)
+
+
+def test_a_handler_that_is_not_marked_is_refused() -> None:
+    with pytest.raises(TypeError, match="@handles"):
+        register(lambda taking, request, record: None)
+
+
+def test_a_record_waits_for_its_plane_while_another_thread_imports_that(
+    hub: Any, taking: Taking, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plane, halfway, go_on = tmp_path / "plane", threading.Event(), threading.Event()
+    plane.mkdir()
+    (plane / "records.py").write_text("class Wanted(tuple): pass\n")
+    (plane / "__init__.py").write_text(
+        """
+import monarch
+from monarch._core.hub.system import handles, register
+from .records import Wanted
+monarch.halfway.set()
+assert monarch.go_on.wait(60)
+register(handles(Wanted)(lambda system, request, record: request.answer("imported")))
+"""
+    )
+    monkeypatch.setattr(monarch, "__path__", [*monarch.__path__, str(tmp_path)])
+    monkeypatch.setattr(monarch, "halfway", halfway, raising=False)
+    monkeypatch.setattr(monarch, "go_on", go_on, raising=False)
+    importer = threading.Thread(target=importlib.import_module, args=("monarch.plane",))
+    importer.start()
+    assert halfway.wait(60)
+    origin, frame = Origin(), asked(hub, Unknown())._replace(meta=b"monarch.plane.records.Wanted")
+    receiver = threading.Thread(target=taking.receive, args=(origin, frame))
+    receiver.start()
+    receiver.join(0.1)  # long enough to be answered where it does not wait
+    go_on.set()
+    receiver.join()
+    importer.join()
+    del sys.modules["monarch.plane"], sys.modules["monarch.plane.records"], vars(monarch)["plane"]
+    assert [pickling.loads(answer.payload) for answer in origin.answers] == ["imported"]
 
 
 def test_a_process_imports_the_plane_of_the_record_that_it_is_sent() -> None:

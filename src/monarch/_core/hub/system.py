@@ -99,8 +99,12 @@ def register(*handlers: Handler) -> None:
     """Have every system of this process take the records of a plane, by functions that are marked with `handles`.
 
     Raises:
+        TypeError: One of them is not marked.
         ValueError: Something else takes one of these records.
     """
+    for handler in handlers:
+        if not hasattr(handler, _RECORD):
+            raise TypeError(f"{handler} does not say which records it takes: mark it with @handles(Record)")
     for name, entry in _table(handlers).items():
         if _of_planes.setdefault(name, entry) != entry:
             raise ValueError(f"{name.decode()} is taken by {_of_planes[name][1]}, and can't be by {entry[1]}, too")
@@ -139,6 +143,7 @@ class System:
         """Import the plane that a record belongs to."""
         module, _, _ = request.name.rpartition(".")
         if module.startswith(_PLANES):
+            importlib.import_module(module.rpartition(".")[0])  # first: waits for another thread that is about to
             importlib.import_module(module)
         entry = _of_planes.get(request.frame.meta)
         if entry is None:
