@@ -69,6 +69,7 @@ LAYERS = {
 
 MAY_IMPORT_CORE = {4.5, 5, 5.5, 9}
 PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire", "monarch._core.routing")
+PURE_MODULES = ("monarch._core.processes.proc_entry",)
 NOT_PURE = {
     "asyncio", "concurrent", "multiprocessing", "queue", "sched", "select", "selectors", "socket", "ssl", "subprocess",
     "threading", "time", "_thread",
@@ -207,7 +208,7 @@ def test_the_core_knows_neither_torch_nor_http() -> None:
     assert wrong == [], listed(wrong)
 
 
-@pytest.mark.parametrize("package", PURE)
+@pytest.mark.parametrize("package", [*PURE, *PURE_MODULES])
 def test_a_pure_package_has_no_socket_no_thread_and_no_clock(package: str) -> None:
     wrong = [
         found

@@ -164,7 +164,7 @@ def test_whatever_happens_each_proc_ends_once_and_everybody_is_told_once(monkeyp
         assert told["report"] + told["refuse"] == 1, seed
         assert told["tell_owner"] == (told["report"] == 1 and not world.asked_to_stop), seed
         assert end.is_stop <= bool(world.asked_to_stop), seed
-        assert told["ask"] <= 1 and told["hurry"] <= 1, seed
+        assert told["ask_to_end"] <= 1 and told["hurry"] <= 1, seed
     assert table.visited == set(TABLE), "each row is of use"
 
 
@@ -187,7 +187,7 @@ def test_what_was_to_end_before_there_was_a_process_ends_as_soon_as_there_is_one
 def test_the_end_of_a_proc_says_how_its_process_ended(status: int, cause: str, reason: str) -> None:
     proc = up()
     proc.tail.extend(["last", "words"])
-    suspicion = "the machine had run out of memory" if proc.killed_by_nobody(status) else ""
+    suspicion = "the machine had run out of memory" if proc.unexplained_kill(status) else ""
     assert proc.exited(status, suspicion, 20.0) == ("release", "announce", "settle", "tell_owner", "clear")
     end = proc.end
     assert end is not None
@@ -201,7 +201,7 @@ def test_a_proc_that_somebody_had_killed_says_so_but_only_if_that_is_what_ended_
     for proc in (killed, fell):
         assert proc.kill(causes.FROZEN, "the process was frozen", 20) == ("kill",)
         proc.kill(causes.KILLED, "the process was killed: too late to matter", 21)
-        assert not proc.killed_by_nobody(SIGKILLED)
+        assert not proc.unexplained_kill(SIGKILLED)
     killed.exited(SIGKILLED, "", 22)
     fell.exited(signal.SIGTERM.value, "", 22)
     assert killed.end is not None and (killed.end.cause, killed.end.reason) == (causes.FROZEN, "the process was frozen")
@@ -211,7 +211,7 @@ def test_a_proc_that_somebody_had_killed_says_so_but_only_if_that_is_what_ended_
 def test_a_proc_whose_host_is_shut_down_under_its_owner_has_failed() -> None:
     proc = up()
     proc.take(causes.host_lost("host", "it was shut down"))
-    assert proc.stop("enough", 20) == ("ask",)
+    assert proc.stop("enough", 20) == ("ask_to_end",)
     assert proc.stopped(20).cause == causes.HOST
     proc.exited(0, "", 21)
     assert proc.end is not None and proc.end.cause == causes.HOST and "it was shut down" in proc.end.reason
@@ -243,42 +243,42 @@ def test_a_proc_that_lets_nobody_in_for_a_second_is_ended() -> None:
 
 def test_who_looks_for_a_proc_is_told_as_soon_as_it_listens() -> None:
     proc = entry()
-    assert proc.word(0, 10) == (False, None)
+    assert proc.outcome(0, 10) == (False, None)
     assert "settle" in proc.happen("bound", 11)
-    assert proc.word(0, 11) == (True, None)
+    assert proc.outcome(0, 11) == (True, None)
 
 
 def test_who_has_lost_the_connection_to_a_proc_that_runs_is_told_when_it_ends() -> None:
     proc = up()
-    assert proc.word(15, 20) == (False, None)
+    assert proc.outcome(15, 20) == (False, None)
     assert "settle" in proc.exited(SIGKILLED, "", 21)
-    assert proc.word(15, 21, waited=True) == (True, proc.end)
+    assert proc.outcome(15, 21, waited=True) == (True, proc.end)
 
 
 def test_who_asks_for_a_proc_that_may_start_again_waits_for_that_until_it_is_given_up() -> None:
     proc = up(restarts=True)
     proc.exited(SIGKILLED, "", 20)
-    assert proc.word(0, 21)[0] is False
-    assert proc.word(0, 21, waited=True)[0] is True, "it was there, and then it ended"
-    assert proc.word(15, 21) == (True, proc.end), "as its connection was to the one that has ended"
+    assert proc.outcome(0, 21)[0] is False
+    assert proc.outcome(0, 21, waited=True)[0] is True, "it was there, and then it ended"
+    assert proc.outcome(15, 21) == (True, proc.end), "as its connection was to the one that has ended"
     assert proc.happen("abandoned", 22) == ("settle",)
     assert proc.end is not None and not proc.end.restarts
-    assert proc.word(0, 22) == (True, proc.end)
+    assert proc.outcome(0, 22) == (True, proc.end)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_who_asks_for_a_proc_that_is_being_stopped_is_told_unless_it_starts_again(restarts: bool) -> None:
     proc = up(restarts)
     proc.stop("enough", 20)
-    lost = proc.word(15, 21)
+    lost = proc.outcome(15, 21)
     assert lost == (True, proc.stopped(21)) and proc.stopped(21).is_stop
-    assert proc.word(0, 21)[0] is not restarts
+    assert proc.outcome(0, 21)[0] is not restarts
     proc.exited(0, "", 22)
-    assert proc.word(0, 23, waited=True)[0] is not restarts
+    assert proc.outcome(0, 23, waited=True)[0] is not restarts
 
 
 def test_who_has_lost_the_connection_to_an_earlier_incarnation_is_told_how_that_ended() -> None:
     before = Failure(causes.EXITED, "the process exited with code 3")
     proc = entry(restarts=True, previous=before)
-    assert proc.word(5, 11) == (True, before)
-    assert proc.word(0, 11) == (False, None)
+    assert proc.outcome(5, 11) == (True, before)
+    assert proc.outcome(0, 11) == (False, None)

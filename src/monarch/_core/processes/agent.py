@@ -187,7 +187,7 @@ class Agent(System):
 
     @handles(ResolveProc)
     def _resolve_proc(self, request: ControlRequest, record: ResolveProc) -> None:
-        self.procs.askers.ask(record.name, record.connected, request.answer)
+        self.procs.resolver.resolve(record.name, record.connected, request.answer)
 
     @handles(AbandonProcs)
     def _abandon_procs(self, request: ControlRequest, record: AbandonProcs) -> None:

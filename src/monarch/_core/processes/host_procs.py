@@ -1,4 +1,4 @@
-"""The procs of one host: tells each `ProcEntry` what happens to its process, and does what it says.
+"""The procs of one host: tells each `ProcEntry` what happens to its process, and carries out its instructions.
 
 The way of a death, one hop each: `Spawner._report_changes` → `SpawnerLink._hear` → `HostProcs._changed` → `ProcEntry.exited` (or
 "silent", see there) → `HostProcs._release`, `_announce`, `_settle`, `_tell_owner`, `_clear`, in that order.
@@ -23,7 +23,6 @@ from ..net import unix
 from ..supervision.failure import FROZEN, KILLED, MISSING, Failure, frozen_reason
 from ..supervision.fates import Fates
 from ..wire.address import ProcAddress
-from .askers import Askers
 from .children import unreaped_status
 from .control import Bound, Changed, Forked, Kill, Unstarted
 from .heartbeat import Pauses
@@ -32,6 +31,7 @@ from .oom_killer import OutOfMemory
 from .output import Output
 from .proc_entry import Mesh, ProcEntry
 from .proc_output import ProcOutput
+from .resolver import Resolver
 from .spawner_link import SpawnerLink
 
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
@@ -45,12 +45,19 @@ def _nothing() -> None: ...
 
 
 class HostProcs:
-    """Args:
-    node: Hub of the agent.
-    control: Socket to the spawner.
-    spawner_pid: Its process, a child of this one.
-    spawner_lost: Called with the reason when that is gone.
-    publish: Takes what procs print, for the client that they belong to.
+    """All procs of this host, and the meshes that they belong to.
+
+    Args:
+        node: Hub of the agent.
+        control: Socket to the spawner.
+        spawner_pid: Its process, a child of this one.
+        spawner_lost: Called with the reason when that is gone.
+        publish: Takes what procs print, for the client that they belong to.
+
+    Attributes:
+        meshes: By id; those that were stopped are forgotten.
+        output: Reads what procs print.
+        resolver: Tells what became of a proc.
     """
 
     def __init__(
@@ -65,7 +72,7 @@ class HostProcs:
         self._poller = node.poller
         self.meshes: dict[str, Mesh] = {}
         self.output = ProcOutput(node.poller, publish, lambda: len(self.meshes) > 1)
-        self.askers = Askers(node.poller, self._word, self._try)
+        self.resolver = Resolver(node.poller, self._outcome, self._probe)
         self._procs: dict[str, ProcEntry] = {}
         self._past: Fates[str] = Fates()  # procs of meshes that were stopped
         self._running: dict[int, tuple[ProcEntry, int]] = {}  # by pid, with a pidfd
@@ -163,7 +170,7 @@ class HostProcs:
         gone = countdown(len(living), done)
         for entry in living:
             self._awaiting_end.setdefault(entry, []).append(gone)
-            self._sentence(entry, KILLED, f"the process was killed: {reason}")
+            self._condemn(entry, KILLED, f"the process was killed: {reason}")
 
     def abandon(self, entries: Iterable[ProcEntry]) -> None:
         """Those of these procs that have ended will not start again; whoever waits for that is told."""
@@ -215,7 +222,7 @@ class HostProcs:
         self._poller.remove(pidfd)
         os.close(pidfd)
         self.output.finish(entry)
-        suspicion = self._memory.explain() if entry.killed_by_nobody(status) else ""
+        suspicion = self._memory.explain() if entry.unexplained_kill(status) else ""
         self._follow(entry, entry.exited(status, suspicion, time.monotonic()))
 
     # what else becomes of procs
@@ -232,7 +239,7 @@ class HostProcs:
 
     def _frozen(self, pid: int, seconds: float) -> None:
         """A proc that has been given up must not come back: others go on without it."""
-        self._sentence(self._running[pid][0], FROZEN, f"the process was {frozen_reason(seconds)}")
+        self._condemn(self._running[pid][0], FROZEN, f"the process was {frozen_reason(seconds)}")
 
     def _spawn_timed_out(self, mesh: Mesh, starting: _Starting, timeout: float) -> None:
         late = [entry for entry in starting.entries if entry.end is None]
@@ -241,19 +248,19 @@ class HostProcs:
             text = f"error spawning proc mesh {mesh.name}: after {timeout:g}s (host_spawn_ready_timeout) not ready: {names}"
             starting.failed(text)
         for entry in late:  # whoever calls its actors is told
-            self._sentence(
+            self._condemn(
                 entry, KILLED, f"the process was killed: it was not up after {timeout:g}s (host_spawn_ready_timeout)"
             )
 
-    def _word(self, name: str, connected: float, waited: bool) -> tuple[bool, Failure | None]:
+    def _outcome(self, name: str, connected: float, waited: bool) -> tuple[bool, Failure | None]:
         if name in self._past:
             return True, self._past.get(name)
         entry = self._procs.get(name)
         if entry is None:
             return False, Failure(MISSING, f"this host knows no process {name}", proc=name, host=self._machine)
-        return entry.word(connected, time.monotonic(), waited)
+        return entry.outcome(connected, time.monotonic(), waited)
 
-    def _try(self, name: str) -> None:
+    def _probe(self, name: str) -> None:
         """Somebody could not reach a proc, or not any more, although it runs: see whether it still listens."""
         entry = self._procs.get(name)
         if entry is None or not entry.listens:
@@ -280,7 +287,7 @@ class HostProcs:
     def _happen(self, entry: ProcEntry, event: str) -> None:
         self._follow(entry, entry.happen(event, time.monotonic()))
 
-    def _sentence(self, entry: ProcEntry, cause: str, reason: str) -> None:
+    def _condemn(self, entry: ProcEntry, cause: str, reason: str) -> None:
         self._follow(entry, entry.kill(cause, reason, time.monotonic()))
 
     def _follow(self, entry: ProcEntry, instructions: tuple[str, ...]) -> None:
@@ -288,7 +295,7 @@ class HostProcs:
             _INSTRUCTIONS[instruction](self, entry)
 
     def _settle(self, entry: ProcEntry) -> None:
-        self.askers.settle(entry.address.proc)
+        self.resolver.settle(entry.address.proc)
 
     def _report(self, entry: ProcEntry) -> None:
         self._starting.pop(entry).up(entry)
@@ -298,7 +305,7 @@ class HostProcs:
         if starting is not None:
             starting.failed(entry.why_unstarted())
 
-    def _ask(self, entry: ProcEntry) -> None:
+    def _ask_to_end(self, entry: ProcEntry) -> None:
         told = entry.stopped(time.monotonic())
         send_record(self._node, entry.address, StopProc(told.reason, told.cause, told.restarts))
 
@@ -335,11 +342,11 @@ class HostProcs:
 
     def _clear(self, entry: ProcEntry) -> None:
         if entry.pid and entry.mesh.ends_groups:
-            self._leftovers.end(entry.pid, lambda: self._let_go(entry))
+            self._leftovers.end(entry.pid, lambda: self._end_waits(entry))
         else:
-            self._let_go(entry)
+            self._end_waits(entry)
 
-    def _let_go(self, entry: ProcEntry) -> None:
+    def _end_waits(self, entry: ProcEntry) -> None:
         for gone in self._awaiting_end.pop(entry, []):
             gone()
 
@@ -355,7 +362,7 @@ _INSTRUCTIONS: dict[str, Callable[[HostProcs, ProcEntry], None]] = {
     "settle": HostProcs._settle,
     "report": HostProcs._report,
     "refuse": HostProcs._refuse,
-    "ask": HostProcs._ask,
+    "ask_to_end": HostProcs._ask_to_end,
     "hurry": HostProcs._hurry,
     "kill": HostProcs._kill,
     "linger": HostProcs._linger,
@@ -363,7 +370,7 @@ _INSTRUCTIONS: dict[str, Callable[[HostProcs, ProcEntry], None]] = {
     "announce": HostProcs._announce,
     "tell_owner": HostProcs._tell_owner,
     "clear": HostProcs._clear,
-    "let_go": HostProcs._let_go,
+    "end_waits": HostProcs._end_waits,
 }
 
 

@@ -18,9 +18,9 @@ from ..wire.address import ActorAddress, ProcAddress
 ASKED, BOUND, STARTING, UP, CANCELLED, HALTING, STOPPING, EXITED, HALTED, ENDED = (
     "asked", "bound", "starting", "up", "cancelled", "halting", "stopping", "exited", "halted", "ended"
 )  # fmt: skip
-"""What it takes to be up: it is `ASKED` for, the spawner listens for it (`BOUND`), there is a process (`STARTING`), which says that it
-is `UP`. A process that has ended before it said so has `EXITED`: what it wrote last may say it yet. Where it is asked to end in
-between, it is `CANCELLED` before there is a process, then `HALTING`, or `STOPPING` if it is up; `HALTED` is `EXITED` then.
+"""A proc is `ASKED` for, then the spawner listens for it (`BOUND`), then there is a process (`STARTING`), which says that it is `UP`. One
+that ends before it says so has `EXITED`: what it wrote last may say it yet. A stop makes the first two `CANCELLED`, and the others
+`HALTING`, `STOPPING`, `HALTED`.
 """
 
 _BURY = ("release", "announce", "settle")
@@ -30,7 +30,7 @@ _BURY = ("release", "announce", "settle")
 # bound: the spawner listens for it              settle: tell those who ask what became of it, if that is known now
 # forked: it has a process                       report: it is up; tell who asked for it, if it was the last
 # ready: it says that it is up                   refuse: tell who asked for it that it did not start
-# failed: it could not be started                ask: ask the process to end
+# failed: it could not be started                ask_to_end: ask the process to end
 # stop: somebody wants it to end                 hurry: "overdue" follows soon
 # overdue: it should be up, or have ended        kill: end the process, if there is one
 # given_up: it has had its time to end           linger: read what it wrote last; "silent" follows
@@ -38,7 +38,7 @@ _BURY = ("release", "announce", "settle")
 # exited: the process has ended                  announce: tell other hosts
 # silent: it had nothing to say                  tell_owner: tell whoever owns its mesh
 # abandoned: it will not be started again        clear: end what it leaves behind, then tell those who wait for its end
-#                                                let_go: tell those who wait for its end
+#                                                end_waits: tell those who wait for its end
 #
 # A process may say that it is up before the spawner says that there is one, so the pid of one that is `UP` may come later.
 TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
@@ -53,13 +53,13 @@ TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (BOUND, "stop"): (CANCELLED, ()),
     (BOUND, "kill"): (BOUND, ()),
     (STARTING, "ready"): (UP, ("report",)),
-    (STARTING, "stop"): (HALTING, ("ask", "hurry")),
+    (STARTING, "stop"): (HALTING, ("ask_to_end", "hurry")),
     (STARTING, "kill"): (STARTING, ("kill",)),
     (STARTING, "exited"): (EXITED, ("linger",)),
     (UP, "bound"): (UP, ()),
     (UP, "forked"): (UP, ()),
     (UP, "failed"): (ENDED, (*_BURY, "tell_owner", "clear")),
-    (UP, "stop"): (STOPPING, ("ask",)),
+    (UP, "stop"): (STOPPING, ("ask_to_end",)),
     (UP, "kill"): (UP, ("kill",)),
     (UP, "exited"): (ENDED, (*_BURY, "tell_owner", "clear")),
     (CANCELLED, "bound"): (CANCELLED, ()),
@@ -68,7 +68,7 @@ TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (CANCELLED, "failed"): (ENDED, ("refuse", *_BURY, "clear")),
     (CANCELLED, "stop"): (CANCELLED, ()),
     (CANCELLED, "kill"): (CANCELLED, ()),
-    (CANCELLED, "given_up"): (CANCELLED, ("let_go",)),  # the spawner is stuck; see "forked"
+    (CANCELLED, "given_up"): (CANCELLED, ("end_waits",)),  # the spawner is stuck; see "forked"
     (HALTING, "ready"): (STOPPING, ("report",)),
     (HALTING, "stop"): (HALTING, ()),
     (HALTING, "overdue"): (HALTING, ("kill",)),
@@ -156,8 +156,8 @@ class ProcEntry:
         self._created = now
         self._previous = previous
         self._unreached = 0.0  # since when nobody has been let in; 0 if the last one was, or nobody has tried
-        self._farewell: Failure | None = None  # what callers are told of the stop
-        self._sentence: tuple[str, str] | None = None  # cause and reason for which it is killed
+        self._stop: Failure | None = None  # why it is asked to end, as callers are told
+        self._kill_reason: tuple[str, str] | None = None  # cause and reason for which it is killed
         self._death: Failure | None = None  # what is known of its end, before that is final
 
     def __repr__(self) -> str:
@@ -176,7 +176,7 @@ class ProcEntry:
     def is_up(self) -> bool:
         return self.state in (UP, STOPPING)
 
-    def word(self, connected: float, now: float, waited: bool = False) -> tuple[bool, Failure | None]:
+    def outcome(self, connected: float, now: float, waited: bool = False) -> tuple[bool, Failure | None]:
         """Whether it is known what became of it, and what: None that it listens, else how it ended.
 
         Args:
@@ -194,8 +194,8 @@ class ProcEntry:
 
     def stopped(self, now: float) -> Failure:
         """What callers are told of a proc that is being stopped."""
-        assert self._farewell is not None
-        return self._about(self._farewell)._replace(known=now)
+        assert self._stop is not None
+        return self._about(self._stop)._replace(known=now)
 
     def why_unstarted(self) -> str:
         """What is told to whoever asked for it."""
@@ -218,23 +218,23 @@ class ProcEntry:
     def forked(self, pid: int, now: float) -> tuple[str, ...]:
         self.pid = pid
         instructions = self.happen("forked", now)
-        return instructions if self._sentence is None else instructions + self.happen("kill", now)
+        return instructions if self._kill_reason is None else instructions + self.happen("kill", now)
 
     def stop(self, reason: str, now: float) -> tuple[str, ...]:
-        if self._farewell is None:
-            self._farewell = Failure(STOPPED, reason, proc=self.label, pid=self.pid)
+        if self._stop is None:
+            self._stop = Failure(STOPPED, reason, proc=self.label, pid=self.pid)
         return self.happen("stop", now)
 
     def take(self, failure: Failure) -> None:
         """Its host is about to stop it, which its owner does not want: a failure then, and no stop."""
-        self._farewell = failure
+        self._stop = failure
 
     def kill(self, cause: str, reason: str, now: float) -> tuple[str, ...]:
         """Args:
         cause: A constant of `supervision.failure`, which is that of its end.
         reason: Why, in words.
         """
-        self._sentence = self._sentence or (cause, reason)
+        self._kill_reason = self._kill_reason or (cause, reason)
         return self.happen("kill", now)
 
     def reached(self) -> None:
@@ -261,16 +261,16 @@ class ProcEntry:
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         cause, reason = KILLED if number is not None else EXITED_ITSELF, exit_reason(code, number)
         if number == signal.SIGKILL:
-            cause, reason = self._sentence or (cause, "\n".join(filter(None, (reason, suspicion))))
+            cause, reason = self._kill_reason or (cause, "\n".join(filter(None, (reason, suspicion))))
         self._death = Failure(
             cause, reason, proc=self.label, pid=self.pid, host=self.mesh.machine, exit_code=code, signal=number,
             output=tuple(self.tail),
         )  # fmt: skip
         return self.happen("exited", now)
 
-    def killed_by_nobody(self, status: int) -> bool:
+    def unexplained_kill(self, status: int) -> bool:
         """Whether it has ended by a SIGKILL that nobody here has sent."""
-        wanted = self._sentence is None and self._farewell is None
+        wanted = self._kill_reason is None and self._stop is None
         return wanted and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
     # pieces
@@ -280,8 +280,8 @@ class ProcEntry:
         assert death is not None
         if last == "failed":
             return self._about(death)
-        if self._farewell is not None:
-            told = self._farewell
+        if self._stop is not None:
+            told = self._stop
             death = death._replace(cause=told.cause, reason=told.reason, proc=told.proc, output=())
         if last == "silent" and not death.is_stop:
             death = death._replace(cause=UNSTARTED)

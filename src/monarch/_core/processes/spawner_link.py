@@ -17,12 +17,14 @@ from .heartbeat import Pauses
 
 
 class SpawnerLink:
-    """Args:
-    poller: Of the agent.
-    control: Socket to the spawner.
-    pid: Its process.
-    heard: Takes each of its records, and the descriptors that came with it.
-    lost: Called with the reason when it is gone.
+    """The way to the spawner, and what it says.
+
+    Args:
+        poller: Of the agent.
+        control: Socket to the spawner.
+        pid: Its process.
+        heard: Takes each of its records, and the descriptors that came with it.
+        lost: Called with the reason when it is gone.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""In the agent: who asks what became of a proc, and waits until that is known."""
+"""In the agent: answers to `ResolveProc`, as soon as it is known what became of a proc."""
 
 from __future__ import annotations
 
@@ -14,40 +14,42 @@ _HEARS = 1.0, 2.5  # seconds after which a proc whose connection broke, and that
 Answer = Callable[[Failure | None], None]
 
 
-class Askers:
-    """Args:
-    poller: Of the agent.
-    word: Whether it is known what became of a proc, and what, as `ProcEntry.word`.
-    try_it: See whether a proc that is to listen does.
+class Resolver:
+    """Keeps questions until they can be answered.
+
+    Args:
+        poller: Of the agent.
+        outcome: Says what became of a proc, if that is known, as `ProcEntry.outcome`.
+        probe: Checks whether a proc that is to listen does.
     """
 
     def __init__(
         self,
         poller: Poller,
-        word: Callable[[str, float, bool], tuple[bool, Failure | None]],
-        try_it: Callable[[str], None],
+        outcome: Callable[[str, float, bool], tuple[bool, Failure | None]],
+        probe: Callable[[str], None],
     ) -> None:
         self._poller = poller
-        self._word = word
-        self._try = try_it
+        self._outcome = outcome
+        self._probe = probe
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
-    def ask(self, name: str, connected: float, answer: Answer) -> None:
+    def resolve(self, name: str, connected: float, answer: Answer) -> None:
         """Have `answer` called with None when a proc listens, or with how it ended, as soon as that is known.
 
         Args:
             connected: When the connection was made that broke (`time.monotonic`); 0 if there was none yet.
         """
-        known, failure = self._word(name, connected, False)
+        known, failure = self._outcome(name, connected, False)
         if not known:
             self._wait(name, connected, answer)
             return
         if failure is None:
-            self._try(name)
+            self._probe(name)
         answer(failure)
 
     def settle(self, name: str) -> None:
-        """Something became of a proc."""
+        """Answer those whose question about a proc can be answered by now."""
         for look in self._waiting.pop(name, []):
             look()
 
@@ -59,7 +61,7 @@ class Askers:
         def look(final: bool = False) -> None:
             if timer.callback is None:  # answered
                 return
-            known, failure = self._word(name, connected, True)
+            known, failure = self._outcome(name, connected, True)
             if known or final:
                 timer.cancel()
                 answer(failure)
@@ -69,5 +71,5 @@ class Askers:
         timeout = _EXIT_EXPECTED if connected else config.value("pending_actor_delivery_timeout")
         timer = self._poller.call_later(timeout, lambda: look(final=True))
         for seconds in _HEARS if connected else ():
-            self._poller.call_later(seconds, lambda: self._try(name))
+            self._poller.call_later(seconds, lambda: self._probe(name))
         self._waiting.setdefault(name, []).append(look)
