@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import report
 from benchmarks.environments import REPOSITORY
-from monarch._core.actors import request
+from monarch._core.actors import cell, request
 from monarch._core.actors.adverbs import Endpoint
 from monarch._core.actors.sync_cell import SyncCell
 from monarch._core.calls.future import Future
@@ -77,8 +77,8 @@ WRAPPED: tuple[tuple[Any, str, str], ...] = (
     (Endpoint, "call_one", "call_one"),
     (pickling, "dumps_call", "pickle"),
     (pickling, "dumps_value", "pickle"),
-    (pickling, "loads", "unpickle"),
-    (request, "_read_value", "read"),
+    (cell, "read_value", "unpickle"),
+    (request, "read_value", "read"),
     (Connection, "_write_small", "write"),
     (Future, "get", "get"),
     (Waiter, "wait", "wait"),
