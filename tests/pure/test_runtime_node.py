@@ -10,9 +10,9 @@ import pytest
 from monarch._core.hub.node import Node
 from monarch._core.net import unix
 from monarch._core.net.poller import Timer
-from monarch._core.supervision.failure import EXCEPTION, STOPPED, Failure
+from monarch._core.supervision.failure import EXCEPTION, KILLED, STOPPED, Failure
 from monarch._core.wire.address import ProcAddress, random_name
-from monarch._core.wire.frame import CALL, DEAD, Frame
+from monarch._core.wire.frame import CALL, DEAD, HOLD, Frame
 
 ACTOR = 7
 
@@ -80,3 +80,16 @@ def test_a_call_that_waits_for_a_restart_is_not_given_up_when_the_time_of_anothe
     again = Receiver()
     node.register(ACTOR, again)
     assert again.received == []
+
+
+def test_who_waits_for_room_hears_of_the_end_though_nothing_was_sent_for_that(node: Node) -> None:
+    full, another = ProcAddress(node.address.host, "worker.1"), ProcAddress(node.address.host, "worker.2")
+    for peer in (full, another):
+        origin = Origin()
+        origin.peer = peer
+        node.dispatch(origin, Frame(HOLD, 1, 0, ACTOR, 0, 0, b"", b""))
+    rooms = [node.full[peer, ACTOR].future for peer in (full, another)]
+    node.process_ended(full, Failure(KILLED, "the process was ended by SIGKILL", restarts=True))
+    assert [room.done() for room in rooms] == [True, False]
+    assert [*node.full] == [(another, ACTOR)]
+    assert len(node.requests) == 1

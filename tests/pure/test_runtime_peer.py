@@ -72,11 +72,9 @@ class Node:
         self.address = ProcAddress(random_name(), "client.0")
         self.others = Gateway()
         self.requests: dict[int, Any] = {1: SimpleNamespace()}
-        self.hello = Frame(HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, b"", b"")
         self.connections: list[Connection] = []
         self.questions: list[Any] = []
         self.told: list[Any] = []
-        self.before_the_end: Any = lambda: None
         self.adopted: Any = lambda connection: None
         self.soon: list[Any] = []
         self.poller = SimpleNamespace(
@@ -90,23 +88,24 @@ class Node:
         while self.soon:
             self.soon.pop(0)()
 
-    def local(self, address: ProcAddress) -> ProcAddress:
-        return address
-
-    def adopt(self, sock: socket.socket, address: ProcAddress, on_close: Any) -> Connection:
-        self.connections.append(Connection(sock, on_close, self.requests))
+    def connect(self, address: ProcAddress, on_close: Any) -> Connection:
+        self.connections.append(Connection(unix.connect(address), on_close, self.requests))
+        self.connections[-1].send(Frame(HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, b"", b""))
         self.adopted(self.connections[-1])
         return self.connections[-1]
 
     def ask_agent(self, address: ProcAddress, connected: float, answer: Any) -> None:
         self.questions.append(answer)
 
-    def process_ended(self, address: ProcAddress, failure: Failure, witness: Any, inquiry: int) -> None:
-        self.before_the_end()
-        self.told.append(witness.end(failure, inquiry))
+    def process_ended(self, address: ProcAddress, failure: Failure, witness: Any, ended: Any) -> None:
+        self.told.append(self.open(ended))
 
-    def tell(self, address: ProcAddress, failure: Failure, waiting: Any) -> None:
-        self.told.append(waiting)
+    def tell(self, address: ProcAddress, failure: Failure, ended: Any) -> None:
+        self.told.append(self.open(ended))
+
+    def open(self, ended: Any) -> list[tuple[int, Any]]:
+        """Of these requests, those that wait for an answer."""
+        return [(number, self.requests[number]) for number in ended if number in self.requests]
 
 
 @pytest.fixture
@@ -156,12 +155,12 @@ def test_the_end_of_an_incarnation_is_told_once_whatever_was_said_since(node: No
     peer = Peer(node, address)  # type: ignore[arg-type]
     peer.send(CALLED)
     first_end = killed(time.monotonic())
-    assert peer.end(first_end) == list(node.requests.items())
-    assert peer.end(Failure(STOPPED, "it starts again", restarts=True)) is None
+    assert node.open(peer.end(first_end)) == list(node.requests.items())
+    assert not peer.end(Failure(STOPPED, "it starts again", restarts=True))
     peer.send(CALLED)  # to the next incarnation
-    assert peer.end(first_end) is None
+    assert not peer.end(first_end)
     assert same(peer.connection, node.connections[1])
-    assert peer.end(killed(time.monotonic())) == list(node.requests.items())
+    assert node.open(peer.end(killed(time.monotonic()))) == list(node.requests.items())
 
 
 def test_a_way_that_leads_to_the_next_incarnation_from_its_beginning_outlives_the_one_before(
@@ -170,7 +169,7 @@ def test_a_way_that_leads_to_the_next_incarnation_from_its_beginning_outlives_th
     first_end = killed(time.monotonic())
     peer = Peer(node, address)  # type: ignore[arg-type]
     peer.send(CALLED)
-    assert peer.end(first_end) is None
+    assert not peer.end(first_end)
     assert same(peer.connection, node.connections[0])
 
 
@@ -182,16 +181,10 @@ def test_an_answer_about_one_incarnation_does_not_befall_the_next_however_late(
     peer.send(CALLED)
     node.connections[0].break_()
 
-    def overtake() -> None:
-        peer.end(killed(time.monotonic()))
-        peer.send(CALLED)
-
-    if answer is None:  # the answer comes when all is over
-        overtake()
-    else:  # it has been looked at, but not yet acted on
-        node.before_the_end = overtake
+    peer.end(killed(time.monotonic()))
+    peer.send(CALLED)
     node.questions[0](answer)
-    assert node.told in ([], [None])
+    assert node.told == []
     assert same(peer.connection, node.connections[1])
 
 
@@ -240,7 +233,7 @@ def test_a_call_about_to_be_sent_as_the_end_is_told_is_the_next_incarnations(nod
     peer = Peer(node, address)  # type: ignore[arg-type]
     peer.send(called(1))
     node.requests[2] = SimpleNamespace()  # a thread has noted its call, and comes to send it when all is over
-    assert ended_by(peer.end(killed(time.monotonic()))) == [1]
+    assert ended_by(node.open(peer.end(killed(time.monotonic())))) == [1]
     assert peer.send(called(2)) is None
     assert [calls_over(connection) for connection in node.connections] == [[1], [2]]
 
@@ -257,7 +250,7 @@ def test_a_call_that_another_thread_sends_fails_only_if_the_process_that_ended_g
 
     def end() -> None:  # on the thread that reads
         first.before_a_send = first.after_a_send = lambda: None
-        told.extend(ended_by(peer.end(killed(time.monotonic()))))
+        told.extend(ended_by(node.open(peer.end(killed(time.monotonic())))))
 
     if sent:
         first.after_a_send = end
@@ -274,10 +267,11 @@ def test_the_late_end_of_one_way_to_a_process_fails_no_call_over_the_other(node:
     urgent.send(called(1))
     plain.send(called(2))
     first = killed(time.monotonic())
-    assert ended_by(plain.end(first)) == [2]
+    assert ended_by(node.open(plain.end(first))) == [2]
     plain.send(called(3))  # to the next incarnation
-    assert plain.end(first) is None
-    assert ended_by(urgent.end(first)) == [1]
+    assert not plain.end(first)
+    assert same(plain.connection, node.connections[-1])
+    assert ended_by(node.open(urgent.end(first))) == [1]
 
 
 def test_what_the_next_incarnation_can_not_take_as_it_has_ended_too_waits_on(node: Node, address: ProcAddress) -> None:
@@ -299,13 +293,6 @@ def test_what_the_next_incarnation_can_not_take_as_it_has_ended_too_waits_on(nod
     assert ended_by(node.told[1]) == []
 
 
-def test_who_waits_for_room_hears_of_the_end_though_nothing_was_sent_for_that(node: Node, address: ProcAddress) -> None:
-    peer = Peer(node, address)  # type: ignore[arg-type]
-    peer.send(called(1))
-    node.requests[-2] = SimpleNamespace()
-    assert ended_by(peer.end(killed(time.monotonic()))) == [1, -2]
-
-
 def test_what_was_not_sent_to_a_process_that_does_not_start_again_is_told_its_end(
     node: Node, address: ProcAddress
 ) -> None:
@@ -324,14 +311,14 @@ def test_the_end_of_a_process_of_another_host_befalls_no_call_that_came_later(no
     peer = RemotePeer(node, ProcAddress("tcp://10.0.0.1:26600", "worker.0"), node.others.send)  # type: ignore[arg-type]
     again = Failure(STOPPED, "it starts again", restarts=True)
     assert peer.send(CALLED) is None
-    assert peer.end(killed()) == list(node.requests.items())
+    assert node.open(peer.end(killed())) == list(node.requests.items())
     assert peer.send(CALLED) is None  # which waits there for the next incarnation
-    assert peer.end(again) is None
-    assert peer.end(killed()) is None
-    assert peer.end(killed()._replace(incarnation=1)) == list(node.requests.items())
+    assert not peer.end(again)
+    assert not peer.end(killed())
+    assert node.open(peer.end(killed()._replace(incarnation=1))) == list(node.requests.items())
     assert peer.send(CALLED) is None
     given_up = killed()._replace(incarnation=1, restarts=False)
-    assert peer.end(given_up) == list(node.requests.items())
+    assert node.open(peer.end(given_up)) == list(node.requests.items())
     assert peer.send(CALLED) is given_up
 
 

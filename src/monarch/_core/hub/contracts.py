@@ -6,8 +6,7 @@ protocol only, so that each can be read, and tested, without it.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
 from ..net.connection import Connection
@@ -60,7 +59,10 @@ class Way(Protocol):
     """The way to one other process: a `Peer` on this host, a `RemotePeer` on another."""
 
     address: ProcAddress
-    failure: Failure | None
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the process is gone, if it is known to be."""
 
     @property
     def connection(self) -> Connection | None:
@@ -68,17 +70,16 @@ class Way(Protocol):
 
     @property
     def starting(self) -> bool:
-        """Whether the process has not been reached yet, though it has not ended either."""
+        """Whether the process is not reached, though it has not ended either."""
 
     def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
         """Send a frame, or keep it until it can be sent; the failure if the process is gone."""
 
-    def end(self, failure: Failure, inquiry: int = 0) -> list[tuple[int, Request]] | None:
-        """The process is gone. Returns the requests that this ends; None if it was no news."""
+    def end(self, failure: Failure) -> Collection[int]:
+        """The process is gone. Returns the numbers of the requests that this ends."""
 
-    def flush(self, timeout: float) -> None: ...
-
-    def close(self) -> None: ...
+    def flush(self, timeout: float) -> None:
+        """Write what is queued, for a process that ends."""
 
 
 class Hub(Protocol):
@@ -96,7 +97,6 @@ class Hub(Protocol):
         gateway: Takes frames with a route, where this process is its host's gateway.
         unreached: Hosts that are about to be attached.
         ended_hosts: Hosts that are known to have ended before anybody asks for them.
-        hello: The first frame of each connection, which says who connects.
     """
 
     address: ProcAddress
@@ -113,7 +113,6 @@ class Hub(Protocol):
     unreached: set[str]
     ended_hosts: dict[str, Failure]
     traffic: TrafficLog
-    hello: Frame
 
     # messages
 
@@ -158,10 +157,12 @@ class Hub(Protocol):
     def called_by(self, origin: Origin) -> str:
         """The name by which a caller calls this host."""
 
-    def adopt(
-        self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
-    ) -> Connection:
-        """Serve a socket: to the process `address`, or from one that has yet to say who it is."""
+    def connect(self, address: ProcAddress, on_close: Callable[[Connection, str], None]) -> Connection:
+        """Connect to a process of this host, and say who this one is.
+
+        Raises:
+            OSError: Nobody listens, or not at this moment.
+        """
 
     def ask_agent(self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]) -> None:
         """Ask the agent of a process's host what became of it: None means that it listens."""
@@ -176,12 +177,17 @@ class Hub(Protocol):
         """A process has ended that this one has never talked to."""
 
     def process_ended(
-        self, address: ProcAddress, failure: Failure, witness: Way | None = None, inquiry: int = 0
+        self, address: ProcAddress, failure: Failure, witness: Way | None = None, ended: Collection[int] = ()
     ) -> None:
-        """A process is gone: close both ways to it, answer whoever waits, tell every hook. On any thread."""
+        """A process is gone: end the ways to it, tell every hook, then whoever waits for it. On any thread.
 
-    def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]]) -> None:
-        """Tell every hook of an end, then these requests."""
+        Args:
+            witness: The way that has found out, and has ended.
+            ended: Numbers of the requests that ended with it.
+        """
+
+    def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
+        """Tell every hook of an end, then the requests of these numbers, then whoever waits for room there."""
 
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
         """These processes have ended, or are about to."""

@@ -15,7 +15,7 @@ import itertools
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from ... import config
@@ -99,7 +99,7 @@ class Node:
         self._urgent_peers: dict[ProcAddress, Way] = {}
         self._fates: Fates[tuple[ProcAddress, int]] = Fates()  # of actors
         self._ended: Fates[ProcAddress] = Fates()
-        self.hello = Frame(
+        self._hello = Frame(
             HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b""
         )  # a process says its name; that it may is known from its uid
         self.names = {address.host}  # of this host
@@ -293,7 +293,17 @@ class Node:
 
     # peers
 
-    def adopt(
+    def connect(self, address: ProcAddress, on_close: Callable[[Connection, str], None]) -> Connection:
+        """Connect to a process of this host, and say who this one is.
+
+        Raises:
+            OSError: Nobody listens, or not at this moment.
+        """
+        connection = self._adopt(unix.connect(self.local(address)), address, on_close)
+        connection.send(self._hello)
+        return connection
+
+    def _adopt(
         self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
     ) -> Connection:
         on_frame = self._greeted if address is None else self.dispatch
@@ -317,19 +327,19 @@ class Node:
         )
 
     def process_ended(
-        self, address: ProcAddress, failure: Failure, witness: Way | None = None, inquiry: int = 0
+        self, address: ProcAddress, failure: Failure, witness: Way | None = None, ended: Collection[int] = ()
     ) -> None:
-        """A process is gone: close both ways to it, answer whoever waits, tell every hook. On any thread.
+        """A process is gone: end the ways to it, tell every hook, then whoever waits for it. On any thread.
 
         Args:
-            witness: The way whose own question was answered by this.
-            inquiry: Number of that question.
+            witness: The way that has found out, and has ended.
+            ended: Numbers of the requests that ended with it.
         """
-        waiting: list[tuple[int, Request]] = []
+        numbers = [*ended]
         for peer in (self._urgent_peers.get(address), self.peers.get(address)):
-            if peer is not None:
-                waiting += peer.end(failure, inquiry if peer is witness else 0) or ()
-        self.tell(address, failure, waiting)
+            if peer is not None and peer is not witness:
+                numbers += peer.end(failure)
+        self.tell(address, failure, numbers)
         if not failure.restarts:
             with self._lock:
                 if address not in self._ended and not self._may_come_back(address):
@@ -343,13 +353,17 @@ class Node:
         """Another host may be started again under its name. Only the client knows when: it attaches it again."""
         return address.proc == AGENT and address.host not in self.hosts and self.address != self.root
 
-    def tell(self, address: ProcAddress, failure: Failure, waiting: Iterable[tuple[int, Request]]) -> None:
-        """Tell every hook, for which it may be no news, then these requests: who is refused must not know more than the owner."""
+    def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
+        """Tell every hook, for which it may be no news, then these requests, as who is refused must not know more than the
+        owner; then whoever waits for room there.
+        """
         for hook in self.peer_lost_hooks:
             hook(address, failure)
-        for request_id, request in waiting:
-            if request.peer_failed(address, failure):
-                self.requests.pop(request_id, None)
+        for number in ended:
+            request = self.requests.get(number)
+            if request is not None and request.peer_failed(address, failure):
+                self.requests.pop(number, None)
+        self.full.process_ended(address)
 
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
         """These processes have ended, or are about to: whoever sends to them from now on is told, too."""
@@ -412,7 +426,7 @@ class Node:
     # receiving, on the poller's thread
 
     def _let_in(self, sock: socket.socket) -> None:
-        self._inbound[self.adopt(sock, None, self._inbound_lost)] = None
+        self._inbound[self._adopt(sock, None, self._inbound_lost)] = None
 
     def _inbound_lost(self, connection: Connection, reason: str) -> None:
         address = self._inbound.pop(connection, None)

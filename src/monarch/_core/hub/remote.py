@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ... import config
 from ...errors import BackpressureError
@@ -19,7 +19,7 @@ from ..routing.route import Route, route_prefix, with_prefix
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import CALL, CREDIT, PORT, URGENT, Frame
-from .contracts import Hub, Request, SendFrame
+from .contracts import Hub, SendFrame
 
 _CREDIT_EVERY = 256 * 1024  # bytes taken in until the sender is told; no window is smaller than four times that
 _OVERHEAD = 256  # bytes that a message counts beyond its content
@@ -91,24 +91,21 @@ class RemotePeer:
             self.failure = failure = None
         return failure
 
-    def end(self, failure: Failure, inquiry: int = 0) -> list[tuple[int, Request]] | None:
-        """See `Peer.end`; nobody asks here."""
+    def end(self, failure: Failure) -> Collection[int]:
+        """The process is gone. Returns the numbers of all open requests: which of them went there is not noted."""
         with self._room:
             if failure.restarts and failure.incarnation <= self._ended:
-                return None
+                return ()
             self._ended = max(self._ended, failure.incarnation)
             known, self.failure = self.failure, failure
             self._sent, self._credited = 0, sum(group.sent for group in self._groups)
             for group in self._groups:
                 group.complete = False
             self._room.notify_all()
-        return None if known is not None else list(self._hub.requests.items())
+        return () if known is not None else list(self._hub.requests)
 
     def flush(self, timeout: float) -> None:
         pass  # nothing waits here
-
-    def close(self) -> None:
-        pass
 
     # credit
 

@@ -63,6 +63,11 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
         """Who waits for this room is waited for itself: the queue takes what comes until it has been worked off once."""
         self._end(self._hub.requests.get(number))
 
+    def process_ended(self, address: ProcAddress) -> None:
+        """Nobody waits for room there any more."""
+        for key in [key for key in list(self) if key[0] == address]:
+            self._end(self.get(key))
+
     @staticmethod
     def _end(room: Any) -> None:
         if room is not None:
