@@ -272,7 +272,7 @@ def test_whatever_happens_in_any_order_each_call_is_answered_or_with_the_living_
             world.answer()
             world.run()
         assert not world.soon and not world.questions
-        assert not world.peer._waiting, "nothing waits for ever"
+        assert not len(world.peer._backlog), "nothing waits for ever"
         connection: Any = world.peer.connection
         with_it = set() if connection is None else {*connection.sent}
         assert {*world.requests} <= with_it

@@ -70,7 +70,7 @@ def test_a_call_that_waits_for_a_restart_is_not_given_up_when_the_time_of_anothe
     node.dispatch(origin, called(1))  # before the actor is there
     node.register(ACTOR, actor)
     assert actor.received == [1]
-    node.unregister(ACTOR, Failure(EXCEPTION, "as asked", restarts=True))
+    node.actors.unregister(ACTOR, Failure(EXCEPTION, "as asked", restarts=True))
     node.dispatch(origin, called(2))
     first, second = timers
     first()

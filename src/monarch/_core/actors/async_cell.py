@@ -19,6 +19,7 @@ from ... import config
 from ..calls.message import decode_meta
 from ..calls.waits import enter_actor
 from ..hub.contracts import Origin
+from ..hub.pressure import SMALL
 from ..net.connection import Connection
 from ..supervision.failure import Failure
 from ..supervision.ownership import OwnedMesh
@@ -27,7 +28,6 @@ from .actor_loop import ActorLoop, limited_tasks
 from .cell import ASIDE, Cell, report_cleanup_error
 from .context import Context, NotYet, current
 from .endpoint import EndpointDefinition
-from .pressure import SMALL
 from .slots import Slots
 
 _YIELD_EVERY = 64  # messages, so that a backlog cannot starve the other tasks of the loop

@@ -68,7 +68,7 @@ class BaseCell:
         """An actor that this one owns tells of its failure, or that it has stopped itself."""
         failure = pickling.loads(frame.payload)
         if isinstance(failure.mesh_uid, int):
-            self.node.remember(origin.peer, failure.mesh_uid, failure)
+            self.node.actors.remember(origin.peer, failure.mesh_uid, failure)
         self.rank_failed(failure)
 
     # supervision: events go to `ownership`, its instructions are carried out here; on any thread

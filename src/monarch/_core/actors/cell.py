@@ -35,6 +35,7 @@ from ..guards.surroundings import explained, refuse_gevent
 from ..hub import prints
 from ..hub.contracts import Origin
 from ..hub.node import Node
+from ..hub.pressure import Pressure
 from ..hub.spawn_requests import CreatorInstance, SpawnSpec
 from ..shape import Point
 from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
@@ -44,7 +45,6 @@ from ..wire.frame import CANCEL, CANCELLED, ERROR, REPLY, URGENT, VALUE, Frame, 
 from .base_cell import BaseCell
 from .context import Context
 from .ports import Port, ResponsePort
-from .pressure import Pressure
 
 if TYPE_CHECKING:
     from .gate import Gate
@@ -144,7 +144,7 @@ class Cell(BaseCell):
 
     def _close_inbox(self, failure: Failure) -> None:
         """First step of the end, at once, whatever the actor's thread does: nobody queues here any more."""
-        self.node.unregister(self.uid, failure)
+        self.node.actors.unregister(self.uid, failure)
         self._refuse_queued(failure)
         self.pressure.release()
         if not failure.is_stop and failure.cause != HOST:  # of which the agent tells

@@ -16,12 +16,12 @@ from ..calls.remote_error import explain, format_remote, to_exception
 from ..calls.source import Source
 from ..hub import prints
 from ..hub.control import SingleAnswer
+from ..hub.pressure import Pressure
 from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
 from .context import context, current_node
-from .pressure import Pressure
 
 if TYPE_CHECKING:
     from ..hub.contracts import Origin

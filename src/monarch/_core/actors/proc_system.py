@@ -133,8 +133,8 @@ class ProcSystem(System):
             if not again and self.node.fate(self.node.address, uid) is None:
                 # the stop has overtaken the spawn, or ends the wait for a restart
                 stopped = Failure(STOPPED, reason)
-                self.node.remember(self.node.address, uid, stopped)
-                self.node.refuse_unclaimed(uid, stopped)
+                self.node.actors.remember(self.node.address, uid, stopped)
+                self.node.actors.refuse_early(uid, stopped)
             request.answer()
 
         if cell is None:

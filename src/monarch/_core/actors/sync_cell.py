@@ -12,6 +12,7 @@ from ... import config
 from ..calls.message import decode_meta
 from ..calls.waits import enter_actor
 from ..hub.contracts import Origin
+from ..hub.pressure import SMALL
 from ..net.connection import Connection
 from ..net.waiter import Waiter, put_back, take_waiter
 from ..supervision.failure import Failure
@@ -19,7 +20,6 @@ from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, Frame
 from .cell import ASIDE, Cell, drain_queue, report_cleanup_error
 from .context import Context, current
-from .pressure import SMALL
 
 if TYPE_CHECKING:
     import asyncio

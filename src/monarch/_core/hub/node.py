@@ -19,18 +19,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from ... import config
-from ..._lazy import lazy_logger
 from ..calls.failed_call import Reply
 from ..calls.waits import Detector
 from ..net import unix
 from ..net.asked import Asked
-from ..net.connection import Connection
-from ..net.door import Door
+from ..net.connection import CloseHandler, Connection, FrameHandler
 from ..net.group import Group
+from ..net.loan import Watch
 from ..net.poller import Poller
 from ..net.segment_pool import SegmentPool
 from ..net.traffic import TrafficLog
-from ..supervision.failure import MISSING, STOPPED, Failure
+from ..supervision.failure import STOPPED, Failure
 from ..supervision.fates import Fates
 from ..wire import pickling
 from ..wire.address import AGENT, ActorAddress, ProcAddress
@@ -40,11 +39,9 @@ from ..wire.frame import (
     CREDIT,
     DEAD,
     GONE,
-    HELLO,
     HOLD,
     PORT,
     PRINTED,
-    PROTOCOL_VERSION,
     REPLY,
     ROUTED,
     STANDING,
@@ -54,9 +51,11 @@ from ..wire.frame import (
     new_frame,
 )
 from . import prints
+from .actor_table import ActorTable
 from .contracts import Origin, PortSink, Receiver, Request, Way
 from .control import SingleAnswer, send_record
 from .control_records import ResolveProc
+from .inbound import Inbound, hello
 from .local_origin import LocalOrigin, own_copy
 from .multicast import write_to_each
 from .neighbours import Neighbours
@@ -65,8 +64,6 @@ from .peer import Peer
 from .remote import RemoteOrigin, RemotePeer
 from .remote_router import OtherHosts
 from .room import Holds
-
-logger = lazy_logger("monarch.runtime")
 
 _ASIDE = ROUTED | PRINTED
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
@@ -92,16 +89,13 @@ class Node:
         self.answers = Group(self.poller)  # the connections that requests go out over, and answers come back
         self.segments = SegmentPool(self.poller.call_later)
         self.traffic = TrafficLog()
-        self.actors: dict[int, Receiver] = {}
+        self.actors = ActorTable(address, self.poller, self.refuse)
         self.ports: dict[int, PortSink] = {}
         self.requests: dict[int, Request] = {}
         self.peers: dict[ProcAddress, Way] = {}
         self._urgent_peers: dict[ProcAddress, Way] = {}
-        self._fates: Fates[tuple[ProcAddress, int]] = Fates()  # of actors
         self._ended: Fates[ProcAddress] = Fates()
-        self._hello = Frame(
-            HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b""
-        )  # a process says its name; that it may is known from its uid
+        self._hello = hello(address)
         self.names = {address.host}  # of this host
         self.hosts = {address.host}  # whose processes are reached directly: this one, by all its names, and neighbours
         self.neighbours = Neighbours(self)
@@ -115,10 +109,9 @@ class Node:
         self.local_origin = LocalOrigin(address, self.dispatch)
         self.request_ids: Iterator[int] = itertools.count(_first_id())
         self.port_ids = itertools.count(_first_id())
-        self._unclaimed: dict[int, list[tuple[Origin, Frame]]] = {}
-        self._inbound: dict[Connection, ProcAddress | None] = {}
         self._lock = threading.Lock()
-        self._door = Door(self.poller, listener or unix.listen(address), logger, self._let_in)
+        listener = listener or unix.listen(address)
+        self._inbound = Inbound(self.poller, listener, self._serve, self.dispatch, self.requester_gone)
         self.end: Failure | None = None  # why nothing can be sent any more
         self.ended_hosts: dict[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
         self.unreached: set[str] = set()  # hosts that are about to be attached
@@ -237,28 +230,11 @@ class Node:
 
     def register(self, uid: int, receiver: Receiver) -> None:
         """An actor is ready to take calls; those that came before it are handed over, in order."""
-        with self._lock:
-            early = self._unclaimed.pop(uid, [])
-            for origin, frame in early:
-                receiver.receive(origin, frame)
-            self._fates.forget((self.address, uid))  # of an incarnation before this one
-            self.actors[uid] = receiver
-
-    def unregister(self, uid: int, failure: Failure) -> None:
-        """An actor has ended; later callers are told why."""
-        with self._lock:
-            self.remember(self.address, uid, failure)
-            self.actors.pop(uid, None)
-
-    def remember(self, address: ProcAddress, uid: int, failure: Failure) -> None:
-        """An actor, here or elsewhere, is known to have ended."""
-        if failure.restarts and address != self.address:  # ask again: it may be back
-            return
-        self._fates.note((address, uid), failure)
+        self.actors.register(uid, receiver)
 
     def fate(self, address: ProcAddress, uid: int) -> Failure | None:
         """Why an actor is gone, if it is known to be, and for good."""
-        failure = self.process_fate(address) or (self._fates.get((address, uid)) if self._fates else None)
+        failure = self.process_fate(address) or self.actors.fate(address, uid)
         return None if failure is None or failure.restarts else failure
 
     def process_fate(self, address: ProcAddress) -> Failure | None:
@@ -284,13 +260,6 @@ class Node:
         known = self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
         return known if known is not None or address.host in self.names else self._ended.get(address.agent)
 
-    def refuse_unclaimed(self, uid: int, failure: Failure) -> None:
-        """Nobody will come to take these calls."""
-        with self._lock:
-            early = self._unclaimed.pop(uid, [])
-        for origin, frame in early:
-            self.refuse(origin, frame, failure)
-
     # peers
 
     def connect(self, address: ProcAddress, on_close: Callable[[Connection, str], None]) -> Connection:
@@ -299,21 +268,24 @@ class Node:
         Raises:
             OSError: Nobody listens, or not at this moment.
         """
-        connection = self._adopt(unix.connect(self.local(address)), address, on_close)
+        sock = unix.connect(self.local(address))
+        connection = self._serve(sock, self.dispatch, on_close, self.answers, Asked(self.requests))
+        connection.peer = address
         connection.send(self._hello)
         return connection
 
-    def _adopt(
-        self, sock: socket.socket, address: ProcAddress | None, on_close: Callable[[Connection, str], None]
+    def _serve(
+        self,
+        sock: socket.socket,
+        on_frame: FrameHandler,
+        on_close: CloseHandler,
+        watch: Watch | None = None,
+        asked: Asked | None = None,
     ) -> Connection:
-        on_frame = self._greeted if address is None else self.dispatch
-        poller = self.poller if address is None else self.answers
-        asked = Asked(self.requests) if address is not None else None
-        connection = Connection(
-            poller, sock, on_frame, on_close, asked=asked, segments=self.segments, log=self.traffic, **self._limits
-        )
-        connection.peer = address
-        return connection
+        return Connection(
+            watch or self.poller, sock, on_frame, on_close, asked=asked, segments=self.segments, log=self.traffic,
+            **self._limits,
+        )  # fmt: skip
 
     def ask_agent(self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]) -> None:
         """Ask the agent of a process's host what became of it: None means that it listens.
@@ -395,14 +367,11 @@ class Node:
     def close(self, failure: Failure) -> None:
         """Write what is queued and close every connection; what still waits is answered with `failure`."""
         self.end = failure
-        self._door.close()  # first: who connects now would get no answer, and may wait for the next incarnation
-        for connection in list(self._inbound):
-            connection.flush(_LAST_WORDS)
+        self._inbound.shut(_LAST_WORDS)
         for peer in self._all_peers():
             peer.flush(_LAST_WORDS)
             peer.end(failure)
-        for connection in list(self._inbound):
-            connection.close()
+        self._inbound.close()
         for request_id, request in list(self.requests.items()):
             for address in [self.address, *self.peers]:
                 request.peer_failed(address, failure)
@@ -415,25 +384,15 @@ class Node:
         self.end = Failure(STOPPED, "it is that of the process which has forked this one")
         for receiver in self.actors.values():
             getattr(receiver, "abandon", _nothing)()
-        for connection in [*self._inbound, *(peer.connection for peer in self._all_peers())]:
+        for connection in [peer.connection for peer in self._all_peers()]:
             if connection is not None:
                 connection.abandon()
+        self._inbound.abandon()
         self.segments.forget()
-        self._door.abandon()
         self.answers.abandon()
         self.poller.close()
 
     # receiving, on the poller's thread
-
-    def _let_in(self, sock: socket.socket) -> None:
-        self._inbound[self._adopt(sock, None, self._inbound_lost)] = None
-
-    def _inbound_lost(self, connection: Connection, reason: str) -> None:
-        address = self._inbound.pop(connection, None)
-        if address is not None:
-            self.requester_gone(address)
-        else:
-            self._door.stranger_left()
 
     def requester_gone(self, address: ProcAddress) -> None:
         """A process that sent requests here has ended, or lost the way."""
@@ -441,18 +400,6 @@ class Node:
             self.open_responses.pop(key, None)
         for hook in self.inbound_lost_hooks:
             hook(address)
-
-    def _greeted(self, connection: Connection, frame: Frame) -> None:
-        """The first frame of a connection says who connects; nothing is unpickled before."""
-        host, separator, proc = frame.meta.decode(errors="replace").partition("\0")
-        if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION or not separator:
-            self._door.warn(f"refused a connection: expected a greeting in protocol {PROTOCOL_VERSION}")
-            self._door.stranger_left()
-            self._inbound.pop(connection, None)
-            connection.close()
-            return
-        connection.peer = self._inbound[connection] = ProcAddress(host, proc)
-        connection.on_frame = self.dispatch
 
     def dispatch(self, origin: Any, frame: Frame) -> None:
         """Hand on a message of `origin`, an `Origin`; what has a route came over a `Connection`."""
@@ -464,7 +411,7 @@ class Node:
             if receiver is not None:
                 receiver.receive(origin, frame)
             else:
-                self._unknown_actor(origin, frame)
+                self.actors.unknown(origin, frame)
         elif kind == REPLY:
             if frame.flags == DEAD:
                 self._learn_fate(origin, frame)
@@ -495,33 +442,11 @@ class Node:
     def _learn_fate(self, origin: Origin, frame: Frame) -> None:
         failure = pickling.loads(frame.payload)
         if origin.peer != self.address:
-            self.remember(origin.peer, frame.target, failure)
+            self.actors.remember(origin.peer, frame.target, failure)
         if not frame.request:  # a one-way message that found nobody: its sender may want to know
             undeliverable = getattr(self.actors.get(frame.sender), "undeliverable", None)
             if undeliverable is not None:
                 undeliverable(ActorAddress(origin.peer, frame.target), failure)
-
-    def _unknown_actor(self, origin: Origin, frame: Frame) -> None:
-        with self._lock:
-            receiver = self.actors.get(frame.target)
-            failure = self._fates.get((self.address, frame.target))
-            if receiver is None and (failure is None or failure.restarts):
-                early = self._unclaimed.setdefault(frame.target, [])
-                if not early:
-                    timeout = config.value("pending_actor_delivery_timeout")
-                    self.poller.call_later(timeout, lambda: self._give_up(frame.target, early))
-                early.append((origin, frame))
-                return
-        if receiver is not None:
-            receiver.receive(origin, frame)
-        elif failure is not None:
-            self.refuse(origin, frame, failure)
-
-    def _give_up(self, uid: int, early: list[tuple[Origin, Frame]]) -> None:
-        if self._unclaimed.get(uid) is not early:  # those were taken; others, if there are any, have waited less
-            return
-        missing = Failure(MISSING, "no such actor was spawned on this process", proc=self.address.proc)
-        self.refuse_unclaimed(uid, self._fates.get((self.address, uid)) or missing)
 
     def _deliver_here(self, frame: Frame) -> None:
         self.dispatch(self.local_origin, own_copy(frame))

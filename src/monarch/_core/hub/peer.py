@@ -24,7 +24,8 @@ from ..net.connection import Connection
 from ..net.segment import Segment
 from ..supervision.failure import Failure, client_lost, host_lost
 from ..wire.address import AGENT, ProcAddress
-from ..wire.frame import ROUTED, URGENT, Frame
+from ..wire.frame import Frame
+from .backlog import Backlog
 from .contracts import Hub
 from .lifecycle import BROKEN, ENDED, STARTING, Instructions, Lifecycle
 from .neighbours import GONE
@@ -41,7 +42,7 @@ _PAUSES = {  # instruction -> event after the pause, seconds
 class Peer:
     """A process that this process sends requests to."""
 
-    __slots__ = ("_asked", "_hub", "_life", "_lock", "_waiting", "address", "connection")
+    __slots__ = ("_asked", "_backlog", "_hub", "_life", "_lock", "address", "connection")
 
     def __init__(self, hub: Hub, address: ProcAddress) -> None:
         self._hub = hub
@@ -50,10 +51,14 @@ class Peer:
         self._life = Lifecycle(address.proc)
         self.connection: Connection | None = None  # where requests go, and replies come from; None unless it is up
         self._asked: Asked | None = None  # what was sent over the last connection
-        self._waiting: list[tuple[Frame, Segment | None]] = []
+        self._backlog = Backlog(address, self._lock)  # what waits
 
     def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
-        """Send, or keep the frame until the way is clear; the failure if the process is gone."""
+        """Send, or keep the frame until the way is clear; the failure if the process is gone.
+
+        Raises:
+            BackpressureError: The process does not read, or does not start, and too much waits for it.
+        """
         connection = self.connection
         if connection is not None and connection.send(frame, segment):
             return None
@@ -63,7 +68,7 @@ class Peer:
                 return self._life.failure
             connection = self.connection
             if connection is None or not connection.writable:  # whoever reads it is about to hear of that
-                self._waiting.append((_own_buffers(frame, segment), segment))
+                self._backlog.add(frame, segment, threading.get_ident() != self._hub.poller.thread_id)
                 return None
         return None if connection.send(frame, segment) else self.send(frame, segment)
 
@@ -137,10 +142,9 @@ class Peer:
             if instruction == "connect":
                 self._connect()
             elif instruction == "end":
-                ended = self._let_go([])
+                ended = self._let_go(self._backlog.drop())
             elif instruction == "turn":
-                # urgent is what was about this incarnation; what another host has sent fails there
-                ended = self._let_go([one for one in self._waiting if not one[0].flags & (URGENT | ROUTED)])
+                ended = self._let_go(self._backlog.drop_all_but_what_can_wait())
             elif instruction in _PAUSES:
                 event, pause = _PAUSES[instruction]
                 over = functools.partial(self._life.paused, self._life.awaited, event)
@@ -164,27 +168,17 @@ class Peer:
         else:
             self._life.reached(begun)
             self._asked = connection.asked
-            # flush; if it has hung up already, the rest waits on
-            self._waiting = [one for one in self._waiting if not connection.send(*one)]
+            self._backlog.write(connection.send)  # flush
             self.connection = connection  # only now: other threads' sends must not overtake
 
-    def _let_go(self, kept: list[tuple[Frame, Segment | None]]) -> Collection[int]:
-        """Of the connection, and of what waits and is not kept for the next incarnation."""
-        unsent, self._waiting = self._waiting, kept
-        ended = {frame.request for frame, _ in unsent} - {frame.request for frame, _ in kept}
+    def _let_go(self, ended: set[int]) -> Collection[int]:
+        """Let go of the connection. Returns the numbers of requests that were not sent, and end, with those that were."""
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()  # first: whoever is about to write to it turns to the next one, or has been noted
         if self._asked is not None:
             ended.update(self._asked.numbers())
             self._asked = None
-        if kept:
+        if len(self._backlog):
             self._do(self._life.happen("kept"))
         return sorted(ended)
-
-
-def _own_buffers(frame: Frame, segment: Segment | None) -> Frame:
-    """A frame that the caller's later writes cannot change."""
-    if segment is not None or not frame.buffers:
-        return frame
-    return frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])

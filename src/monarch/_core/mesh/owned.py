@@ -54,7 +54,7 @@ class OwnedActors(Owned):
             self._cell.note_stopped(self._actor)
             self._stop(request, self._procs, reason)
             for address in self._procs:
-                self._cell.node.remember(address, self._actor, Failure(STOPPED, reason, mesh=self.name))
+                self._cell.node.actors.remember(address, self._actor, Failure(STOPPED, reason, mesh=self.name))
         return self.stopping
 
     def _bound(self, stopping: Future[None]) -> None:

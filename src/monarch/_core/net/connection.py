@@ -11,7 +11,7 @@ made that too much waits, as for the queue. An answer waits in the same way, and
 
 Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. A thread that waits for what comes over this
 connection may `borrow` it and do the reading itself (see `waiter`, `loan`). Reading never stops: two processes that flood
-each other cannot lock each other up. Whose queues are full says so (see `runtime.pressure`).
+each other cannot lock each other up. Whose queues are full says so (see `hub.pressure`).
 """
 
 from __future__ import annotations

@@ -13,15 +13,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Sized
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from ... import config
 from ...errors import BackpressureError
 from ..wire.address import ProcAddress
 from ..wire.frame import HOLD, Frame
-
-if TYPE_CHECKING:
-    from ..hub.contracts import Origin
+from .contracts import Origin
 
 SMALL = 512
 """Messages of so many bytes are bounded by their number; to add up the sizes of all would cost each a lock."""

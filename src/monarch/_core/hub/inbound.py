@@ -1,0 +1,83 @@
+"""The connections that other processes have made to this one: let in, greeted, lost. Requests come over them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from ..._lazy import lazy_logger
+from ..net.connection import CloseHandler, Connection, FrameHandler
+from ..net.door import Door
+from ..net.poller import Poller
+from ..wire.address import ProcAddress
+from ..wire.frame import HELLO, PROTOCOL_VERSION, Frame
+
+logger = lazy_logger("monarch.runtime")
+
+
+def hello(address: ProcAddress) -> Frame:
+    """The first frame of a connection. A process says its name; that it may is known from its uid."""
+    return Frame(HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b"")
+
+
+class Inbound(dict[Connection, "ProcAddress | None"]):
+    """Connections, with the process at the other end once it has said who it is.
+
+    Args:
+        poller: That of this process.
+        listener: Listens already; owned by this object.
+        serve: Makes a connection of a socket.
+        dispatch: Takes the frames that come after the greeting.
+        lost: Told of each process whose connection is lost, on the poller's thread.
+    """
+
+    def __init__(
+        self,
+        poller: Poller,
+        listener: socket.socket,
+        serve: Callable[[socket.socket, FrameHandler, CloseHandler], Connection],
+        dispatch: FrameHandler,
+        lost: Callable[[ProcAddress], None],
+    ) -> None:
+        self._serve = serve
+        self._dispatch = dispatch
+        self._tell_lost = lost
+        self._door = Door(poller, listener, logger, self._let_in)
+
+    def _let_in(self, sock: socket.socket) -> None:
+        self[self._serve(sock, self._greeted, self._lost)] = None
+
+    def _greeted(self, connection: Connection, frame: Frame) -> None:
+        """The first frame of a connection says who connects; nothing is unpickled before."""
+        host, separator, proc = frame.meta.decode(errors="replace").partition("\0")
+        if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION or not separator:
+            self._door.warn(f"refused a connection: expected a greeting in protocol {PROTOCOL_VERSION}")
+            self._door.stranger_left()
+            self.pop(connection, None)
+            connection.close()
+            return
+        connection.peer = self[connection] = ProcAddress(host, proc)
+        connection.on_frame = self._dispatch
+
+    def _lost(self, connection: Connection, reason: str) -> None:
+        address = self.pop(connection, None)
+        if address is not None:
+            self._tell_lost(address)
+        else:
+            self._door.stranger_left()
+
+    def shut(self, timeout: float) -> None:
+        """Let in nobody more: who connects now would get no answer, and may wait for the next incarnation. Write what is queued."""
+        self._door.close()
+        for connection in list(self):
+            connection.flush(timeout)
+
+    def close(self) -> None:
+        for connection in list(self):
+            connection.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of every descriptor, without a word to anybody."""
+        for connection in self:
+            connection.abandon()
+        self._door.abandon()
