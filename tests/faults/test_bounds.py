@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import gc
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,11 +19,13 @@ import pytest
 
 from helpers.actors import Echo, open_channel
 from helpers.floods import memory
+from helpers.processes import agent_of, stopped
 from helpers.waiting import wait_until
 from monarch._core.client.client import client
 from monarch.actor import Actor, Channel, Port, concurrent_endpoint, endpoint
 from monarch.config import configured
 from monarch.errors import BackpressureError
+from monarch.supervision import OneForOne
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -49,6 +52,10 @@ class Busy(Actor):
     @endpoint
     def took(self) -> int:
         return self.taken
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
 
 
 class AsyncBusy(Actor):
@@ -305,6 +312,26 @@ class Owner(Actor):
                 await asyncio.sleep(0.005)
         gc.collect()
         return memory("VmRSS") - before
+
+
+def test_a_flood_to_a_process_that_starts_again_waits_until_it_is_back(spawn: Spawn) -> None:
+    procs = spawn(1, restart=OneForOne())
+    busy = procs.spawn("busy", Busy)
+    pid = busy.pid.call_one().get(timeout=20)
+    (peer,) = (peer for address, peer in client().node.peers.items() if address in busy._target.procs)
+    count = 32
+    with configured(send_buffer_limit=LIMIT):
+        with stopped(agent_of(pid)):  # which would start it again at once
+            os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: peer.connection is None, what="the connection to break")
+            flood = Flood(lambda: busy.take.broadcast(bytes(MIB)), count)
+            wait_until(lambda: flood.sent >= LIMIT // MIB - 1, what="the flood to fill what may wait")
+            flood.thread.join(0.2)
+            assert flood.thread.is_alive(), (flood.sent, flood.error)
+            assert flood.sent <= LIMIT // MIB
+        flood.join()
+    assert flood.error is None
+    assert busy.took.call_one().get(timeout=20) == count
 
 
 def test_failures_with_long_messages_are_remembered_in_few_bytes(spawn: Spawn) -> None:

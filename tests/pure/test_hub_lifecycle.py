@@ -128,7 +128,7 @@ class World:
         self.requests: dict[int, object] = {}
         self.soon: list[Callable[[], None]] = []
         self.poller = SimpleNamespace(
-            call_soon=self.soon.append, call_later=lambda seconds, function: self.soon.append(function)
+            thread_id=None, call_soon=self.soon.append, call_later=lambda seconds, function: self.soon.append(function)
         )
         self.questions: list[tuple[float, int, Callable[[Failure | None], None]]] = []
         self.connections: list[Connection] = []

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from monarch._core.hub.node import Node
+from monarch._core.hub.pressure import Pressure
 from monarch._core.net import unix
 from monarch._core.net.poller import Timer
 from monarch._core.supervision.failure import EXCEPTION, KILLED, STOPPED, Failure
 from monarch._core.wire.address import ProcAddress, random_name
-from monarch._core.wire.frame import CALL, DEAD, HOLD, Frame
+from monarch._core.wire.frame import CALL, DEAD, HOLD, URGENT, Frame
+from monarch.config import configured
 
 ACTOR = 7
 
@@ -93,3 +95,76 @@ def test_who_waits_for_room_hears_of_the_end_though_nothing_was_sent_for_that(no
     assert [room.done() for room in rooms] == [True, False]
     assert [*node.full] == [(another, ACTOR)]
     assert len(node.requests) == 1
+
+
+LIMIT = 1 << 20
+
+
+def large(request: int, flags: int = 0) -> Frame:
+    return called(request)._replace(payload=bytes(LIMIT // 2), flags=flags)
+
+
+def holds(origin: Origin) -> list[int]:
+    """What a sender was told of the queue: 1 that it is full, 0 that it is so no more."""
+    return [answer.flags for answer in origin.answers if answer.kind == HOLD]
+
+
+@pytest.fixture
+def small_mailboxes() -> Iterator[None]:
+    with configured(mailbox_bytes_limit=LIMIT):
+        yield
+
+
+@pytest.mark.usefixtures("small_mailboxes")
+def test_senders_to_an_actor_that_is_not_there_yet_are_held_as_by_a_full_mailbox(node: Node) -> None:
+    origin, actor = Origin(), Receiver()
+    for request in (1, 2):
+        node.dispatch(origin, large(request))
+    assert holds(origin) == []
+    node.dispatch(origin, large(3))
+    assert holds(origin) == [1]
+    node.dispatch(origin, large(4, URGENT))  # supervision, say: it never waits, and holds up nobody
+    node.register(ACTOR, actor)
+    assert actor.received == [1, 2, 3, 4]
+    assert holds(origin) == [1, 0]
+
+
+@pytest.mark.usefixtures("small_mailboxes")
+def test_urgent_calls_to_an_actor_that_is_not_there_yet_hold_nobody(node: Node) -> None:
+    origin = Origin()
+    for request in range(5):
+        node.dispatch(origin, large(request, URGENT))
+    assert holds(origin) == []
+
+
+@pytest.mark.usefixtures("small_mailboxes")
+@pytest.mark.parametrize("known", [True, False], ids=["it is known not to come", "its time is up"])
+def test_senders_to_an_actor_that_never_comes_are_let_go(
+    node: Node, timers: list[Callable[[], None]], known: bool
+) -> None:
+    origin = Origin()
+    for request in (1, 2, 3):
+        node.dispatch(origin, large(request))
+    if known:
+        node.actors.refuse_early(ACTOR, Failure(STOPPED, "as asked"))
+    else:
+        timers[0]()
+    assert [answer.request for answer in origin.answers if answer.flags == DEAD] == [1, 2, 3]
+    assert holds(origin) == [1, 0]
+
+
+@pytest.mark.usefixtures("small_mailboxes")
+def test_a_sender_that_is_held_just_as_the_actor_comes_is_let_go(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin, actor = Origin(), Receiver()
+    came = Pressure.came
+
+    def registered_before(pressure: Pressure, origin: Any, frame: Frame) -> None:
+        if frame.request == 3:
+            node.register(ACTOR, actor)
+        came(pressure, origin, frame)
+
+    monkeypatch.setattr(Pressure, "came", registered_before)
+    for request in (1, 2, 3):
+        node.dispatch(origin, large(request))
+    assert actor.received == [1, 2, 3]
+    assert holds(origin) == [1, 0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -11,13 +13,16 @@ from typing import Any
 
 import pytest
 
+from helpers.waiting import wait_until
 from monarch._core.hub.peer import Peer
 from monarch._core.hub.remote import RemotePeer
 from monarch._core.net import unix
 from monarch._core.net.asked import Asked
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
 from monarch._core.wire.address import ProcAddress, random_name
-from monarch._core.wire.frame import CALL, HELLO, PROTOCOL_VERSION, URGENT, Frame
+from monarch._core.wire.frame import CALL, HELLO, PROTOCOL_VERSION, REPLY, URGENT, Frame
+from monarch.config import configured
+from monarch.errors import BackpressureError
 
 CALLED = Frame(CALL, 0, 0, 7, 0, 1, b"step", b"")
 
@@ -78,8 +83,8 @@ class Node:
         self.adopted: Any = lambda connection: None
         self.soon: list[Any] = []
         self.poller = SimpleNamespace(
+            thread_id=None,
             call_soon=self.soon.append,
-            call_here_or_soon=self.soon.append,
             call_later=lambda seconds, function: self.soon.append(function),
         )
 
@@ -331,3 +336,97 @@ def test_what_the_other_side_says_before_it_ends_a_connection_is_the_reason(node
     assert peer.failure is not None
     assert peer.failure.cause == "link"
     assert peer.failure.reason.endswith("although it runs: no descriptor is left")
+
+
+LIMIT = 1 << 20
+
+
+def half_full(request: int, flags: int = 0) -> Frame:
+    return called(request)._replace(payload=bytes(LIMIT // 2), flags=flags)
+
+
+class Sender(threading.Thread):
+    """Sends too much for one that is not there; waits, then, until it may go on."""
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__()
+        self.peer = peer
+        self.outcome: Any = "it waits"
+        self.peer.send(half_full(1))
+        self.start()
+        wait_until(lambda: len(peer._backlog) == 2, what="the frame that is too much")
+
+    def run(self) -> None:
+        try:
+            self.outcome = self.peer.send(half_full(2))
+        except BackpressureError as error:
+            self.outcome = error
+
+    def end(self) -> Any:
+        self.join(20)
+        return self.outcome
+
+
+@pytest.fixture
+def nobody(node: Node) -> Iterator[ProcAddress]:
+    """A process that has yet to start."""
+    node.requests = {number: SimpleNamespace() for number in (1, 2, 3)}
+    address = ProcAddress(random_name(), "worker.0")
+    with configured(send_buffer_limit=LIMIT):
+        yield address
+    unix.release_all(address.host)
+
+
+def test_who_sends_too_much_to_a_process_that_starts_goes_on_when_it_is_there(node: Node, nobody: ProcAddress) -> None:
+    sender = Sender(Peer(node, nobody))  # type: ignore[arg-type]
+    node.run()
+    assert sender.outcome == "it waits"
+    with unix.listen(nobody):
+        node.questions[0](None)
+        node.run()
+        assert sender.end() is None
+        assert calls_over(node.connections[0]) == [1, 2]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_who_sends_too_much_to_a_process_that_starts_goes_on_when_it_has_ended(
+    node: Node, nobody: ProcAddress, restarts: bool
+) -> None:
+    sender = Sender(Peer(node, nobody))  # type: ignore[arg-type]
+    node.run()
+    assert sender.outcome == "it waits"
+    node.questions[0](killed()._replace(restarts=restarts))
+    assert sender.end() is None
+    assert [ended_by(told) for told in node.told] == [[1, 2]]
+
+
+def test_who_sends_too_much_to_a_process_that_never_starts_is_told_in_time(node: Node, nobody: ProcAddress) -> None:
+    with configured(message_delivery_timeout="50ms"):
+        sender = Sender(Peer(node, nobody))  # type: ignore[arg-type]
+        error = sender.end()
+    assert isinstance(error, BackpressureError)
+    assert re.search(r"worker\.0.* could not be reached for 0\.05s; \d+ bytes wait.*send_buffer_limit", str(error))
+
+
+def test_what_never_waits_is_kept_for_a_process_that_starts_however_much_there_is(
+    node: Node, nobody: ProcAddress
+) -> None:
+    peer = Peer(node, nobody)  # type: ignore[arg-type]
+    answers = [half_full(number)._replace(kind=REPLY) for number in (1, 2, 3)]
+    urgent = [half_full(number, URGENT) for number in (1, 2, 3)]
+    assert [peer.send(frame) for frame in answers + urgent] == [None] * 6
+    assert len(peer._backlog) == 6
+
+
+def test_the_thread_that_would_hear_that_a_process_has_started_waits_for_no_room(
+    node: Node, nobody: ProcAddress
+) -> None:
+    peer = Peer(node, nobody)  # type: ignore[arg-type]
+    node.poller.thread_id = threading.get_ident()
+    assert [peer.send(half_full(number)) for number in (1, 2, 3)] == [None] * 3
+
+
+def test_one_message_alone_is_kept_for_a_process_that_starts_however_large(node: Node, nobody: ProcAddress) -> None:
+    peer = Peer(node, nobody)  # type: ignore[arg-type]
+    assert peer.send(CALLED._replace(payload=bytes(2 * LIMIT))) is None
+    assert len(peer._backlog) == 1

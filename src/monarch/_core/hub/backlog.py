@@ -46,7 +46,9 @@ class Backlog:
         self._frames.append((_own_buffers(frame, segment), segment))
         self._bytes += size
         limit: int = config.value("send_buffer_limit")
-        if not size or not may_wait or self._bytes <= limit:
+        if (
+            not size or not may_wait or self._bytes <= limit or len(self._frames) == 1
+        ):  # one alone is kept, however large
             return
         timeout: float = config.value("message_delivery_timeout")
         if not self._room.wait_for(lambda: self._bytes <= limit // 2, timeout):

@@ -328,7 +328,8 @@ class HostProcs:
     def _release(self, entry: ProcEntry) -> None:
         unix.release(self._node.local(entry.address))
         peer = self._node.peers.pop(entry.address, None)
-        if peer is not None and entry.end is not None:
+        if peer is not None:
+            assert entry.end is not None
             peer.end(entry.end._replace(restarts=False))  # as a way: there is another one to the next incarnation
 
     def _announce(self, entry: ProcEntry) -> None:
