@@ -93,9 +93,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 # takes it off the list; nothing may be added.
 OPEN_CIRCLES: set[str] = set()
 OPEN_TYPES: set[str] = {"monarch._core.calls"}
-OPEN_LENGTHS: set[str] = {
-    "monarch._core.calls.future", "monarch._core.hub.node",
-}  # fmt: skip
+OPEN_LENGTHS: set[str] = {"monarch._core.calls.future"}
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
 MOST_LATE_IMPORTS = 12

@@ -318,7 +318,8 @@ def test_a_flood_to_a_process_that_starts_again_waits_until_it_is_back(spawn: Sp
     procs = spawn(1, restart=OneForOne())
     busy = procs.spawn("busy", Busy)
     pid = busy.pid.call_one().get(timeout=20)
-    (peer,) = (peer for address, peer in client().node.peers.items() if address in busy._target.procs)
+    mesh: Any = busy
+    peer: Any = client().node.peers[mesh._target.procs[0]]
     count = 32
     with configured(send_buffer_limit=LIMIT):
         with stopped(agent_of(pid)):  # which would start it again at once
