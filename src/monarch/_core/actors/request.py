@@ -20,7 +20,6 @@ from ..calls.rebuild import read_value
 from ..calls.remote_error import load_error, supervision_error, to_exception
 from ..calls.source import Source
 from ..calls.waits import Awaited, running_actor
-from ..hub.cancelling import cancel_call
 from ..net.loan import Lendable
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
 from ..supervision.failure import Failure
@@ -101,7 +100,7 @@ class One(Source):
         self._fail_as(reply, 0, None)
 
     def cancel(self, future: Future[Any]) -> bool:
-        return cancel_call(self._node, self.number, self._uid, [(0, self._proc)])
+        return self._node.cancel(self.number, self._uid, [(0, self._proc)])
 
     def _fail_as(self, reply: Reply, rank: int, extent: Extent | None) -> None:
         if _was_dropped(reply):
@@ -172,7 +171,7 @@ class _MeshCall(Source):
         raise NotImplementedError
 
     def cancel(self, future: Future[Any]) -> bool:
-        return cancel_call(current_node(), self.number, self._uid, self._silent())
+        return current_node().cancel(self.number, self._uid, self._silent())
 
     def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
         with _noting:

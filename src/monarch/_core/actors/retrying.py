@@ -21,7 +21,6 @@ from ..calls.future import Future
 from ..calls.rebuild import read_value
 from ..calls.source import Source
 from ..calls.waits import Awaited
-from ..hub.cancelling import cancel_call
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
 from ..wire import pickling
@@ -224,7 +223,7 @@ class _Repeated(Source):
     def _cancel(self, attempt: _Attempt, ranks: Sequence[int]) -> None:
         procs = self._target.procs
         if attempt.request:  # it is sent; number 0 is that of one-way messages
-            cancel_call(self._home, attempt.request, self._target.uid, [(rank, procs[rank]) for rank in ranks])
+            self._home.cancel(attempt.request, self._target.uid, [(rank, procs[rank]) for rank in ranks])
 
     def _drop(self, rank: int) -> None:
         """It has answered an attempt: what was asked again meanwhile need not be done."""

@@ -36,6 +36,7 @@ from ..wire.address import AGENT, ActorAddress, ProcAddress
 from ..wire.frame import (
     AROUND,
     CALL,
+    CANCEL,
     CREDIT,
     DEAD,
     GONE,
@@ -214,6 +215,19 @@ class Node:
             self.dispatch(self.local_origin, own_copy(frame))
             return None
         return self.peer_for(address, frame).send(frame)
+
+    def cancel(self, number: int, actor: int, procs: Iterable[tuple[int, ProcAddress]]) -> bool:
+        """Have a call dropped by the actors that have not begun with it. The word follows the call on its way, so that it finds
+        it there; one that has begun does not hear of it. What was dropped is answered as such.
+
+        Args:
+            number: Of the request.
+            actor: Id of the actors that were called.
+            procs: Where they are, with the rank of each.
+        """
+        for rank, address in procs:
+            self.send_to(address, Frame(CALL, CANCEL, rank, actor, 0, number, b"", b""))
+        return True
 
     def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
         """Answer a call that nobody will handle."""
