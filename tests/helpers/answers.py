@@ -7,13 +7,14 @@ import threading
 from typing import Any
 
 from monarch._core.calls.future import Future
-from monarch._core.calls.source import Source
+from monarch._core.calls.pending import PendingOperation
+from monarch._core.calls.promise import Promise
 from monarch._core.net.connection import Connection
 from monarch._core.net.poller import Poller
 from monarch._core.wire.frame import REPLY, Frame, encode
 
 
-class Over(Source):
+class Over(PendingOperation):
     """An answer that comes over a connection."""
 
     def __init__(self, connection: Connection) -> None:
@@ -36,15 +37,15 @@ class Wire:
         self.connection = Connection(
             self.poller, sock, self._arrived, self._lost, limit=1 << 20, send_limit=1 << 20, send_timeout=1
         )
-        self.futures: list[Future[Any]] = [Future._new(Over(self.connection)) for _ in range(4)]
+        self.futures: list[Future[Any]] = [Promise(Over(self.connection)).future for _ in range(4)]
 
     def _arrived(self, connection: Connection, frame: Frame) -> None:
         self.arrived.append((frame.request, threading.get_ident()))
-        self.futures[frame.request]._resolve(bytes(frame.payload))
+        Promise.of(self.futures[frame.request]).resolve(bytes(frame.payload))
 
     def _lost(self, connection: Connection, reason: str) -> None:
         for future in self.futures:
-            future._reject(ConnectionError(reason))
+            Promise.of(future).reject(ConnectionError(reason))
 
     def answer(self, *requests: int) -> None:
         self.peer.sendall(b"".join(encode(Frame(REPLY, 0, 0, 0, 0, n, b"", b"answer"))[0] for n in requests))

@@ -26,6 +26,7 @@ from helpers.scripts import run_script
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, Workers, free_ports, workers
 from monarch import config
+from monarch._core.calls.promise import Promise
 from monarch._core.client import attach_progress
 from monarch._core.wire.link_records import VERSION
 from monarch.actor import (
@@ -151,10 +152,10 @@ def test_a_table_of_attached_hosts_names_them(two_workers: Workers) -> None:
     ]
     one = hosts.slice(hosts=slice(1, 2))
     assert "0           127.0.0.1 · gpu[0]  127.0.0.1 · gpu[1]" in one.spawn_procs(per_host={"gpus": 2}).to_table()
-    late: Future[str] = Future._new()
+    late: Future[str] = Promise().future
     waiting = attach_to_workers(workers=[late])
     assert waiting._repr_html_() is None
-    late._resolve(two_workers.addresses[0])
+    Promise.of(late).resolve(two_workers.addresses[0])
     hosts.stop().get(timeout=PATIENCE)
     waiting.stop().get(timeout=PATIENCE)
 

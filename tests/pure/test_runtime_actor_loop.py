@@ -15,6 +15,7 @@ from helpers.borrowing import borrowed
 from helpers.leaks import nothing_left
 from monarch._core.actors.actor_loop import ActorLoop, ReadingSelector, limited_tasks
 from monarch._core.calls.future import Future
+from monarch._core.calls.promise import Promise
 
 PATIENCE = 20.0
 
@@ -209,7 +210,7 @@ def test_timers_and_calls_of_other_threads_run_while_the_loop_reads(loop: ActorL
 
 
 def test_an_answer_that_comes_another_way_ends_the_wait(loop: ActorLoop, wire: Wire) -> None:
-    other = threading.Thread(target=wire.futures[0]._resolve, args=(3,))
+    other = threading.Thread(target=Promise.of(wire.futures[0]).resolve, args=(3,))
     other.start()
     assert loop.run_until_complete(read(wire.futures[0])) == 3
     other.join(PATIENCE)

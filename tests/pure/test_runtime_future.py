@@ -18,9 +18,10 @@ from helpers.answers import Wire
 from helpers.borrowing import borrowed
 from helpers.leaks import nothing_left
 from monarch._core.calls.callbacks import CallbackThread
-from monarch._core.calls.future import Future, completed, map_future
+from monarch._core.calls.future import Future
+from monarch._core.calls.pending import Described, FutureState, PendingOperation
+from monarch._core.calls.promise import Promise, completed, map_future
 from monarch._core.calls.returns_future import returns_future
-from monarch._core.calls.source import Described, Source
 from monarch._core.net.waiter import put_back, take_waiter
 from monarch.errors import DeadlockError
 
@@ -46,13 +47,13 @@ def settle_callbacks() -> None:
     assert done.wait(PATIENCE)
 
 
-def pending(source: Source | None = None) -> Future[Any]:
-    return Future._new(source)
+def pending(source: PendingOperation | None = None) -> Future[Any]:
+    return Promise(source).future
 
 
 def failed(error: BaseException) -> Future[Any]:
     future = pending()
-    future._reject(error)
+    Promise.of(future).reject(error)
     return future
 
 
@@ -86,7 +87,7 @@ class Readers:
         return self.outcomes
 
 
-class Recorder(Source):
+class Recorder(PendingOperation):
     """A source that writes down what it hears."""
 
     def __init__(self, deadlock: str | None = None) -> None:
@@ -99,10 +100,10 @@ class Recorder(Source):
     def deadlock(self) -> str | None:
         return self.reason
 
-    def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
+    def observed(self, future: FutureState, loop: asyncio.AbstractEventLoop | None) -> None:
         self.heard.append("blocked" if loop is None else "awaited")
 
-    def abandoned(self, future: Future[Any]) -> None:
+    def abandoned(self, future: FutureState) -> None:
         self.heard.append("abandoned")
 
 
@@ -164,7 +165,7 @@ def test_many_threads_wait_for_one_future() -> None:
     readers = Readers(future, 20)
     readers.wait_until_they_wait()
     value = object()
-    future._resolve(value)
+    Promise.of(future).resolve(value)
     assert readers.join() == [value] * 20
 
 
@@ -173,7 +174,7 @@ def test_many_threads_hear_of_one_error() -> None:
     readers = Readers(future, 10)
     readers.wait_until_they_wait()
     error = Boom()
-    future._reject(error)
+    Promise.of(future).reject(error)
     assert readers.join() == [error] * 10
 
 
@@ -181,18 +182,18 @@ def test_readers_that_come_while_it_completes_all_get_the_value() -> None:
     for _ in range(50):
         future = pending()
         readers = Readers(future, 4)
-        future._resolve(7)
+        Promise.of(future).resolve(7)
         assert readers.join() == [7] * 4
 
 
 def test_the_first_outcome_counts() -> None:
     future = pending()
-    future._resolve(1)
-    future._resolve(2)
-    future._reject(Boom())
+    Promise.of(future).resolve(1)
+    Promise.of(future).resolve(2)
+    Promise.of(future).reject(Boom())
     assert future.get() == 1
     other = failed(Boom("first"))
-    other._resolve(3)
+    Promise.of(other).resolve(3)
     with pytest.raises(Boom, match="first"):
         other.get()
 
@@ -204,7 +205,7 @@ def test_a_wait_that_takes_too_long_raises_a_timeout_error_and_leaves_nothing(ti
         with pytest.raises(TimeoutError, match=r"waited .*s for the answer of trainers\.train\(\)"):
             read(timeout=timeout if timeout is not True else 0)
     assert future._callbacks == []
-    future._resolve(5)
+    Promise.of(future).resolve(5)
     assert future.get(timeout=0) == 5
 
 
@@ -221,14 +222,14 @@ def test_a_timeout_of_centuries_is_waited_for() -> None:
     future = pending()
     readers = Readers(future, 1, lambda future: future.get(timeout=1e12))
     readers.wait_until_they_wait()
-    future._resolve(1)
+    Promise.of(future).resolve(1)
     assert readers.join() == [1]
 
 
 def test_a_future_shows_its_state_and_what_it_waits_for() -> None:
     future = pending(Described("trainers.train()"))
     assert repr(future) == "<Future pending trainers.train()>"
-    future._resolve(1)
+    Promise.of(future).resolve(1)
     assert repr(future) == "<Future done trainers.train()>"
     assert repr(failed(Boom())) == "<Future failed>"
 
@@ -239,7 +240,7 @@ def test_a_future_shows_its_state_and_what_it_waits_for() -> None:
 def test_a_value_is_decoded_once_in_the_thread_of_the_first_reader() -> None:
     decoded: list[int] = []
     future = pending()
-    future._resolve(3, lambda value: (decoded.append(threading.get_ident()), value * 2)[1])  # type: ignore[func-returns-value]
+    Promise.of(future).resolve(3, lambda value: (decoded.append(threading.get_ident()), value * 2)[1])  # type: ignore[func-returns-value]
     assert future.done()
     assert not decoded
     assert [future.get() for _ in range(3)] == [6, 6, 6]
@@ -251,7 +252,7 @@ def test_many_readers_decode_once() -> None:
     future = pending()
     readers = Readers(future, 16)
     readers.wait_until_they_wait()
-    future._resolve(3, lambda value: (decoded.append(None), [value])[1])  # type: ignore[func-returns-value]
+    Promise.of(future).resolve(3, lambda value: (decoded.append(None), [value])[1])  # type: ignore[func-returns-value]
     outcomes = readers.join()
     assert len(decoded) == 1
     assert all(outcome is outcomes[0] for outcome in outcomes)
@@ -265,7 +266,7 @@ def test_an_error_of_decoding_is_the_outcome_for_every_reader() -> None:
         raise Boom("unreadable")
 
     future = pending()
-    future._resolve(b"", decode)
+    Promise.of(future).resolve(b"", decode)
     errors = [future.exception(), future.exception()]
     assert isinstance(errors[0], Boom)
     assert errors[0] is errors[1]
@@ -281,7 +282,7 @@ def test_ctrl_c_during_decoding_leaves_the_value_for_the_next_reader() -> None:
         return value + 1
 
     future = pending()
-    future._resolve(1, decode)
+    Promise.of(future).resolve(1, decode)
     with pytest.raises(KeyboardInterrupt):
         future.get()
     assert future.get() == 2
@@ -297,7 +298,7 @@ def test_callbacks_run_in_order_on_one_other_thread_with_the_future() -> None:
         future.add_done_callback(lambda f, i=i: seen.append((i, f, threading.current_thread().name)))  # type: ignore[misc]
     settle_callbacks()
     assert not seen
-    future._resolve(1)
+    Promise.of(future).resolve(1)
     settle_callbacks()
     assert seen == [(i, future, "monarch-callbacks") for i in range(5)]
 
@@ -316,7 +317,7 @@ def test_callbacks_run_in_order_of_completion() -> None:
     for i, future in enumerate(futures):
         future.add_done_callback(lambda _, i=i: order.append(i))  # type: ignore[misc]
     for i in (3, 0, 4, 1, 2):
-        futures[i]._resolve(None)
+        Promise.of(futures[i]).resolve(None)
     settle_callbacks()
     assert order == [3, 0, 4, 1, 2]
 
@@ -331,7 +332,7 @@ def test_a_callback_sees_the_context_variables_of_who_added_it() -> None:
         future.add_done_callback(lambda _: seen.append(variable.get()))
 
     contextvars.copy_context().run(add)
-    future._resolve(1)
+    Promise.of(future).resolve(1)
     settle_callbacks()
     assert seen == ["adder"]
 
@@ -340,9 +341,9 @@ def test_a_callback_may_block_without_holding_up_those_who_complete() -> None:
     gate, reached = threading.Event(), threading.Event()
     first, second = pending(), pending()
     first.add_done_callback(lambda _: (reached.set(), gate.wait(PATIENCE)))  # type: ignore[func-returns-value]
-    first._resolve(1)
+    Promise.of(first).resolve(1)
     assert reached.wait(PATIENCE)
-    second._resolve(2)
+    Promise.of(second).resolve(2)
     assert second.get(timeout=PATIENCE) == 2
     gate.set()
     settle_callbacks()
@@ -352,7 +353,7 @@ def test_a_callback_may_read_the_future_and_add_callbacks() -> None:
     seen: list[int] = []
     future = pending()
     future.add_done_callback(lambda f: f.add_done_callback(lambda g: seen.append(g.get())))
-    future._resolve(8)
+    Promise.of(future).resolve(8)
     settle_callbacks()
     settle_callbacks()
     assert seen == [8]
@@ -365,7 +366,7 @@ def test_an_exception_of_a_callback_goes_to_the_hook_and_stops_no_other(monkeypa
     future = pending()
     future.add_done_callback(lambda _: 1 // 0)
     future.add_done_callback(lambda f: seen.append(f.get()))
-    future._resolve(1)
+    Promise.of(future).resolve(1)
     settle_callbacks()
     assert hooked == [(ZeroDivisionError, "monarch-callbacks")]
     assert seen == [1]
@@ -427,7 +428,7 @@ def test_a_future_is_awaited_on_many_loops_at_once() -> None:
 
     readers = Readers(future, 6, lambda _: asyncio.run(read()))
     readers.wait_until_they_wait()
-    future._resolve("x")
+    Promise.of(future).resolve("x")
     assert readers.join() == ["x"] * 6
 
 
@@ -437,7 +438,7 @@ def test_many_tasks_of_one_loop_await_one_future() -> None:
     async def main() -> list[Any]:
         tasks = [asyncio.ensure_future(future.as_asyncio()) for _ in range(5)]
         await asyncio.sleep(0)
-        threading.Thread(target=future._resolve, args=(3,)).start()
+        threading.Thread(target=Promise.of(future).resolve, args=(3,)).start()
         return [await task for task in tasks]
 
     assert asyncio.run(main()) == [3] * 5
@@ -475,7 +476,7 @@ def test_a_reader_that_is_cancelled_leaves_the_others_and_no_callback() -> None:
         with pytest.raises(asyncio.CancelledError):
             await cancelled
         assert len(future._callbacks) == 1
-        future._resolve(5)
+        Promise.of(future).resolve(5)
         return await kept
 
     assert asyncio.run(main()) == 5
@@ -501,7 +502,7 @@ def test_a_loop_that_was_closed_does_no_harm_to_who_completes() -> None:
     loop.run_forever()
     assert len(future._callbacks) == 1
     loop.close()
-    future._resolve(1)
+    Promise.of(future).resolve(1)
     assert future.get() == 1
     task._log_destroy_pending = False  # type: ignore[attr-defined]  # it is meant
     del task
@@ -516,7 +517,7 @@ def test_an_asyncio_view_needs_a_running_loop() -> None:
 def test_blocking_on_a_running_loop_warns_at_the_line_that_blocks_and_works() -> None:
     source = Releasing()
     future = pending(source)
-    other = threading.Thread(target=future._resolve, args=(2,))
+    other = threading.Thread(target=Promise.of(future).resolve, args=(2,))
     source.release = other.start
 
     async def blocks() -> Any:
@@ -533,12 +534,12 @@ def test_blocking_on_a_running_loop_warns_at_the_line_that_blocks_and_works() ->
     assert warning.lineno == blocks.__code__.co_firstlineno + 1
 
 
-class Releasing(Source):
+class Releasing(PendingOperation):
     """Starts, when a reader has begun to wait, what ends the wait."""
 
     release: Callable[[], None]
 
-    def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
+    def observed(self, future: FutureState, loop: asyncio.AbstractEventLoop | None) -> None:
         self.release()
 
 
@@ -553,7 +554,7 @@ def test_a_source_hears_of_waits_and_of_those_given_up_but_not_of_reads_of_a_don
     with pytest.raises(TimeoutError):
         future.get(timeout=0)
     assert source.heard == ["blocked", "abandoned"]
-    future._resolve(1)
+    Promise.of(future).resolve(1)
     future.get()
     assert source.heard == ["blocked", "abandoned"]
 
@@ -575,7 +576,7 @@ def test_a_mapped_future_converts_once_when_it_is_read() -> None:
     future = pending()
     mapped = map_future(future, lambda value: (converted.append(value), value + 1)[1])  # type: ignore[func-returns-value]
     assert not mapped.done()
-    future._resolve(1)
+    Promise.of(future).resolve(1)
     assert mapped.done()
     assert converted == []
     assert [mapped.get(), mapped.get()] == [2, 2]
@@ -607,13 +608,13 @@ def test_a_mapped_future_of_an_async_function_converts_its_result() -> None:
 
 
 def test_the_source_of_a_mapped_future_hears_of_the_original() -> None:
-    heard: list[tuple[str, Future[Any]]] = []
+    heard: list[tuple[str, FutureState]] = []
 
-    class Noting(Source):
-        def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
+    class Noting(PendingOperation):
+        def observed(self, future: FutureState, loop: asyncio.AbstractEventLoop | None) -> None:
             heard.append(("observed", future))
 
-        def abandoned(self, future: Future[Any]) -> None:
+        def abandoned(self, future: FutureState) -> None:
             heard.append(("abandoned", future))
 
     future = pending(Noting())
@@ -658,7 +659,7 @@ def test_a_thread_that_reads_hands_other_answers_to_their_futures(wire: Wire) ->
 
 
 def test_a_thread_that_reads_is_woken_when_the_answer_comes_another_way(wire: Wire) -> None:
-    other = threading.Thread(target=wire.futures[0]._resolve, args=(5,))
+    other = threading.Thread(target=Promise.of(wire.futures[0]).resolve, args=(5,))
     other.start()
     assert wire.futures[0].get(timeout=PATIENCE) == 5
     other.join(PATIENCE)

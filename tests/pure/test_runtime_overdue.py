@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from monarch._core.actors.cell import thread_lives
-from monarch._core.calls.source import Source
+from monarch._core.calls.pending import PendingOperation
 from monarch._core.hub.overdue import Overdue
 from monarch._core.wire import pickling
 from monarch._core.wire.address import SYSTEM, ProcAddress
@@ -16,7 +16,7 @@ from monarch._core.wire.address import SYSTEM, ProcAddress
 PROCS = ProcAddress("host", "proc.0"), ProcAddress("host", "proc.1")
 
 
-class Unanswered(Source):
+class Unanswered(PendingOperation):
     def awaited(self) -> Any:
         return SimpleNamespace(uid=7, silent=PROCS)
 
@@ -52,7 +52,7 @@ def test_a_timer_runs_only_while_calls_are_open() -> None:
     poller = SimpleNamespace(call_soon=lambda callback: callback(), call_later=call_later)
     node: Any = SimpleNamespace(requests={}, poller=poller, cast=lambda *what: None)
     overdue = Overdue(node)
-    overdue.watch(Source())  # type: ignore[arg-type]  # what expects no answer of an actor
+    overdue.watch(PendingOperation())  # type: ignore[arg-type]  # what expects no answer of an actor
     assert not overdue.watching
     assert not timers
     node.requests[1] = call = Unanswered()

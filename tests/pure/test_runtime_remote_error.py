@@ -20,7 +20,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch._core.calls.future import Future, map_future
+from monarch._core.calls.future import Future
+from monarch._core.calls.promise import Promise, map_future
 from monarch._core.calls.remote_error import (
     dump_error,
     explain,
@@ -757,8 +758,8 @@ def test_a_group_can_be_taken_apart_at_the_caller() -> None:
 
 def through_the_engine(function: Callable[[], object]) -> object:
     """Calls it from a frame of the engine, as a read of a future does."""
-    future: Future[object] = Future._new()
-    future._resolve(None, lambda _: function())
+    future: Future[object] = Promise().future
+    Promise.of(future).resolve(None, lambda _: function())
     return map_future(future, lambda value: value).get()
 
 
@@ -780,7 +781,7 @@ def test_frames_of_the_engine_are_shown_nowhere_in_the_chain() -> None:
 
 def test_an_error_that_only_the_engine_raised_is_told_without_a_traceback() -> None:
     with pytest.raises(ValueError) as caught:
-        Future._new().get(timeout=-1)
+        Promise().future.get(timeout=-1)
     error = caught.value
     assert error.__traceback__ is not None
     error.__traceback__ = error.__traceback__.tb_next
@@ -801,8 +802,8 @@ def test_frames_of_the_engine_are_not_shown_in_the_parts_of_a_group_either() -> 
 
 
 def test_a_local_traceback_shows_one_frame_of_the_engine() -> None:
-    future: Future[object] = Future._new()
-    future._reject(Plain("x"))
+    future: Future[object] = Promise().future
+    Promise.of(future).reject(Plain("x"))
     for _ in range(2):
         with pytest.raises(Plain) as caught:
             future.get()

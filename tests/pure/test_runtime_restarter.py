@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from monarch._core.actors.restarter import Restarter
-from monarch._core.calls.future import completed
+from monarch._core.calls.promise import completed
 from monarch._core.supervision.failure import EXCEPTION, KILLED, Failure
 from monarch._core.supervision.ownership import OwnedMesh, Ownership, Restart
 from monarch._core.supervision.restart import OneForOne

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .._core.calls.future import Future, completed
-from .._core.calls.source import Described
+from .._core.calls.future import Future
+from .._core.calls.pending import subscribe
+from .._core.calls.promise import Promise, completed
 from .buffer import RDMABuffer, checked_timeout
 from .paths.path import Deadline
 from .plane import Plane
@@ -51,32 +52,32 @@ class RDMAAction:
             timeout: Seconds for all of it, from when its turn comes.
         """
         seconds = checked_timeout(timeout)
-        finished: Future[None] = Future._new(Described(f"{len(self._operations)} transfers"))
+        finished: Promise[None] = Promise(f"{len(self._operations)} transfers")
         with self._lock:
-            before, self._last = self._last, finished
+            before, self._last = self._last, finished.future
             self._in_flight += 1
-        before._subscribe(lambda: self._start(seconds, finished))
-        return finished
+        subscribe(before, lambda: self._start(seconds, finished))
+        return finished.future
 
     def __repr__(self) -> str:
         writes = sum(operation.write for operation in self._operations)
         return f"<RDMAAction of {len(self._operations) - writes} reads and {writes} writes>"
 
-    def _start(self, seconds: float, finished: Future[None]) -> None:
+    def _start(self, seconds: float, finished: Promise[None]) -> None:
         if self._plane is None:  # nothing was added
             self._end(completed(), finished)
             return
         transfer = submit(self._plane, self._operations, Deadline(seconds))
-        transfer._subscribe(lambda: self._end(transfer, finished))
+        subscribe(transfer, lambda: self._end(transfer, finished))
 
-    def _end(self, transfer: Future[None], finished: Future[None]) -> None:
+    def _end(self, transfer: Future[None], finished: Promise[None]) -> None:
         with self._lock:
             self._in_flight -= 1
         error = transfer.exception()
         if error is None:
-            finished._resolve(None)
+            finished.resolve(None)
         else:
-            finished._reject(error)
+            finished.reject(error)
 
     def _add(self, plane: Plane, operation: Operation) -> RDMAAction:
         lease, offset, memory, start, nbytes, write = operation

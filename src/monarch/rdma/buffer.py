@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from .._core.actors.context import context, current_node
-from .._core.calls.future import Future, completed, map_future
+from .._core.calls.future import Future
+from .._core.calls.promise import completed, map_future
 from .._core.hub.system import ControlRequest, System, handles, register
 from .._core.mesh.actor_mesh import ActorMesh
 from .._core.mesh.proc_mesh import ProcMesh

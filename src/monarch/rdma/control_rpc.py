@@ -7,8 +7,8 @@ from typing import Any
 
 from .._core.calls.failed_call import Reply
 from .._core.calls.future import Future
+from .._core.calls.promise import Promise
 from .._core.calls.remote_error import load_error
-from .._core.calls.source import Described
 from .._core.hub.control import SingleAnswer, send_record
 from .._core.hub.node import Node
 from .._core.supervision.failure import Failure, MeshFailure
@@ -24,9 +24,9 @@ _QUIET = 0.2
 
 def ask(node: Node, address: ProcAddress, record: tuple[Any, ...], what: str) -> Future[Any]:
     """Send a record to a process; the future of its answer raises `OwnerLostError` where the process is gone."""
-    future: Future[Any] = Future._new(Described(f"{what} from {address}"))
-    send_record(node, address, record, SingleAnswer(address, lambda answer: future._resolve(answer, _read)))
-    return future
+    promise: Promise[Any] = Promise(f"{what} from {address}")
+    send_record(node, address, record, SingleAnswer(address, lambda answer: promise.resolve(answer, _read)))
+    return promise.future
 
 
 def _read(answer: Reply) -> Any:

@@ -13,6 +13,7 @@ from functools import partial
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
+from .._core.calls.pending import subscribe
 from .._core.hub.node import Node
 from .._core.hub.system import ControlRequest, System, handles, register
 from .._core.wire.address import ProcAddress
@@ -156,7 +157,7 @@ def _drop(system: System, request: ControlRequest, record: Drop) -> None:
     except RefusedError as error:
         request.answer(error.refusal)
     else:
-        released._subscribe(request.answer)
+        subscribe(released, request.answer)
 
 
 @handles(Atomic)

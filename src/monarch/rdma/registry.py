@@ -28,7 +28,8 @@ from .. import config
 from .._core.actors.contracts import Owner
 from .._core.actors.request import StopCall
 from .._core.calls.future import Future
-from .._core.calls.source import Described
+from .._core.calls.pending import subscribe
+from .._core.calls.promise import Promise
 from .._core.hub.control import send_record
 from .._core.hub.node import Node
 from .._core.wire.address import ProcAddress, random_uid
@@ -60,7 +61,7 @@ class Region:
         self.granted: set[ProcAddress] = set()
         self.pickled_at: float | None = None
         self.timed = False  # whether a timer runs that will look at it again
-        self.released: Future[None] = Future._new(Described(f"{info} to be let go of by all transfers"))
+        self.released: Promise[None] = Promise(f"{info} to be let go of by all transfers")
 
 
 class RegistryStatistics(NamedTuple):
@@ -197,7 +198,7 @@ class Registry:
         with self._lock:
             past = self._past.get(claim.id)
             if past is not None and hmac.compare_digest(past[0].info.key, claim.key):
-                return past[0].released
+                return past[0].released.future
             region = self._find(claim)
         return self._release(region, reason)
 
@@ -253,7 +254,7 @@ class Registry:
     def _release(self, region: Region, reason: str) -> Future[None]:
         with self._lock:
             if self._regions.pop(region.info.id, None) is None:
-                return region.released
+                return region.released.future
             self._past[region.info.id] = region, reason
             if len(self._past) > _REMEMBERED:
                 self._past.popitem(last=False)
@@ -261,16 +262,16 @@ class Registry:
         if granted:
             request = StopCall(f"{region.info} to be let go of", granted)
             send_record(self._node, granted, Recall(region.info.id, region.info.key, reason), request)
-            request.future._subscribe(lambda: self._free(region))
+            subscribe(request.future, lambda: self._free(region))
         else:
             self._free(region)
-        return region.released
+        return region.released.future
 
     def _free(self, region: Region) -> None:
         for hook in self.when_freed:
             hook(region.info.id)
         region.memory = None
-        region.released._resolve(None)
+        region.released.resolve(None)
 
     def statistics(self) -> RegistryStatistics:
         with self._lock:

@@ -16,7 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from .._core.calls.future import Future, map_future
+from .._core.calls.future import Future
+from .._core.calls.pending import subscribe
+from .._core.calls.promise import map_future
 from ..errors import MonarchError
 from .blocks import Block, cover, runs
 from .buffer import RDMABuffer, checked_timeout
@@ -279,7 +281,7 @@ def _end_once_begun(plane: Plane, versions: Versions, begin: Future[int], failed
         with suppress(MonarchError):  # the owner is gone, or has no such state any more
             versions.end(begin.get(), failed=failed)
 
-    begin._subscribe(lambda: plane.workers.submit(end))
+    subscribe(begin, lambda: plane.workers.submit(end))
 
 
 def _all(states: States, use: str) -> list[SharedState]:

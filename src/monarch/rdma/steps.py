@@ -6,7 +6,8 @@ from collections.abc import Generator
 from typing import Any, TypeVar
 
 from .._core.calls.future import Future
-from .._core.calls.source import Described
+from .._core.calls.pending import operation_of, subscribe
+from .._core.calls.promise import Promise
 from .paths.path import Deadline
 from .plane import Plane
 
@@ -22,24 +23,24 @@ def in_turn(plane: Plane, steps: Steps[R], what: str) -> Future[R]:
     Args:
         what: For time-outs: what is waited for.
     """
-    finished: Future[R] = Future._new(Described(what))
+    finished: Promise[R] = Promise(what)
     _go_on(plane, steps, finished, None)
-    return finished
+    return finished.future
 
 
-def _go_on(plane: Plane, steps: Steps[R], finished: Future[R], before: Future[Any] | None) -> None:
+def _go_on(plane: Plane, steps: Steps[R], finished: Promise[R], before: Future[Any] | None) -> None:
     while before is None or before.done():
         try:
             before = _next(steps, before)
         except StopIteration as end:
-            finished._resolve(end.value)
+            finished.resolve(end.value)
             return
         except Exception as error:
             error.__traceback__ = None  # whose frames hold the memory
-            finished._reject(error)
+            finished.reject(error)
             return
     waited_for = before
-    waited_for._subscribe(lambda: plane.workers.submit(lambda: _go_on(plane, steps, finished, waited_for)))
+    subscribe(waited_for, lambda: plane.workers.submit(lambda: _go_on(plane, steps, finished, waited_for)))
 
 
 def _next(steps: Steps[Any], before: Future[Any] | None) -> Future[Any]:
@@ -54,17 +55,17 @@ def _next(steps: Steps[Any], before: Future[Any] | None) -> Future[Any]:
 
 def pause(plane: Plane, seconds: float) -> Future[None]:
     """Done after a while."""
-    over: Future[None] = Future._new(Described("a pause"))
-    plane.node.poller.call_later(seconds, lambda: over._resolve(None))
-    return over
+    over: Promise[None] = Promise("a pause")
+    plane.node.poller.call_later(seconds, lambda: over.resolve(None))
+    return over.future
 
 
 def within(plane: Plane, future: Future[R], deadline: Deadline) -> Future[R]:
     """`future`, or a `TransferTimeoutError` if that takes too long."""
     if future.done():
         return future
-    either: Future[R] = Future._new(future._source)
-    timer = plane.node.poller.call_later(deadline.left(), lambda: either._reject(deadline.error()))
-    future._subscribe(lambda: either._resolve(None, lambda _: future.get()))
-    either._subscribe(timer.cancel)
-    return either
+    either: Promise[R] = Promise(operation_of(future))
+    timer = plane.node.poller.call_later(deadline.left(), lambda: either.reject(deadline.error()))
+    subscribe(future, lambda: either.resolve(None, lambda _: future.get()))
+    subscribe(either.future, timer.cancel)
+    return either.future

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from .._core.calls.future import Future, completed
-from .._core.calls.source import Source
+from .._core.calls.future import Future
+from .._core.calls.pending import PendingOperation
+from .._core.calls.promise import Promise, completed
 from .._core.wire.address import ProcAddress
 from .control_rpc import ask, ask_for_life, refused
 from .errors import BufferAccessError, NoPathError, OwnerLostError, RDMAError, UnavailableError
@@ -49,7 +50,7 @@ def submit(plane: Plane, operations: Sequence[Operation], deadline: Deadline) ->
         return completed()
     transfer = _Transfer(plane, operations, deadline)
     if not deadline.left():
-        transfer.fail([deadline.error()])
+        transfer.end_with([deadline.error()])
     elif transfer.is_quick():
         transfer.run()
     else:
@@ -85,7 +86,7 @@ def obtain_grants(plane: Plane, leases: Iterable[Lease], deadline: Deadline) -> 
     return found
 
 
-class _Described(Source):
+class _Described(PendingOperation):
     """What the future of a transfer waits for; not the transfer, of which it is a part."""
 
     __slots__ = ("_count", "_info", "_write")
@@ -101,8 +102,8 @@ class _Described(Source):
         return one if self._count == 1 else f"{self._count} transfers"
 
 
-class _Transfer:
-    __slots__ = ("_errors", "_moved", "_operations", "_plane", "deadline", "future")
+class _Transfer(Promise[None]):
+    __slots__ = ("_errors", "_moved", "_operations", "_plane", "deadline")
 
     def __init__(self, plane: Plane, operations: Sequence[Operation], deadline: Deadline) -> None:
         self._plane = plane
@@ -110,7 +111,7 @@ class _Transfer:
         self._moved: list[int] = []  # bytes; appended to by several threads
         self._errors: list[Exception] = []
         self.deadline = deadline
-        self.future: Future[None] = Future._new(_Described(operations))
+        super().__init__(_Described(operations))
 
     def is_quick(self) -> bool:
         """Whether it is done before another thread could begin."""
@@ -138,11 +139,11 @@ class _Transfer:
             for lease in begun:
                 lease.end()
         if self._errors:
-            self.fail(self._errors)
+            self.end_with(self._errors)
         else:
-            self.future._resolve(None)
+            self.resolve(None)
 
-    def fail(self, errors: Sequence[Exception]) -> None:
+    def end_with(self, errors: Sequence[Exception]) -> None:
         for error in errors:
             error.__traceback__ = None  # whose frames hold the memory
         first, *others = dict.fromkeys(errors)  # that of a lost owner is there once for each of its buffers
@@ -151,7 +152,7 @@ class _Transfer:
             first.others = tuple(others)
             info = self._operations[0].lease.info
             first.locate(str(info), info.owner_name, "")
-        self.future._reject(first)
+        self.reject(first)
 
     def _note(self, error: RDMAError, lease: Lease, path: str = "") -> None:
         error.locate(str(lease.info), lease.info.owner_name, path)

@@ -9,6 +9,7 @@ both. Ranks that are gone get no more instructions; what is for one of them is r
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 import time
@@ -21,6 +22,8 @@ from typing import Any, NamedTuple
 from .._core.actors.context import context
 from .._core.actors.contracts import Owner
 from .._core.calls.future import Future
+from .._core.calls.pending import notice, subscribe
+from .._core.calls.waiting import block
 from .._core.mesh.proc_mesh import ProcMesh
 from .._core.shape import Shape, Slice
 from .._core.wire import pickling
@@ -246,12 +249,12 @@ class Engine:
         self._since_settled = 0
         with suppress(SupervisionError):  # of a rank that is gone: whoever issues something for it is told
             settling = self.call(self._living(), "settle", ())
-            settling._subscribe(settling._noticed)
+            subscribe(settling, functools.partial(notice, settling))
             self._settling.append(settling)
             if len(self._settling) > _AHEAD:
                 future = self._settling.popleft()
                 if not future.done():
-                    future._block(None, None)  # not `get`: whether the caller runs an event loop does not matter here
+                    block(future, None)  # not `get`: whether the caller runs an event loop does not matter here
                 future.get()
 
     # questions

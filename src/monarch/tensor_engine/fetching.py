@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.calls.future import Future, _Original
+from .._core.calls.future import Future
+from .._core.calls.promise import after
 from . import operand_checks
 from .activation import get_active_mesh, no_mesh
 from .device_mesh import DeviceMesh
@@ -163,12 +164,9 @@ def raise_poison(replies: Iterable[Any]) -> None:
 
 def read_here(answers: Future[Any], read: Any) -> Future[Any]:
     """A future of ``read(answer)``, run in the thread of the first reader, in which no mesh is active meanwhile."""
-    source = answers._source
-    future: Future[Any] = Future._new(None if source is None else _Original(answers, source))
 
-    def decode(_: Any) -> Any:
+    def read_in_no_mesh() -> Any:
         with no_mesh.activate():
             return read(answers.get())
 
-    answers._subscribe(lambda: future._resolve(None, decode))
-    return future
+    return after(answers, read_in_no_mesh)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .._core.actors.context import NotYet, context, current_node
-from .._core.calls.future import running_loop
+from .._core.calls.waiting import running_loop
 from .._core.wire import pickling
 from .errors import RemoteException
 from .instructions import Poison

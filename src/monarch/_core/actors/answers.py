@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..calls.rebuild import read_value
+from ..calls.waiting import wait_in_loop
 from ..shape import Extent, Point
 from ..wire.frame import Frame
 
@@ -42,7 +43,7 @@ class Answers(Generic[R]):
         if not self._futures:
             raise StopAsyncIteration
         if not self._futures[0].done():
-            await self._futures[0]._wait_in_loop()
+            await wait_in_loop(self._futures[0])
         return self._futures.popleft()
 
     def __length_hint__(self) -> int:

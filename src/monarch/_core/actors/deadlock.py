@@ -21,7 +21,9 @@ from ... import config
 from ..._namedtuple import NamedTuple
 from ...errors import DeadlockError
 from ..calls.message import decode_meta
-from ..calls.waits import Awaited, Noted
+from ..calls.pending import Awaited, operation_of
+from ..calls.promise import Promise
+from ..calls.waits import Noted
 from ..hub.control import send_record
 from ..hub.control_records import AskWhatKeeps, LetGo
 from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, keeper
@@ -124,7 +126,7 @@ class DeadlockDetector:
             if _is_for_room(wait.call):
                 send_record(self._node, wait.call.process, LetGo(wait.call.request))
                 return
-        youngest.noted[0]._reject(DeadlockError(explain(probe.chain), probe.chain))
+        Promise.of(youngest.noted[0]).reject(DeadlockError(explain(probe.chain), probe.chain))
 
 
 def _is_for_room(call: Call) -> bool:
@@ -164,8 +166,8 @@ def _as_cell(actor: Receiver | None) -> Cell | None:
 
 def _awaited(noted: Noted) -> Awaited | None:
     """The call that keeps a wait from ending; None if it is for something else, or over."""
-    source = noted[0]._source  # none once it is done
-    return None if source is None else source.awaited()
+    operation = operation_of(noted[0])
+    return None if operation is None else operation.awaited()
 
 
 def _is_limited(activity: object, limited: Collection[object] | None) -> bool:
@@ -174,8 +176,8 @@ def _is_limited(activity: object, limited: Collection[object] | None) -> bool:
 
 def _described(wait_id: WaitId, blocked: BlockedWait) -> Wait:
     cell, activity, (future, _), awaited = blocked
-    source = future._source
-    what = source.describe() if source is not None else "a call"
+    operation = operation_of(future)
+    what = operation.describe() if operation is not None else "a call"
     silent = tuple((process, awaited.uid) for process in awaited.silent)
     return Wait(wait_id, silent, f"{cell.record}, {_doing(cell, activity)}, waits for {what}")
 

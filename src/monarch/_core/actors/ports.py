@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..calls.cancelled import cancelled_error
 from ..calls.failed_call import Outcome, Reply
 from ..calls.future import Future
+from ..calls.pending import FutureState, PendingOperation, has_failed, operation_of, subscribe, unread
+from ..calls.promise import Promise
 from ..calls.rebuild import read_value
 from ..calls.remote_error import explain, format_remote, to_exception
-from ..calls.source import Source
 from ..hub import prints
 from ..hub.control import SingleAnswer
 from ..hub.pressure import Pressure
@@ -249,7 +250,7 @@ class _Queue:
         self._claimed = False
         self._lock = threading.RLock()  # what is called back may ask for the next value
         self._frames: deque[Frame] = deque()
-        self._waiting: deque[weakref.ref[Future[Any]]] = deque()
+        self._waiting: deque[weakref.ref[FutureState]] = deque()
         self._closed: str | None = None
         self._failed: Future[Any] | None = None  # the call that it is tied to, once that has failed
         self.id = next(self._node.port_ids)
@@ -268,17 +269,17 @@ class _Queue:
             if self._once and self._claimed:
                 raise ValueError("OncePort is already used: this port was opened for one value")
             self._claimed = True
-            future: Future[Any] = Future._new(_Claim(self, ranked))
-            self._enlist(future)
-        return future
+            promise: Promise[Any] = Promise(_Claim(self, ranked))
+            self._enlist(promise.future)
+        return promise.future
 
-    def enlist_again(self, future: Future[Any]) -> None:
+    def enlist_again(self, future: FutureState) -> None:
         """Give a future that had given its place back the next value, or a place at the end; one that did not keeps what it has."""
         with self._lock:
-            if not future.done() and all(entry() is not future for entry in self._waiting):
+            if operation_of(future) is not None and all(entry() is not future for entry in self._waiting):
                 self._enlist(future)
 
-    def _enlist(self, future: Future[Any]) -> None:
+    def _enlist(self, future: FutureState) -> None:
         if self._frames:
             frame = self._frames.popleft()
             self._pressure.went(frame)
@@ -286,13 +287,13 @@ class _Queue:
         elif self._failed is not None:
             self._fail(future, self._failed)
         elif self._closed is not None:
-            future._reject(PortClosed(self._closed))
+            Promise.of(future).reject(PortClosed(self._closed))
         elif self._node.end is not None:
-            future._reject(PortClosed(f"Port closed: {self._node.end.reason}"))
+            Promise.of(future).reject(PortClosed(f"Port closed: {self._node.end.reason}"))
         else:
             self._waiting.append(weakref.ref(future))
 
-    def withdraw(self, future: Future[Any]) -> bool:
+    def withdraw(self, future: FutureState) -> bool:
         """Take a future off the list; False if it is not there."""
         with self._lock:
             for entry in self._waiting:
@@ -301,16 +302,17 @@ class _Queue:
                     return True
         return False
 
-    def take_back(self, future: Future[Any]) -> None:
+    def take_back(self, future: FutureState) -> None:
         """Whoever waited was cancelled, and will not read what the future may have been given at that moment."""
         with self._lock:
-            if future.done() and future._decode is not None:
+            frame = unread(future)
+            if frame is not None:
                 waiting = self._next_waiting()
                 if waiting is None:
-                    self._frames.appendleft(future._value)
-                    self._pressure.put_back(future._value)
+                    self._frames.appendleft(frame)
+                    self._pressure.put_back(frame)
                 else:
-                    self._give(waiting, future._value)
+                    self._give(waiting, frame)
 
     def arrived(self, origin: Origin, frame: Frame) -> None:
         with self._lock:
@@ -322,7 +324,7 @@ class _Queue:
             else:
                 self._give(future, frame)
 
-    def _next_waiting(self) -> Future[Any] | None:
+    def _next_waiting(self) -> FutureState | None:
         future = None
         while self._waiting and future is None:
             future = self._waiting.popleft()()
@@ -340,7 +342,7 @@ class _Queue:
             for entry in waiting:
                 future = entry()
                 if future is not None:
-                    future._reject(PortClosed(self._closed))
+                    Promise.of(future).reject(PortClosed(self._closed))
 
     def tie(self, call: Future[Any]) -> None:
         """Let whoever waits here hear of the failure of a call."""
@@ -348,10 +350,10 @@ class _Queue:
 
         def ended() -> None:
             queue = here()
-            if queue is not None and call._has_failed():
+            if queue is not None and has_failed(call):
                 queue._end_with(call)
 
-        call._subscribe(ended)
+        subscribe(call, ended)
 
     def _end_with(self, call: Future[Any]) -> None:
         with self._lock:
@@ -363,19 +365,19 @@ class _Queue:
                     self._fail(future, call)
 
     @staticmethod
-    def _fail(future: Future[Any], call: Future[Any]) -> None:
+    def _fail(future: FutureState, call: Future[Any]) -> None:
         def read(_: object) -> Any:
             raise Outcome(call.exception() or EOFError("the call that the receiver is tied to has ended"))
 
-        future._resolve(None, read)
+        Promise.of(future).resolve(None, read)
 
     def describe(self) -> str:
         return f"{self.id}: {len(self._frames)} values queued"
 
     @staticmethod
-    def _give(future: Future[Any], frame: Frame) -> None:
-        source = future._source
-        future._resolve(frame, source.read if isinstance(source, _Claim) else None)
+    def _give(future: FutureState, frame: Frame) -> None:
+        claim = operation_of(future)
+        Promise.of(future).resolve(frame, claim.read if isinstance(claim, _Claim) else None)
 
 
 class _Sink:
@@ -397,7 +399,7 @@ def _forget(node: Node, port: int, pressure: Pressure) -> None:
         node.poller.call_soon(pressure.release)
 
 
-class _Claim(Source):
+class _Claim(PendingOperation):
     """A place in a port's queue."""
 
     __slots__ = ("_queue", "_ranked")
@@ -410,16 +412,16 @@ class _Claim(Source):
     def describe(self) -> str:
         return f"a value on port {self._queue.id}"
 
-    def observed(self, future: Future[Any], loop: Any) -> None:
+    def observed(self, future: FutureState, loop: Any) -> None:
         self._queue.enlist_again(future)
 
-    def cancel(self, future: Future[Any]) -> bool:
+    def cancel(self, future: FutureState) -> bool:
         waited = self._queue.withdraw(future)
         if waited:
-            future._reject(cancelled_error(self.describe()))
+            Promise.of(future).reject(cancelled_error(self.describe()))
         return waited
 
-    def abandoned(self, future: Future[Any]) -> None:
+    def abandoned(self, future: FutureState) -> None:
         self._queue.withdraw(future)
 
     def read(self, frame: Frame) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
-from ..calls.countdown import countdown
+from ..calls.pending import countdown
 from ..hub.contracts import Origin
 from ..hub.control_records import (
     AskWhatKeeps,

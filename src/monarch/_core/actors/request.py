@@ -16,10 +16,11 @@ from ...errors import CallTimeoutError, name_some
 from ..calls.cancelled import cancelled_error
 from ..calls.failed_call import CallSite, FailedCall, Reply
 from ..calls.future import Future
+from ..calls.pending import Awaited, FutureState, PendingOperation
+from ..calls.promise import Promise
 from ..calls.rebuild import read_value
 from ..calls.remote_error import load_error, supervision_error, to_exception
-from ..calls.source import Source
-from ..calls.waits import Awaited, running_actor
+from ..calls.waits import running_actor
 from ..net.loan import Lendable
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
 from ..supervision.failure import Failure
@@ -69,10 +70,10 @@ def _connection_to(node: Node, proc: ProcAddress) -> Lendable | None:
     return None if peer is None else peer.connection
 
 
-class One(Source):
+class One(PendingOperation, Promise[Any]):
     """One call to one actor."""
 
-    __slots__ = ("_node", "_proc", "_site", "_uid", "future", "name", "number")
+    __slots__ = ("_node", "_proc", "_site", "_uid", "name", "number")
     number: int  # of the request, from when it has been sent
 
     def __init__(self, endpoint: str, uid: int, proc: ProcAddress, node: Node, site: CallSite | None = None) -> None:
@@ -81,11 +82,11 @@ class One(Source):
         self._uid = uid
         self._proc = proc
         self._node = node
-        self.future: Future[Any] = Future._new(self)
+        Promise.__init__(self, self)
 
     def reply(self, frame: Frame) -> bool:
         if frame.flags == VALUE:
-            self.future._complete(frame, None, read_value)
+            self._complete(frame, None, read_value)
         else:
             self._fail(frame)
         return True
@@ -99,16 +100,16 @@ class One(Source):
     def _fail(self, reply: Reply) -> None:
         self._fail_as(reply, 0, None)
 
-    def cancel(self, future: Future[Any]) -> bool:
+    def cancel(self, future: FutureState) -> bool:
         return self._node.cancel(self.number, self._uid, [(0, self._proc)])
 
     def _fail_as(self, reply: Reply, rank: int, extent: Extent | None) -> None:
         if _was_dropped(reply):
-            self.future._reject(cancelled_error(self.name))
+            self.reject(cancelled_error(self.name))
             return
         call = FailedCall(self.name, extent, self._site)
         call.add(rank, reply)
-        self.future._fail(call, lambda: call.error(rank))
+        self.fail(call, lambda: call.error(rank))
 
     def connection(self) -> Lendable | None:
         return _connection_to(self._node, self._proc)
@@ -143,7 +144,7 @@ class OneOf(One):
         self._fail_as(reply, self._rank, self._extent)
 
 
-class _MeshCall(Source):
+class _MeshCall(PendingOperation):
     """One call to every actor of a mesh."""
 
     __slots__ = ("_extent", "_failed", "_procs", "_site", "_uid", "name", "number")
@@ -170,7 +171,7 @@ class _MeshCall(Source):
         """The ranks that have not answered."""
         raise NotImplementedError
 
-    def cancel(self, future: Future[Any]) -> bool:
+    def cancel(self, future: FutureState) -> bool:
         return current_node().cancel(self.number, self._uid, self._silent())
 
     def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
@@ -184,7 +185,7 @@ class _MeshCall(Source):
 _noting = threading.RLock()  # failures of two ranks may arrive on two threads
 
 
-class _PerRank(Source):
+class _PerRank(PendingOperation):
     """Expects one answer of each rank; the last of them, or of their failures, ends the request."""
 
     __slots__ = ()
@@ -210,7 +211,7 @@ class _PerRank(Source):
 class Gather(_PerRank, _MeshCall):
     """Done with the last answer, or with the first that is not a value, unless it shall wait for all."""
 
-    __slots__ = ("_left", "_replies", "_wait_for_all", "future")
+    __slots__ = ("_left", "_promise", "_replies", "_wait_for_all", "future")
 
     def __init__(
         self,
@@ -225,7 +226,8 @@ class Gather(_PerRank, _MeshCall):
         self._replies: list[Reply | None] = [None] * len(procs)
         self._left = len(procs)
         self._wait_for_all = wait_for_all
-        self.future: Future[Any] = Future._new(self)
+        self._promise: Promise[Any] = Promise(self)
+        self.future = self._promise.future
 
     def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
         return enumerate(self._procs)
@@ -254,16 +256,16 @@ class Gather(_PerRank, _MeshCall):
     def _all_answered(self) -> None:
         call = self._failed
         if call is None:
-            self.future._resolve(self._replies, functools.partial(_read_mesh, self._extent))
+            self._promise.resolve(self._replies, functools.partial(_read_mesh, self._extent))
         elif self._wait_for_all:
             dropped = [reply for reply in self._replies if _was_dropped(reply)]
             self._end_as_failed(call, dropped[0] if len(dropped) == len(call.points()) else None)
 
     def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
         if _was_dropped(reply):
-            self.future._reject(cancelled_error(self.name))
+            self._promise.reject(cancelled_error(self.name))
         else:
-            self.future._fail(call, call.root_cause)
+            self._promise.fail(call, call.root_cause)
 
     def timed_out(self, text: str) -> TimeoutError:
         came = {
@@ -308,7 +310,7 @@ class Stream(_MeshCall):
     ) -> None:
         super().__init__(endpoint, uid, procs, extent, site)
         self._answered: list[int] = []
-        self.futures: deque[StreamFuture[Any]] = deque(StreamFuture._new(self) for _ in procs)  # type: ignore[misc]
+        self.futures: deque[StreamFuture[Any]] = deque(Promise(self, StreamFuture).future for _ in procs)  # type: ignore[misc]
 
     def reply(self, frame: Frame) -> bool:
         # several sends of one rank, through an explicit port, take several places
@@ -336,20 +338,21 @@ class Stream(_MeshCall):
             return True
         self._answered.append(rank)
         future._rank = Point(rank, self._extent)
+        promise = Promise.of(future)
         if _was_dropped(reply):
-            future._reject(cancelled_error(self.name))
+            promise.reject(cancelled_error(self.name))
         elif isinstance(reply, Failure) or reply.flags != VALUE:
             call = self._note_failure(rank, reply)
-            future._fail(call, functools.partial(call.read, rank, reply))
+            promise.fail(call, functools.partial(call.read, rank, reply))
         else:
-            future._resolve(reply, read_value)
+            promise.resolve(reply, read_value)
         return not self.futures
 
     def describe(self) -> str:
         return f"the next answer of {self.name}; {len(self._answered)} of {len(self._procs)} came"
 
 
-class SystemCall(_PerRank):
+class SystemCall(_PerRank, Promise[Any]):
     """Calls to processes themselves; done with the last answer, or with the first that failed.
 
     Args:
@@ -358,7 +361,7 @@ class SystemCall(_PerRank):
         result: What the future gives.
     """
 
-    __slots__ = ("_answered", "_left", "_procs", "_result", "future", "name")
+    __slots__ = ("_answered", "_left", "_procs", "_result", "name")
 
     def __init__(self, what: str, procs: Sequence[ProcAddress] | Mapping[int, ProcAddress], result: Any = None) -> None:
         self.name = what
@@ -366,7 +369,7 @@ class SystemCall(_PerRank):
         self._left = len(procs)
         self._answered: set[int] = set()
         self._result = result
-        self.future: Future[Any] = Future._new(self)
+        Promise.__init__(self, self)
 
     def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
         return self._procs.items()
@@ -376,9 +379,9 @@ class SystemCall(_PerRank):
             self._answered.add(rank)
             self._left -= 1
             if self._is_failure(reply):
-                self.future._resolve(reply, self._read)
+                self.resolve(reply, self._read)
             elif not self._left:
-                self.future._resolve(self._result)
+                self.resolve(self._result)
         return self._left == 0
 
     @staticmethod

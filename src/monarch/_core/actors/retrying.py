@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ActorError, SupervisionError, name_some
 from ..calls.failed_call import CallSite, FailedCall, Reply
 from ..calls.future import Future
+from ..calls.pending import Awaited, FutureState, PendingOperation, subscribe
+from ..calls.promise import Promise
 from ..calls.rebuild import read_value
-from ..calls.source import Source
-from ..calls.waits import Awaited
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
 from ..wire import pickling
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .adverbs import Endpoint
 
 
-class _Attempt(Source):
+class _Attempt(PendingOperation):
     """One message to some ranks. As a request it lives until all have answered, however late.
 
     Args:
@@ -101,7 +101,7 @@ class _Due:
         return True
 
 
-class _Repeated(Source):
+class _Repeated(PendingOperation):
     """What calls that are repeated have in common; the other base class makes the result of what the ranks say at last."""
 
     future: Future[Any]
@@ -123,7 +123,7 @@ class _Repeated(Source):
         self._cancelled = False
         self._attempts: list[_Attempt] = []  # to which not all have answered
         self._made: dict[int, int] = {}  # how many, by rank
-        self.future._subscribe(self._over)
+        subscribe(self.future, self._over)
         self._ask(range(len(self._target.procs)), 1)
 
     def _whom(self, ranks: Sequence[int]) -> Sequence[int]:
@@ -156,7 +156,7 @@ class _Repeated(Source):
         if self._options.timeout is not None:
             expire = functools.partial(self._expire, attempt)
             attempt.timer = self._home.poller.call_later(self._options.timeout, expire)
-            if self.future._done or not attempt.silent:  # meanwhile
+            if self.future.done() or not attempt.silent:  # meanwhile
                 attempt.timer.cancel()
         if self._cancelled:  # meanwhile as well
             self._cancel(attempt, sorted(attempt.open))
@@ -178,7 +178,7 @@ class _Repeated(Source):
             self._home.poller.call_soon(functools.partial(self._drop, rank))
 
     def _may_repeat(self, attempt: _Attempt) -> bool:
-        done = self.future._done or self._cancelled or self._home.end is not None
+        done = self.future.done() or self._cancelled or self._home.end is not None
         return attempt.number <= self._options.retries and not done
 
     def _ask_soon(self, attempt: _Attempt, rank: int, failure: Reply) -> None:
@@ -200,10 +200,10 @@ class _Repeated(Source):
             if self._cancelled:
                 for rank in ranks:
                     self.settle(rank, self._dropped(rank), attempt)
-            elif not self.future._done:
+            elif not self.future.done():
                 self._ask(ranks, attempt.number + 1)
         except Exception as error:  # who waits must hear of it
-            self.future._reject(error)
+            Promise.of(self.future).reject(error)
 
     def _expire(self, attempt: _Attempt) -> None:
         """The time of an attempt is up. On the poller's thread."""
@@ -258,9 +258,9 @@ class _Repeated(Source):
         """What is said of ranks that had no more time."""
         return f"within {self._options.timeout:g}s; {_attempts_made(attempt.number)}"
 
-    # as a source
+    # as an operation
 
-    def cancel(self, future: Future[Any]) -> bool:
+    def cancel(self, future: FutureState) -> bool:
         with self._lock:
             self._cancelled = True
         for attempt in self._attempts.copy():
@@ -304,7 +304,7 @@ class Call(_Repeated, Gather):
 
     def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
         if self._late and reply is not None and _is_dropped(reply):
-            self.future._reject(self.timed_out(next(iter(self._late.values()))))
+            self._promise.reject(self.timed_out(next(iter(self._late.values()))))
         else:
             super()._end_as_failed(call, reply)
 
@@ -352,16 +352,16 @@ class CallToOne(_Repeated, One):
 
     def settle(self, rank: int, reply: Reply, attempt: _Attempt) -> None:
         if isinstance(reply, Frame) and reply.flags == VALUE:
-            self.future._complete(reply, None, read_value)
+            self._complete(reply, None, read_value)
         elif _is_dropped(reply):
             self._fail_as(reply, rank, self._extent)
         else:
             call = _FailedAttempts(self.name, self._extent, self._site, {rank: attempt.number}, {})
             call.add(rank, reply)
-            self.future._fail(call, lambda: call.error(rank))
+            self.fail(call, lambda: call.error(rank))
 
     def _ran_out(self, ranks: Sequence[int], attempt: _Attempt) -> None:
-        self.future._reject(TimeoutError(f"{self.name}: no answer {self._too_late(attempt)}"))
+        self.reject(TimeoutError(f"{self.name}: no answer {self._too_late(attempt)}"))
 
     def _same_question(self, rank: int, attempt: _Attempt) -> list[int]:
         return sorted(attempt.open)

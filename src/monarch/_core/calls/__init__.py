@@ -1,5 +1,6 @@
 """What a caller holds: futures, what they wait for, and the errors of calls as they cross processes.
 
-Lives here: nothing that knows how a message travels, or what an actor is. Read `future`, then `source` (what completes one),
-`waits` (who waits for what, for the detector of deadlocks), `failed_call` and `remote_error` (what a caller is told).
+Lives here: nothing that knows how a message travels, or what an actor is. Read `future`, then `promise` (what completes one) and
+`pending` (what both share), `waiting` (how threads and tasks wait), `waits` (who waits for what, for the detector of deadlocks),
+`failed_call` and `remote_error` (what a caller is told).
 """

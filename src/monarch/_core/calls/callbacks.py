@@ -1,20 +1,12 @@
-"""Runs the callbacks that programs attach to futures, and what else must not happen where it comes up."""
+"""The thread that runs the callbacks which programs attach to futures, and what else must not happen where it comes up."""
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from contextvars import copy_context
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from .future import Future
 
 CALLBACK_THREAD = "monarch-callbacks"
 
@@ -59,25 +51,3 @@ class CallbackThread:
 
 callback_thread = CallbackThread()
 os.register_at_fork(after_in_child=callback_thread.forget)
-
-
-class UserCallback:
-    """A callback that a program attached: runs on its event loop, or on the callback thread."""
-
-    __slots__ = ("_context", "_future", "_loop", "callback")
-
-    def __init__(
-        self, callback: Callable[[Future[Any]], object], future: Future[Any], loop: asyncio.AbstractEventLoop | None
-    ) -> None:
-        self.callback = callback
-        self._future = future
-        self._loop = loop
-        self._context = copy_context()
-
-    def __call__(self) -> None:
-        self._future._noticed()
-        if self._loop is None:
-            callback_thread.jobs().put(functools.partial(self._context.run, self.callback, self._future))
-            return
-        with suppress(RuntimeError):  # that loop was closed: nobody is there to be called
-            self._loop.call_soon_threadsafe(self.callback, self._future, context=self._context)

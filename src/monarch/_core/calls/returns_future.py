@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from .cancelled import cancelled_error
 from .future import Future
-from .source import Source
+from .pending import FutureState, PendingOperation
+from .promise import Promise
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,7 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Body(Source):
+class _Body(PendingOperation):
     """An async function whose first reader starts it: on the reader's loop, or on a thread with a loop of its own."""
 
     __slots__ = ("_context", "_lock", "_make", "_started", "_task", "_thread", "name")
@@ -39,44 +40,45 @@ class _Body(Source):
             return f"get() would stop the event loop that runs {self.name}; write `await` instead"
         return None
 
-    def observed(self, future: Future[Any], loop: asyncio.AbstractEventLoop | None) -> None:
+    def observed(self, future: FutureState, loop: asyncio.AbstractEventLoop | None) -> None:
         with self._lock:
             if self._started:
                 return
             self._started = True
+        promise = Promise.of(future)
         if loop is None:
-            run = functools.partial(self._context.run, self._run_here, future)
+            run = functools.partial(self._context.run, self._run_here, promise)
             threading.Thread(target=run, name=f"monarch-{self.name}", daemon=True).start()
             return
         import asyncio  # inside, because programs that never use it should not pay for it
 
         self._thread = threading.get_ident()
-        self._task = self._context.run(loop.create_task, self._run(future))
+        self._task = self._context.run(loop.create_task, self._run(promise))
         # one that is cancelled before its first step ends without having run
-        self._task.add_done_callback(lambda _: future._reject(asyncio.CancelledError()))
+        self._task.add_done_callback(lambda _: promise.reject(asyncio.CancelledError()))
 
-    def cancel(self, future: Future[Any]) -> bool:
+    def cancel(self, future: FutureState) -> bool:
         with self._lock:
             if self._started:
                 return False
             self._started = True
-        future._reject(cancelled_error(self.name))
+        Promise.of(future).reject(cancelled_error(self.name))
         return True
 
-    def _run_here(self, future: Future[Any]) -> None:
+    def _run_here(self, promise: Promise[Any]) -> None:
         import asyncio
 
         try:
-            asyncio.run(self._run(future))
+            asyncio.run(self._run(promise))
         except BaseException as error:  # the body's own, which its readers get; or no loop could be made
-            future._reject(error)
+            promise.reject(error)
 
-    async def _run(self, future: Future[Any]) -> None:
+    async def _run(self, promise: Promise[Any]) -> None:
         self._thread = threading.get_ident()
         try:
-            future._resolve(await self._make())
+            promise.resolve(await self._make())
         except BaseException as error:
-            future._reject(error)
+            promise.reject(error)
             if not isinstance(error, Exception):
                 raise
 
@@ -117,6 +119,7 @@ def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P,
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        return Future._new(_Body(function.__name__, functools.partial(function, *args, **kwargs)))
+        promise: Promise[R] = Promise(_Body(function.__name__, functools.partial(function, *args, **kwargs)))
+        return promise.future
 
     return call

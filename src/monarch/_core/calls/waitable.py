@@ -2,62 +2,37 @@
 
 They read the state of all futures, and put themselves on their lists, with all the locks held. Here the lock holds nobody up:
 what a future said while it was taken stays what it says, until it is let go. So whoever completes it never waits for a reader.
+Imported with the first future that is waited for in that way.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import DeadlockError
-
-if TYPE_CHECKING:
-    from .future import Future
+from .pending import FutureState, has_failed, subscribe, unsubscribe
 
 
-class Waitable:
-    """Base of futures. Its one slot is empty until somebody waits in that way."""
-
-    __slots__ = ("_outside",)
-    _outside: _Outside
-
-    @property
-    def _condition(self) -> _Outside:
-        try:
-            return self._outside
-        except AttributeError:
-            future: Any = self  # what this is the base of
-            with future._lock:
-                if not hasattr(self, "_outside"):
-                    self._outside = _Outside(future)
-                return self._outside
-
-    _waiters = _condition
-
-    @property
-    def _state(self) -> str:
-        return self._condition.state()
-
-
-class _Outside:
+class Outside:
     """The lock and the list of one future, which holds it."""
 
-    def __init__(self, future: Future[Any]) -> None:
+    def __init__(self, future: FutureState) -> None:
         self._weak_future = weakref.ref(future)
         self._lock = threading.RLock()
         self._was_done: bool | None = None  # when the lock was taken
         self._told: dict[Any, Any] = {}  # from waiter to callback
 
     @property
-    def _future(self) -> Future[Any]:
+    def _future(self) -> FutureState:
         future = self._weak_future()
         assert future is not None, "whoever waits for it holds it"
         return future
 
     def acquire(self) -> None:
         self._lock.acquire()
-        self._was_done = self._future.done()
+        self._was_done = self._future._done
 
     def release(self) -> None:
         self._was_done = None
@@ -70,7 +45,7 @@ class _Outside:
         self.release()
 
     def state(self) -> str:
-        done = self._future.done() if self._was_done is None else self._was_done
+        done = self._future._done if self._was_done is None else self._was_done
         return "FINISHED" if done else "PENDING"
 
     def append(self, waiter: Any) -> None:
@@ -78,20 +53,20 @@ class _Outside:
         future = self._future
         if self._was_done:
             return
-        source = future._source
-        if source is not None:
-            source.observed(future, None)
-            reason = source.deadlock()
+        operation = future._operation
+        if operation is not None:
+            operation.observed(future, None)
+            reason = operation.deadlock()
             if reason is not None:
                 raise DeadlockError(reason)
 
         def tell() -> None:
-            (waiter.add_exception if future._has_failed() else waiter.add_result)(future)
+            (waiter.add_exception if has_failed(future) else waiter.add_result)(future)
 
         self._told[waiter] = tell
-        future._subscribe(tell)
+        subscribe(future, tell)
 
     def remove(self, waiter: Any) -> None:
         told = self._told.pop(waiter, None)
         if told is not None:
-            self._future._unsubscribe(told)
+            unsubscribe(self._future, told)

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
-from ..._namedtuple import NamedTuple
-from ..wire.address import ActorAddress, ProcAddress
+from ..wire.address import ActorAddress
+from .pending import FutureState
 
-if TYPE_CHECKING:
-    from .future import Future
-
-Noted = tuple["Future[Any]", float]
+Noted = tuple[FutureState, float]
 """A wait: the future, and when the wait began."""
 
 
@@ -67,7 +63,7 @@ def running_actor() -> Waiter | None:
     return _running.actor
 
 
-def note_wait(future: Future[Any], task: object = None) -> dict[object, Noted] | None:
+def note_wait(future: FutureState, task: object = None) -> dict[object, Noted] | None:
     """The current thread, or `task` on it, is about to wait for `future`, however long that takes.
 
     Tasks other than those of endpoints hold up nobody; nor do threads that are no actor's.
@@ -92,17 +88,3 @@ class Prelude(Protocol):
     def wait(self, timeout: float | None) -> None: ...
 
     async def wait_in_loop(self) -> None: ...
-
-
-class Awaited(NamedTuple):
-    """What a future waits for: a call, and the processes of the actor `uid` that have not answered it.
-
-    Attributes:
-        request: The open request, by which the detector knows the call.
-        uid: Id of the actor on each of these processes.
-        silent: The processes.
-    """
-
-    request: object
-    uid: int
-    silent: Sequence[ProcAddress]

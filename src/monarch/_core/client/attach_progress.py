@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 
 from ..calls.future import Future
+from ..calls.pending import subscribe
 from ..net.poller import Poller
 from ..wire.address import host_labels
 
@@ -38,7 +39,7 @@ class AttachProgress:
         self._shown = False
         self._over = False
         if sys.stderr is not None and sys.stderr.isatty():
-            attached._subscribe(self._end)
+            subscribe(attached, self._end)
             poller.call_later(AFTER, self._show)
 
     def _show(self) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..actors.request import StopCall
-from ..calls.future import Future, completed
+from ..calls.future import Future
+from ..calls.pending import subscribe
+from ..calls.promise import Promise, completed
 from ..calls.remote_error import load_error
-from ..calls.source import Described
 from ..hub.control import send_record
 from ..hub.control_records import Attach, Detach, EndHost, JoinHosts, ShutDownHost, StopClient
 from ..hub.node import Node
@@ -82,7 +83,7 @@ class AttachedHosts:
         request = _Attaching(self._node, self.agents(hosts), known, self._given_up, self._workers, self._show)
         request.send(range(len(hosts)))
         self._attaching.add(request.future)
-        request.future._subscribe(lambda: self._attaching.discard(request.future))
+        subscribe(request.future, lambda: self._attaching.discard(request.future))
         return request.future
 
     def _check_trust(self, host: str, trust: Trust) -> None:
@@ -132,16 +133,16 @@ class AttachedHosts:
         """
         agents = self.agents(hosts)
         request = StopCall("the hosts to shut down", agents)
-        done: Future[None] = Future._new(Described(f"{len(hosts)} hosts to be shut down"))
+        done: Promise[None] = Promise(f"{len(hosts)} hosts to be shut down")
 
         def end() -> None:
             send_record(self._node, agents, EndHost())
             self.detach(hosts)
-            done._resolve(None)
+            done.resolve(None)
 
         send_record(self._node, agents, ShutDownHost("shut down by a client", grace), request, ROOT)
-        request.future._subscribe(end)
-        return done
+        subscribe(request.future, end)
+        return done.future
 
     def leave(self, others: Sequence[ProcAddress], reason: str, grace: float) -> Future[None]:
         """Stop what this client has on these hosts, and at `others`. What bounds it: the grace time, and a second."""
@@ -150,12 +151,12 @@ class AttachedHosts:
             return completed(None)
         request = StopCall("the procs on other hosts to end", agents)
         send_record(self._node, agents, StopClient(self._node.root, reason, grace), request, ROOT)
-        timer = self._node.poller.call_later(grace + _LEAVE_BOUND, lambda: request.future._resolve(None))
-        request.future._subscribe(timer.cancel)
+        timer = self._node.poller.call_later(grace + _LEAVE_BOUND, lambda: request.resolve(None))
+        subscribe(request.future, timer.cancel)
         return request.future
 
 
-class _Attaching:
+class _Attaching(Promise[bool]):
     """The answers of the hosts, and then the output of what runs there: never done, as long as they are attached.
 
     Args:
@@ -182,7 +183,7 @@ class _Attaching:
         self._workers = workers
         self._show = show
         self._shown: dict[int, int] = {}  # by rank: number of what was printed last
-        self.future: Future[bool] = Future._new(Described(f"{len(agents)} hosts to be attached"))
+        super().__init__(f"{len(agents)} hosts to be attached")
         limit = config.value("mesh_attach_config_timeout")
         AttachProgress(node.poller, self._missing.values(), len(agents), limit, self.future)
 
@@ -218,7 +219,7 @@ class _Attaching:
             self._node.others.gone(self._agents[rank], failure, asks=False)  # what was spawned there fails, too
             self._fail(rank, reason)
         elif not self._missing:
-            self.future._resolve(True)
+            self.resolve(True)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if address in self._agents:
@@ -237,4 +238,4 @@ class _Attaching:
             self._fail(rank, failure.reason.removeprefix(f"{NOT_ATTACHED}: "))
 
     def _fail(self, rank: int, reason: str) -> None:
-        self.future._reject(RuntimeError(f"attach failed on {self._agents[rank].host} (rank {rank}): {reason}"))
+        self.reject(RuntimeError(f"attach failed on {self._agents[rank].host} (rank {rank}): {reason}"))

@@ -21,10 +21,11 @@ from ..actors.proc_system import ProcSystem
 from ..actors.request import StopCall
 from ..calls import future as futures
 from ..calls.failed_call import tell_all
-from ..calls.future import Future, completed
+from ..calls.future import Future
 from ..calls.interrupts import HeldInterrupts
 from ..calls.message import SETTLE
-from ..calls.source import Described
+from ..calls.pending import subscribe
+from ..calls.promise import Promise, completed
 from ..guards.main_guard import refuse_imports
 from ..guards.surroundings import explained, refuse_gevent
 from ..hub.contracts import Origin
@@ -165,7 +166,7 @@ class Client:
         self._agent: subprocess.Popen[bytes] | None = None
         self._followed: list[ProcAddress] = []
         self._lock = threading.Lock()
-        self._shutting_down: Future[None] | None = None
+        self._shutting_down: Promise[None] | None = None
         self._io_thread = threading.Thread(target=self.node.poller.run, name="monarch-io", daemon=True)
         self._io_thread.start()
 
@@ -231,19 +232,19 @@ class Client:
         with self._lock:
             if self._shutting_down is None:
                 self.root.leaving = True
-                self._shutting_down = Future._new(Described("the procs of this program to end"))
+                self._shutting_down = Promise("the procs of this program to end")
                 # the agent last: it is the way to the other hosts
                 leaving = self.hosts.leave(self._followed, _SHUT_DOWN, grace)
-                leaving._subscribe(lambda: self._shut_agent_down(grace))
-            return self._shutting_down
+                subscribe(leaving, lambda: self._shut_agent_down(grace))
+            return self._shutting_down.future
 
     def _shut_agent_down(self, grace: float) -> None:
         assert self._shutting_down is not None
         if self._agent is None:
-            self._shutting_down._resolve(None)
+            self._shutting_down.resolve(None)
             return
         shutting_down, agent = self._shutting_down, self.node.address.agent
-        ended = SingleAnswer(agent, lambda answer: shutting_down._resolve(None))
+        ended = SingleAnswer(agent, lambda answer: shutting_down.resolve(None))
         send_record(self.node, agent, ShutDownHost(_SHUT_DOWN, grace), ended)
         self.node.poller.call_later(grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down"))
 
@@ -256,9 +257,9 @@ class Client:
 
     def stop_own_actors(self) -> Future[None]:
         """Stop the actors that run in this very process, controllers among them."""
-        stopped: Future[None] = Future._new(Described("the actors of this process to end"))
-        self.node.poller.call_soon(lambda: self.system.stop_all(_SHUT_DOWN, lambda: stopped._resolve(None)))
-        return stopped
+        stopped: Promise[None] = Promise("the actors of this process to end")
+        self.node.poller.call_soon(lambda: self.system.stop_all(_SHUT_DOWN, lambda: stopped.resolve(None)))
+        return stopped.future
 
     def close(self) -> None:
         """After `shut_down`: reap the agent, stop the I/O thread."""
@@ -387,19 +388,19 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         _ended_hosts[host] = Failure(STOPPED, _SHUT_DOWN)
     own = ending.stop_own_actors()
     stopping = ending.shut_down(grace)
-    finished: Future[None] = Future._new(Described("the procs of this program to end"))
-    _last_shutdown = finished
+    finished: Promise[None] = Promise("the procs of this program to end")
+    _last_shutdown = finished.future
 
     def finish() -> None:
         ending.close()
         ending.printer.close()
-        finished._resolve(None)
+        finished.resolve(None)
 
     def start_to_finish() -> None:
         threading.Thread(target=finish, name="monarch-shutdown", daemon=True).start()
 
-    stopping._subscribe(lambda: own._subscribe(start_to_finish))
-    return finished
+    subscribe(stopping, lambda: subscribe(own, start_to_finish))
+    return finished.future
 
 
 def settle_faults() -> None:

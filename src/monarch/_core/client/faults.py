@@ -29,8 +29,9 @@ from ... import config
 from ..._namedtuple import NamedTuple
 from ...errors import SupervisionError
 from ..calls import told
-from ..calls.future import waited_for
+from ..calls.promise import Promise
 from ..calls.remote_error import with_lines
+from ..calls.waiting import waited_for
 from ..supervision.failure import MeshFailure
 from . import session
 
@@ -239,7 +240,7 @@ def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[], None
         news = [failure for failure in here if not told.knows(failure.event)]
         for future in list(waited_for) if news else []:
             why = f"this wait was given up, as nobody handled a failure that came meanwhile:\n{news[0].report()}"
-            future._give_up(SupervisionError(why, failure=news[0]))
+            Promise.of(future).give_up(SupervisionError(why, failure=news[0]))
     else:
         ending.tell(text)
         ending.begin(status, leave)

@@ -20,8 +20,8 @@ from contextlib import suppress
 from ..actors.request import StopCall
 from ..calls import future as futures
 from ..calls.failed_call import Reply
-from ..calls.future import Future
-from ..calls.source import Described
+from ..calls.promise import Promise
+from ..calls.waiting import block, wait_in_loop
 from ..hub.control import send_record
 from ..hub.control_records import MarkOutput
 from ..hub.node import Node
@@ -71,7 +71,7 @@ class Unshown:
             written = self._printer.written
             left = _STUCK if end is None else min(_STUCK, max(0.0, end - time.monotonic()))
             with suppress(TimeoutError):
-                asked.shown._block(left, left)
+                block(asked.shown.future, left)
                 return
             if not self._goes_on(written, end):
                 return
@@ -86,7 +86,7 @@ class Unshown:
         while True:
             written = self._printer.written
             try:
-                await asyncio.wait_for(asked.shown._wait_in_loop(), _STUCK)
+                await asyncio.wait_for(wait_in_loop(asked.shown.future), _STUCK)
                 return
             except asyncio.TimeoutError:
                 if not self._goes_on(written, None):
@@ -123,7 +123,7 @@ class Unshown:
                 self._latest = None
                 if not self._agents and futures.unshown is self:
                     futures.unshown = None
-        asked.shown._resolve(None)
+        asked.shown.resolve(None)
 
     def close(self) -> None:
         """Nothing more will be shown: nobody waits for it."""
@@ -131,7 +131,7 @@ class Unshown:
             if futures.unshown is self:
                 futures.unshown = None
         for asked in list(self._asked.values()):
-            asked.shown._resolve(None)
+            asked.shown.resolve(None)
 
 
 class _Asked(StopCall):
@@ -143,7 +143,7 @@ class _Asked(StopCall):
         super().__init__("the output of the ranks", agents)
         self._owing = set(agents)
         self._all_came = all_came
-        self.shown: Future[None] = Future._new(Described("the output of the ranks to be shown"))
+        self.shown: Promise[None] = Promise("the output of the ranks to be shown")
 
     def _take(self, rank: int, reply: Reply) -> bool:
         if not isinstance(reply, Frame) or reply.flags != VALUE:  # gone: the mark of a host that is not comes as output

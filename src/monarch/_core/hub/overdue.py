@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ... import config
-from ..calls.source import Source
+from ..calls.pending import PendingOperation
 from ..supervision.heartbeat import TICKS
 from .control import send_record
 from .control_records import LookAfter
 
 if TYPE_CHECKING:
-    from ..calls.waits import Awaited
+    from ..calls.pending import Awaited
     from ..net.poller import Timer
     from .contracts import Hub, Request
 
@@ -68,4 +68,4 @@ class Overdue:
 
 
 def _unanswered(request: Request) -> Awaited | None:
-    return request.unanswered() if isinstance(request, Source) else None
+    return request.unanswered() if isinstance(request, PendingOperation) else None

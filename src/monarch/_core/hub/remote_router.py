@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from ..._namedtuple import NamedTuple
-from ..calls.source import Source
+from ..calls.pending import PendingOperation
 from ..routing.cast import Entry, Header, pack_table, with_header
 from ..routing.order import Lane
 from ..routing.route import RESENT, Route, split_route
@@ -136,7 +136,7 @@ class OtherHosts:
 
     def _replied(self, route: Route, frame: Frame) -> None:
         request = self._hub.requests.get(frame.request)
-        if route.order == RESENT and isinstance(request, Source) and request.has_answer_of(frame.rank):
+        if route.order == RESENT and isinstance(request, PendingOperation) and request.has_answer_of(frame.rank):
             return
         self._hub.dispatch(RemoteOrigin(self.send, route), frame)
 

@@ -8,25 +8,26 @@ from typing import Any
 
 from ... import config
 from ...errors import BackpressureError
-from ..calls.future import Future
-from ..calls.source import Source
-from ..calls.waits import Awaited, note_wait, running_actor
+from ..calls.pending import Awaited, PendingOperation, subscribe
+from ..calls.promise import Promise
+from ..calls.waiting import block
+from ..calls.waits import note_wait, running_actor
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import Frame
 from .contracts import Hub
 
 
-class Room(Source):
+class Room(PendingOperation, Promise[None]):
     """Room in a queue elsewhere, which threads wait for as for the answer to a call."""
 
-    __slots__ = ("_address", "_id", "future")
+    __slots__ = ("_address", "_id")
     name = "room"
 
     def __init__(self, address: ProcAddress, id: int) -> None:  # noqa: A002
         self._address = address
         self._id = id
-        self.future: Future[Any] = Future._new(self)
+        Promise.__init__(self, self)
 
     def describe(self) -> str:
         return f"room in the mailbox of an actor of {self._address.proc}, which is full"
@@ -39,7 +40,7 @@ class Room(Source):
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if address == self._address:
-            self.future._resolve(None)
+            self.resolve(None)
         return address == self._address
 
 
@@ -57,7 +58,7 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
         elif key not in self:
             number = -next(self._hub.request_ids)  # below 0: no call, which the detector of deadlocks wants to know
             room = self[key] = self._hub.requests[number] = Room(*key)
-            room.future._subscribe(lambda: self._forget(key, number))
+            subscribe(room.future, lambda: self._forget(key, number))
 
     def let_go(self, number: int) -> None:
         """Who waits for this room is waited for itself: the queue takes what comes until it has been worked off once."""
@@ -71,7 +72,7 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
     @staticmethod
     def _end(room: Any) -> None:
         if room is not None:
-            room.future._resolve(None)
+            room.resolve(None)
 
     def _forget(self, key: tuple[ProcAddress, int], number: int) -> None:
         self.pop(key, None)
@@ -97,7 +98,7 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
         timeout: float = config.value("message_delivery_timeout")
         noted = note_wait(room.future)
         try:
-            room.future._block(timeout, timeout)
+            block(room.future, timeout)
         except TimeoutError:
             raise BackpressureError(
                 f"{address} has not read for {timeout:g}s what was sent to one of its actors or ports, which holds all it "

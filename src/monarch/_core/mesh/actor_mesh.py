@@ -11,7 +11,8 @@ from ..actors.context import context
 from ..actors.endpoint import EndpointDefinition, describe_class
 from ..actors.request import Gather
 from ..actors.target import Target
-from ..calls.future import Future, completed
+from ..calls.future import Future
+from ..calls.promise import completed
 from ..calls.returns_future import is_async_function
 from ..hub.control import send_record
 from ..hub.control_records import GetIncarnation

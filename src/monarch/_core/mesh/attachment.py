@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..calls.countdown import countdown
-from ..calls.future import Future, completed
-from ..calls.source import Described
+from ..calls.future import Future
+from ..calls.pending import countdown, subscribe
+from ..calls.promise import Promise, completed
 from ..client import client
 from ..wire.channel import parse_channel
 from .owned import OwnedProcs
@@ -36,7 +36,8 @@ class Attachment:
         self._client: client.Client | None = None  # whose hosts they are; another one may run when they are let go
         self._spawned: list[OwnedProcs] = []
         self.ended: str | None = None  # how it was let go
-        self.initialized: Future[bool] = Future._new(Described(f"{len(workers)} hosts to be attached"))
+        self._initialized: Promise[bool] = Promise(f"{len(workers)} hosts to be attached")
+        self.initialized = self._initialized.future
         late = [worker for worker in workers if isinstance(worker, Future)]
         if not late:
             self.hosts()
@@ -53,7 +54,7 @@ class Attachment:
         try:
             self.hosts()
         except Exception as error:
-            self.initialized._reject(error)
+            self._initialized.reject(error)
 
     def hosts(self) -> tuple[str, ...]:
         """Their names; waits until the futures of their addresses are done."""
@@ -66,7 +67,7 @@ class Attachment:
                 self._client = client.client()
                 attached = self._client.attach(hosts, self._trust)
                 self._hosts = hosts
-                attached._subscribe(lambda: self._attached(attached))
+                subscribe(attached, lambda: self._attached(attached))
             return self._hosts
 
     @property
@@ -77,9 +78,9 @@ class Attachment:
     def _attached(self, attached: Future[bool]) -> None:
         error = attached.exception()
         if error is None:
-            self.initialized._resolve(True)
+            self._initialized.resolve(True)
         else:
-            self.initialized._reject(error)
+            self._initialized.reject(error)
 
     def note_spawned(self, owned: OwnedProcs) -> None:
         """These procs run there, and are to be stopped before the hosts are let go."""
@@ -90,28 +91,28 @@ class Attachment:
         with self._lock:
             self.ended = how
         if self._hosts is None or self._client is None:  # not even their addresses are known yet
-            self.initialized._reject(
+            self._initialized.reject(
                 RuntimeError(f"attach failed: the hosts were {how} before their addresses were known")
             )
             return completed(None)
         if how == "stopped":  # a worker that is to be shut down is waited for
             self._client.hosts.give_up(self._hosts, "it was stopped before it was reached")
         stopping = [owned.stop(f"its hosts were {how}") for owned in self._spawned]
-        done: Future[None] = Future._new(Described(f"{len(self._hosts)} hosts to be {how}"))
+        done: Promise[None] = Promise(f"{len(self._hosts)} hosts to be {how}")
         finish = _shut_down if how == "shut down" else _detach
         stopped = countdown(len(stopping), functools.partial(finish, self._client, self._hosts, done))
         for future in stopping:
-            future._subscribe(stopped)
-        return done
+            subscribe(future, stopped)
+        return done.future
 
 
-def _shut_down(owner: client.Client, hosts: Sequence[str], done: Future[None]) -> None:
-    owner.hosts.shut_down(hosts, client.SHUTDOWN_GRACE)._subscribe(lambda: done._resolve(None))
+def _shut_down(owner: client.Client, hosts: Sequence[str], done: Promise[None]) -> None:
+    subscribe(owner.hosts.shut_down(hosts, client.SHUTDOWN_GRACE), lambda: done.resolve(None))
 
 
-def _detach(owner: client.Client, hosts: Sequence[str], done: Future[None]) -> None:
+def _detach(owner: client.Client, hosts: Sequence[str], done: Promise[None]) -> None:
     owner.hosts.detach(hosts)
-    done._resolve(None)
+    done.resolve(None)
 
 
 def check_workers(workers: Sequence[str], trust: Trust) -> tuple[str, ...]:

@@ -12,8 +12,9 @@ from ..actors.context import context
 from ..actors.endpoint import describe_class
 from ..actors.proc_system import ProcSystem
 from ..actors.request import One
-from ..calls.future import Future, map_future
+from ..calls.future import Future
 from ..calls.message import NO_EXTENT
+from ..calls.promise import map_future
 from ..hub.control import send_record
 from ..hub.control_records import GetController
 from ..hub.spawn_requests import SpawnSpec

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import config
-from ..calls.future import Future, completed
+from ..calls.future import Future
+from ..calls.promise import completed
 from ..guards.main_guard import refuse_imports
 from ..hub.spawn_requests import Start
 from ..processes.specs import UNNAMED

@@ -15,9 +15,9 @@ from ..actors.context import context
 from ..actors.contracts import Owner
 from ..actors.request import SystemCall
 from ..calls.future import Future
+from ..calls.pending import Awaited, Described, operation_of, subscribe
+from ..calls.promise import Promise
 from ..calls.remote_error import relay_error, supervision_error
-from ..calls.source import Described
-from ..calls.waits import Awaited
 from ..client import client
 from ..guards.main_guard import refuse_deep_nesting
 from ..hub.control import send_record
@@ -118,7 +118,7 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
     send_record(cell.node, addresses, CloseGate())
     bootstrap = mesh._spawn(mesh.name, Bootstrap, (), {}, gated=False)
     ran = bootstrap.bootstrap.call(first)
-    ready: Future[bool] = Future._new(_Bootstrapping(mesh.name, ran))
+    ready: Promise[bool] = Promise(_Bootstrapping(mesh.name, ran))
 
     def open_gate(ran: Future[Any]) -> None:
         error = ran.exception()
@@ -127,10 +127,10 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
             _keep(cell, mesh, bootstrap)
         else:
             bootstrap.stop()
-        started._subscribe(lambda: ready._resolve(None, lambda _: started.get() and (ran.get() is not None)))
+        subscribe(started, lambda: ready.resolve(None, lambda _: started.get() and (ran.get() is not None)))
 
     ran.add_done_callback(open_gate)  # on the callback thread: what it raised is unpickled
-    return ready
+    return ready.future
 
 
 def _working_directory() -> str:
@@ -161,7 +161,7 @@ def _keep(cell: Owner, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
 
 
 class _Bootstrapping(Described):
-    """The source of a future that is done after a call: who waits for it waits for that call."""
+    """The operation of a future that is done after a call: who waits for it waits for that call."""
 
     __slots__ = ("_ran",)
 
@@ -170,8 +170,8 @@ class _Bootstrapping(Described):
         self._ran = ran
 
     def awaited(self) -> Awaited | None:
-        source = self._ran._source
-        return None if source is None else source.awaited()
+        operation = operation_of(self._ran)
+        return None if operation is None else operation.awaited()
 
 
 def _ensure_agents(cell: Owner, addresses: Sequence[ProcAddress]) -> None:

@@ -10,6 +10,7 @@ from ..actors.contracts import Owned, Owner
 from ..actors.proc_system import spawn_record
 from ..actors.request import SpawnCall, StopCall
 from ..calls.future import Future
+from ..calls.pending import subscribe
 from ..hub.control import send_record
 from ..hub.control_records import AbandonProcs, StopActor, StopMesh
 from ..hub.spawn_requests import SpawnSpec
@@ -57,11 +58,11 @@ class OwnedActors(Owned):
                 self._cell.node.actors.remember(address, self._actor, Failure(STOPPED, reason, mesh=self.name))
         return self.stopping
 
-    def _bound(self, stopping: Future[None]) -> None:
+    def _bound(self, stopping: StopCall) -> None:
         """A process in which nothing runs, as one of its threads holds the interpreter lock, can't say that it has stopped."""
         bound = config.value("cleanup_timeout") + config.value("stop_actor_timeout")
-        timer = self._cell.node.poller.call_later(bound, lambda: stopping._resolve(None))
-        stopping._subscribe(timer.cancel)
+        timer = self._cell.node.poller.call_later(bound, lambda: stopping.resolve(None))
+        subscribe(stopping.future, timer.cancel)
 
     def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
         return self._stop_ranks(ranks, reason, again=True)
@@ -77,7 +78,7 @@ class OwnedActors(Owned):
 
     def _stop(self, request: StopCall, procs: Sequence[ProcAddress], reason: str, again: bool = False) -> None:
         send_record(self._cell.node, procs, StopActor(self._actor, reason, again), request, self._cell.uid, URGENT)
-        self._bound(request.future)
+        self._bound(request)
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
         assert self._spawn is not None, "only meshes of a group start again"
@@ -123,7 +124,7 @@ class OwnedProcs(Owned):
             self.stopping = request.future
             self._cell.disown(self.uid)
             send_record(self._cell.node, agents, StopMesh(self._mesh, None, reason), request, self._cell.uid)
-            request.future._subscribe(lambda: self._stopped(reason))
+            subscribe(request.future, lambda: self._stopped(reason))
         return self.stopping
 
     def _stopped(self, reason: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from ..actors.actor import Actor
 from ..actors.endpoint import endpoint
 from ..calls.future import Future
+from ..calls.pending import subscribe
 from .proc_mesh import ProcMesh
 
 T = TypeVar("T")
@@ -60,7 +61,7 @@ class Pool(Generic[T, R]):
                     future = self._ranks[rank].run.call_one(item)
                     busy[rank] += 1
                     futures.append(future)
-                    future._subscribe(partial(ended.put, rank))
+                    subscribe(future, partial(ended.put, rank))
                 if not futures:
                     return
                 if futures[0].done():

@@ -15,9 +15,10 @@ from ..actors.context import context, current_node
 from ..actors.endpoint import describe_class
 from ..actors.proc_system import spawn_record
 from ..actors.request import Gather, SpawnCall, StopCall
-from ..calls.future import Future, completed
+from ..calls.future import Future
+from ..calls.pending import subscribe
+from ..calls.promise import Promise, completed
 from ..calls.remote_error import explain_arguments, supervision_error
-from ..calls.source import Described
 from ..hub.control import send_record
 from ..hub.control_records import GetStatistics, KillProcs
 from ..hub.spawn_requests import CreatorInstance, SpawnSpec
@@ -217,15 +218,15 @@ class ProcMesh(DrawnMesh):
                 "monarch.supervision, can; kill() ends a process for good"
             )
         addresses = self._addresses()
-        back: Future[None] = Future._new(Described(f"{self.name}.restart()"))
+        back: Promise[None] = Promise(f"{self.name}.restart()")
 
         def ask(killed: Future[None]) -> None:  # what is sent to processes that are away waits for them
             request = Gather(f"{self.name}.restart()", SYSTEM, addresses, self.extent)
             send_record(cell.node, addresses, GetStatistics(), request, cell.uid)
-            request.future._subscribe(lambda: back._resolve(None, lambda _: request.future.get() and None))
+            subscribe(request.future, lambda: back.resolve(None, lambda _: request.future.get() and None))
 
         self.kill(reason).add_done_callback(ask)
-        return back
+        return back.future
 
     def to_table(self, pids: bool = False) -> str:
         """Draw the mesh as a grid, for people: two dimensions as rows and columns, more as titled blocks. Each cell has the

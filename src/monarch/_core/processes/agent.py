@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ... import config
-from ..calls.countdown import countdown
+from ..calls.pending import countdown
 from ..hub.control_records import (
     AbandonProcs,
     Attach,

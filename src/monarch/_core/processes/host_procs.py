@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ... import config
-from ..calls.countdown import countdown
+from ..calls.pending import countdown
 from ..hub.contracts import Hub
 from ..hub.control import send_record
 from ..hub.control_records import ProcsEnded, StopProc

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, NoReturn
 
 from ..calls.future import Future
-from ..calls.source import Described
+from ..calls.promise import Promise
 from ..guards.main_guard import refuse_imports
 from ..net import unix
 from ..wire.address import AGENT, ProcAddress, random_name
@@ -124,15 +124,15 @@ def start_worker_loop_forever(
         A future that is done when a client has shut the worker down.
     """
     worker = Worker(address, ca, private_key)
-    ended: Future[None] = Future._new(Described(f"the worker on {worker.name} to be shut down"))
+    ended: Promise[None] = Promise(f"the worker on {worker.name} to be shut down")
 
     def wait() -> None:
         try:
             worker.wait()
         except RuntimeError as error:
-            ended._reject(error)
+            ended.reject(error)
         else:
-            ended._resolve(None)
+            ended.resolve(None)
 
     threading.Thread(target=wait, name="monarch-worker", daemon=True).start()
-    return ended
+    return ended.future

@@ -18,6 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..._core.calls.future import Future
+from ..._core.calls.pending import subscribe
 from ..control_rpc import ask
 from ..errors import UnavailableError
 from ..memory import DeviceMemory
@@ -52,7 +53,7 @@ class CudaPath(Path):
         try:
             shared = question.get(timeout=deadline.left())
         except TimeoutError:
-            question._subscribe(lambda: plane.workers.submit(lambda: _open_and_close(question)))
+            subscribe(question, lambda: plane.workers.submit(lambda: _open_and_close(question)))
             raise deadline.error() from None
         return CudaLink(_open(shared), watch)
 

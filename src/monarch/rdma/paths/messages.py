@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..._core.calls.future import Future
+from ..._core.calls.pending import subscribe
 from ..control_rpc import ask, refused
 from ..records import Get, Grant, Put, Refusal
 from .chunking import parts
@@ -74,7 +75,7 @@ class MessagesLink(Link):
             future = ask(self._plane.node, owner, Put(claim, piece.offset, data), "a chunk to be taken")
         else:
             future = ask(self._plane.node, owner, Get(claim, piece.offset, piece.nbytes), "a chunk")
-        future._subscribe(lambda: answers.put((piece, future)))
+        subscribe(future, lambda: answers.put((piece, future)))
 
 
 def _take(piece: Piece, answer: Any, write: bool) -> None:

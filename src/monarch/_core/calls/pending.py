@@ -1,0 +1,173 @@
+"""A pending operation, and the state that its future and its promise share: the result, and who is to hear of it.
+
+`Promise` writes that state, `Future` reads it. Here is what both need, and what may be asked of a future from outside.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..._namedtuple import NamedTuple
+from ..wire.address import ProcAddress
+from .failed_call import Unread
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ..net.loan import Lendable
+
+forks = 0
+"""How often this process, and those before it, were forked since this module was imported."""
+
+
+class Awaited(NamedTuple):
+    """What a future waits for: a call, and the processes of the actor `uid` that have not answered it.
+
+    Attributes:
+        request: The open request, by which the detector knows the call.
+        uid: Id of the actor on each of these processes.
+        silent: The processes.
+    """
+
+    request: object
+    uid: int
+    silent: Sequence[ProcAddress]
+
+
+class FutureState:
+    """The result of an operation, once it is there, and the callbacks that wait for it. A base of `Future` alone."""
+
+    __slots__ = (
+        "__weakref__", "_callbacks", "_decode", "_decoding", "_done", "_error", "_forks", "_lock", "_name", "_operation", "_value",
+    )  # fmt: skip
+
+    _lock: threading.Lock
+    _done: bool
+    _value: Any
+    _error: BaseException | None
+    _decode: Callable[[Any], Any] | None
+    _decoding: Any  # held by the reader that does it: a lock of its own, as decoding runs code of the program
+    _callbacks: list[Callable[[], object]]
+    _operation: (
+        PendingOperation | None
+    )  # until it is done: it holds this future, and would keep its result from being freed
+    _name: str  # of the operation, once it is done
+    _forks: int  # as `forks` was when this was made
+
+
+class PendingOperation:
+    """What a future waits for: tells it in words, ends the waits that nothing else would, and hears of being read."""
+
+    __slots__ = ()
+    name: str = "an operation"
+    """What it is, in few words; `describe` says more while it lasts."""
+
+    def describe(self) -> str:
+        return self.name
+
+    def deadlock(self) -> str | None:
+        """Why the current thread must not block on this, if it must not."""
+        return None
+
+    def awaited(self) -> Awaited | None:
+        """The call that must be answered, by all it says, before the wait ends; None if something else may end it."""
+        return None
+
+    def unanswered(self) -> Awaited | None:
+        """Calls of which any may end the wait, for asking whether they still can be answered."""
+        return self.awaited()
+
+    def connection(self) -> Lendable | None:
+        """What to read for the answer, if that is known: a connection, or several."""
+        return None
+
+    def has_answer_of(self, rank: int) -> bool:
+        """Whether another answer of that rank could only be the same once more."""
+        return False
+
+    def observed(self, future: FutureState, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Someone starts to wait: in `loop`, or by blocking a thread."""
+
+    def timed_out(self, text: str) -> TimeoutError:
+        """What a reader gets whose time is up."""
+        return TimeoutError(text)
+
+    def cancel(self, future: FutureState) -> bool:
+        """Try to keep from beginning what has not begun; False where that can't be."""
+        return False
+
+    def abandoned(self, future: FutureState) -> None:
+        """A wait timed out or was cancelled."""
+
+
+class Described(PendingOperation):
+    """An operation that is only a text."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def subscribe(future: FutureState, callback: Callable[[], object]) -> None:
+    """Call `callback` when a future is done, on the thread that completes it: it must be quick. At once if it is done."""
+    with future._lock:
+        if not future._done:
+            future._callbacks.append(callback)
+            return
+    callback()
+
+
+def unsubscribe(future: FutureState, callback: Callable[[], object]) -> None:
+    """Take one back that `subscribe` was given, unless it has been called."""
+    if future._done:
+        return
+    with future._lock:
+        if callback in future._callbacks:
+            future._callbacks.remove(callback)
+
+
+def countdown(count: int, done: Callable[[], object]) -> Callable[[], None]:
+    """What is to be called `count` times, on any thread: the last call calls `done`. Where `count` is 0, that is done now."""
+    left = itertools.count(count - 1, -1)
+
+    def one_less() -> None:
+        if next(left) == 0:  # one step of the interpreter: no two threads see the same number
+            done()
+
+    if not count:
+        done()
+    return one_less
+
+
+def operation_of(future: FutureState) -> PendingOperation | None:
+    """What a future waits for; None once it is done."""
+    return future._operation
+
+
+def has_failed(future: FutureState) -> bool:
+    """Whether a future is known to have failed, without reading what came."""
+    return future._done and (future._error is not None or isinstance(future._decode, Unread))
+
+
+def notice(future: FutureState) -> None:
+    """Somebody knows of the error in a future, if there is one: there is no warning that nobody has read it."""
+    if isinstance(future._decode, Unread):
+        future._decode.noticed()
+
+
+def unread(future: FutureState) -> Any:
+    """What a future was resolved with and no reader has decoded yet; None if there is nothing."""
+    return future._value if future._done and future._decode is not None else None
+
+
+def _count_fork() -> None:
+    global forks
+    forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)

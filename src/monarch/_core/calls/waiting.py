@@ -1,0 +1,199 @@
+"""How threads and tasks wait for a future: by reading the connection that the answer comes over, or until they are woken."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ...errors import DeadlockError
+from ..net.loan import Lendable
+from ..net.waiter import put_back, take_waiter
+from . import pending
+from .interrupts import HeldInterrupts
+from .pending import FutureState, subscribe, unsubscribe
+from .waits import note_wait
+
+if TYPE_CHECKING:
+    import asyncio
+
+LONGEST = threading.TIMEOUT_MAX
+
+waited_for: set[FutureState] = set()
+"""What threads and tasks of this process wait for right now."""
+
+
+def wait(future: FutureState, timeout: float | None) -> float | None:
+    """Wait until it is done; returns the time that is left."""
+    connection = _before_blocking(future)
+    waits = note_wait(future) if timeout is None else None
+    waited_for.add(future)
+    try:
+        asked = timeout
+        if connection is not None:
+            timeout = _read_until_done(future, connection, timeout)
+        if not future._done:
+            timeout = block(future, timeout, asked)
+        return timeout
+    finally:
+        waited_for.discard(future)
+        if waits is not None:
+            waits.pop(None, None)
+
+
+def block(future: FutureState, timeout: float | None, asked: float | None = None) -> float | None:
+    """Wait until another thread completes it; returns the time that is left. Neither noted nor warned of, as what `wait` does.
+
+    Args:
+        timeout: Seconds to wait; None waits until the operation ends.
+        asked: The seconds that a `TimeoutError` names, where some of them are used up.
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+    waiter = threading.Lock()
+    waiter.acquire()
+    wake = waiter.release
+    subscribe(future, wake)
+    try:
+        came = waiter.acquire(timeout=-1 if timeout is None else min(timeout, LONGEST))
+    except BaseException:  # Ctrl-C
+        unsubscribe(future, wake)
+        raise
+    if not came:
+        unsubscribe(future, wake)
+        operation = None if future._done else future._operation
+        if operation is not None:
+            operation.abandoned(future)
+        if not future._done:  # in the last moment
+            what = f" for {operation.describe()}" if operation is not None else ""
+            text = f"waited {timeout if asked is None else asked:g}s{what}"
+            raise TimeoutError(text) if operation is None else operation.timed_out(text)
+    return None if end is None else max(0.0, end - time.monotonic())
+
+
+def _read_until_done(future: FutureState, connection: Lendable, timeout: float | None) -> float | None:
+    """Read the connection that the answer comes over, in this thread; returns the time that is left.
+
+    Ends without an answer when the time is up, and where the connection cannot be read here, or no longer.
+    """
+    try:
+        waiter = take_waiter()
+    except OSError:  # out of descriptors: the poller's thread reads, as it always can
+        return timeout
+    end = None if timeout is None else time.monotonic() + timeout
+    try:
+        with HeldInterrupts(waiter.interrupt) as interrupt:
+            if not connection.borrow():
+                return timeout
+            try:
+                subscribe(future, waiter.wake)
+                while not future._done and not interrupt.came and connection.readable_by_borrower:
+                    left = None if end is None else end - time.monotonic()
+                    if left is not None and left <= 0:
+                        break
+                    if waiter.wait(connection.fd, left):
+                        connection.receive()
+                unsubscribe(future, waiter.wake)
+            except BaseException as error:
+                connection.give_back(error)
+                raise
+            connection.give_back()
+    finally:
+        put_back(waiter)
+    return None if end is None else max(0.0, end - time.monotonic())
+
+
+def _before_blocking(future: FutureState) -> Lendable | None:
+    """Refuse what could not end, warn of what is unwise; the connection that the answer comes over, if one is known."""
+    _check_process(future)
+    operation = future._operation
+    if operation is not None:
+        operation.observed(future, None)
+        reason = operation.deadlock()
+        if reason is not None:
+            raise DeadlockError(reason)
+    if running_loop() is not None and not _in_a_notebook():
+        warnings.warn(
+            "Blocking get() was called from a running asyncio event loop; it stops everything else on that loop. "
+            "Write `await future` instead.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return None if operation is None else operation.connection()
+
+
+async def wait_in_loop(future: FutureState) -> None:
+    """Let the running task wait until it is done."""
+    _check_process(future)
+    asyncio = asyncio_module()
+    loop = asyncio.get_running_loop()
+    operation = future._operation
+    if operation is not None:
+        operation.observed(future, loop)
+    waiter = loop.create_future()
+    here = threading.get_ident()
+    expect = getattr(loop, "expect", None)  # an actor's loop can read the connection itself
+    if expect is not None and operation is not None:
+        expect(operation.connection())
+
+    def wake() -> None:
+        try:
+            if threading.get_ident() == here:
+                _set_if_pending(waiter)
+            else:
+                loop.call_soon_threadsafe(_set_if_pending, waiter)
+        except RuntimeError:  # that loop was closed: nobody waits there any more
+            pass
+
+    subscribe(future, wake)
+    task = asyncio.current_task(loop) or loop  # where a program drives a coroutine by hand there is none
+    waits = note_wait(future, task)
+    waited_for.add(future)
+    try:
+        await waiter
+    except BaseException:
+        unsubscribe(future, wake)
+        if not future._done and operation is not None:
+            operation.abandoned(future)
+        raise
+    finally:
+        waited_for.discard(future)
+        if waits is not None:
+            waits.pop(task, None)
+
+
+def _check_process(future: FutureState) -> None:
+    """Raises:
+    RuntimeError: What this waits for comes to another process.
+    """
+    if future._forks != pending.forks:
+        raise RuntimeError(
+            f"{future!r} was made before this process was forked: its result goes to the parent; ask again"
+        )
+
+
+def _set_if_pending(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def asyncio_module() -> Any:
+    """asyncio, which costs more to import than all of this package: only programs that use it pay."""
+    import asyncio
+
+    return asyncio
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, if one does."""
+    module: Any = sys.modules.get("asyncio.events")
+    loop: asyncio.AbstractEventLoop | None = module._get_running_loop() if module is not None else None
+    return loop
+
+
+def _in_a_notebook() -> bool:
+    """Whether this is the thread of a notebook that runs its cells: one after the other, whatever a cell waits for."""
+    kernel: Any = sys.modules.get("ipykernel.kernelapp")
+    is_kernel = kernel is not None and kernel.IPKernelApp.initialized()
+    return is_kernel and threading.current_thread() is threading.main_thread()
