@@ -7,6 +7,7 @@ import platform
 import pytest
 
 from helpers.scripts import run_script
+from helpers.strangers import needs_another_user, with_limited_processes
 
 _BLOCK = '''
 import ctypes, struct
@@ -85,6 +86,51 @@ print(sum(map(is_there, procs)), "left")
     )
     assert result.stdout.strip() == "0 left", str(result)
     assert result.exit_code == 0
+
+
+def test_an_agent_that_can_not_be_started_may_be_tried_again() -> None:
+    result = run_script(
+        """
+import sys
+from monarch.actor import this_host
+executable, sys.executable = sys.executable, "/not/there"
+for _ in range(2):
+    try:
+        this_host().spawn_procs()
+    except OSError as error:
+        print(error)
+sys.executable = executable
+print(this_host().spawn_procs().initialized.get())
+"""
+    )
+    assert result.stdout.splitlines() == ["[Errno 2] No such file or directory: '/not/there'"] * 2 + ["True"], str(
+        result
+    )
+
+
+@needs_another_user
+@pytest.mark.parametrize("limit", [3, 7, 14])  # of the client; of the procs; of their actors
+def test_where_ulimit_allows_too_few_processes_the_error_names_it(limit: int) -> None:
+    result = with_limited_processes(
+        """
+        import monarch.actor
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Echo(Actor):
+            @endpoint
+            def say(self):
+                pass
+
+        monarch.actor.unhandled_fault_hook = lambda failure: None
+        try:
+            this_host().spawn_procs({"gpus": 6}).spawn("echo", Echo).say.call().get(timeout=30)
+        except Exception as error:
+            print(error)
+        """,
+        limit,
+    )
+    said = f"could not be started: no more processes and threads are allowed here (`ulimit -u` is {limit}). Raise the limit"
+    assert said in result.stdout, result
 
 
 _PATCHING = """

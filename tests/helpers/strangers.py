@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+import monarch
 
 STRANGER = 65534
 
@@ -59,6 +62,23 @@ def stranger(script: str, *args: str) -> Iterator[subprocess.Popen[str]]:
             yield program
         finally:
             program.kill()
+
+
+def with_limited_processes(script: str, limit: int) -> subprocess.CompletedProcess[str]:
+    """Run a script as a user who may have so many processes and threads. Root may have any, so it runs as somebody else, who
+    has nothing else running; with the right to read this Python and this package, wherever they are.
+    """
+    user = random.randrange(60_000, 64_000)
+    caps = "-all,+dac_read_search"
+    package = str(Path(monarch.__file__).parent.parent)
+    begin = f"import resource, sys\nresource.setrlimit(resource.RLIMIT_NPROC, ({limit}, {limit}))\nsys.path.insert(0, {package!r})\n"
+    return subprocess.run(
+        [
+            "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", f"--inh-caps={caps}", f"--ambient-caps={caps}",
+            f"--bounding-set={caps}", sys.executable, "-I", "-c", begin + textwrap.dedent(script),
+        ],
+        cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, env={"PATH": os.environ["PATH"]}, timeout=60, check=False,
+    )  # fmt: skip
 
 
 def given_to_stranger(path: Path) -> Path:

@@ -39,7 +39,8 @@ def start_agent(
 
     require_pidfd()
     local_host = local_host or address.host
-    listener = unix.listen(address._replace(host=local_host))
+    name = address._replace(host=local_host)
+    listener = unix.listen(name)
     own = AgentSpec(
         address, root, os.getpid(), listener.fileno(), config.exported(), _NEEDED, local_host, channel, trust, report
     )
@@ -58,6 +59,7 @@ def start_agent(
             start_new_session=True,  # Ctrl-C in the terminal is for the client alone
         )
     except OSError as error:
+        unix.release(name)  # for another try
         raise explained(error, "the host agent") from error
     finally:
         listener.close()
