@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pytest
 
 from helpers.waiting import wait_gone
-from monarch.actor import Actor, SupervisionError, context, endpoint
+from monarch.actor import Actor, Point, SupervisionError, context, endpoint
+from monarch.errors import CallTimeoutError
 from monarch.supervision import AllForOne, OneForOne
 
 if TYPE_CHECKING:
@@ -46,6 +48,23 @@ def test_a_hung_rank_is_restarted_and_its_callers_are_told_why(spawn: Spawn) -> 
     again = workers.pid.call().get(timeout=PATIENCE).values()
     assert (again[0], again[2]) == (pids[0], pids[2])
     assert again[1] != pids[1]
+
+
+def test_ranks_that_have_not_answered_a_call_are_those_that_are_restarted(spawn: Spawn) -> None:
+    procs = spawn({"gpus": 4}, restart=OneForOne())
+    workers = procs.spawn("workers", Hangs)
+    workers.pid.call().get(timeout=PATIENCE)
+    workers.select([1, 3]).hang.broadcast()
+    asked = workers.pid.call()
+    answered: Mapping[Point, int] = {}
+    while len(answered) < 2:
+        with pytest.raises(CallTimeoutError) as late:
+            asked.get(timeout=0.2)
+        answered = late.value.values
+    procs.without(answered).restart("no answer").get(timeout=PATIENCE)
+    with pytest.raises(SupervisionError, match="killed: no answer"):
+        asked.get(timeout=PATIENCE)
+    assert workers.incarnation.call().get(timeout=PATIENCE).values() == [0, 1, 0, 1]
 
 
 def test_a_restart_takes_those_along_that_the_strategy_says(spawn: Spawn) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import subprocess
 import sys
 import threading
 
@@ -46,6 +47,11 @@ class Prints(Actor):
     def tell(self, port: Port[int], text: str) -> None:
         print(text)
         port.send(1)
+
+    @endpoint
+    def have_a_child_write(self, by_child: str, text: str) -> None:
+        subprocess.run(["/bin/echo", by_child], check=True)
+        print(text)
 
     @endpoint
     def say_quietly(self, text: str) -> None:

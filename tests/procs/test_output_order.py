@@ -181,6 +181,13 @@ def test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_counted(
     assert len(lines) < 2000  # the limit, and what was being written
 
 
+def test_what_a_child_process_has_written_is_shown_before_a_line_printed_after_it(spawn: Spawn, shown: Read) -> None:
+    prints = spawn().spawn("prints", Prints)
+    for number in range(ROUNDS):
+        prints.have_a_child_write.call_one(f"child {number}", f"line {number}").get(timeout=PATIENCE)
+        assert shown() == f"child {number}\nline {number}\n"
+
+
 def test_a_program_whose_ranks_print_nothing_asks_for_no_marks(spawn: Spawn) -> None:
     from monarch._core.calls import future
     from monarch._core.client.client import client
