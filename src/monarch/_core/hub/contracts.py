@@ -1,7 +1,7 @@
 """What the parts of a process ask of each other: the hub, where messages come from, and who takes them.
 
-`node` implements `Hub`. Everything else in this package, every plane and every control service knows the hub as this
-protocol only, so that each can be read, and tested, without it.
+`node` implements `Hub`. Everything else in this package knows the hub as this protocol only, so that each part can be read, and
+tested, without it. What a plane asks of its process is in it, too.
 """
 
 from __future__ import annotations
@@ -129,14 +129,8 @@ class Hub(Protocol):
     ) -> int:
         """Send one call to the actor `target` on each of `procs`; returns the request id."""
 
-    def send_to(self, address: ProcAddress, frame: Frame) -> Failure | None:
-        """Send a frame as it is, here or elsewhere; the failure if the process is gone."""
-
     def dispatch(self, origin: Any, frame: Frame) -> None:
         """Hand a message of `origin` to whom it is for."""
-
-    def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
-        """Answer a call that nobody will handle."""
 
     def not_sent(self, request_id: int, request: Request | None, address: ProcAddress, failure: Failure) -> None:
         """A call could not be sent to one of its receivers."""
@@ -153,9 +147,6 @@ class Hub(Protocol):
 
     def local(self, address: ProcAddress) -> ProcAddress:
         """The name under which a process listens that is reached directly."""
-
-    def called_by(self, origin: Origin) -> str:
-        """The name by which a caller calls this host."""
 
     def connect(self, address: ProcAddress, on_close: Callable[[Connection, str], None]) -> Connection:
         """Connect to a process of this host, and say who this one is.
