@@ -361,7 +361,7 @@ class GpuOwner(Owner):
 
     @endpoint
     def pretend(self, handed_out: bytes) -> None:
-        plane.share = lambda memory: handed_out  # type: ignore[attr-defined]  # imported there, not exported
+        plane.share_with_process = lambda memory: handed_out  # type: ignore[attr-defined]  # imported there, not exported
 
 
 def test_memory_of_a_gpu_that_is_handed_out_too_late_is_opened_and_closed(spawn: Spawn) -> None:
