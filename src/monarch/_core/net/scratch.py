@@ -8,8 +8,9 @@ from ..wire.frame import READ_SIZE
 
 
 class _Scratch(threading.local):
-    def __init__(self) -> None:  # once in each thread
+    def __getattr__(self, name: str) -> memoryview:  # once in each thread that reads
         self.memory = memoryview(bytearray(READ_SIZE))
+        return self.memory
 
 
 scratch = _Scratch()
