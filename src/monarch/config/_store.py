@@ -89,14 +89,13 @@ class Store:
     def load(self, name: str) -> Any:
         knob = find(name)
         with self.lock:
-            stored, _ = self._effective(knob, self._configured())
-            native = self.cache[name] = knob.kind.native(stored)
+            native = self.cache[name] = knob.kind.native(self._effective(knob, self._configured()))
         return native
 
     def everything(self) -> dict[str, Any]:
         with self.lock:
             configured = self._configured()
-            return {knob.name: knob.kind.show(self._effective(knob, configured)[0]) for knob in KNOBS}
+            return {knob.name: knob.kind.show(self._effective(knob, configured)) for knob in KNOBS}
 
     def runtime(self) -> dict[str, Any]:
         with self.lock:
@@ -108,10 +107,10 @@ class Store:
         with self.lock:
             configured = self._configured()
             for knob in KNOBS:
-                stored, is_default = self._effective(knob, configured)
-                if is_default:
+                chosen = self._chosen(knob, configured)
+                if chosen is None:
                     continue
-                values[knob.name] = _plain(knob.kind.show(stored))
+                values[knob.name] = _plain(knob.kind.show(chosen[0]))
                 if knob.env in self._environ:
                     seen[knob.env] = self._environ[knob.env]
         if seen:
@@ -126,20 +125,23 @@ class Store:
             merged.update(layer.values)
         return merged
 
-    def _effective(self, knob: Knob, configured: dict[str, Any]) -> tuple[Any, bool]:
-        """Return the stored form of the value in force, and whether it is only the default."""
+    def _effective(self, knob: Knob, configured: dict[str, Any]) -> Any:
+        """Return the stored form of the value in force."""
+        chosen = self._chosen(knob, configured)
+        return knob.kind.keep(knob.default) if chosen is None else chosen[0]
+
+    def _chosen(self, knob: Knob, configured: dict[str, Any]) -> tuple[Any] | None:
+        """Return the stored form of what somebody has set; None for the default, which takes longer to read."""
         if knob.name in configured:
-            return configured[knob.name], False
+            return (configured[knob.name],)
         text = self._environ.get(knob.env, "")
         inherited = knob.name in self._inherited
         # The exporter's own text, passed down: it was weighed there, and perhaps overruled by `configure`.
         stale = inherited and text == self._inherited_environment.get(knob.env)
         # An empty variable is how shells spell "unset".
         if text and not stale:
-            return _from_environment(knob, text), False
-        if inherited:
-            return self._inherited[knob.name], False
-        return knob.kind.keep(knob.default), True
+            return (_from_environment(knob, text),)
+        return (self._inherited[knob.name],) if inherited else None
 
 
 STORE = Store(os.environ)
