@@ -31,8 +31,9 @@ LAYERS = {
     "monarch._core.processes": 3.3,
     "monarch._core.client": 3.4,
     "monarch._core.mesh": 4,
+    "monarch._core.plane": 4.1,  # what planes may import of the engine
+    "monarch.actor": 4.2,
     "monarch._core": 5,
-    "monarch.actor": 5,
     "monarch.supervision": 5,
     "monarch.trust": 5,
     "monarch.rdma": 4.5,  # what other planes move data with
@@ -67,7 +68,7 @@ LAYERS = {
     "monarch": 9,
 }
 
-MAY_IMPORT_CORE = {4.5, 5, 5.5, 9}
+MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.5, 9}
 PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire", "monarch._core.routing")
 PURE_MODULES = ("monarch._core.processes.proc_entry",)
 NOT_PURE = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from .._core.calls.future import Future
-from .._core.calls.pending import subscribe
-from .._core.calls.promise import Promise, completed
+from .._core.plane import Promise, completed, subscribe
+from ..actor import Future
 from .buffer import RDMABuffer, checked_timeout
 from .paths.path import Deadline
 from .plane import Plane

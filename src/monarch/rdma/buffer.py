@@ -8,13 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .._core.actors.context import context, current_node
-from .._core.calls.future import Future
-from .._core.calls.promise import completed, map_future
-from .._core.hub.system import ControlRequest, System, handles, register
-from .._core.mesh.actor_mesh import ActorMesh
-from .._core.mesh.proc_mesh import ProcMesh
-from .._core.wire.address import ProcAddress
+from .._core.plane import ControlRequest, ProcAddress, System, completed, current_node, handles, map_future, register
+from ..actor import ActorMesh, Future, ProcMesh, context
 from .availability import get_rdma_backend
 from .control_rpc import ask, refused
 from .errors import OwnerLostError, RDMAError

@@ -5,16 +5,20 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from .._core.calls.failed_call import Reply
-from .._core.calls.future import Future
-from .._core.calls.promise import Promise
-from .._core.calls.remote_error import load_error
-from .._core.hub.control import SingleAnswer, send_record
-from .._core.hub.node import Node
-from .._core.supervision.failure import Failure, MeshFailure
-from .._core.wire import pickling
-from .._core.wire.address import ProcAddress
-from .._core.wire.frame import DEAD, ERROR
+from .._core.plane import (
+    DEAD,
+    ERROR,
+    Failure,
+    Node,
+    ProcAddress,
+    Promise,
+    Reply,
+    SingleAnswer,
+    load_error,
+    pickling,
+    send_record,
+)
+from ..actor import Future, MeshFailure
 from .errors import BufferAccessError, BufferDroppedError, OwnerLostError
 from .records import Open, Refusal, here
 

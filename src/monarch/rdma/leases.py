@@ -14,9 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .._core.hub.control import send_record
-from .._core.hub.node import Node
-from .._core.wire.address import ProcAddress
+from .._core.plane import Node, ProcAddress, send_record
 from .errors import BufferDroppedError
 from .records import BufferInfo, Claim, Grant, LeaseNews, Recall
 

@@ -13,10 +13,7 @@ from functools import partial
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
-from .._core.calls.pending import subscribe
-from .._core.hub.node import Node
-from .._core.hub.system import ControlRequest, System, handles, register
-from .._core.wire.address import ProcAddress
+from .._core.plane import ControlRequest, Node, ProcAddress, System, handles, register, subscribe
 from ..errors import BackpressureError
 from .errors import UnavailableError
 from .leases import Leases

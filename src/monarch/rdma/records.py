@@ -10,7 +10,7 @@ import functools
 import os
 from typing import Any, NamedTuple
 
-from .._core.wire.address import ProcAddress
+from .._core.plane import ProcAddress
 
 
 class BufferInfo(NamedTuple):

@@ -25,14 +25,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import config
-from .._core.actors.contracts import Owner
-from .._core.actors.request import StopCall
-from .._core.calls.future import Future
-from .._core.calls.pending import subscribe
-from .._core.calls.promise import Promise
-from .._core.hub.control import send_record
-from .._core.hub.node import Node
-from .._core.wire.address import ProcAddress, random_uid
+from .._core.plane import Node, Owner, ProcAddress, Promise, StopCall, random_uid, send_record, subscribe
+from ..actor import Future
 from .memory import HostMemory, Memory
 from .records import Atomic, BufferInfo, Claim, Grant, LeaseNews, Open, Place, Recall, Refusal, here
 

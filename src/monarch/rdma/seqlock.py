@@ -15,7 +15,7 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple
 
-from .._core.calls.future import Future
+from ..actor import Future
 from .buffer import RDMABuffer
 from .memory import memory_of
 from .records import WriteStep

@@ -6,7 +6,7 @@ import ctypes
 import threading
 from typing import NamedTuple
 
-from .._core.wire.address import ProcAddress
+from .._core.plane import ProcAddress
 from .memory import Memory
 from .records import WriteStep
 

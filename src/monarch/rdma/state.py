@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from .._core.calls.future import Future
-from .._core.calls.pending import subscribe
-from .._core.calls.promise import map_future
+from .._core.plane import map_future, subscribe
+from ..actor import Future
 from ..errors import MonarchError
 from .blocks import Block, cover, runs
 from .buffer import RDMABuffer, checked_timeout

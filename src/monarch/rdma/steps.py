@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, TypeVar
 
-from .._core.calls.future import Future
-from .._core.calls.pending import operation_of, subscribe
-from .._core.calls.promise import Promise
+from .._core.plane import Promise, operation_of, subscribe
+from ..actor import Future
 from .paths.path import Deadline
 from .plane import Plane
 

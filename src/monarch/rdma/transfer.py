@@ -11,10 +11,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from .._core.calls.future import Future
-from .._core.calls.pending import PendingOperation
-from .._core.calls.promise import Promise, completed
-from .._core.wire.address import ProcAddress
+from .._core.plane import PendingOperation, ProcAddress, Promise, completed
+from ..actor import Future
 from .control_rpc import ask, ask_for_life, refused
 from .errors import BufferAccessError, NoPathError, OwnerLostError, RDMAError, UnavailableError
 from .leases import Lease

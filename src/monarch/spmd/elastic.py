@@ -10,10 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from .._core.actors.actor import Actor
-from .._core.actors.context import context
-from .._core.actors.endpoint import endpoint
-from .._core.mesh.proc_mesh import ProcMesh
+from ..actor import Actor, ProcMesh, context, endpoint
 
 IPVersion = Literal["ipv4", "ipv6"]
 _FAMILIES = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.mesh.proc_mesh import ProcMesh
+from ..actor import ProcMesh
 from . import call_sites, operand_checks
 from .engine import Engine
 from .engine_transfer import Source

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from .._core.mesh import proc_mesh
-from .._core.mesh.shaped import names_of
-from .._core.shape import Shape, grid
+from .._core.plane import Shape, grid, names_of
+from ..actor import ProcMesh
 from . import call_sites
 from .activation import Activation, no_mesh
 from .engine import Engine
@@ -21,9 +20,6 @@ from .process_group import RemoteProcessGroup, RemoteTorchMesh
 from .rank_mesh import RankMesh
 from .references import reduce_mesh
 from .tensor import Tensor, new_tensor
-
-if TYPE_CHECKING:
-    from .._core.mesh.proc_mesh import ProcMesh
 
 _EXIT_TIMEOUT = 60.0  # seconds
 
@@ -39,7 +35,7 @@ class DeviceMesh(RankMesh):
     @property
     def procs(self) -> ProcMesh:
         """The processes."""
-        return proc_mesh.ProcMesh(self.engine.executor.procs._procs, self._shape)
+        return ProcMesh(self.engine.executor.procs._procs, self._shape)
 
     def activate(self) -> Activation:
         """A context manager in which torch's operations belong to this mesh; in this thread or task only."""

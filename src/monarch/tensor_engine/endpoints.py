@@ -6,8 +6,8 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from .._core.actors.adverbs import Endpoint
-from .._core.actors.request import StopCall
+from .._core.plane import StopCall
+from ..actor import Endpoint
 from . import operand_checks
 from .activation import get_active_mesh
 from .plans import Plan

@@ -19,14 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .._core.actors.context import context
-from .._core.actors.contracts import Owner
-from .._core.calls.future import Future
-from .._core.calls.pending import notice, subscribe
-from .._core.calls.waiting import block
-from .._core.mesh.proc_mesh import ProcMesh
-from .._core.shape import Shape, Slice
-from .._core.wire import pickling
+from .._core.plane import Owner, Shape, Slice, block, notice, pickling, subscribe
+from ..actor import Future, ProcMesh, context
 from ..errors import SupervisionError
 from .errors import RemoteException, was_told
 from .executor import Executor, Ranks

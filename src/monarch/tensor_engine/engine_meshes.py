@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .._core.shape import Shape, Slice
+from .._core.plane import Shape, Slice
 from . import seeding, tensor_methods  # noqa: F401  # for their effect
 from .device_mesh import DeviceMesh, mesh_of
 from .engine import Engine, engine_of, new_engine
 from .executor import Executor
 
 if TYPE_CHECKING:
-    from .._core.mesh.proc_mesh import ProcMesh
+    from ..actor import ProcMesh
 
 
 def device_mesh_of(procs: ProcMesh) -> DeviceMesh:

@@ -16,9 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._core.actors.context import current_node
-from .._core.hub.system import ControlRequest, System, handles, register
-from .._core.wire.address import ProcAddress
+from .._core.plane import ControlRequest, ProcAddress, System, current_node, handles, register
 from ..rdma import RDMABuffer
 from ..rdma.control_rpc import ask
 from .groups import TIMEOUT

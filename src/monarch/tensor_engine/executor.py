@@ -9,11 +9,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
-from .._core.calls.future import Future
-from .._core.calls.promise import completed, map_future
-from .._core.mesh.proc_mesh import ProcMesh
-from .._core.shape import Shape, Slice, ValueMesh
-from .._core.wire.address import ProcAddress
+from .._core.plane import ProcAddress, Shape, Slice, completed, map_future
+from ..actor import Future, ProcMesh, ValueMesh
 from .instructions import Instruction
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.calls.future import Future
-from .._core.calls.promise import after
+from .._core.plane import after
+from ..actor import Future
 from . import operand_checks
 from .activation import get_active_mesh, no_mesh
 from .device_mesh import DeviceMesh

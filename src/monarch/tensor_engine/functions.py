@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._core.wire import pickling
+from .._core.plane import pickling
 
 
 def _view_as_real(x: torch.Tensor) -> torch.Tensor:

@@ -6,9 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._core.actors.context import NotYet, context, current_node
-from .._core.calls.waiting import running_loop
-from .._core.wire import pickling
+from .._core.plane import NotYet, current_node, pickling, running_loop
+from ..actor import context
 from .errors import RemoteException
 from .instructions import Poison
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._core.shape import Slice
+from .._core.plane import Slice
 from . import torch_groups
 from .worker import workers
 

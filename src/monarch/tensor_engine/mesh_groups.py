@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .._core.shape.ndslice import row_major_strides
+from .._core.plane import row_major_strides
 from . import call_sites
 from .engine import Engine
 from .groups import Meeting

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
-from .._core.calls.future import Future
+from ..actor import Future
 from .functions import find
 from .opaque import OpaqueRef
 from .remote_functions import Remote, call_on_shard_and_fetch, remote

@@ -29,8 +29,7 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from .._core.wire.pickling import OUT_OF_BAND_SIZE
-from .._core.wire.reducers import Reducer
+from .._core.plane import OUT_OF_BAND_SIZE, Reducer
 
 _ALIGNMENT = 16  # of the largest dtype, and of what malloc gives
 _WITH_STORAGE = frozenset({"cpu", "cuda", "xpu", "mps"})

@@ -22,10 +22,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.actors.actor import Actor
-from .._core.actors.context import context
-from .._core.actors.endpoint import concurrent_endpoint, endpoint
-from .._core.mesh.actor_mesh import as_endpoint
+from ..actor import Actor, as_endpoint, concurrent_endpoint, context, endpoint
 from .activation import get_active_mesh
 from .device_mesh import DeviceMesh
 from .fakes import Meta

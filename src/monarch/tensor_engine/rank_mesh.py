@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from .._core.mesh.shaped import ShapedMesh
+from .._core.plane import ShapedMesh
 from .instructions import MAIN
 from .streams import active as active_stream
 
 if TYPE_CHECKING:
-    from .._core.shape import Shape
+    from .._core.plane import Shape
     from .engine import Engine, Ranks
 
 

@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .._core.wire import pickling
-from .._core.wire.address import ProcAddress
-from .._core.wire.reducers import Dumped, register_lender
+from .._core.plane import Dumped, ProcAddress, pickling, register_lender
 from . import call_sites, loans, local, operand_checks
 from .engine import holder
 from .instructions import MOVE

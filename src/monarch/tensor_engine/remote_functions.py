@@ -16,9 +16,8 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.calls.future import Future
-from .._core.shape import Shape, Slice, ValueMesh
-from .._core.wire import pickling
+from .._core.plane import Shape, Slice, pickling
+from ..actor import Future, ValueMesh
 from . import call_sites, fakes, operand_checks
 from .activation import active_mesh, get_active_mesh, no_mesh
 from .fetching import raise_poison, rank_at, read_here

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .._core.wire import pickling
+from .._core.plane import pickling
 from .functions import find, name_of
 from .instructions import (
     CALL,

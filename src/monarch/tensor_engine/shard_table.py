@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from .._core.shape import Point, Shape, Slice, ValueMesh
+from .._core.plane import Shape, Slice
+from ..actor import Point, ValueMesh
 from . import operand_checks
 from .activation import no_mesh
 from .fetching import fetch_shard

@@ -13,10 +13,7 @@ from typing import Any
 
 import torch
 
-from .._core.actors.actor import Actor
-from .._core.actors.context import context
-from .._core.actors.endpoint import endpoint
-from .._core.actors.ports import Port
+from ..actor import Actor, Port, context, endpoint
 from . import engine_transfer, loans, torch_groups
 from .instructions import ALL, END, FORGET, MAIN, SPREAD, Instruction, Poison
 from .runner import Runner, here

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from .._core.actors.context import current_node
+from .._core.plane import current_node
 from . import engine_transfer, loans, worker_borrows
 from .groups import Group, Meeting
 from .instructions import Expected, Poison, first_poison

@@ -12,18 +12,19 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from .._core.actors.context import context
-from .._core.actors.contracts import Owner
-from .._core.actors.request import Gather, Stream
-from .._core.calls.future import Future
-from .._core.calls.message import encode_meta
-from .._core.calls.remote_error import supervision_error
-from .._core.mesh.proc_mesh import ProcMesh
-from .._core.shape import Extent
-from .._core.supervision.failure import Failure
-from .._core.wire import pickling
-from .._core.wire.address import ProcAddress, random_uid
-from .._core.wire.frame import EXPLICIT
+from .._core.plane import (
+    EXPLICIT,
+    Failure,
+    Gather,
+    Owner,
+    ProcAddress,
+    Stream,
+    encode_meta,
+    pickling,
+    random_uid,
+    supervision_error,
+)
+from ..actor import Extent, Future, ProcMesh, context
 from .executor import Ranks, Segment
 from .instructions import Instruction
 from .worker import Worker

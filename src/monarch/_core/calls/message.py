@@ -19,6 +19,7 @@ SETTLE = b"\0settle"
 
 
 def encode_meta(method: str, extent: Extent) -> bytes:
+    """Write the name of an endpoint, and the extent that was called, as a frame carries them."""
     parts = [method]
     for label, size in zip(extent.labels, extent.sizes, strict=True):
         parts += [label, str(size)]

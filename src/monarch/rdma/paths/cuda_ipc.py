@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..._core.calls.future import Future
-from ..._core.calls.pending import subscribe
+from ..._core.plane import subscribe
+from ...actor import Future
 from ..control_rpc import ask
 from ..errors import UnavailableError
 from ..memory import DeviceMemory

@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 
-from ..._core.wire.channel import parse_channel
+from ..._core.plane import parse_channel
 from ...errors import AddressError
 
 _SIOCGIFADDR = 0x8915

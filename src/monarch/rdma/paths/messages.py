@@ -15,8 +15,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ... import config
-from ..._core.calls.future import Future
-from ..._core.calls.pending import subscribe
+from ..._core.plane import subscribe
+from ...actor import Future
 from ..control_rpc import ask, refused
 from ..records import Get, Grant, Put, Refusal
 from .chunking import parts

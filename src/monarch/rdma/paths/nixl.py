@@ -22,8 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import config
-from ..._core.hub.node import Node
-from ..._core.wire.address import ProcAddress
+from ..._core.plane import Node, ProcAddress
 from ..availability import is_ibverbs_available
 from ..control_rpc import OwnerWatch, ask
 from ..errors import RDMAError, UnavailableError

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from monarch._core.plane import (
+    ERROR,
+    ControlRequest,
+    Failure,
+    ProcAddress,
+    Promise,
+    Reply,
+    SingleAnswer,
+    System,
+    current_node,
+    handles,
+    load_error,
+    pickling,
+    register,
+    send_record,
+    supervision_error,
+)
+from monarch.actor import Actor, Future, endpoint, this_host
+
+
+# region plane
+class Environment(NamedTuple):
+    """What is this variable in your environment? Answer: its value, or None."""
+
+    name: str
+
+
+@handles(Environment)
+def _environment(system: System, request: ControlRequest, record: Environment) -> None:
+    request.answer(os.environ.get(record.name))  # on the I/O thread: never block here
+
+
+def ask(address: ProcAddress, name: str) -> Future[str | None]:
+    promise: Promise[str | None] = Promise(f"{name} of {address}")  # the text that a TimeoutError shows
+    answer = SingleAnswer(address, lambda reply: promise.resolve(reply, _read))
+    send_record(current_node(), address, Environment(name), answer)
+    return promise.future
+
+
+def _read(reply: Reply) -> Any:
+    """Runs in the thread that reads the future."""
+    if isinstance(reply, Failure):  # the process has ended
+        raise supervision_error(reply, "ask()")
+    if reply.flags == ERROR:
+        raise load_error(reply.payload).exception
+    return pickling.loads(reply.payload, reply.buffers)
+
+
+# endregion
+
+
+class Observed(Actor):
+    def __init__(self) -> None:
+        register(_environment)
+
+    @endpoint
+    def address(self) -> ProcAddress:
+        return current_node().address
+
+    @endpoint
+    def work(self) -> None:
+        os.environ["STEP"] = "7"
+
+
+if __name__ == "__main__":
+    observed = this_host().spawn_procs({"procs": 2}).spawn("observed", Observed)
+    observed.work.call().get()
+    for address in observed.address.call().get().values():
+        assert ask(address, "STEP").get(timeout=30) == "7"
+        assert ask(address, "NO_SUCH_VARIABLE").get(timeout=30) is None
