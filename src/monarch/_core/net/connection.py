@@ -6,8 +6,8 @@ made the queue longer than `send_limit` waits, which is how a slow receiver slow
 queue drains, the connection closes, or `send_timeout` passes.
 
 What travels in shared memory takes no room in the socket, so the kernel would take thousands of segments. Each side
-therefore counts what of them the other has not read, which that tells once per `SEGMENT_CREDIT` bytes; who has
-made that too much waits, as for the queue. An answer waits in the same way, and goes out all the same.
+therefore counts what of them the other has not read, which that tells once per `SEGMENT_CREDIT` bytes, of answers once per
+`_ANSWER_CREDIT`; who has made that too much waits, as for the queue. What it waits for has been sent by then.
 
 Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. A thread that waits for what comes over this
 connection may `borrow` it and do the reading itself (see `waiter`, `loan`). Reading never stops: two processes that flood
@@ -42,6 +42,7 @@ from .traffic import Traffic, TrafficLog
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
 SEGMENT_CREDIT = 4 * 1024 * 1024  # bytes in shared memory after which their sender is told that they were read
+_ANSWER_CREDIT = 32 * 1024 * 1024  # of answers: each telling wakes the one who answered, who had nothing to read
 
 logger = lazy_logger("monarch.net")
 
@@ -66,7 +67,7 @@ class Connection(Lendable):
     """
 
     __slots__ = (
-        "_bytes_read", "_bytes_sent", "_closed", "_decoder", "_drained", "_fds", "_frames_read",
+        "_bytes_read", "_bytes_sent", "_closed", "_credit", "_decoder", "_drained", "_fds", "_frames_read",
         "_frames_sent", "_hung_up", "_lock", "_log", "_make_segment", "_on_close", "_queue", "_queued", "_reads",
         "_segment_limit", "_segments_unread", "_segments_untold", "_send_limit", "_send_timeout", "_sock", "_writes", "asked",
         "on_frame", "parting", "peer",
@@ -106,7 +107,10 @@ class Connection(Lendable):
         self.asked = asked
         self._segments_unread = 0  # bytes of what was sent that the other side has not read, as far as it has told
         self._segments_untold = 0  # bytes of what was read here and not told
-        self._segment_limit = max(send_limit, 4 * SEGMENT_CREDIT)
+        self._credit, at_least = SEGMENT_CREDIT, 2 * _ANSWER_CREDIT
+        if asked is not None:
+            self._credit, at_least = _ANSWER_CREDIT, 4 * SEGMENT_CREDIT
+        self._segment_limit = max(send_limit, at_least)
         self._frames_sent = self._bytes_sent = self._writes = 0
         self._frames_read = self._bytes_read = self._reads = 0
         self._log = log
@@ -436,7 +440,7 @@ class Connection(Lendable):
         if broken is not None and self.asked is None:
             self.send_encoded(encode(parting(broken))[0])
         self._frames_read += len(frames)
-        if self._segments_untold >= SEGMENT_CREDIT:
+        if self._segments_untold >= self._credit:
             self._tell_of_segments()
         for frame in frames:
             if self._closed:  # by what the frame before it did
