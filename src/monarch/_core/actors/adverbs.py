@@ -123,8 +123,9 @@ class Endpoint(Generic[P, R]):
             raise self._not_one()
         self._check(args, kwargs)
         frame = _getframe(1)
-        request = One(self.name, target.uid, procs[0], context()._cell.node, (frame.f_code, frame.f_lineno))
-        request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
+        cell = context()._cell
+        request = One(self.name, target.uid, procs[0], cell.node, (frame.f_code, frame.f_lineno))
+        request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags, sender=cell)
         return request.future
 
     def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -141,10 +142,10 @@ class Endpoint(Generic[P, R]):
         rank = self._pick()
         frame = _getframe(1)
         site = frame.f_code, frame.f_lineno
-        target, node = self._target, context()._cell.node
-        request = OneOf(self.name, target.uid, target.procs[rank], node, rank, target.extent, site)
+        target, cell = self._target, context()._cell
+        request = OneOf(self.name, target.uid, target.procs[rank], cell.node, rank, target.extent, site)
         content = self._pickle(args, kwargs, [rank])
-        request.number = target.cast(self._meta, content, request, [rank], flags=self._flags)
+        request.number = target.cast(self._meta, content, request, [rank], flags=self._flags, sender=cell)
         return request.future
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:

@@ -13,6 +13,7 @@ from ..wire.frame import Bytes
 from .context import context
 
 if TYPE_CHECKING:
+    from .contracts import Owner
     from .ports import Port
 
 
@@ -40,9 +41,10 @@ class Target:
         ranks: Sequence[int] | None = None,
         reply_to: Port[Any] | None = None,
         flags: int = 0,
+        sender: Owner | None = None,
     ) -> int:
-        """Send a call on behalf of the current actor, to some ranks or to all; returns the number of the request."""
-        cell = context()._cell
+        """Send a call to some ranks, or to all, of the actor `sender`, by default the current one; returns the request's number."""
+        cell = context()._cell if sender is None else sender
         procs = self.procs if ranks is None else [self.procs[rank] for rank in ranks]
         if reply_to is not None:
             request = reply_to._as_request(procs[0], ranks[0] if ranks else 0)
