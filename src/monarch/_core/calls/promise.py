@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import RLock, allocate_lock  # what `threading` gives, without the Python function around the first
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -36,8 +36,8 @@ class Promise(Generic[R]):
 
     def __init__(self, operation: PendingOperation | str | None = None, kind: type[Future[R]] = Future) -> None:
         self.future = future = object.__new__(kind)
-        future._lock = threading.Lock()
-        future._decoding = threading.RLock()
+        future._lock = allocate_lock()
+        future._decoding = RLock()
         future._done = False
         future._value = future._error = future._decode = None
         future._callbacks = []

@@ -474,9 +474,13 @@ def _after_fork() -> None:
 
 def install() -> None:
     """Make this process a client as soon as the API is used outside of actors, unless it is a proc."""
-    set_fallback(lambda: client().context)
+    set_fallback(_root_context)
     atexit.register(_at_exit)
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def _root_context() -> Context:
+    return (_client or client()).context  # without the call where each message passes
 
 
 def _nothing() -> None:
