@@ -83,7 +83,7 @@ WRAPPED: tuple[tuple[Any, str, str], ...] = (
     (Future, "get", "get"),
     (Waiter, "wait", "wait"),
     (Decoder, "feed", "feed"),
-    (request.One, "reply", "reply"),
+    (request.UnaryCall, "reply", "reply"),
     (SyncCell, "receive", "mailbox"),
     (SyncCell, "_handle", "handle"),
 )

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 from monarch._core.plane import (
     ERROR,
     ControlRequest,
+    ControlService,
     Failure,
     ProcAddress,
     Promise,
     Reply,
     SingleAnswer,
-    System,
-    current_node,
+    current_hub,
     handles,
     load_error,
     pickling,
@@ -31,14 +31,14 @@ class Environment(NamedTuple):
 
 
 @handles(Environment)
-def _environment(system: System, request: ControlRequest, record: Environment) -> None:
+def _environment(service: ControlService, request: ControlRequest, record: Environment) -> None:
     request.answer(os.environ.get(record.name))  # on the I/O thread: never block here
 
 
 def ask(address: ProcAddress, name: str) -> Future[str | None]:
     promise: Promise[str | None] = Promise(f"{name} of {address}")  # the text that a TimeoutError shows
     answer = SingleAnswer(address, lambda reply: promise.resolve(reply, _read))
-    send_record(current_node(), address, Environment(name), answer)
+    send_record(current_hub(), address, Environment(name), answer)
     return promise.future
 
 
@@ -60,7 +60,7 @@ class Observed(Actor):
 
     @endpoint
     def address(self) -> ProcAddress:
-        return current_node().address
+        return current_hub().address
 
     @endpoint
     def work(self) -> None:

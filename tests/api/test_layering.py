@@ -70,7 +70,7 @@ LAYERS = {
 
 MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.5, 9}
 PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire", "monarch._core.routing")
-PURE_MODULES = ("monarch._core.processes.proc_entry",)
+PURE_MODULES = ("monarch._core.hub.lifecycle", "monarch._core.processes.proc_entry")
 NOT_PURE = {
     "asyncio", "concurrent", "multiprocessing", "queue", "sched", "select", "selectors", "socket", "ssl", "subprocess",
     "threading", "time", "_thread",
@@ -91,7 +91,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 }
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what the lines are for.
-MOST_LINES_OF_THE_CORE = 26_500
+MOST_LINES_OF_THE_CORE = 26_600
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
 MOST_LATE_IMPORTS = 13

@@ -16,16 +16,16 @@ WORDS = 5  # of a text that are to be found
 def texts() -> Iterator[str]:
     """Every text that is given to an error in `monarch.rdma`; … stands for what is filled in."""
     for file in sorted((ROOT / "src/monarch/rdma").rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith(ERRORS):
-                yield from filter(None, map(_template, node.args))
+        for hub in ast.walk(ast.parse(file.read_text())):
+            if isinstance(hub, ast.Call) and isinstance(hub.func, ast.Name) and hub.func.id.endswith(ERRORS):
+                yield from filter(None, map(_template, hub.args))
 
 
-def _template(node: ast.expr) -> str | None:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+def _template(hub: ast.expr) -> str | None:
+    if isinstance(hub, ast.Constant) and isinstance(hub.value, str):
+        return hub.value
+    if isinstance(hub, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in hub.values)
     return None
 
 

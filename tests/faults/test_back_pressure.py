@@ -37,7 +37,7 @@ def flooding(method: Any, count: int) -> Iterator[None]:
 
     thread = threading.Thread(target=flood)
     thread.start()
-    wait_until(lambda: client().node.full, what="the mailbox to be full")
+    wait_until(lambda: client().hub.full, what="the mailbox to be full")
     yield
     thread.join(20)
     assert not thread.is_alive()
@@ -97,10 +97,10 @@ def test_calls_that_wait_for_their_turn_count_against_the_limit_of_the_mailbox(s
             narrow.take.call_one(number, str(door)) for number in range(9)
         ]  # one runs, eight wait: that is the limit
         taken.append(narrow.take.call_one(9, str(door)))
-        wait_until(lambda: bool(client().node.full), what="the word that there is no more room")
+        wait_until(lambda: bool(client().hub.full), what="the word that there is no more room")
         door.touch()
         assert [future.get(timeout=20) for future in taken] == list(range(10))
-        wait_until(lambda: not client().node.full, what="the word that there is room")
+        wait_until(lambda: not client().hub.full, what="the word that there is room")
 
 
 @pytest.mark.parametrize("limit", [1, 10])

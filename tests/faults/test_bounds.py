@@ -95,7 +95,7 @@ class Flood:
             self.error = error
 
     def wait_until_held(self) -> None:
-        wait_until(lambda: client().node.full or not self.thread.is_alive(), what="word of the full queue")
+        wait_until(lambda: client().hub.full or not self.thread.is_alive(), what="word of the full queue")
         assert self.thread.is_alive(), (self.sent, self.error)
 
     def join(self) -> None:
@@ -319,7 +319,7 @@ def test_a_flood_to_a_process_that_starts_again_waits_until_it_is_back(spawn: Sp
     busy = procs.spawn("busy", Busy)
     pid = busy.pid.call_one().get(timeout=20)
     mesh: Any = busy
-    peer: Any = client().node.peers[mesh._target.procs[0]]
+    peer: Any = client().hub.peers[mesh._target.procs[0]]
     count = 32
     with configured(send_buffer_limit=LIMIT):
         with stopped(agent_of(pid)):  # which would start it again at once

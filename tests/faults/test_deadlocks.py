@@ -78,7 +78,7 @@ class Peer(Actor):
 
     @endpoint
     def watches(self) -> bool:
-        return bool(context().actor_instance._cell.node.detector.watching)
+        return bool(context().actor_instance._cell.hub.detector.watching)
 
     @endpoint
     def alive(self) -> str:

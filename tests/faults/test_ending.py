@@ -439,7 +439,7 @@ class EndsWhileItsMessageArrives(Actor):
 def test_an_actor_ends_though_the_thread_that_delivered_its_last_message_is_slow() -> None:
     port, receiver = open_channel()
     mesh: Any = this_proc().spawn("a", EndsWhileItsMessageArrives, port)
-    cell: Any = context()._cell.node.actors[mesh._uid]
+    cell: Any = context()._cell.hub.actors[mesh._uid]
     pressure = cell.pressure
 
     class SlowPressure:

@@ -82,8 +82,8 @@ PROGRAM = """
     if __name__ == "__main__":
         configure(heartbeat_timeout="2s")
         echo = this_host().spawn_procs().spawn("echo", Echo)
-        agent = client().node.address.agent
-        proc = next(address for address in client().node.peers if address != agent) if echo.say.call_one(1).get() else None
+        agent = client().hub.address.agent
+        proc = next(address for address in client().hub.peers if address != agent) if echo.say.call_one(1).get() else None
         floods = [flood(KIND, agent, b"ping"), flood(KIND, proc, b"statistics")]
         end = time.monotonic() + 5  # more than two time-outs
         while time.monotonic() < end:

@@ -28,10 +28,10 @@ def test_a_link_that_breaks_while_the_process_lives_is_told_to_the_caller_and_to
         @endpoint
         def cut_the_link_to_the_client(self, door: str) -> str:
             cell: Any = context()
-            node = cell._cell.node
-            for connection in list(node._inbound):
+            hub = cell._cell.hub
+            for connection in list(hub._inbound):
                 if connection.peer.proc.startswith("client"):
-                    node.poller.call_soon(connection.close)
+                    hub.poller.call_soon(connection.close)
             while not os.path.exists(door):
                 time.sleep(0.005)
             return "too late"

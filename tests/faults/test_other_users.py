@@ -47,7 +47,7 @@ print(got_in, flush=True)
 def test_who_knocks_at_every_socket_of_a_program_is_not_heard(spawn: Spawn) -> None:
     worker = spawn().spawn("worker", Worker)
     pid = worker.pid.call_one().get(timeout=PATIENCE)
-    with stranger(FLOOD, client().node.address.host) as flood:
+    with stranger(FLOOD, client().hub.address.host) as flood:
         assert flood.stdout is not None
         assert int(flood.stdout.readline()) >= 3  # of the client, the agent, the proc
         while flood.poll() is None:
@@ -82,7 +82,7 @@ while True:
 def test_the_name_of_a_process_that_died_is_not_taken_and_it_starts_again(spawn: Spawn) -> None:
     worker = spawn(restart=OneForOne(max_restarts=100)).spawn("worker", Worker)
     worker.pid.call_one().get(timeout=PATIENCE)
-    with stranger(SQUAT, client().node.address.host) as squatter:
+    with stranger(SQUAT, client().hub.address.host) as squatter:
         assert squatter.stdout is not None
         assert squatter.stdout.readline() == "watches\n"
         for _ in range(5):

@@ -39,7 +39,7 @@ def test_the_folder_of_sockets_goes_with_the_program(ending: str) -> None:
             assert echo.say.call_one(1).get(timeout=30) == 1
 
         def where():
-            return Path(unix.path_of(client().node.address)).parent
+            return Path(unix.path_of(client().hub.address)).parent
 
         def kill_agent():
             client()._agent.kill()

@@ -14,8 +14,8 @@ from typing import Any
 
 from helpers.streams import Door, Net
 from helpers.waiting import PATIENCE
-from monarch._core.actors.proc_system import ProcSystem
-from monarch._core.hub.node import Node
+from monarch._core.actors.proc_service import ProcService
+from monarch._core.hub.message_hub import MessageHub
 from monarch._core.net import unix
 from monarch._core.net.trust import TRUST_ALL, Trust, trust_for
 from monarch._core.routing.cast import Entry, Header, pack_table, split_header, with_header
@@ -204,7 +204,7 @@ class Doors:
     def close(self) -> None:
         self._stack.close()
         self._stack = ExitStack()
-        for name in ("_net", "_open", "_tls", "_node"):
+        for name in ("_net", "_open", "_tls", "_hub"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -223,22 +223,22 @@ class Doors:
         return self._net.listen("tcp://127.0.0.1:0", WITH_SECRET)
 
     @cached_property
-    def _node(self) -> Node:
+    def _hub(self) -> MessageHub:
         _ = self._net
         address = ProcAddress(random_name(), "proc.0")
-        node = Node(address, address)
-        thread = threading.Thread(target=node.poller.run, name="fuzzed-node")
+        hub = MessageHub(address, address)
+        thread = threading.Thread(target=hub.poller.run, name="fuzzed-hub")
         thread.start()
 
         def end() -> None:
-            node.poller.stop()
+            hub.poller.stop()
             thread.join(PATIENCE)
-            node.close(Failure(STOPPED, "the end"))
-            node.poller.close()
+            hub.close(Failure(STOPPED, "the end"))
+            hub.poller.close()
             unix.release_all(address.host)
 
         self._stack.callback(end)
-        return node
+        return hub
 
     def check_open(self, data: bytes) -> None:
         with self._knock(self._open) as sock:
@@ -264,7 +264,7 @@ class Doors:
 
     def check_node(self, data: bytes) -> None:
         """At the socket of a process, by one of the same user that has not said its name."""
-        with unix.connect(self._node.address) as sock:
+        with unix.connect(self._hub.address) as sock:
             sock.settimeout(PATIENCE)
             self._say(sock, data)
         self._no_internal_error()
@@ -337,8 +337,8 @@ class _Hub(SimpleNamespace):
 
 
 @cache
-def _process() -> ProcSystem:
-    return ProcSystem(_Hub(address=_HERE, inbound_lost_hooks=[], peer_lost_hooks=[]))  # type: ignore[arg-type]
+def _process() -> ProcService:
+    return ProcService(_Hub(address=_HERE, inbound_lost_hooks=[], peer_lost_hooks=[]))  # type: ignore[arg-type]
 
 
 def check_control(data: bytes) -> None:
@@ -354,8 +354,8 @@ def check_control(data: bytes) -> None:
     finally:
         logger.disabled = False
     fits = False
-    if name in ProcSystem._handlers:
-        record: Any = ProcSystem._handlers[name][0]
+    if name in ProcService._handlers:
+        record: Any = ProcService._handlers[name][0]
         fits = len(record._fields) - len(record._field_defaults) <= len(fields) <= len(record._fields)
     if len(asker.answers) > 1 or (not fits and not asker.answers):
         raise AssertionError(f"{name!r} with {len(fields)} fields was answered {len(asker.answers)} times")

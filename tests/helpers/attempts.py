@@ -12,7 +12,7 @@ def open_attempts() -> list[Any]:
     """Those to which not all ranks have answered, in order."""
     from monarch._core.actors.retrying import _Attempt
 
-    requests = context()._cell.node.requests
+    requests = context()._cell.hub.requests
     return [request for _, request in sorted(requests.copy().items()) if isinstance(request, _Attempt)]
 
 
@@ -29,4 +29,4 @@ def let_expire(number: int, silent: set[int]) -> None:
     """End the time of an attempt, as soon as only these ranks have not answered it."""
     attempt = wait_for_attempt(number, silent)
     wait_until(lambda: attempt.timer is not None, what="its timer")
-    context()._cell.node.poller.call_soon(attempt.timer.callback)
+    context()._cell.hub.poller.call_soon(attempt.timer.callback)

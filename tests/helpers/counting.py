@@ -14,7 +14,7 @@ import threading
 from collections import Counter
 from typing import Any
 
-from monarch._core.actors.context import current_node
+from monarch._core.actors.context import current_hub
 from monarch.actor import Actor, endpoint
 
 # C functions that enter the kernel, by what a reader of `strace` would call them.
@@ -46,7 +46,7 @@ class Count:
     def __init__(self) -> None:
         self._here: Counter[str] = Counter()
         self._io: Counter[str] = Counter()
-        self._poller = current_node().poller
+        self._poller = current_hub().poller
         self._on_io_thread(lambda: sys.setprofile(_counting(self._io)))
         self._before = _kernel()
         sys.setprofile(_counting(self._here))

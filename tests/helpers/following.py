@@ -24,7 +24,7 @@ THREADS = {"MainThread": "main", "monarch-io": "I/O"}
 
 
 class Function(NamedTuple):
-    """A function of the engine: ``hub.node`` and ``Node.cast``. One without a name, as lambdas have none, is called after
+    """A function of the engine: ``hub.message_hub`` and ``MessageHub.cast``. One without a name, as lambdas have none, is called after
     the function that it stands in."""
 
     module: str
@@ -37,7 +37,7 @@ class Function(NamedTuple):
 
     @property
     def short(self) -> str:
-        """Its name as a page has it: ``hub.node.cast``."""
+        """Its name as a page has it: ``hub.message_hub.cast``."""
         return f"{self.module}.{self.last}"
 
 

@@ -299,7 +299,7 @@ def test_a_circle_of_repeated_calls_without_a_time_limit_is_a_deadlock(spawn: Sp
 
 def test_nothing_is_kept_of_a_call_that_is_over(spawn: Spawn) -> None:
     mesh = spawn(2).spawn("workers", Worker)
-    requests: Any = context()._cell.node.requests
+    requests: Any = context()._cell.hub.requests
     before = len(requests)
     work = mesh.work.options(timeout=PATIENCE, retries=3)
     gc.collect()

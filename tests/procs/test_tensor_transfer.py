@@ -100,10 +100,10 @@ def test_two_engines_of_the_same_processes_exchange_tensors(mesh: Any, pair: Pro
 
 
 def buffers() -> int:
-    from monarch._core.actors.context import current_node
+    from monarch._core.actors.context import current_hub
     from monarch.rdma.plane import plane_of
 
-    return plane_of(current_node()).registry.statistics().buffers
+    return plane_of(current_hub()).registry.statistics().buffers
 
 
 def test_nothing_is_set_aside_for_an_engine_that_has_exited(mesh: Any, others: ProcMesh) -> None:

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 import monarch
-from monarch._core.actors.proc_system import ProcSystem, spawn_record
+from monarch._core.actors.proc_service import ProcService, spawn_record
 from monarch._core.calls.failed_call import Reply
 from monarch._core.calls.remote_error import load_error
-from monarch._core.hub import control_records, system
+from monarch._core.hub import control_records, control_service
 from monarch._core.hub.control import SingleAnswer, send_record
 from monarch._core.hub.control_records import GetStatistics, ResolveProc, StopActor, name_on_wire
+from monarch._core.hub.control_service import ControlRequest, ControlService, handles, register
 from monarch._core.hub.spawn_requests import CreatorInstance, SpawnSpec
-from monarch._core.hub.system import ControlRequest, System, handles, register
 from monarch._core.mesh import controllers
 from monarch._core.processes.agent import Agent
 from monarch._core.processes.proc import Proc
@@ -101,11 +101,11 @@ def error_of(origin: Origin) -> BaseException:
     return load_error(frame.payload).exception
 
 
-class Taking(System):
+class Taking(ControlService):
     """Takes two kinds of records."""
 
-    def __init__(self, node: Any) -> None:
-        super().__init__(node)
+    def __init__(self, hub: Any) -> None:
+        super().__init__(hub)
         self.taken: list[object] = []
 
     @handles(StopActor)
@@ -125,7 +125,7 @@ def taking(hub: Any) -> Taking:
 
 @pytest.fixture(autouse=True)
 def of_planes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "_of_planes", dict(system._of_planes))
+    monkeypatch.setattr(control_service, "_of_planes", dict(control_service._of_planes))
     logger = logging.getLogger("monarch.runtime")
     monkeypatch.setattr(logger, "disabled", True)  # it tells of each error
 
@@ -240,12 +240,12 @@ def test_a_request_is_answered_later_with_a_value_an_error_or_the_end_of_what_it
 
 
 @handles(Ask)
-def take_ask(taking: System, request: ControlRequest, record: Ask) -> None:
-    request.answer((taking.node.address, record))
+def take_ask(taking: ControlService, request: ControlRequest, record: Ask) -> None:
+    request.answer((taking.hub.address, record))
 
 
 @handles(Ask)
-def take_ask_otherwise(taking: System, request: ControlRequest, record: Ask) -> None: ...
+def take_ask_otherwise(taking: ControlService, request: ControlRequest, record: Ask) -> None: ...
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -285,11 +285,11 @@ def test_a_record_waits_for_its_plane_while_another_thread_imports_that(
     (plane / "__init__.py").write_text(
         """
 import monarch
-from monarch._core.hub.system import handles, register
+from monarch._core.hub.control_service import handles, register
 from .records import Wanted
 monarch.halfway.set()
 assert monarch.go_on.wait(60)
-register(handles(Wanted)(lambda system, request, record: request.answer("imported")))
+register(handles(Wanted)(lambda service, request, record: request.answer("imported")))
 """
     )
     monkeypatch.setattr(monarch, "__path__", [*monarch.__path__, str(tmp_path)])
@@ -313,21 +313,21 @@ def test_a_process_imports_the_plane_of_the_record_that_it_is_sent() -> None:
     script = """
 import logging, sys
 from monarch._core.hub.control import send_record
-from monarch._core.hub.node import Node
-from monarch._core.hub.system import System
+from monarch._core.hub.message_hub import MessageHub
+from monarch._core.hub.control_service import ControlService
 from monarch._core.wire import pickling
 from monarch._core.wire.address import SYSTEM, ProcAddress, random_name
 from monarch._core.wire.frame import CALL, Frame
 
 address = ProcAddress(random_name(), "proc.0")
-system = System(Node(address, address))
+service = ControlService(MessageHub(address, address))
 class Origin:
     peer = address
     def send(self, frame):
         print(frame.flags, pickling.loads(frame.payload))
 assert "monarch.rdma" not in sys.modules
 content = pickling.dumps_call(((("machine", 0)), ()), {})
-system.receive(Origin(), Frame(CALL, 0, 0, SYSTEM, 0, 1, b"monarch.rdma.records.Open", *content))
+service.receive(Origin(), Frame(CALL, 0, 0, SYSTEM, 0, 1, b"monarch.rdma.records.Open", *content))
 assert "monarch.rdma" in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
@@ -347,10 +347,10 @@ def records() -> list[Any]:
 
 def test_every_record_is_taken_by_one_kind_of_process_and_says_in_words_by_whom() -> None:
     assert controllers is not None  # registers its own
-    own = set(Proc._handlers) - set(ProcSystem._handlers)
-    taken = [*ProcSystem._handlers, *own, *Agent._handlers, b"GetController"]
+    own = set(Proc._handlers) - set(ProcService._handlers)
+    taken = [*ProcService._handlers, *own, *Agent._handlers, b"GetController"]
     assert sorted(taken) == sorted(name_on_wire(kind) for kind in records())
-    assert b"GetController" in system._of_planes
+    assert b"GetController" in control_service._of_planes
     assert [
         kind.__name__ for kind in records() if "──▶" not in kind.__doc__ and "As `SpawnProcs`" not in kind.__doc__
     ] == []

@@ -13,7 +13,7 @@ import pytest
 
 from monarch._core.hub import lifecycle
 from monarch._core.hub.lifecycle import BROKEN, ENDED, NEW, STARTING, TABLE, UP, Lifecycle
-from monarch._core.hub.peer import Peer
+from monarch._core.hub.local_peer import LocalPeer
 from monarch._core.net.asked import Asked
 from monarch._core.supervision.failure import KILLED, LINK, Failure
 from monarch._core.wire.address import ProcAddress
@@ -138,7 +138,7 @@ class World:
         self.ends: list[Failure] = []
         self.numbers = itertools.count(1)
         self.answered: list[int] = []
-        self.peer = Peer(self, ProcAddress("host", "worker.0"))  # type: ignore[arg-type]
+        self.peer = LocalPeer(self, ProcAddress("host", "worker.0"))  # type: ignore[arg-type]
 
     # the hub of the peer
 
@@ -155,7 +155,7 @@ class World:
     def ask_agent(self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]) -> None:
         self.questions.append((connected, self.connections[-1].incarnation if connected else -1, answer))
 
-    def process_ended(self, address: ProcAddress, failure: Failure, witness: Peer, ended: Collection[int]) -> None:
+    def process_ended(self, address: ProcAddress, failure: Failure, witness: LocalPeer, ended: Collection[int]) -> None:
         self.tell(address, failure, ended)
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int]) -> None:

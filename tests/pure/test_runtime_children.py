@@ -20,7 +20,7 @@ from helpers.processes import wait_stopped
 from helpers.waiting import PATIENCE, wait_until
 from monarch._core.net.poller import Poller
 from monarch._core.processes.children import ChildWatch, changes, is_stopped, is_traced, unreaped_status
-from monarch._core.processes.heartbeat import Silence
+from monarch._core.processes.heartbeat import Watchdog
 from monarch._core.processes.oom_killer import count_kills
 from monarch._core.supervision.heartbeat import TICKS
 
@@ -155,16 +155,16 @@ def clocked() -> Iterator[Clocked]:
 
 def test_silence_is_lost_after_its_timeout(clocked: Clocked) -> None:
     start = time.monotonic()
-    Silence(clocked.poller, 0.2, clocked.lost.set)
+    Watchdog(clocked.poller, 0.2, clocked.lost.set)
     assert clocked.lost.wait(PATIENCE)
     assert time.monotonic() - start >= 0.2
 
 
 def test_silence_that_ends_is_not_lost(clocked: Clocked) -> None:
-    silence = Silence(clocked.poller, 0.1, clocked.lost.set)
+    silence = Watchdog(clocked.poller, 0.1, clocked.lost.set)
     silence.end()
     last = threading.Event()
-    Silence(clocked.poller, 0.3, last.set)
+    Watchdog(clocked.poller, 0.3, last.set)
     assert last.wait(PATIENCE)
     assert not clocked.lost.is_set()
 
@@ -173,7 +173,7 @@ def test_a_poller_that_could_not_run_for_long_loses_nobody_by_that(clocked: Cloc
     timeout = 0.4
     answered = threading.Event()
     clocked.poller.call_soon(lambda: time.sleep(3 * timeout))  # as if stopped, or without the interpreter lock
-    silence = Silence(clocked.poller, timeout, clocked.lost.set)
+    silence = Watchdog(clocked.poller, timeout, clocked.lost.set)
 
     def answer() -> None:
         silence.end()

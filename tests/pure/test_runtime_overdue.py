@@ -28,13 +28,13 @@ def test_a_call_is_asked_after_ever_more_rarely_and_others_not_at_all() -> None:
         (fields, _) = pickling.loads(content[0])
         asked.append((*procs, target, meta, *fields))
 
-    node: Any = SimpleNamespace(requests={1: Unanswered()}, cast=cast)
-    overdue = Overdue(node)
+    hub: Any = SimpleNamespace(requests={1: Unanswered()}, cast=cast)
+    overdue = Overdue(hub)
     when = []
     for look in range(1, 20):
-        node.requests[100 + look] = Unanswered()  # answered soon
+        hub.requests[100 + look] = Unanswered()  # answered soon
         overdue.look()
-        del node.requests[100 + look]
+        del hub.requests[100 + look]
         if asked:
             assert asked == [(proc, SYSTEM, b"LookAfter", 7) for proc in PROCS]
             when.append(look)
@@ -50,19 +50,19 @@ def test_a_timer_runs_only_while_calls_are_open() -> None:
         return callback
 
     poller = SimpleNamespace(call_soon=lambda callback: callback(), call_later=call_later)
-    node: Any = SimpleNamespace(requests={}, poller=poller, cast=lambda *what: None)
-    overdue = Overdue(node)
+    hub: Any = SimpleNamespace(requests={}, poller=poller, cast=lambda *what: None)
+    overdue = Overdue(hub)
     overdue.watch(PendingOperation())  # type: ignore[arg-type]  # what expects no answer of an actor
     assert not overdue.watching
     assert not timers
-    node.requests[1] = call = Unanswered()
+    hub.requests[1] = call = Unanswered()
     for _ in range(2):  # as from two threads
         overdue.watch(call)  # type: ignore[arg-type]
     for _ in range(3):
         assert overdue.watching
         timers.pop()()
         assert len(timers) == 1
-    del node.requests[1]
+    del hub.requests[1]
     timers.pop()()
     assert not overdue.watching
     assert not timers

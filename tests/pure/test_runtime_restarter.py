@@ -28,7 +28,7 @@ class Mesh(OwnedMesh):
         return [completed()]
 
 
-class Cell:
+class ActorCell:
     """An owner whose supervision is carried out by the test."""
 
     instance = "the owner"  # for log records
@@ -47,7 +47,7 @@ class Cell:
 
 @pytest.mark.parametrize("meanwhile", [False, True])
 def test_an_actor_whose_process_has_ended_meanwhile_is_not_asked_to_stop(meanwhile: bool) -> None:
-    cell = Cell()
+    cell = ActorCell()
     group = cell.ownership.group(OneForOne())
     procs, actors = Mesh("procs", True, group), Mesh("actors", False, group)
     cell.ownership.created(procs)

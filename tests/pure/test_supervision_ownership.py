@@ -8,7 +8,7 @@ import random
 import pytest
 
 from monarch._core.supervision.failure import EXCEPTION, KILLED, LINK, UNHANDLED, Failure
-from monarch._core.supervision.ownership import Fail, Instruction, Judge, OwnedMesh, Ownership
+from monarch._core.supervision.ownership import AskSupervisor, Fail, Instruction, OwnedMesh, Ownership
 
 
 def actors(uid: int, processes: list[str], name: str = "") -> OwnedMesh:
@@ -27,7 +27,7 @@ KILL = Failure(KILLED, "killed", pid=7, signal=9, output=("last words",))
 
 
 def told(instructions: list[Instruction]) -> list[tuple[int | str, int | None]]:
-    return [(i.failure.mesh_uid, i.failure.rank) for i in instructions if isinstance(i, Judge)]
+    return [(i.failure.mesh_uid, i.failure.rank) for i in instructions if isinstance(i, AskSupervisor)]
 
 
 def owning(*meshes: OwnedMesh) -> Ownership[OwnedMesh]:
@@ -59,7 +59,7 @@ def test_a_lost_process_is_told_by_the_actors_on_it() -> None:
     instructions = ownership.process_ended("p1", KILL, 0)
     assert told(instructions) == [(1, 1), (2, 0)]
     first = instructions[0]
-    assert isinstance(first, Judge)
+    assert isinstance(first, AskSupervisor)
     assert (first.failure.mesh, first.failure.signal, first.failure.output) == ("trainers", 9, ("last words",))
     assert "the process this actor was running on failed" in first.failure.reason
     assert first.mesh is ownership[1]
@@ -69,7 +69,7 @@ def test_a_lost_process_without_actors_is_told_as_itself() -> None:
     ownership = owning(procs("procs", ["p0", "p1"]))
     instructions = ownership.process_ended("p1", KILL, 0)
     assert told(instructions) == [("procs", 1)]
-    assert isinstance(instructions[0], Judge)
+    assert isinstance(instructions[0], AskSupervisor)
     assert instructions[0].failure.proc == "procs[1]"
 
 
@@ -225,7 +225,7 @@ class Tree:
         if not owner.alive:
             return
         for instruction in owner.ownership.rank_failed(failure, 0):
-            assert isinstance(instruction, Judge)
+            assert isinstance(instruction, AskSupervisor)
             assert isinstance(instruction.failure.mesh_uid, int)
             owner.heard.append(instruction.failure.mesh_uid)
             if owner is self.root:

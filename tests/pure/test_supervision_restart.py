@@ -8,7 +8,7 @@ import random
 import pytest
 
 from monarch._core.supervision.failure import EXCEPTION, HOST, KILLED, UNSTARTED, Failure, host_lost
-from monarch._core.supervision.ownership import Abandon, Instruction, Judge, OwnedMesh, Ownership, Restart
+from monarch._core.supervision.ownership import Abandon, AskSupervisor, Instruction, OwnedMesh, Ownership, Restart
 from monarch._core.supervision.restart import AllForOne, OneForOne, RestartGroup, RestForOne, Strategy
 
 Owner = Ownership[OwnedMesh]
@@ -106,9 +106,9 @@ def test_one_failure_too_many_goes_to_the_owner_and_says_so() -> None:
     abandon, *judged = owner.process_ended("p1", killed(1), 59.9)
     assert isinstance(abandon, Abandon)
     assert abandon.ranks == {"procs": [1], 1: [1], 2: [0]}
-    assert [j.failure.mesh_uid for j in judged if isinstance(j, Judge)] == [1, 2]
+    assert [j.failure.mesh_uid for j in judged if isinstance(j, AskSupervisor)] == [1, 2]
     for judge in judged:
-        assert isinstance(judge, Judge)
+        assert isinstance(judge, AskSupervisor)
         assert "1 restarts within 60s" in judge.failure.reason
         assert not judge.failure.restarts
 
@@ -126,7 +126,7 @@ def test_no_restarts_at_all_is_a_limit_too() -> None:
     owner, _ = family(OneForOne(max_restarts=0))
     abandon, judge = owner.rank_failed(raised(1, 0), 0)
     assert isinstance(abandon, Abandon)
-    assert isinstance(judge, Judge)
+    assert isinstance(judge, AskSupervisor)
 
 
 def test_a_restart_that_could_not_be_done_counts_as_a_failure() -> None:
@@ -140,7 +140,7 @@ def test_a_restart_that_could_not_be_done_counts_as_a_failure() -> None:
         else:
             abandon, judge = instructions
             assert isinstance(abandon, Abandon)
-            assert isinstance(judge, Judge)
+            assert isinstance(judge, AskSupervisor)
             assert judge.failure.cause == UNSTARTED
             assert "no memory" in judge.failure.reason
 
@@ -202,7 +202,7 @@ def test_at_random_restarts_stay_within_the_limit_and_nothing_is_lost(seed: int)
                 running = instruction.plan
                 started.append(now)
             else:
-                assert isinstance(instruction, (Abandon, Judge))
+                assert isinstance(instruction, (Abandon, AskSupervisor))
         recent = [time for time in started if now - time < strategy.within]
         assert len(recent) <= strategy.max_restarts
         if running is not None:
@@ -220,7 +220,7 @@ def test_what_ran_on_a_lost_host_is_judged_however_often_it_was_started_again(st
     assert isinstance(restart, Restart)
     assert owner.restarted(group, restart.plan, 1) == []
     lost = owner.process_ended("p1", host_lost("agent", pid=7), 2)
-    assert [(i.failure.mesh_uid, i.failure.rank, i.failure.cause) for i in lost if isinstance(i, Judge)] == [
+    assert [(i.failure.mesh_uid, i.failure.rank, i.failure.cause) for i in lost if isinstance(i, AskSupervisor)] == [
         (1, 1, HOST), (2, 0, HOST),
     ]  # fmt: skip
     assert owner.process_ended("p1", host_lost("agent", pid=7), 3) == []
@@ -238,7 +238,7 @@ def test_a_plan_that_a_lost_host_stops_is_not_tried_again() -> None:
     assert isinstance(restart, Restart)
     assert owner.process_ended("p1", killed(), 1) == []  # waits for the plan in progress
     judged = owner.process_ended("p1", host_lost("agent"), 2)
-    assert [(i.failure.mesh_uid, i.failure.rank) for i in judged if isinstance(i, Judge)] == [(1, 1), (2, 0)]
+    assert [(i.failure.mesh_uid, i.failure.rank) for i in judged if isinstance(i, AskSupervisor)] == [(1, 1), (2, 0)]
     assert owner.restarted(group, restart.plan, 3, "its host is gone") == []
     assert not group.busy
 
@@ -264,7 +264,10 @@ def test_what_could_not_be_started_again_is_told_once_per_rank_by_its_actors_if_
     (restart,) = owner.process_ended("p0", killed(), 0)
     assert isinstance(restart, Restart)
     given_up = owner.restarted(group, restart.plan, 1, "the bootstrap function raised")
-    assert [(i.failure.mesh_uid, i.failure.rank) for i in given_up if isinstance(i, Judge)] == [("procs", 0), (1, 0)]
+    assert [(i.failure.mesh_uid, i.failure.rank) for i in given_up if isinstance(i, AskSupervisor)] == [
+        ("procs", 0),
+        (1, 0),
+    ]
 
 
 def test_a_strategy_stands_for_one_group_while_anything_of_it_is_owned() -> None:

@@ -4,7 +4,7 @@ Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs
 plane is written. Nothing of the core imports this module, so programs without planes do not pay for it.
 """
 
-from .actors.context import NotYet, current_node
+from .actors.context import NotYet, current_hub
 from .actors.contracts import Owner
 from .actors.request import Gather, StopCall, Stream
 from .calls.failed_call import Reply
@@ -13,9 +13,9 @@ from .calls.pending import PendingOperation, notice, operation_of, subscribe
 from .calls.promise import Promise, after, completed, map_future
 from .calls.remote_error import load_error, supervision_error
 from .calls.waiting import block, running_loop
+from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
-from .hub.node import Node
-from .hub.system import ControlRequest, System, handles, register
+from .hub.control_service import ControlRequest, ControlService, handles, register
 from .mesh.shaped import ShapedMesh, names_of
 from .shape import Shape, Slice, grid
 from .shape.ndslice import row_major_strides
@@ -28,9 +28,49 @@ from .wire.pickling import OUT_OF_BAND_SIZE
 from .wire.reducers import Dumped, Reducer, register_lender
 
 __all__ = [
-    "DEAD", "ERROR", "EXPLICIT", "OUT_OF_BAND_SIZE", "ControlRequest", "Dumped", "Failure", "Gather", "Node", "NotYet", "Owner",
-    "PendingOperation", "ProcAddress", "Promise", "Reducer", "Reply", "Shape", "ShapedMesh", "SingleAnswer", "Slice", "StopCall",
-    "Stream", "System", "after", "block", "completed", "current_node", "encode_meta", "grid", "handles", "load_error",
-    "map_future", "names_of", "notice", "operation_of", "parse_channel", "pickling", "random_uid", "register",
-    "register_lender", "row_major_strides", "running_loop", "send_record", "subscribe", "supervision_error",
+    "DEAD",
+    "ERROR",
+    "EXPLICIT",
+    "OUT_OF_BAND_SIZE",
+    "ControlRequest",
+    "ControlService",
+    "Dumped",
+    "Failure",
+    "Gather",
+    "Hub",
+    "NotYet",
+    "Owner",
+    "PendingOperation",
+    "ProcAddress",
+    "Promise",
+    "Reducer",
+    "Reply",
+    "Shape",
+    "ShapedMesh",
+    "SingleAnswer",
+    "Slice",
+    "StopCall",
+    "Stream",
+    "after",
+    "block",
+    "completed",
+    "current_hub",
+    "encode_meta",
+    "grid",
+    "handles",
+    "load_error",
+    "map_future",
+    "names_of",
+    "notice",
+    "operation_of",
+    "parse_channel",
+    "pickling",
+    "random_uid",
+    "register",
+    "register_lender",
+    "row_major_strides",
+    "running_loop",
+    "send_record",
+    "subscribe",
+    "supervision_error",
 ]  # fmt: skip

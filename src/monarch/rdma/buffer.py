@@ -8,7 +8,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from .._core.plane import ControlRequest, ProcAddress, System, completed, current_node, handles, map_future, register
+from .._core.plane import (
+    ControlRequest,
+    ControlService,
+    ProcAddress,
+    completed,
+    current_hub,
+    handles,
+    map_future,
+    register,
+)
 from ..actor import ActorMesh, Future, ProcMesh, context
 from .availability import get_rdma_backend
 from .control_rpc import ask, refused
@@ -65,7 +74,7 @@ class RDMABuffer:
         allowed()  # a knob that can't be read is told here
         admit_tracers()
         cell = context()._cell
-        self.plane = plane_of(cell.node)
+        self.plane = plane_of(cell.hub)
         serial = self.plane.leases.next_serial()
         self._info = self.plane.registry.register(memory, cell, serial)
         self._lease: Lease = self.plane.leases.of(self._info, serial)
@@ -106,8 +115,8 @@ class RDMABuffer:
             RDMAError: The buffer is gone.
             TimeoutError: The peer, or the owner, did not answer within 10 seconds.
         """
-        address = self.plane.node.address if peer is None else _address_of(peer)
-        reports = ask(self.plane.node, address, Explain(self), "a report").get(timeout=_EXPLAINED_WITHIN)
+        address = self.plane.hub.address if peer is None else _address_of(peer)
+        reports = ask(self.plane.hub, address, Explain(self), "a report").get(timeout=_EXPLAINED_WITHIN)
         if isinstance(reports, Exception):
             raise reports
         return Explanation(str(self._info), str(address), tuple(reports))
@@ -176,7 +185,7 @@ class RDMABuffer:
 
     def drop(self) -> Future[None]:
         """Withdraw the buffer: once the future is done, no handle reaches the memory. Every holder may, any number of times."""
-        answer = ask(self.plane.node, self._info.owner, Drop(self._lease.claim), f"the end of {self._info}")
+        answer = ask(self.plane.hub, self._info.owner, Drop(self._lease.claim), f"the end of {self._info}")
 
         def finish() -> None:
             with suppress(OwnerLostError):  # then it is gone, too
@@ -236,10 +245,10 @@ class RDMABuffer:
 
     def ask_owner(self, record: tuple[Any, ...], here: Callable[[], Any], what: str) -> Future[Any]:
         """Have the owner's process do something; `here` does it where that is this one."""
-        if self._info.owner == self.plane.node.address:
+        if self._info.owner == self.plane.hub.address:
             answer: Future[Any] = completed(here())
         else:
-            answer = ask(self.plane.node, self._info.owner, record, f"{what} of {self._info}")
+            answer = ask(self.plane.hub, self._info.owner, record, f"{what} of {self._info}")
         return map_future(answer, self._accepted)
 
     def _accepted(self, answer: Any) -> Any:
@@ -275,7 +284,7 @@ class RDMABuffer:
 
 
 def _received(info: BufferInfo) -> RDMABuffer:
-    return RDMABuffer._of(plane_of(current_node()), info)
+    return RDMABuffer._of(plane_of(current_hub()), info)
 
 
 class Explanation(NamedTuple):
@@ -312,8 +321,8 @@ def _explain(plane: Plane, buffer: RDMABuffer) -> list[PathReport] | RDMAError:
 
 
 @handles(Explain)
-def _take_explain(system: System, request: ControlRequest, record: Explain) -> None:
-    plane = plane_of(system.node)
+def _take_explain(service: ControlService, request: ControlRequest, record: Explain) -> None:
+    plane = plane_of(service.hub)
     plane.workers.submit(lambda: answer_with(request, lambda: _explain(plane, record.buffer)))
 
 

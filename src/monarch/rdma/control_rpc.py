@@ -9,7 +9,7 @@ from .._core.plane import (
     DEAD,
     ERROR,
     Failure,
-    Node,
+    Hub,
     ProcAddress,
     Promise,
     Reply,
@@ -26,10 +26,10 @@ _QUIET = 0.2
 """Seconds after which somebody who waits for an owner asks whether it is there, and then again and again."""
 
 
-def ask(node: Node, address: ProcAddress, record: tuple[Any, ...], what: str) -> Future[Any]:
+def ask(hub: Hub, address: ProcAddress, record: tuple[Any, ...], what: str) -> Future[Any]:
     """Send a record to a process; the future of its answer raises `OwnerLostError` where the process is gone."""
     promise: Promise[Any] = Promise(f"{what} from {address}")
-    send_record(node, address, record, SingleAnswer(address, lambda answer: promise.resolve(answer, _read)))
+    send_record(hub, address, record, SingleAnswer(address, lambda answer: promise.resolve(answer, _read)))
     return promise.future
 
 
@@ -43,9 +43,9 @@ def _read(answer: Reply) -> Any:
     return pickling.loads(answer.payload, answer.buffers)
 
 
-def ask_for_life(node: Node, address: ProcAddress) -> Future[Any]:
+def ask_for_life(hub: Hub, address: ProcAddress) -> Future[Any]:
     """A question without content; its future raises `OwnerLostError` with the reason, if there is one for no answer."""
-    return ask(node, address, Open(here(), ()), "a sign of life")
+    return ask(hub, address, Open(here(), ()), "a sign of life")
 
 
 class OwnerWatch:
@@ -54,10 +54,10 @@ class OwnerWatch:
     Whoever owes an answer is known to have ended when it has. So an answer is asked for, and nobody waits for it.
     """
 
-    __slots__ = ("_address", "_answer", "_ask_at", "_node")
+    __slots__ = ("_address", "_answer", "_ask_at", "_hub")
 
-    def __init__(self, node: Node, address: ProcAddress) -> None:
-        self._node = node
+    def __init__(self, hub: Hub, address: ProcAddress) -> None:
+        self._hub = hub
         self._address = address
         self._answer: Future[Any] | None = None
         self._ask_at = time.monotonic() + _QUIET
@@ -68,7 +68,7 @@ class OwnerWatch:
             self._answer.get()
             self._answer, self._ask_at = None, time.monotonic() + _QUIET
         if self._answer is None and time.monotonic() >= self._ask_at:
-            self._answer = ask_for_life(self._node, self._address)
+            self._answer = ask_for_life(self._hub, self._address)
 
 
 def owner_lost(failure: Failure) -> OwnerLostError:

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .._core.plane import Node, ProcAddress, send_record
+from .._core.plane import Hub, ProcAddress, send_record
 from .errors import BufferDroppedError
 from .records import BufferInfo, Claim, Grant, LeaseNews, Recall
 
@@ -105,8 +105,8 @@ class Lease:
 class Leases:
     """The leases of one process."""
 
-    def __init__(self, node: Node) -> None:
-        self.outbox = Outbox(node)
+    def __init__(self, hub: Hub) -> None:
+        self.outbox = Outbox(hub)
         self._lock = threading.Lock()
         self._serials = itertools.count(1)
         self._leases: weakref.WeakValueDictionary[tuple[ProcAddress, int, bytes], Lease] = weakref.WeakValueDictionary()
@@ -140,14 +140,14 @@ class Leases:
 class Outbox:
     """What owners are to be told about leases. `put` takes no lock."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         self._events: deque[tuple[ProcAddress, Claim, Pickled | None]] = deque()
 
     def put(self, owner: ProcAddress, claim: Claim, ended: Pickled | None = None) -> None:
         """Note that a lease has begun, or has ended."""
         self._events.append((owner, claim, ended))
-        self._node.poller.call_soon(self._flush)
+        self._hub.poller.call_soon(self._flush)
 
     def _flush(self) -> None:
         now = time.monotonic()
@@ -156,4 +156,4 @@ class Outbox:
             owner, claim, ended = self._events.popleft()
             by_owner.setdefault(owner, []).append((claim, None if ended is None else ended.since(now)))
         for owner, events in by_owner.items():
-            send_record(self._node, owner, LeaseNews(tuple(events)))
+            send_record(self._hub, owner, LeaseNews(tuple(events)))

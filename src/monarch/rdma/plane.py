@@ -13,7 +13,7 @@ from functools import partial
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
-from .._core.plane import ControlRequest, Node, ProcAddress, System, handles, register, subscribe
+from .._core.plane import ControlRequest, ControlService, Hub, ProcAddress, handles, register, subscribe
 from ..errors import BackpressureError
 from .errors import UnavailableError
 from .leases import Leases
@@ -44,12 +44,12 @@ _REMEMBERED = 10_000  # paths that did not open
 
 
 class Plane:
-    """One per process, for as long as its node lives."""
+    """One per process, for as long as its hub lives."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.registry = Registry(node)
-        self.leases = Leases(node)
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.registry = Registry(hub)
+        self.leases = Leases(hub)
         self.workers = Workers("monarch-rdma")
         self.links: weakref.WeakValueDictionary[tuple[object, ...], Link] = weakref.WeakValueDictionary()
         self.closed: dict[tuple[object, ...], str] = {}  # paths that did not open, and why
@@ -58,7 +58,7 @@ class Plane:
         self.registry.when_freed.append(partial(_forget, self._writes))
         self._nixl: NixlAgent | None = None
         self._starting = threading.Lock()
-        node.inbound_lost_hooks.append(self._process_lost)  # so the node keeps it, and nothing else has to
+        hub.inbound_lost_hooks.append(self._process_lost)  # so the hub keeps it, and nothing else has to
 
     def nixl(self, peer: ProcAddress) -> NixlAgent:
         """The library's agent, which takes a second to start.
@@ -71,7 +71,7 @@ class Plane:
         """
         with self._starting:
             if self._nixl is None:
-                self._nixl = NixlAgent(f"{self.node.address} {os.getpid()}", self.node.address.host, peer.host)
+                self._nixl = NixlAgent(f"{self.hub.address} {os.getpid()}", self.hub.address.host, peer.host)
                 self.registry.when_freed.append(self._nixl.withdraw)
             return self._nixl
 
@@ -123,14 +123,14 @@ def _forget(writes: dict[int, Writes], buffer: int) -> None:
     writes.pop(buffer, None)
 
 
-def plane_of(node: Node) -> Plane:
+def plane_of(hub: Hub) -> Plane:
     """The plane of a process, made on first use."""
-    plane = _planes.get(node.address)
+    plane = _planes.get(hub.address)
     if plane is None:
         with _making:
-            plane = _planes.get(node.address)
+            plane = _planes.get(hub.address)
             if plane is None:
-                plane = _planes[node.address] = Plane(node)
+                plane = _planes[hub.address] = Plane(hub)
     return plane
 
 
@@ -138,19 +138,19 @@ def plane_of(node: Node) -> Plane:
 
 
 @handles(Open)
-def _open(system: System, request: ControlRequest, record: Open) -> None:
-    request.answer(plane_of(system.node).registry.open(request.peer, record))
+def _open(service: ControlService, request: ControlRequest, record: Open) -> None:
+    request.answer(plane_of(service.hub).registry.open(request.peer, record))
 
 
 @handles(LeaseNews)
-def _news(system: System, request: ControlRequest, record: LeaseNews) -> None:
-    plane_of(system.node).registry.news(request.peer, record)
+def _news(service: ControlService, request: ControlRequest, record: LeaseNews) -> None:
+    plane_of(service.hub).registry.news(request.peer, record)
 
 
 @handles(Drop)
-def _drop(system: System, request: ControlRequest, record: Drop) -> None:
+def _drop(service: ControlService, request: ControlRequest, record: Drop) -> None:
     try:
-        released = plane_of(system.node).registry.drop(record.claim, f"it was dropped by {request.peer}")
+        released = plane_of(service.hub).registry.drop(record.claim, f"it was dropped by {request.peer}")
     except RefusedError as error:
         request.answer(error.refusal)
     else:
@@ -158,24 +158,24 @@ def _drop(system: System, request: ControlRequest, record: Drop) -> None:
 
 
 @handles(Atomic)
-def _atomic(system: System, request: ControlRequest, record: Atomic) -> None:
-    request.answer(plane_of(system.node).atomic(record))
+def _atomic(service: ControlService, request: ControlRequest, record: Atomic) -> None:
+    request.answer(plane_of(service.hub).atomic(record))
 
 
 @handles(WriteStep)
-def _write(system: System, request: ControlRequest, record: WriteStep) -> None:
-    request.answer(plane_of(system.node).count_write(request.peer, record))
+def _write(service: ControlService, request: ControlRequest, record: WriteStep) -> None:
+    request.answer(plane_of(service.hub).count_write(request.peer, record))
 
 
 @handles(NixlRequest)
-def _nixl(system: System, request: ControlRequest, record: NixlRequest) -> None:
-    plane = plane_of(system.node)
+def _nixl(service: ControlService, request: ControlRequest, record: NixlRequest) -> None:
+    plane = plane_of(service.hub)
     _offer(plane, request, record.claim, lambda memory: plane.nixl(request.peer).offer(record.claim, memory))
 
 
 @handles(CudaRequest)
-def _cuda(system: System, request: ControlRequest, record: CudaRequest) -> None:
-    _offer(plane_of(system.node), request, record.claim, share_with_process)
+def _cuda(service: ControlService, request: ControlRequest, record: CudaRequest) -> None:
+    _offer(plane_of(service.hub), request, record.claim, share_with_process)
 
 
 def _offer(plane: Plane, request: ControlRequest, claim: Claim, offer: Callable[[Memory], Any]) -> None:
@@ -191,8 +191,8 @@ def _offer(plane: Plane, request: ControlRequest, claim: Claim, offer: Callable[
 
 
 @handles(Get)
-def _get(system: System, request: ControlRequest, record: Get) -> None:
-    plane = plane_of(system.node)
+def _get(service: ControlService, request: ControlRequest, record: Get) -> None:
+    plane = plane_of(service.hub)
 
     def read() -> Any:
         memory = plane.registry.memory(record.claim, record.offset, record.nbytes, write=False)
@@ -202,8 +202,8 @@ def _get(system: System, request: ControlRequest, record: Get) -> None:
 
 
 @handles(Put)
-def _put(system: System, request: ControlRequest, record: Put) -> None:
-    plane = plane_of(system.node)
+def _put(service: ControlService, request: ControlRequest, record: Put) -> None:
+    plane = plane_of(service.hub)
 
     def write() -> None:
         data = memoryview(record.data)
@@ -228,8 +228,8 @@ def answer_with(request: ControlRequest, job: Callable[[], Any]) -> None:
 
 
 @handles(Recall)
-def _recall(system: System, request: ControlRequest, record: Recall) -> None:
-    plane_of(system.node).leases.recall(request.peer, record, request.answer)
+def _recall(service: ControlService, request: ControlRequest, record: Recall) -> None:
+    plane_of(service.hub).leases.recall(request.peer, record, request.answer)
 
 
 register(_open, _news, _drop, _atomic, _write, _nixl, _cuda, _get, _put, _recall)

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import config
-from .._core.plane import Node, Owner, ProcAddress, Promise, StopCall, random_uid, send_record, subscribe
+from .._core.plane import Hub, Owner, ProcAddress, Promise, StopCall, random_uid, send_record, subscribe
 from ..actor import Future
 from .memory import HostMemory, Memory
 from .records import Atomic, BufferInfo, Claim, Grant, LeaseNews, Open, Place, Recall, Refusal, here
@@ -68,8 +68,8 @@ class RegistryStatistics(NamedTuple):
 class Registry:
     """The regions of one process."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
         self._lock = threading.Lock()
         self._regions: dict[int, Region] = {}
         self._past: OrderedDict[int, tuple[Region, str]] = OrderedDict()
@@ -89,10 +89,10 @@ class Registry:
         """
         owner_name = str(cell.instance.actor_id)
         info = BufferInfo(
-            self._node.address, random_uid(), os.urandom(16), memory.nbytes, memory.device, memory.readonly, owner_name
+            self._hub.address, random_uid(), os.urandom(16), memory.nbytes, memory.device, memory.readonly, owner_name
         )
         region = Region(info, memory, cell.uid)
-        region.holders.add((self._node.address, lease))
+        region.holders.add((self._hub.address, lease))
         with self._lock:
             self._regions[info.id] = region
             end = self._ends.get(cell.uid)
@@ -237,7 +237,7 @@ class Registry:
             left = 0.0 if region.pickled_at is None else region.pickled_at + grace - time.monotonic()
             region.timed = left > 0
         if left > 0:
-            self._node.poller.call_later(left, lambda: self._look_again(region))
+            self._hub.poller.call_later(left, lambda: self._look_again(region))
             return
         self._release(region, f"no process held a handle to it any more (rdma_lease_grace is {grace:g}s)")
 
@@ -255,7 +255,7 @@ class Registry:
             granted = list(region.granted)
         if granted:
             request = StopCall(f"{region.info} to be let go of", granted)
-            send_record(self._node, granted, Recall(region.info.id, region.info.key, reason), request)
+            send_record(self._hub, granted, Recall(region.info.id, region.info.key, reason), request)
             subscribe(request.future, lambda: self._free(region))
         else:
             self._free(region)

@@ -64,7 +64,7 @@ class Versions:
     def _tell(self, token: int, whole: bool = False, failed: bool = False) -> Future[int]:
         step = WriteStep(self.buffer.claim, token, whole, failed)
         plane = self.buffer.plane
-        return self.buffer.ask_owner(step, lambda: plane.count_write(plane.node.address, step), "a write")
+        return self.buffer.ask_owner(step, lambda: plane.count_write(plane.hub.address, step), "a write")
 
 
 class Look:

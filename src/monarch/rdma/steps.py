@@ -55,7 +55,7 @@ def _next(steps: Steps[Any], before: Future[Any] | None) -> Future[Any]:
 def pause(plane: Plane, seconds: float) -> Future[None]:
     """Done after a while."""
     over: Promise[None] = Promise("a pause")
-    plane.node.poller.call_later(seconds, lambda: over.resolve(None))
+    plane.hub.poller.call_later(seconds, lambda: over.resolve(None))
     return over.future
 
 
@@ -64,7 +64,7 @@ def within(plane: Plane, future: Future[R], deadline: Deadline) -> Future[R]:
     if future.done():
         return future
     either: Promise[R] = Promise(operation_of(future))
-    timer = plane.node.poller.call_later(deadline.left(), lambda: either.reject(deadline.error()))
+    timer = plane.hub.poller.call_later(deadline.left(), lambda: either.reject(deadline.error()))
     subscribe(future, lambda: either.resolve(None, lambda _: future.get()))
     subscribe(either.future, timer.cancel)
     return either.future

@@ -67,7 +67,7 @@ def obtain_grants(plane: Plane, leases: Iterable[Lease], deadline: Deadline) -> 
         else:
             missing.setdefault(lease.info.owner, []).append(lease)
     questions = [
-        (wanted, ask(plane.node, owner, Open(here(), tuple(lease.claim for lease in wanted)), "access"))
+        (wanted, ask(plane.hub, owner, Open(here(), tuple(lease.claim for lease in wanted)), "access"))
         for owner, wanted in missing.items()
     ]
     for wanted, question in questions:
@@ -223,7 +223,7 @@ class _Transfer(Promise[None]):
         owner = piece.lease.info.owner
         with suppress(TimeoutError):
             try:
-                ask_for_life(self._plane.node, owner).get(timeout=_KNOWN_WITHIN)
+                ask_for_life(self._plane.hub, owner).get(timeout=_KNOWN_WITHIN)
             except OwnerLostError as explained:
                 return explained
         return error

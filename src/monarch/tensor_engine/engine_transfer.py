@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._core.plane import ControlRequest, ProcAddress, System, current_node, handles, register
+from .._core.plane import ControlRequest, ControlService, ProcAddress, current_hub, handles, register
 from ..rdma import RDMABuffer
 from ..rdma.control_rpc import ask
 from .groups import TIMEOUT
@@ -88,7 +88,7 @@ class TakeOffer(NamedTuple):
 
 
 @handles(TakeOffer)
-def _take(system: System, request: ControlRequest, record: TakeOffer) -> None:
+def _take(service: ControlService, request: ControlRequest, record: TakeOffer) -> None:
     offers.take((record.uid, record.ticket), request)
 
 
@@ -130,7 +130,7 @@ def import_(worker: StreamState, site: int, output: int, shape: Any, dtype: Any,
     try:
         result: Any = torch.empty(shape, dtype=dtype, device=device)
         offer = TakeOffer(source.uid, source.ticket)
-        found = ask(current_node(), source.procs[worker.rank], offer, "a tensor").get()
+        found = ask(current_hub(), source.procs[worker.rank], offer, "a tensor").get()
         if isinstance(found, Exception):
             raise found
         if isinstance(found, Poison):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._core.plane import NotYet, current_node, pickling, running_loop
+from .._core.plane import NotYet, current_hub, pickling, running_loop
 from ..actor import context
 from .errors import RemoteException
 from .instructions import Poison
@@ -113,7 +113,7 @@ def _receive(uid: str, worker: int, ticket: int, payload: Any, buffers: list[Any
     What ends the wait: the worker comes to the instruction. It was sent before this message, and if the worker is there, it
     will; if its process ends, so does this one.
     """
-    if worker not in current_node().actors:
+    if worker not in current_hub().actors:
         raise RuntimeError("the tensor engine of the tensors in this message has ended")
     loan(uid, ticket).take()
     return pickling.loads(payload, buffers)

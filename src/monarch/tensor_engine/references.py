@@ -63,8 +63,12 @@ class NotCopiedError(TypeError):
 
 def lend_found(dump: Callable[[], Dumped], procs: Sequence[ProcAddress], actor: int) -> Dumped:
     """Pickle a message; the tensors in it are lent to its receivers."""
-    with collecting() as found:
+    before, found = _collecting.found, Found()
+    _collecting.found = found  # as `collecting`, which costs more than a call may: each passes here
+    try:
         payload = dump()
+    finally:
+        _collecting.found = before
     return lend(found.tensors, payload, procs, actor, found.engine) if found.tensors or found.engine else payload
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from .._core.plane import current_node
+from .._core.plane import current_hub
 from . import engine_transfer, loans, worker_borrows
 from .groups import Group, Meeting
 from .instructions import Expected, Poison, first_poison
@@ -317,10 +317,10 @@ def lend(
     poison = first_poison(worker.slots[ref] for ref in inputs)
     loan = loans.loan(worker.uid, ticket)
     loan.open(poison, outputs is not None)
-    node = current_node()
+    hub = current_hub()
     error: BaseException | None = None
     while error is None and not loan.returned.wait(_GLANCE):
-        fate = node.fate(node.address, actor)
+        fate = hub.fate(hub.address, actor)
         if fate is not None:
             error = RuntimeError(f"the actor has ended: {fate.reason}")
     loans.forget_loan(worker.uid, ticket)

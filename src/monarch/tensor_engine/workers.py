@@ -59,7 +59,7 @@ class Workers:
         self.gone: dict[int, Failure] = {}
         self._addresses = [self.address(rank) for rank in range(self.size)]
         self._tell_gone: list[Callable[[int], object]] = []
-        self._cell.node.peer_lost_hooks.append(self._lost)
+        self._cell.hub.peer_lost_hooks.append(self._lost)
 
     def wait_until_there(self) -> None:
         """Wait until every rank has a worker; bounded by what bounds the start of processes (``host_spawn_ready_timeout``)."""
@@ -70,9 +70,9 @@ class Workers:
 
     @property
     def is_usable(self) -> bool:
-        node = self._cell.node
-        living = [address for address in self._addresses if not node.process_fate(address)]
-        return bool(living) and not any(node.fate(address, self.target) for address in living)
+        hub = self._cell.hub
+        living = [address for address in self._addresses if not hub.process_fate(address)]
+        return bool(living) and not any(hub.fate(address, self.target) for address in living)
 
     def check(self, ranks: Ranks) -> None:
         for rank, failure in self.gone.items():
@@ -80,16 +80,16 @@ class Workers:
                 raise supervision_error(failure, f"the tensor engine, on rank {rank},")
 
     def run(self, segments: list[Segment]) -> None:
-        node, uid = self._cell.node, self._cell.uid
+        hub, uid = self._cell.hub, self._cell.uid
         self._look_who_is_gone()
         for ranks, procs, batches in self._merged(segments):
             content = pickling.dumps(((batches,), {}))
             self._cell.note_unsettled(self.target, procs)
-            node.cast(procs, self.target, _RUN, content, None, uid, 0, ranks)
+            hub.cast(procs, self.target, _RUN, content, None, uid, 0, ranks)
 
     def _look_who_is_gone(self) -> None:
         for rank, address in enumerate(self._addresses):
-            failure = self._cell.node.fate(address, self.target)
+            failure = self._cell.hub.fate(address, self.target)
             if failure is not None and rank not in self.gone:
                 self.gone = {**self.gone, rank: failure}  # others may be reading it
 
@@ -126,7 +126,7 @@ class Workers:
     def _ask(self, ranks: Ranks, method: str, args: tuple[Any, ...], request: Any, extent: Extent) -> None:
         cell, content = self._cell, pickling.dumps(((ranks.stream, method, args), {}))
         endpoint, flags = ("ask_stream", EXPLICIT) if self.spread else ("ask", 0)
-        cell.node.cast(ranks.procs, self.target, encode_meta(endpoint, extent), content, request, cell.uid, flags)
+        cell.hub.cast(ranks.procs, self.target, encode_meta(endpoint, extent), content, request, cell.uid, flags)
 
     def when_gone(self, tell: Callable[[int], object]) -> None:
         self._tell_gone.append(tell)
@@ -140,10 +140,10 @@ class Workers:
                     threading.Thread(target=tell, args=(rank,), name="monarch-rank-gone", daemon=True).start()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._cell.node.poller.call_later(seconds, callback)
+        self._cell.hub.poller.call_later(seconds, callback)
 
     def stop(self, timeout: float) -> None:
-        self._cell.node.peer_lost_hooks.remove(self._lost)
+        self._cell.hub.peer_lost_hooks.remove(self._lost)
         self._workers.stop("the tensor engine exited").get(timeout=timeout)
 
 

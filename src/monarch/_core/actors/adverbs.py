@@ -23,7 +23,7 @@ from ..wire.reducers import Dumped
 from .answers import Answers
 from .context import context
 from .endpoint import ArgumentCheck, EndpointDefinition
-from .request import Gather, One, OneOf, Stream
+from .request import Gather, OneOf, Stream, UnaryCall
 
 if TYPE_CHECKING:
     from .ports import Port
@@ -124,7 +124,7 @@ class Endpoint(Generic[P, R]):
         self._check(args, kwargs)
         frame = _getframe(1)
         cell = context()._cell
-        request = One(self.name, target.uid, procs[0], cell.node, (frame.f_code, frame.f_lineno))
+        request = UnaryCall(self.name, target.uid, procs[0], cell.hub, (frame.f_code, frame.f_lineno))
         request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags, sender=cell)
         return request.future
 
@@ -143,7 +143,7 @@ class Endpoint(Generic[P, R]):
         frame = _getframe(1)
         site = frame.f_code, frame.f_lineno
         target, cell = self._target, context()._cell
-        request = OneOf(self.name, target.uid, target.procs[rank], cell.node, rank, target.extent, site)
+        request = OneOf(self.name, target.uid, target.procs[rank], cell.hub, rank, target.extent, site)
         content = self._pickle(args, kwargs, [rank])
         request.number = target.cast(self._meta, content, request, [rank], flags=self._flags, sender=cell)
         return request.future

@@ -25,7 +25,7 @@ from ..supervision.failure import Failure
 from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, Frame
 from .actor_loop import ActorLoop, limited_tasks
-from .cell import ASIDE, Cell, report_cleanup_error
+from .cell import ASIDE, ActorCell, report_cleanup_error
 from .context import Context, NotYet, current
 from .endpoint import EndpointDefinition
 from .slots import Slots
@@ -33,7 +33,7 @@ from .slots import Slots
 _YIELD_EVERY = 64  # messages, so that a backlog cannot starve the other tasks of the loop
 
 
-class AsyncCell(Cell):
+class AsyncCell(ActorCell):
     """Its loop waits for `_arrival`. What ends that wait: a message, or `end`, which cancels it."""
 
     def __init__(self, *args: Any) -> None:

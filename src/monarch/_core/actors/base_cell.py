@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..hub.contracts import Origin
-from ..hub.node import Node
+from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
 from ..supervision.failure import STOPPED, UNSTARTED, Failure, MeshFailure
-from ..supervision.ownership import Abandon, Fail, Instruction, Judge, OwnedMesh, Ownership, Restart
+from ..supervision.ownership import Abandon, AskSupervisor, Fail, Instruction, OwnedMesh, Ownership, Restart
 from ..supervision.restart import Plan, RestartGroup, Strategy
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
@@ -31,13 +31,13 @@ class BaseCell:
     """What the client's root actor and every spawned actor have in common.
 
     Args:
-        node: The hub of this process.
+        hub: The hub of this process.
         uid: The actor's id.
         record: Who it is.
     """
 
-    def __init__(self, node: Node, uid: int, record: CreatorInstance) -> None:
-        self.node = node
+    def __init__(self, hub: MessageHub, uid: int, record: CreatorInstance) -> None:
+        self.hub = hub
         self.uid = uid
         self.ownership: Ownership[Owned] = Ownership()
         self._owning = threading.Lock()
@@ -47,7 +47,7 @@ class BaseCell:
 
     @property
     def address(self) -> ActorAddress:
-        return ActorAddress(self.node.address, self.uid)
+        return ActorAddress(self.hub.address, self.uid)
 
     @property
     def incarnation(self) -> int:
@@ -68,7 +68,7 @@ class BaseCell:
         """An actor that this one owns tells of its failure, or that it has stopped itself."""
         failure = pickling.loads(frame.payload)
         if isinstance(failure.mesh_uid, int):
-            self.node.actors.remember(origin.peer, failure.mesh_uid, failure)
+            self.hub.actors.remember(origin.peer, failure.mesh_uid, failure)
         self.rank_failed(failure)
 
     # supervision: events go to `ownership`, its instructions are carried out here; on any thread
@@ -104,7 +104,7 @@ class BaseCell:
     def note_spawned(self, procs: Sequence[ProcAddress]) -> None:
         """A mesh was spawned: its owner hears of ranks on processes that were gone before, as of those that go later."""
         for address in procs:
-            failure = self.node.process_fate(address)
+            failure = self.hub.process_fate(address)
             if failure is not None:
                 self.proc_failed(address, failure)
 
@@ -126,7 +126,7 @@ class BaseCell:
 
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
-            if isinstance(instruction, Judge):
+            if isinstance(instruction, AskSupervisor):
                 self.judge(instruction.failure, instruction.mesh)
             elif isinstance(instruction, Restart):
                 Restarter(self, instruction.group).begin(instruction.plan)

@@ -30,11 +30,11 @@ from ..calls.future import Future
 from ..calls.message import SETTLE, SUPERVISE, decode_meta
 from ..calls.rebuild import read_value
 from ..calls.remote_error import dump_error, explain, explain_result, format_remote
-from ..calls.waits import Noted
+from ..calls.waits import WaitRecord
 from ..guards.surroundings import explained, refuse_gevent
 from ..hub import prints
 from ..hub.contracts import Origin
-from ..hub.node import Node
+from ..hub.message_hub import MessageHub
 from ..hub.pressure import Pressure
 from ..hub.spawn_requests import CreatorInstance, SpawnSpec
 from ..shape import Point
@@ -54,7 +54,7 @@ ASIDE = URGENT | CANCEL
 """Flags of messages that do not go into the mailbox."""
 
 
-class Cell(BaseCell):
+class ActorCell(BaseCell):
     """One spawned actor, without its thread.
 
     Args:
@@ -66,14 +66,14 @@ class Cell(BaseCell):
 
     def __init__(
         self,
-        node: Node,
+        hub: MessageHub,
         spec: SpawnSpec,
         rank: int,
         init: tuple[Any, list[Any]],
         on_failed: Callable[[Failure], None] | None = None,
     ) -> None:
         record = CreatorInstance(spec.name, spec.class_name, Point(rank, spec.extent), spec.proc_mesh, spec.creator)
-        super().__init__(node, spec.uid, record)
+        super().__init__(hub, spec.uid, record)
         self._spec = spec
         self._init: tuple[Any, list[Any]] | None = init
         self._on_failed = on_failed
@@ -85,8 +85,8 @@ class Cell(BaseCell):
         self._inbox: deque[Any] = deque()  # what was received and not begun
         self.pressure = Pressure(spec.uid, self._inbox)
         self._active: dict[object, tuple[Origin, Frame]] = {}  # by activity: the thread (None), or a task
-        self.waits: dict[object, Noted] = {}  # by activity as well
-        self.detector = node.detector
+        self.waits: dict[object, WaitRecord] = {}  # by activity as well
+        self.detector = hub.detector
         self.on_finished: Callable[[], None] | None = None
         self.actor: Any = None
         self._thread: threading.Thread | None = None
@@ -111,7 +111,7 @@ class Cell(BaseCell):
             self._close_inbox(failure)
         finally:
             self._wake()
-        self.node.poller.call_later(config.value("cleanup_timeout"), self._finished)
+        self.hub.poller.call_later(config.value("cleanup_timeout"), self._finished)
 
     def stop(self, failure: Failure, done: Callable[[], None]) -> None:
         """Stop on request; `done` is called when it has ended, within `cleanup_timeout`."""
@@ -144,7 +144,7 @@ class Cell(BaseCell):
 
     def _close_inbox(self, failure: Failure) -> None:
         """First step of the end, at once, whatever the actor's thread does: nobody queues here any more."""
-        self.node.actors.unregister(self.uid, failure)
+        self.hub.actors.unregister(self.uid, failure)
         self._refuse_queued(failure)
         self.pressure.release()
         if not failure.is_stop and failure.cause != HOST:  # of which the agent tells
@@ -152,7 +152,7 @@ class Cell(BaseCell):
 
     def _refuse_queued(self, failure: Failure) -> None:
         for origin, frame in self._drain():
-            self.node.refuse(origin, frame, failure)
+            self.hub.refuse(origin, frame, failure)
 
     def _stop_owned(self, failure: Failure) -> Iterator[Future[Any]]:
         """Stop what it owns, one after the other, youngest first; from now on it cannot own anything more."""
@@ -170,8 +170,8 @@ class Cell(BaseCell):
             self.end(failure)
         active, self._active = self._active, {}
         for origin, frame in active.values():
-            self.node.refuse(origin, frame, failure)
-        self.node.refuse_open_responses(self.uid, failure)
+            self.hub.refuse(origin, frame, failure)
+        self.hub.refuse_open_responses(self.uid, failure)
         return failure
 
     def _drain(self) -> list[tuple[Origin, Frame]]:
@@ -183,7 +183,7 @@ class Cell(BaseCell):
             return
         owner = self._spec.owner
         content = pickling.dumps(failure)
-        self.node.cast([owner.proc], owner.uid, SUPERVISE, content, None, self.uid, URGENT)
+        self.hub.cast([owner.proc], owner.uid, SUPERVISE, content, None, self.uid, URGENT)
 
     def _finished(self) -> None:
         """Last step of the end, or the bound on it."""
@@ -293,18 +293,18 @@ class Cell(BaseCell):
         if not frame.request:  # nobody waits for the answer
             return ResponsePort(origin.peer, self.uid, frame, _nothing)
         key = origin.peer, frame.request, frame.rank
-        self.node.open_responses[key] = (self.uid, origin, frame._replace(payload=b"", buffers=()))
+        self.hub.open_responses[key] = (self.uid, origin, frame._replace(payload=b"", buffers=()))
         return ResponsePort(origin.peer, self.uid, frame, functools.partial(self._response_dropped, key))
 
     def _response_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
         """A response port is gone; on any thread, inside of any lock."""
-        if key in self.node.open_responses:
-            self.node.poller.call_soon(functools.partial(self._answer_dropped, key))
+        if key in self.hub.open_responses:
+            self.hub.poller.call_soon(functools.partial(self._answer_dropped, key))
 
     def _answer_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
         if self._ending is not None:  # which is the better reason, and is told to everybody who waits
             return
-        unanswered = self.node.open_responses.pop(key, None)
+        unanswered = self.hub.open_responses.pop(key, None)
         if unanswered is None:
             return
         _, origin, frame = unanswered
@@ -323,12 +323,12 @@ class Cell(BaseCell):
             self._answer_error(origin, frame, name, error)
             return
         try:
-            self.node.check_size(payload, buffers)
+            self.hub.check_size(payload, buffers)
         except ValueError as error:
             explain(error, f"the result of {self.record.name}.{name}() cannot be sent")
             self._answer_error(origin, frame, name, error)
             return
-        flags = prints.flag(origin.peer, self.node.root) if prints.unshown else VALUE
+        flags = prints.flag(origin.peer, self.hub.root) if prints.unshown else VALUE
         reply = new_frame((REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers))
         try:
             origin.send(reply)
@@ -339,7 +339,7 @@ class Cell(BaseCell):
         message = f"Actor call {self.record.name}.{name} failed."
         payload = dump_error(error, message)
         with suppress(BackpressureError):
-            flags = ERROR | (prints.flag(origin.peer, self.node.root) if prints.unshown else 0)
+            flags = ERROR | (prints.flag(origin.peer, self.hub.root) if prints.unshown else 0)
             origin.send(Frame(REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload))
 
     def _raised(self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool) -> None:

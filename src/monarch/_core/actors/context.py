@@ -18,7 +18,7 @@ from ..guards.main_guard import note_importer
 from ..shape import Extent, Point
 
 if TYPE_CHECKING:
-    from ..hub.node import Node
+    from ..hub.message_hub import MessageHub
     from .contracts import Owner
     from .instance import Instance
 
@@ -111,9 +111,9 @@ def forget() -> None:
     vars(threading.current_thread()).pop("_monarch_context", None)
 
 
-def current_node() -> Node:
+def current_hub() -> MessageHub:
     """The message hub of this process."""
-    return context()._cell.node
+    return context()._cell.hub
 
 
 def note_thread_starters() -> None:

@@ -13,7 +13,7 @@ from ..calls.future import Future
 from ..supervision.ownership import OwnedMesh
 
 if TYPE_CHECKING:
-    from ..hub.node import Node
+    from ..hub.message_hub import MessageHub
     from ..hub.spawn_requests import CreatorInstance
     from ..supervision.failure import Failure
     from ..supervision.ownership import Ownership
@@ -50,14 +50,14 @@ class Owner(Protocol):
     """The cell of an actor, or of the client.
 
     Attributes:
-        node: The hub of this process.
+        hub: The hub of this process.
         uid: The actor's id.
         record: Who it is.
         instance: The same, for its own code.
         ownership: The meshes that it has spawned.
     """
 
-    node: Node
+    hub: MessageHub
     uid: int
     record: CreatorInstance
     instance: Instance

@@ -21,9 +21,9 @@ from ... import config
 from ..._namedtuple import NamedTuple
 from ...errors import DeadlockError
 from ..calls.message import decode_meta
-from ..calls.pending import Awaited, operation_of
+from ..calls.pending import PendingCall, operation_of
 from ..calls.promise import Promise
-from ..calls.waits import Noted
+from ..calls.waits import WaitRecord
 from ..hub.control import send_record
 from ..hub.control_records import AskWhatKeeps, LetGo
 from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, keeper
@@ -31,25 +31,25 @@ from ..wire.frame import EXPLICIT, Frame
 
 if TYPE_CHECKING:
     from ..hub.contracts import Origin, Receiver
-    from ..hub.node import Node
+    from ..hub.message_hub import MessageHub
     from ..net.poller import Timer
-    from .cell import Cell
+    from .cell import ActorCell
 
 
 class BlockedWait(NamedTuple):
     """A wait for a call, looked up."""
 
-    cell: Cell
+    cell: ActorCell
     activity: object
-    noted: Noted
-    awaited: Awaited
+    noted: WaitRecord
+    awaited: PendingCall
 
 
 class DeadlockDetector:
     """Asks what keeps the calls that this process waits for, and answers that question for others."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, hub: MessageHub) -> None:
+        self._hub = hub
         self._chaser = Chaser()
         self._timer: Timer | None = None
         self.watching = False
@@ -58,21 +58,21 @@ class DeadlockDetector:
         """Something has begun to wait; on its thread."""
         if config.value("deadlock_check_interval"):
             self.watching = True
-            self._node.poller.call_soon(self._set_timer)
+            self._hub.poller.call_soon(self._set_timer)
 
     # on the poller's thread
 
     def _set_timer(self) -> None:
         interval = config.value("deadlock_check_interval")
         if self._timer is None and interval:
-            self._timer = self._node.poller.call_later(interval, self._sweep)
+            self._timer = self._hub.poller.call_later(interval, self._sweep)
 
     def _sweep(self) -> None:
         self._timer = None
         self.watching = False  # before looking: what begins to wait from here on sets the next timer itself
-        numbers = {id(request): number for number, request in self._node.requests.copy().items()}
+        numbers = {id(request): number for number, request in self._hub.requests.copy().items()}
         waits: dict[WaitId, BlockedWait] = {}
-        for cell in filter(None, map(_as_cell, list(self._node.actors.values()))):
+        for cell in filter(None, map(_as_cell, list(self._hub.actors.values()))):
             for blocked in self._waits_for_calls(cell):
                 number = numbers.get(id(blocked.awaited.request))
                 if number is not None:
@@ -82,7 +82,7 @@ class DeadlockDetector:
         for wait_id, round_ in self._chaser.sweep(waits):
             self._send(self._chaser.ask(_described(wait_id, waits[wait_id]), round_))
 
-    def _waits_for_calls(self, cell: Cell) -> Iterator[BlockedWait]:
+    def _waits_for_calls(self, cell: ActorCell) -> Iterator[BlockedWait]:
         limited = cell.limited()
         for activity, noted in cell.waits.copy().items():
             awaited = _awaited(noted)
@@ -92,26 +92,26 @@ class DeadlockDetector:
                     yield BlockedWait(cell, activity, noted, awaited)
 
     def _id(self, blocked: BlockedWait, number: int) -> WaitId:
-        return WaitId(blocked.noted[1], Call(self._node.address, number))
+        return WaitId(blocked.noted[1], Call(self._hub.address, number))
 
     def _send(self, probes: Sequence[Probe]) -> None:
         for probe in probes:
-            if probe.process == self._node.address:
+            if probe.process == self._hub.address:
                 self.receive(probe)
             else:  # it follows the call on its way, and so finds it there
-                send_record(self._node, probe.process, AskWhatKeeps(probe))
+                send_record(self._hub, probe.process, AskWhatKeeps(probe))
 
     def receive(self, probe: Probe) -> None:
         """Somebody asks what keeps a call from being answered by an actor of this process; on any thread."""
-        self._node.poller.call_soon(functools.partial(self._chase, probe))
+        self._hub.poller.call_soon(functools.partial(self._chase, probe))
 
     def _chase(self, probe: Probe) -> None:
-        cell = _as_cell(self._node.actors.get(probe.actor))
+        cell = _as_cell(self._hub.actors.get(probe.actor))
         blocked = None if cell is None else _keeper(cell, probe.call)
         if blocked is None:
             return
         request = blocked.awaited.request
-        number = next((number for number, other in self._node.requests.copy().items() if other is request), None)
+        number = next((number for number, other in self._hub.requests.copy().items() if other is request), None)
         if number is None:  # the answer is here
             return
         wait_id = self._id(blocked, number)
@@ -124,7 +124,7 @@ class DeadlockDetector:
         """Give up one wait of a circle: one for room in a mailbox if there is any, of which the program need not hear."""
         for wait in probe.path:
             if _is_for_room(wait.call):
-                send_record(self._node, wait.call.process, LetGo(wait.call.request))
+                send_record(self._hub, wait.call.process, LetGo(wait.call.request))
                 return
         Promise.of(youngest.noted[0]).reject(DeadlockError(explain(probe.chain), probe.chain))
 
@@ -133,7 +133,7 @@ def _is_for_room(call: Call) -> bool:
     return call.request < 0
 
 
-def _keeper(cell: Cell, call: Call) -> BlockedWait | None:
+def _keeper(cell: ActorCell, call: Call) -> BlockedWait | None:
     """The wait because of which an actor cannot answer a call."""
     if cell.gate is not None and cell.gate.bootstrap is not None:  # it begins when that has answered
         cell = cell.gate.bootstrap
@@ -159,12 +159,12 @@ def _owed(origin: Origin, frame: Frame) -> Call | None:
     return None if frame.flags & EXPLICIT else Call(origin.peer, frame.request)
 
 
-def _as_cell(actor: Receiver | None) -> Cell | None:
+def _as_cell(actor: Receiver | None) -> ActorCell | None:
     """An actor, if it is one that may wait: not the root client, nor a process."""
     return actor if hasattr(actor, "waits") else None  # type: ignore[return-value]  # only a cell has them
 
 
-def _awaited(noted: Noted) -> Awaited | None:
+def _awaited(noted: WaitRecord) -> PendingCall | None:
     """The call that keeps a wait from ending; None if it is for something else, or over."""
     operation = operation_of(noted[0])
     return None if operation is None else operation.awaited()
@@ -182,7 +182,7 @@ def _described(wait_id: WaitId, blocked: BlockedWait) -> Wait:
     return Wait(wait_id, silent, f"{cell.record}, {_doing(cell, activity)}, waits for {what}")
 
 
-def _doing(cell: Cell, activity: object) -> str:
+def _doing(cell: ActorCell, activity: object) -> str:
     """In words, what an actor does in an activity."""
     active = cell.active
     handled = active.get(activity) or active.get(cell.serving)

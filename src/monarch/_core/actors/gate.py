@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..hub.control_service import ControlRequest
 from ..hub.spawn_requests import SpawnSpec
-from ..hub.system import ControlRequest
 
 if TYPE_CHECKING:
-    from .cell import Cell
+    from .cell import ActorCell
 
-Held = tuple["Cell", ControlRequest]
+Held = tuple["ActorCell", ControlRequest]
 
 
 class Gate:
@@ -22,24 +22,24 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self.bootstrap: Cell | None = None
+        self.bootstrap: ActorCell | None = None
         self.held: list[Held] = []
         self._inside: set[int] = set()
 
-    def open_for(self, bootstrap: Cell) -> None:
+    def open_for(self, bootstrap: ActorCell) -> None:
         self.bootstrap = bootstrap
         self._inside.add(bootstrap.uid)
 
     def lets_pass(self, spec: SpawnSpec) -> bool:
         if (
             self.bootstrap is None
-            or spec.owner.proc != self.bootstrap.node.address
+            or spec.owner.proc != self.bootstrap.hub.address
             or spec.owner.uid not in self._inside
         ):
             return False
         self._inside.add(spec.uid)
         return True
 
-    def hold(self, cell: Cell, request: ControlRequest) -> None:
+    def hold(self, cell: ActorCell, request: ControlRequest) -> None:
         cell.gate = self
         self.held.append((cell, request))

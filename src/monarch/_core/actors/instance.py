@@ -93,11 +93,11 @@ class Instance:
     @property
     def actor_id(self) -> ActorId:
         uid = self._cell.uid
-        return ActorId("client" if uid == ROOT else self.name, uid, self._cell.node.address)
+        return ActorId("client" if uid == ROOT else self.name, uid, self._cell.hub.address)
 
     @property
     def proc_id(self) -> str:
-        return str(self._cell.node.address)
+        return str(self._cell.hub.address)
 
     def stop(self, reason: str | None = None) -> None:
         """End this actor after the current message; not a failure for its owner."""

@@ -22,11 +22,11 @@ from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
-from .context import context, current_node
+from .context import context, current_hub
 
 if TYPE_CHECKING:
     from ..hub.contracts import Origin
-    from ..hub.node import Node
+    from ..hub.message_hub import MessageHub
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class Port(Generic[T]):
         self._claim_use()
         try:
             payload, buffers = pickling.dumps_value(obj)
-            current_node().check_size(payload, buffers)
+            current_hub().check_size(payload, buffers)
         except Exception as error:
             explain(error, "a value for a port cannot be sent")
             raise
@@ -89,16 +89,16 @@ class Port(Generic[T]):
         self._used = True
 
     def _await_room(self) -> None:
-        full = current_node().full
+        full = current_hub().full
         if full and self._frame.kind == PORT:
             full.wait((self._address,), self._frame.target)
 
     def _post(self, flags: int, payload: Any, buffers: Any = (), rank: int | None = None, meta: bytes = b"") -> None:
-        node = current_node()
+        hub = current_hub()
         if prints.unshown:
-            flags |= prints.flag(self._address, node.root)
+            flags |= prints.flag(self._address, hub.root)
         frame = self._frame._replace(flags=flags, payload=payload, buffers=buffers, meta=meta)
-        node.send_to(self._address, frame if rank is None else frame._replace(rank=rank))
+        hub.send_to(self._address, frame if rank is None else frame._replace(rank=rank))
 
     def _as_request(self, proc: ProcAddress, rank: int) -> SingleAnswer:
         """A call to one rank whose answer goes on to this port."""
@@ -237,7 +237,7 @@ class Channel(Generic[T]):
 
 
 class _Queue:
-    """Values that arrived, and futures that wait for some. Held by the node while its receiver lives.
+    """Values that arrived, and futures that wait for some. Held by the hub while its receiver lives.
 
     A future is completed under the lock, so that it either waits or is done: in between, a reader would give it a second
     place, whose value would be lost, and one whose time is up would miss the value that has just been taken for it.
@@ -245,7 +245,7 @@ class _Queue:
 
     def __init__(self, once: bool) -> None:
         cell = context()._cell
-        self._node = cell.node
+        self._hub = cell.hub
         self._once = once
         self._claimed = False
         self._lock = threading.RLock()  # what is called back may ask for the next value
@@ -253,16 +253,16 @@ class _Queue:
         self._waiting: deque[weakref.ref[FutureState]] = deque()
         self._closed: str | None = None
         self._failed: Future[Any] | None = None  # the call that it is tied to, once that has failed
-        self.id = next(self._node.port_ids)
+        self.id = next(self._hub.port_ids)
         self._pressure = Pressure(self.id, self._frames)
         sink = _Sink(self)
-        self._node.ports[self.id] = sink
-        weakref.finalize(self, _forget, self._node, self.id, self._pressure)
+        self._hub.ports[self.id] = sink
+        weakref.finalize(self, _forget, self._hub, self.id, self._pressure)
         cell.ports.add(self)
 
     def port(self) -> Port[Any]:
         frame = Frame(PORT, VALUE, NO_RANK, self.id, 0, 0, b"", b"")
-        return Port(self._node.address, frame, self._once)
+        return Port(self._hub.address, frame, self._once)
 
     def claim(self, ranked: bool) -> Future[Any]:
         with self._lock:
@@ -288,8 +288,8 @@ class _Queue:
             self._fail(future, self._failed)
         elif self._closed is not None:
             Promise.of(future).reject(PortClosed(self._closed))
-        elif self._node.end is not None:
-            Promise.of(future).reject(PortClosed(f"Port closed: {self._node.end.reason}"))
+        elif self._hub.end is not None:
+            Promise.of(future).reject(PortClosed(f"Port closed: {self._hub.end.reason}"))
         else:
             self._waiting.append(weakref.ref(future))
 
@@ -319,7 +319,7 @@ class _Queue:
             future = self._next_waiting()
             if future is None:
                 self._frames.append(frame)
-                if origin.peer != self._node.address:  # here, the thread that sends may be the one that is to read
+                if origin.peer != self._hub.address:  # here, the thread that sends may be the one that is to read
                     self._pressure.came(origin, frame)
             else:
                 self._give(future, frame)
@@ -381,7 +381,7 @@ class _Queue:
 
 
 class _Sink:
-    """What the node holds: weakly, so that a forgotten receiver ends its port."""
+    """What the hub holds: weakly, so that a forgotten receiver ends its port."""
 
     def __init__(self, queue: _Queue) -> None:
         self._queue = weakref.ref(queue)
@@ -392,11 +392,11 @@ class _Sink:
             queue.arrived(origin, frame)
 
 
-def _forget(node: Node, port: int, pressure: Pressure) -> None:
+def _forget(hub: MessageHub, port: int, pressure: Pressure) -> None:
     """A receiver is gone. On any thread, inside of any lock, as garbage is collected anywhere."""
-    node.ports.pop(port, None)
+    hub.ports.pop(port, None)
     if pressure.held:
-        node.poller.call_soon(pressure.release)
+        hub.poller.call_soon(pressure.release)
 
 
 class _Claim(PendingOperation):

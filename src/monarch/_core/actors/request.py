@@ -1,7 +1,7 @@
 """Calls that wait for replies: one answer, one per rank gathered, or one per rank as they come.
 
 Each is told of every reply and of every process that is gone, by the thread that learns of it, and completes its
-futures. Nothing here waits. A request leaves the node's table with its last reply or failure.
+futures. Nothing here waits. A request leaves the hub's table with its last reply or failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...errors import CallTimeoutError, name_some
 from ..calls.cancelled import cancelled_error
 from ..calls.failed_call import CallSite, FailedCall, Reply
 from ..calls.future import Future
-from ..calls.pending import Awaited, FutureState, PendingOperation
+from ..calls.pending import FutureState, PendingCall, PendingOperation
 from ..calls.promise import Promise
 from ..calls.rebuild import read_value
 from ..calls.remote_error import load_error, supervision_error, to_exception
@@ -27,10 +27,10 @@ from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import CANCELLED, ERROR, VALUE, Frame
 from .answers import AnswersByRank
-from .context import current_node
+from .context import current_hub
 
 if TYPE_CHECKING:
-    from ..hub.node import Node
+    from ..hub.message_hub import MessageHub
 
 R = TypeVar("R")
 
@@ -64,24 +64,26 @@ def _was_dropped(reply: Reply | None) -> bool:
     return isinstance(reply, Frame) and reply.flags == CANCELLED
 
 
-def _connection_to(node: Node, proc: ProcAddress) -> Lendable | None:
+def _connection_to(hub: MessageHub, proc: ProcAddress) -> Lendable | None:
     """The connection over which a process answers this one."""
-    peer = node.peers.get(proc)
+    peer = hub.peers.get(proc)
     return None if peer is None else peer.connection
 
 
-class One(PendingOperation, Promise[Any]):
+class UnaryCall(PendingOperation, Promise[Any]):
     """One call to one actor."""
 
-    __slots__ = ("_node", "_proc", "_site", "_uid", "name", "number")
+    __slots__ = ("_hub", "_proc", "_site", "_uid", "name", "number")
     number: int  # of the request, from when it has been sent
 
-    def __init__(self, endpoint: str, uid: int, proc: ProcAddress, node: Node, site: CallSite | None = None) -> None:
+    def __init__(
+        self, endpoint: str, uid: int, proc: ProcAddress, hub: MessageHub, site: CallSite | None = None
+    ) -> None:
         self.name = endpoint
         self._site = site
         self._uid = uid
         self._proc = proc
-        self._node = node
+        self._hub = hub
         Promise.__init__(self, self)
 
     def reply(self, frame: Frame) -> bool:
@@ -101,7 +103,7 @@ class One(PendingOperation, Promise[Any]):
         self._fail_as(reply, 0, None)
 
     def cancel(self, future: FutureState) -> bool:
-        return self._node.cancel(self.number, self._uid, [(0, self._proc)])
+        return self._hub.cancel(self.number, self._uid, [(0, self._proc)])
 
     def _fail_as(self, reply: Reply, rank: int, extent: Extent | None) -> None:
         if _was_dropped(reply):
@@ -112,16 +114,16 @@ class One(PendingOperation, Promise[Any]):
         self.fail(call, lambda: call.error(rank))
 
     def connection(self) -> Lendable | None:
-        return _connection_to(self._node, self._proc)
+        return _connection_to(self._hub, self._proc)
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, (self._proc,), self.name)
 
-    def awaited(self) -> Awaited | None:
-        return Awaited(self, self._uid, (self._proc,))
+    def awaited(self) -> PendingCall | None:
+        return PendingCall(self, self._uid, (self._proc,))
 
 
-class OneOf(One):
+class OneOf(UnaryCall):
     """One call to one rank of several."""
 
     __slots__ = ("_extent", "_rank")
@@ -131,12 +133,12 @@ class OneOf(One):
         endpoint: str,
         uid: int,
         proc: ProcAddress,
-        node: Node,
+        hub: MessageHub,
         rank: int,
         extent: Extent,
         site: CallSite | None = None,
     ) -> None:
-        super().__init__(endpoint, uid, proc, node, site)
+        super().__init__(endpoint, uid, proc, hub, site)
         self._rank = rank
         self._extent = extent
 
@@ -161,8 +163,8 @@ class _MeshCall(PendingOperation):
         self._failed: FailedCall | None = None
 
     def connection(self) -> Lendable | None:
-        node = current_node()
-        return _connection_to(node, self._procs[0]) if len(self._procs) == 1 else node.answers
+        hub = current_hub()
+        return _connection_to(hub, self._procs[0]) if len(self._procs) == 1 else hub.answers
 
     def deadlock(self) -> str | None:
         return blocked_by(self._uid, self._procs, self.name)
@@ -172,7 +174,7 @@ class _MeshCall(PendingOperation):
         raise NotImplementedError
 
     def cancel(self, future: FutureState) -> bool:
-        return current_node().cancel(self.number, self._uid, self._silent())
+        return current_hub().cancel(self.number, self._uid, self._silent())
 
     def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
         with _noting:
@@ -276,8 +278,8 @@ class Gather(_PerRank, _MeshCall):
     def _silent(self) -> list[tuple[int, ProcAddress]]:
         return [(rank, self._procs[rank]) for rank, reply in enumerate(self._replies) if reply is None]
 
-    def awaited(self) -> Awaited | None:
-        return Awaited(self, self._uid, [proc for _, proc in self._silent()])
+    def awaited(self) -> PendingCall | None:
+        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
 
     def describe(self) -> str:
         size = len(self._procs)
@@ -325,8 +327,8 @@ class Stream(_MeshCall):
     def _silent(self) -> list[tuple[int, ProcAddress]]:
         return [(rank, proc) for rank, proc in enumerate(self._procs) if rank not in self._answered]
 
-    def unanswered(self) -> Awaited:
-        return Awaited(self, self._uid, [proc for _, proc in self._silent()])
+    def unanswered(self) -> PendingCall:
+        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
 
     def has_answer_of(self, rank: int) -> bool:
         return rank in self._answered
@@ -422,9 +424,9 @@ class SpawnCall(SystemCall):
         super().__init__(what, procs)
         self._uid = uid
 
-    def awaited(self) -> Awaited:
+    def awaited(self) -> PendingCall:
         """The actors themselves, which a bootstrap function may hold back."""
-        return Awaited(self, self._uid, [proc for rank, proc in self._procs.items() if rank not in self._answered])
+        return PendingCall(self, self._uid, [proc for rank, proc in self._procs.items() if rank not in self._answered])
 
     def _read(self, reply: Reply) -> Any:
         return read_reply(reply, self.name)

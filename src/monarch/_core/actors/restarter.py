@@ -35,7 +35,7 @@ class Restarter:
             threading.Thread(target=self._run, args=(plan,), name="monarch-restart", daemon=True).start()
         except RuntimeError as error:  # the system has no thread to give
             reason = str(error)
-            self._cell.node.poller.call_later(_PAUSE, lambda: self._cell.restarted(self._group, plan, reason))
+            self._cell.hub.poller.call_later(_PAUSE, lambda: self._cell.restarted(self._group, plan, reason))
 
     def _run(self, plan: Plan) -> None:
         current.set(Context(self._cell))

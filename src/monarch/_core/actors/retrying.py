@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ActorError, SupervisionError, name_some
 from ..calls.failed_call import CallSite, FailedCall, Reply
 from ..calls.future import Future
-from ..calls.pending import Awaited, FutureState, PendingOperation, subscribe
+from ..calls.pending import FutureState, PendingCall, PendingOperation, subscribe
 from ..calls.promise import Promise
 from ..calls.rebuild import read_value
 from ..shape import Extent, Point
@@ -27,10 +27,10 @@ from ..wire import pickling
 from ..wire.address import ProcAddress
 from ..wire.frame import CANCELLED, DEAD, REPLY, VALUE, Bytes, Frame
 from .context import context
-from .request import Gather, One
+from .request import Gather, UnaryCall
 
 if TYPE_CHECKING:
-    from ..hub.node import Node
+    from ..hub.message_hub import MessageHub
     from ..net.poller import Timer
     from .adverbs import Endpoint
 
@@ -54,8 +54,8 @@ class _Attempt(PendingOperation):
         self.request = 0  # its number, once it is sent
         self.timer: Timer | None = None
 
-    def unanswered(self) -> Awaited:
-        return Awaited(self, self._call._target.uid, list(self.silent.values()))
+    def unanswered(self) -> PendingCall:
+        return PendingCall(self, self._call._target.uid, list(self.silent.values()))
 
     def reply(self, frame: Frame) -> bool:
         if self.silent.pop(frame.rank, None) is not None:
@@ -82,11 +82,11 @@ class _Due:
         failure: Why it is sent again.
     """
 
-    __slots__ = ("_attempt", "_call", "_failure", "_node", "_rank")
+    __slots__ = ("_attempt", "_call", "_failure", "_hub", "_rank")
 
-    def __init__(self, call: _Repeated, node: Node, attempt: _Attempt, rank: int, failure: Reply) -> None:
+    def __init__(self, call: _Repeated, hub: MessageHub, attempt: _Attempt, rank: int, failure: Reply) -> None:
         self._call = call
-        self._node = node
+        self._hub = hub
         self._attempt = attempt
         self._rank = rank
         self._failure = failure
@@ -95,7 +95,7 @@ class _Due:
         return False
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        if self._node.end is None:
+        if self._hub.end is None:
             return False
         self._call.settle(self._rank, self._failure, self._attempt)
         return True
@@ -108,11 +108,11 @@ class _Repeated(PendingOperation):
 
     def _begin(self, endpoint: Endpoint[..., Any], content: tuple[bytes, Sequence[Bytes]]) -> None:
         cell = context()._cell
-        self._home = cell.node
+        self._home = cell.hub
         self._target = endpoint._target
         self._options = endpoint._options
         self._send = functools.partial(
-            cell.node.cast,
+            cell.hub.cast,
             target=self._target.uid,
             meta=endpoint._meta,
             content=content,
@@ -182,17 +182,17 @@ class _Repeated(PendingOperation):
         return attempt.number <= self._options.retries and not done
 
     def _ask_soon(self, attempt: _Attempt, rank: int, failure: Reply) -> None:
-        node = self._home
-        due = _Due(self, node, attempt, rank, failure)
-        key = next(node.request_ids)
+        hub = self._home
+        due = _Due(self, hub, attempt, rank, failure)
+        key = next(hub.request_ids)
 
         def ask() -> None:
-            if node.requests.pop(key, None) is not None:
+            if hub.requests.pop(key, None) is not None:
                 self._ask_again([rank], attempt)
 
-        node.requests[key] = due
-        node.poller.call_soon(ask)
-        if node.end is not None and node.requests.pop(key, None) is not None:
+        hub.requests[key] = due
+        hub.poller.call_soon(ask)
+        if hub.end is not None and hub.requests.pop(key, None) is not None:
             self.settle(rank, failure, attempt)
 
     def _ask_again(self, ranks: Sequence[int], attempt: _Attempt) -> None:
@@ -270,13 +270,13 @@ class _Repeated(PendingOperation):
     def connection(self) -> None:
         return None  # each attempt may have another one: the poller's thread reads
 
-    def awaited(self) -> Awaited | None:
+    def awaited(self) -> PendingCall | None:
         if self._options.timeout is None:
             for attempt in self._attempts.copy():
                 if (
                     attempt.open
                 ):  # of several, a circle is found through each that is still open when the others are not
-                    return Awaited(attempt, self._target.uid, list(attempt.silent.values()))
+                    return PendingCall(attempt, self._target.uid, list(attempt.silent.values()))
         return None
 
 
@@ -315,7 +315,7 @@ class Call(_Repeated, Gather):
         return super()._note_failure(rank, reply)
 
 
-class CallToOne(_Repeated, One):
+class CallToOne(_Repeated, UnaryCall):
     """`call_one`, and `choose`, where another rank may be asked each time.
 
     Args:
@@ -330,7 +330,7 @@ class CallToOne(_Repeated, One):
         extent: Extent | None,
     ) -> None:
         target = endpoint._target
-        One.__init__(self, endpoint.name, target.uid, target.procs[0], context()._cell.node, site)
+        UnaryCall.__init__(self, endpoint.name, target.uid, target.procs[0], context()._cell.hub, site)
         self._extent = extent
         self._begin(endpoint, content)
 

@@ -18,14 +18,14 @@ from ..net.waiter import Waiter, put_back, take_waiter
 from ..supervision.failure import Failure
 from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, Frame
-from .cell import ASIDE, Cell, drain_queue, report_cleanup_error
+from .cell import ASIDE, ActorCell, drain_queue, report_cleanup_error
 from .context import Context, current
 
 if TYPE_CHECKING:
     import asyncio
 
 
-class SyncCell(Cell):
+class SyncCell(ActorCell):
     """Its thread waits for its next message; while it does, it reads the connection that the last one came over.
 
     What ends that wait: a message, a supervision event, or `end`, all of which come through the mailbox.
@@ -136,7 +136,7 @@ class SyncCell(Cell):
                 first.popleft()()
             if self._ending is not None:
                 if item is not None:
-                    self.node.refuse(*item, self._ending)
+                    self.hub.refuse(*item, self._ending)
                 return
             if item is not None:
                 if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:

@@ -50,21 +50,21 @@ class Target:
             request = reply_to._as_request(procs[0], ranks[0] if ranks else 0)
         if request is None:
             cell.note_unsettled(self.uid, procs)
-        return cell.node.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
+        return cell.hub.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
 
     def known_failure(self) -> Failure | None:
         """Why a rank is gone, if one is known to be."""
-        node = context()._cell.node
+        hub = context()._cell.hub
         for address in self.procs:
-            failure = node.fate(address, self.uid)
+            failure = hub.fate(address, self.uid)
             if failure is not None:
                 return failure
         return None
 
     def living_ranks(self) -> list[int]:
         """Ranks that are not known to be gone."""
-        node = context()._cell.node
-        return [rank for rank, address in enumerate(self.procs) if node.fate(address, self.uid) is None]
+        hub = context()._cell.hub
+        return [rank for rank, address in enumerate(self.procs) if hub.fate(address, self.uid) is None]
 
     def __reduce__(self) -> Any:
         return Target, (self.uid, self.name, tuple(self.procs), self.extent)

@@ -24,7 +24,7 @@ forks = 0
 """How often this process, and those before it, were forked since this module was imported."""
 
 
-class Awaited(NamedTuple):
+class PendingCall(NamedTuple):
     """What a future waits for: a call, and the processes of the actor `uid` that have not answered it.
 
     Attributes:
@@ -73,11 +73,11 @@ class PendingOperation:
         """Why the current thread must not block on this, if it must not."""
         return None
 
-    def awaited(self) -> Awaited | None:
+    def awaited(self) -> PendingCall | None:
         """The call that must be answered, by all it says, before the wait ends; None if something else may end it."""
         return None
 
-    def unanswered(self) -> Awaited | None:
+    def unanswered(self) -> PendingCall | None:
         """Calls of which any may end the wait, for asking whether they still can be answered."""
         return self.awaited()
 

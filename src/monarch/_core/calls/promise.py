@@ -10,7 +10,7 @@ from ..net.loan import Lendable
 from . import pending
 from .failed_call import FailedCall, Outcome, Unread
 from .future import Future
-from .pending import Awaited, Described, FutureState, PendingOperation, operation_of, subscribe
+from .pending import Described, FutureState, PendingCall, PendingOperation, operation_of, subscribe
 
 if TYPE_CHECKING:
     import asyncio
@@ -113,7 +113,7 @@ class _Original(PendingOperation):
     def deadlock(self) -> str | None:
         return self._operation.deadlock()
 
-    def awaited(self) -> Awaited | None:
+    def awaited(self) -> PendingCall | None:
         return self._operation.awaited()
 
     def connection(self) -> Lendable | None:

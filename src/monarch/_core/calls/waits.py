@@ -13,7 +13,7 @@ from typing import Protocol
 from ..wire.address import ActorAddress
 from .pending import FutureState
 
-Noted = tuple[FutureState, float]
+WaitRecord = tuple[FutureState, float]
 """A wait: the future, and when the wait began."""
 
 
@@ -36,7 +36,7 @@ class Waiter(Protocol):
     """
 
     uid: int
-    waits: dict[object, Noted]
+    waits: dict[object, WaitRecord]
     detector: Detector
 
     @property
@@ -63,7 +63,7 @@ def running_actor() -> Waiter | None:
     return _running.actor
 
 
-def note_wait(future: FutureState, task: object = None) -> dict[object, Noted] | None:
+def note_wait(future: FutureState, task: object = None) -> dict[object, WaitRecord] | None:
     """The current thread, or `task` on it, is about to wait for `future`, however long that takes.
 
     Tasks other than those of endpoints hold up nobody; nor do threads that are no actor's.

@@ -16,7 +16,7 @@ from ..calls.promise import Promise, completed
 from ..calls.remote_error import load_error
 from ..hub.control import send_record
 from ..hub.control_records import Attach, Detach, EndHost, JoinHosts, ShutDownHost, StopClient
-from ..hub.node import Node
+from ..hub.message_hub import MessageHub
 from ..supervision.failure import NOT_ATTACHED, UNSTARTED, Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ROOT, ProcAddress
@@ -31,12 +31,12 @@ _LEAVE_BOUND = 1.0  # seconds beyond the grace time in which other hosts say tha
 
 class AttachedHosts:
     """Args:
-    node: Hub of the client.
+    hub: Hub of the client.
     show: Takes the output of procs there.
     """
 
-    def __init__(self, node: Node, show: Callable[[Any], None]) -> None:
-        self._node = node
+    def __init__(self, hub: MessageHub, show: Callable[[Any], None]) -> None:
+        self._hub = hub
         self._show = show
         self._lock = threading.Lock()  # hosts are let go on any thread
         self._hosts: dict[str, int] = {}  # how often each is attached
@@ -74,13 +74,13 @@ class AttachedHosts:
                 self._check_trust(host, trust)
             self._trust.update(dict.fromkeys(hosts, trust))
             known = {host for host in hosts if host in self._hosts or host in self._left}
-            self._node.unreached.update(host for host in hosts if host not in self._hosts)
+            self._hub.unreached.update(host for host in hosts if host not in self._hosts)
             for host in hosts:
                 self._hosts[host] = self._hosts.get(host, 0) + 1
             self._left.difference_update(hosts)
             self._given_up.difference_update(hosts)
-            send_record(self._node, self._node.address.agent, JoinHosts(tuple(hosts), trust, config.exported()))
-        request = _Attaching(self._node, self.agents(hosts), known, self._given_up, self._workers, self._show)
+            send_record(self._hub, self._hub.address.agent, JoinHosts(tuple(hosts), trust, config.exported()))
+        request = _Attaching(self._hub, self.agents(hosts), known, self._given_up, self._workers, self._show)
         request.send(range(len(hosts)))
         self._attaching.add(request.future)
         subscribe(request.future, lambda: self._attaching.discard(request.future))
@@ -89,7 +89,7 @@ class AttachedHosts:
     def _check_trust(self, host: str, trust: Trust) -> None:
         """Both sides have proved who they are when the link was made; nobody would look at another proof."""
         attached = self._trust.get(host)
-        if attached is None or attached == trust or host in self._node.unreached:
+        if attached is None or attached == trust or host in self._hub.unreached:
             return
         if not host.startswith(("tcp://", "metatls://")):
             return
@@ -108,10 +108,10 @@ class AttachedHosts:
     def give_up(self, hosts: Sequence[str], why: str) -> None:
         """Wait no longer for those that have not answered yet, unless they are attached a second time."""
         for host in hosts:
-            if host in self._node.unreached and self._hosts[host] == 1:
+            if host in self._hub.unreached and self._hosts[host] == 1:
                 self._given_up.add(host)
                 failure = Failure(UNSTARTED, f"{NOT_ATTACHED}: {why}", proc=host)
-                self._node.others.gone(ProcAddress(host, AGENT), failure, asks=False)
+                self._hub.others.gone(ProcAddress(host, AGENT), failure, asks=False)
 
     def detach(self, hosts: Sequence[str]) -> None:
         """Let go of hosts: unless they are attached a second time, what this client has there ends."""
@@ -124,7 +124,7 @@ class AttachedHosts:
             for identity in [identity for identity, host in self._workers.items() if host not in self._hosts]:
                 del self._workers[identity]
             # all: hosts that were attached together are watched together, and each may have been left at another time
-            send_record(self._node, self._node.address.agent, Detach(tuple(self._left)))
+            send_record(self._hub, self._hub.address.agent, Detach(tuple(self._left)))
 
     def shut_down(self, hosts: Sequence[str], grace: float) -> Future[None]:
         """Stop what runs on hosts, then end their workers, when all have answered: each passes on what others say.
@@ -136,11 +136,11 @@ class AttachedHosts:
         done: Promise[None] = Promise(f"{len(hosts)} hosts to be shut down")
 
         def end() -> None:
-            send_record(self._node, agents, EndHost())
+            send_record(self._hub, agents, EndHost())
             self.detach(hosts)
             done.resolve(None)
 
-        send_record(self._node, agents, ShutDownHost("shut down by a client", grace), request, ROOT)
+        send_record(self._hub, agents, ShutDownHost("shut down by a client", grace), request, ROOT)
         subscribe(request.future, end)
         return done.future
 
@@ -150,8 +150,8 @@ class AttachedHosts:
         if not agents:
             return completed(None)
         request = StopCall("the procs on other hosts to end", agents)
-        send_record(self._node, agents, StopClient(self._node.root, reason, grace), request, ROOT)
-        timer = self._node.poller.call_later(grace + _LEAVE_BOUND, lambda: request.resolve(None))
+        send_record(self._hub, agents, StopClient(self._hub.root, reason, grace), request, ROOT)
+        timer = self._hub.poller.call_later(grace + _LEAVE_BOUND, lambda: request.resolve(None))
         subscribe(request.future, timer.cancel)
         return request.future
 
@@ -168,14 +168,14 @@ class _Attaching(Promise[bool]):
 
     def __init__(
         self,
-        node: Node,
+        hub: MessageHub,
         agents: Sequence[ProcAddress],
         known: set[str],
         given_up: Set[str],
         workers: dict[str, str],
         show: Callable[[Any], None],
     ) -> None:
-        self._node = node
+        self._hub = hub
         self._agents = list(agents)
         self._missing = {rank: agent.host for rank, agent in enumerate(agents)}
         self._known = known
@@ -185,18 +185,18 @@ class _Attaching(Promise[bool]):
         self._shown: dict[int, int] = {}  # by rank: number of what was printed last
         super().__init__(f"{len(agents)} hosts to be attached")
         limit = config.value("mesh_attach_config_timeout")
-        AttachProgress(node.poller, self._missing.values(), len(agents), limit, self.future)
+        AttachProgress(hub.poller, self._missing.values(), len(agents), limit, self.future)
 
     def send(self, ranks: Sequence[int]) -> None:
         agents = tuple(self._agents[rank] for rank in ranks)
         for agent in agents:
-            self._node.host_is_back(agent.host)
-        send_record(self._node, agents, Attach(config.exported()), self, ROOT, STANDING, ranks)
+            self._hub.host_is_back(agent.host)
+        send_record(self._hub, agents, Attach(config.exported()), self, ROOT, STANDING, ranks)
 
     def reply(self, frame: Frame) -> bool:
         if frame.rank in self._missing:
             del self._missing[frame.rank]
-            self._node.unreached.discard(self._agents[frame.rank].host)
+            self._hub.unreached.discard(self._agents[frame.rank].host)
             if frame.flags == ERROR:
                 self._fail(frame.rank, str(load_error(frame.payload).exception))
             elif frame.flags != VALUE:
@@ -216,7 +216,7 @@ class _Attaching(Promise[bool]):
         if name != host:
             reason = f"it is {name} by another name: attach each worker once"
             failure = Failure(UNSTARTED, f"{NOT_ATTACHED}: {reason}", proc=host)
-            self._node.others.gone(self._agents[rank], failure, asks=False)  # what was spawned there fails, too
+            self._hub.others.gone(self._agents[rank], failure, asks=False)  # what was spawned there fails, too
             self._fail(rank, reason)
         elif not self._missing:
             self.resolve(True)
@@ -232,7 +232,7 @@ class _Attaching(Promise[bool]):
         host = self._agents[rank].host
         if host in self._known - self._given_up:
             self._known.discard(host)
-            self._node.poller.call_soon(lambda: self.send([rank]))
+            self._hub.poller.call_soon(lambda: self.send([rank]))
         else:
             del self._missing[rank]
             self._fail(rank, failure.reason.removeprefix(f"{NOT_ATTACHED}: "))

@@ -17,7 +17,7 @@ from ... import config
 from ...errors import SupervisionError
 from ..actors.base_cell import BaseCell
 from ..actors.context import Context, forget, set_fallback
-from ..actors.proc_system import ProcSystem
+from ..actors.proc_service import ProcService
 from ..actors.request import StopCall
 from ..calls import future as futures
 from ..calls.failed_call import tell_all
@@ -31,7 +31,7 @@ from ..guards.surroundings import explained, refuse_gevent
 from ..hub.contracts import Origin
 from ..hub.control import SingleAnswer, send_record
 from ..hub.control_records import GetStatistics, RouteVia, ShutDownHost, Subscribe
-from ..hub.node import Node
+from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
 from ..net import unix
 from ..processes.agent_process import start_agent
@@ -74,8 +74,8 @@ proc_mesh_maker: Callable[[ProcAddress], Any] = lambda address: None  # noqa: E7
 class RootCell(BaseCell):
     """The client's own actor: it owns what the script creates, and its failures end the program."""
 
-    def __init__(self, node: Node, record: CreatorInstance, on_fault: Callable[[MeshFailure], None]) -> None:
-        super().__init__(node, ROOT, record)
+    def __init__(self, hub: MessageHub, record: CreatorInstance, on_fault: Callable[[MeshFailure], None]) -> None:
+        super().__init__(hub, ROOT, record)
         self._on_fault = on_fault
         self._unsettled: dict[int, set[ProcAddress]] = {}
         self.leaving = False
@@ -111,20 +111,20 @@ class RootCell(BaseCell):
             uid, unsettled = self._unsettled.popitem()
             procs = list(unsettled)
             request = _Settled(self, procs)
-            self.node.cast(procs, uid, SETTLE, pickling.dumps_call((), {}), request, self.uid)
+            self.hub.cast(procs, uid, SETTLE, pickling.dumps_call((), {}), request, self.uid)
             waiting.append(request.future)
         with suppress(TimeoutError):
             for future in waiting:
                 future.get(timeout=max(0.0, end - time.monotonic()))
 
     def _await_starts(self) -> None:
-        peers = self.node.peers
+        peers = self.hub.peers
         starting = [
             proc for procs in self._unsettled.values() for proc in procs if proc in peers and peers[proc].starting
         ]
         if starting:
             started = StopCall("the processes to start", starting)
-            send_record(self.node, starting, GetStatistics(), started, self.uid)
+            send_record(self.hub, starting, GetStatistics(), started, self.uid)
             with suppress(TimeoutError):
                 started.future.get(timeout=_START_BOUND)
 
@@ -150,35 +150,35 @@ class Client:
         self.pid = os.getpid()
         host, uid = random_name(), f"{CLIENT}{self.pid}-{random_name(40)}"  # it is named to whoever depends on it
         address = ProcAddress(host, f"{uid}.0")
-        self.node = Node(address, root=address)
-        self.node.ended_hosts = _ended_hosts
-        self.system = ProcSystem(self.node)
+        self.hub = MessageHub(address, root=address)
+        self.hub.ended_hosts = _ended_hosts
+        self.service = ProcService(self.hub)
         self.faults = faults.Faults(lambda: hook_finder(), _leave_by_force)
         record = CreatorInstance("root", None, Point(0, Extent([], [])), proc_mesh_maker(address), None)
-        self.root = RootCell(self.node, record, self.faults.put)
-        self.node.register(ROOT, self.root)
+        self.root = RootCell(self.hub, record, self.faults.put)
+        self.hub.register(ROOT, self.root)
         self.context = Context(self.root)
         self.printer = Printer()
-        self.unshown = Unshown(self.node, self.printer)
-        self.node.printed = self.unshown.printed
-        self.hosts = AttachedHosts(self.node, self.unshown.take)
-        self.node.neighbours.abroad = self._abroad
+        self.unshown = Unshown(self.hub, self.printer)
+        self.hub.printed = self.unshown.printed
+        self.hosts = AttachedHosts(self.hub, self.unshown.take)
+        self.hub.neighbours.abroad = self._abroad
         self._agent: subprocess.Popen[bytes] | None = None
         self._followed: list[ProcAddress] = []
         self._lock = threading.Lock()
         self._shutting_down: Promise[None] | None = None
-        self._io_thread = threading.Thread(target=self.node.poller.run, name="monarch-io", daemon=True)
+        self._io_thread = threading.Thread(target=self.hub.poller.run, name="monarch-io", daemon=True)
         self._io_thread.start()
 
     def ensure_agent(self) -> ProcAddress:
         """The agent of this machine, started on first use; it need not be up yet to be called."""
         with self._lock, HeldInterrupts(_nothing):  # half a start could not be repeated
             if self._agent is None:
-                self._agent = start_agent(self.node.address.agent, self.node.address)
-                agent = self.node.address.agent
-                send_record(self.node, agent, Subscribe(), _Events(self, agent))
+                self._agent = start_agent(self.hub.address.agent, self.hub.address)
+                agent = self.hub.address.agent
+                send_record(self.hub, agent, Subscribe(), _Events(self, agent))
                 self._watch_agent()
-        return self.node.address.agent
+        return self.hub.address.agent
 
     def _abroad(self, host: str) -> Failure | None:
         """A host is used that this client may not have attached: by the shared secret, if there is one."""
@@ -196,12 +196,12 @@ class Client:
         """Show the output of what this client is about to start at an agent that it neither started nor attached."""
         if agent.host not in self.hosts.names and agent not in self._followed:
             self._followed.append(agent)
-            send_record(self.node, agent, Subscribe(), _Output(self, agent))
+            send_record(self.hub, agent, Subscribe(), _Output(self, agent))
 
     def _watch_agent(self) -> None:
         timeout = config.value("heartbeat_timeout")
         if timeout:
-            heartbeat = Heartbeat(self.node, self.node.address.agent, timeout, self._agent_silent)
+            heartbeat = Heartbeat(self.hub, self.hub.address.agent, timeout, self._agent_silent)
             heartbeat.ask(max(timeout, config.value("host_spawn_ready_timeout") or math.inf))  # it has yet to start
 
     def _agent_silent(self, seconds: float) -> None:
@@ -210,12 +210,12 @@ class Client:
     def _end_agent(self, why: str) -> None:
         """The agent is of no more use: with it, the kernel ends everything below it."""
         assert self._agent is not None
-        self.agent_lost(host_lost(str(self.node.address.agent), why, self._agent.pid))
+        self.agent_lost(host_lost(str(self.hub.address.agent), why, self._agent.pid))
         self._agent.kill()
 
     def agent_lost(self, failure: Failure) -> None:
         """Tell whoever waits, before the connection breaks, which says less."""
-        self.node.forget_peers([self.node.address.agent], failure)
+        self.hub.forget_peers([self.hub.address.agent], failure)
 
     def attach(self, hosts: Sequence[str], trust: Trust) -> Future[bool]:
         """Take other hosts into use. The future raises why one can't be reached."""
@@ -225,7 +225,7 @@ class Client:
     def route_via(self, host: str, trust: Trust) -> None:
         """Reach all other hosts through one."""
         self.ensure_agent()
-        send_record(self.node, self.node.address.agent, RouteVia(host, trust))
+        send_record(self.hub, self.hub.address.agent, RouteVia(host, trust))
 
     def shut_down(self, grace: float) -> Future[None]:
         """Stop every proc, then the agent; the future is done when they are gone. Repeated calls give the same future."""
@@ -243,10 +243,10 @@ class Client:
         if self._agent is None:
             self._shutting_down.resolve(None)
             return
-        shutting_down, agent = self._shutting_down, self.node.address.agent
+        shutting_down, agent = self._shutting_down, self.hub.address.agent
         ended = SingleAnswer(agent, lambda answer: shutting_down.resolve(None))
-        send_record(self.node, agent, ShutDownHost(_SHUT_DOWN, grace), ended)
-        self.node.poller.call_later(grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down"))
+        send_record(self.hub, agent, ShutDownHost(_SHUT_DOWN, grace), ended)
+        self.hub.poller.call_later(grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down"))
 
     def leave(self) -> None:
         """Let everything clean up and end, as a program does at its end: within `_EXIT_GRACE` and `_EXIT_BOUND`."""
@@ -258,7 +258,7 @@ class Client:
     def stop_own_actors(self) -> Future[None]:
         """Stop the actors that run in this very process, controllers among them."""
         stopped: Promise[None] = Promise("the actors of this process to end")
-        self.node.poller.call_soon(lambda: self.system.stop_all(_SHUT_DOWN, lambda: stopped.resolve(None)))
+        self.hub.poller.call_soon(lambda: self.service.stop_all(_SHUT_DOWN, lambda: stopped.resolve(None)))
         return stopped.future
 
     def close(self) -> None:
@@ -269,11 +269,11 @@ class Client:
             except Exception:  # subprocess.TimeoutExpired
                 self._agent.kill()
                 self._agent.wait()
-        self.node.poller.call_soon(self.node.poller.stop)
+        self.hub.poller.call_soon(self.hub.poller.stop)
         self._io_thread.join()
-        self.node.close(Failure(STOPPED, _SHUT_DOWN))
-        self.node.poller.close()
-        unix.release_all(self.node.address.host)
+        self.hub.close(Failure(STOPPED, _SHUT_DOWN))
+        self.hub.poller.close()
+        unix.release_all(self.hub.address.host)
         self.unshown.close()
         for port in list(self.root.ports):
             port.close(_SHUT_DOWN)
@@ -384,7 +384,7 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         ending, _client = _client, None
     if ending is None:
         return completed()
-    for host in (ending.node.address.host, *ending.hosts.names):
+    for host in (ending.hub.address.host, *ending.hosts.names):
         _ended_hosts[host] = Failure(STOPPED, _SHUT_DOWN)
     own = ending.stop_own_actors()
     stopping = ending.shut_down(grace)
@@ -468,7 +468,7 @@ def _after_fork() -> None:
     faults.ending = faults.Ending()
     forget()  # an actor in this process may have forked it
     if parents is not None:
-        parents.node.abandon()
+        parents.hub.abandon()
         futures.unshown = None
 
 

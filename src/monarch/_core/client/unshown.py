@@ -24,7 +24,7 @@ from ..calls.promise import Promise
 from ..calls.waiting import block, wait_in_loop
 from ..hub.control import send_record
 from ..hub.control_records import MarkOutput
-from ..hub.node import Node
+from ..hub.message_hub import MessageHub
 from ..processes.output import Mark, Output, Printer
 from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import VALUE, Frame
@@ -34,12 +34,12 @@ _STUCK = 2.0  # seconds
 
 class Unshown:
     """Args:
-    node: Hub of the client.
+    hub: Hub of the client.
     printer: Writes what has come.
     """
 
-    def __init__(self, node: Node, printer: Printer) -> None:
-        self._node = node
+    def __init__(self, hub: MessageHub, printer: Printer) -> None:
+        self._hub = hub
         self._printer = printer
         self._lock = threading.Lock()
         self._agents: set[ProcAddress] = set()  # hosts where something was printed
@@ -64,7 +64,7 @@ class Unshown:
     def wait(self, timeout: float | None) -> None:
         """Let the current thread wait until all is shown that was printed before what it has got."""
         asked = self._ask()
-        if asked is None or threading.get_ident() == self._node.poller.thread_id:
+        if asked is None or threading.get_ident() == self._hub.poller.thread_id:
             return
         end = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -111,7 +111,7 @@ class Unshown:
             asked = self._latest = self._asked[number] = _Asked(
                 agents, lambda: self._printer.put(lambda: self._shown(number))
             )
-        send_record(self._node, agents, MarkOutput(number), asked, ROOT)
+        send_record(self._hub, agents, MarkOutput(number), asked, ROOT)
         return asked
 
     def _shown(self, number: int) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ... import config
 from ..net.poller import Poller
 from ..supervision.failure import MISSING, Failure
-from ..supervision.fates import Fates
+from ..supervision.tombstones import Tombstones
 from ..wire.address import ProcAddress
 from ..wire.frame import URGENT, Frame
 from .contracts import Origin, Receiver
@@ -40,7 +40,7 @@ class ActorTable(dict[int, Receiver]):
         self._address = address
         self._poller = poller
         self._refuse = refuse
-        self._fates: Fates[tuple[ProcAddress, int]] = Fates()  # of actors here and elsewhere
+        self._fates: Tombstones[tuple[ProcAddress, int]] = Tombstones()  # of actors here and elsewhere
         self._early: dict[int, EarlyCalls] = {}
         self._lock = threading.Lock()
 

@@ -1,6 +1,6 @@
 """What the parts of a process ask of each other: the hub, where messages come from, and who takes them.
 
-`node` implements `Hub`. Everything else in this package knows the hub as this protocol only, so that each part can be read, and
+`message_hub` implements `Hub`. Everything else in this package knows the hub as this protocol only, so that each part can be read, and
 tested, without it. What a plane asks of its process is in it, too.
 """
 
@@ -56,7 +56,7 @@ class Request(Protocol):
 
 
 class Way(Protocol):
-    """The way to one other process: a `Peer` on this host, a `RemotePeer` on another."""
+    """The way to one other process: a `LocalPeer` on this host, a `RemotePeer` on another."""
 
     address: ProcAddress
 

@@ -15,7 +15,7 @@ from .control_records import name_on_wire
 
 
 def send_record(
-    node: Hub,
+    hub: Hub,
     to: ProcAddress | Sequence[ProcAddress],
     record: tuple[Any, ...],
     request: Request | None = None,
@@ -34,7 +34,7 @@ def send_record(
     """
     procs = [to] if isinstance(to, ProcAddress) else to
     content = pickling.dumps_call(tuple(record), {})
-    node.cast(procs, SYSTEM, name_on_wire(type(record)), content, request, sender, flags, ranks)
+    hub.cast(procs, SYSTEM, name_on_wire(type(record)), content, request, sender, flags, ranks)
 
 
 class SingleAnswer:

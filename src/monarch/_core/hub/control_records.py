@@ -5,7 +5,7 @@ class is pickled, so that a record costs no more than the call of an endpoint wi
 by their class's name, those of a plane (``rdma``, ``tensor_engine``) by that of their module and class, so that a process can
 import the plane which a record is for.
 
-`control.send_record` sends one; ``@handles(Record)`` marks the function that takes it, see `system`. The receiver of a record
+`control.send_record` sends one; ``@handles(Record)`` marks the function that takes it, see `control_service`. The receiver of a record
 of no meaning, or with other fields, answers with an error.
 
 Each docstring says: who sends it ──▶ who takes it, what the answer is, and what it means if the receiver has ended. "None" is

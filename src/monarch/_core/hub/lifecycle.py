@@ -1,6 +1,6 @@
 """The life of one process, as those who send to it know it: reached, lost, asked after, ended, back again. No I/O, no clock.
 
-`TABLE` says what follows from what. Events go in, instructions come out; a `Peer` carries them out and is the only one that
+`TABLE` says what follows from what. Events go in, instructions come out; a `LocalPeer` carries them out and is the only one that
 uses this.
 
 A process may start again under its name, so news can be late: about the incarnation before. What a peer awaits itself, the

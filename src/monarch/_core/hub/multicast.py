@@ -9,7 +9,7 @@ from ..net.group import Group
 from ..wire.address import ProcAddress
 from ..wire.frame import Frame, encode_around_rank, pack_rank
 from .contracts import Way
-from .peer import Peer
+from .local_peer import LocalPeer
 
 
 def write_to_each(
@@ -47,7 +47,7 @@ def _write(
     left = []
     for one in procs:
         peer = peers.get(one[1])
-        connection = peer.connection if peer.__class__ is Peer else None
+        connection = peer.connection if peer.__class__ is LocalPeer else None
         if connection is None or not connection.write_if_idle(b"".join((before, pack_rank(one[0]), after)), request):
             left.append(one)
     return left

@@ -16,7 +16,7 @@ from .control import send_record
 from .control_records import LookAfter
 
 if TYPE_CHECKING:
-    from ..calls.pending import Awaited
+    from ..calls.pending import PendingCall
     from ..net.poller import Timer
     from .contracts import Hub, Request
 
@@ -67,5 +67,5 @@ class Overdue:
         return bool(calls)
 
 
-def _unanswered(request: Request) -> Awaited | None:
+def _unanswered(request: Request) -> PendingCall | None:
     return request.unanswered() if isinstance(request, PendingOperation) else None

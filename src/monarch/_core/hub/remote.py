@@ -35,7 +35,7 @@ def counted(frame: Frame) -> int:
 
 
 class RemotePeer:
-    """A process of another host that this process sends requests to; takes the place of a `Peer`.
+    """A process of another host that this process sends requests to; takes the place of a `LocalPeer`.
 
     Args:
         hub: That of this process.

@@ -32,7 +32,7 @@ class _Table(NamedTuple):
     ended: Sequence[tuple[ProcAddress, Failure]]
 
 
-class OtherHosts:
+class RemoteRouter:
     """Args:
     hub: That of this process.
     """

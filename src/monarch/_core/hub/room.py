@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import config
 from ...errors import BackpressureError
-from ..calls.pending import Awaited, PendingOperation, subscribe
+from ..calls.pending import PendingCall, PendingOperation, subscribe
 from ..calls.promise import Promise
 from ..calls.waiting import block
 from ..calls.waits import note_wait, running_actor
@@ -32,8 +32,8 @@ class Room(PendingOperation, Promise[None]):
     def describe(self) -> str:
         return f"room in the mailbox of an actor of {self._address.proc}, which is full"
 
-    def awaited(self) -> Awaited:
-        return Awaited(self, self._id, (self._address,))
+    def awaited(self) -> PendingCall:
+        return PendingCall(self, self._id, (self._address,))
 
     def reply(self, frame: Frame) -> bool:
         return False  # it is told with a frame of its own

@@ -20,8 +20,8 @@ class ProcStatistics(NamedTuple):
         messages_received: The same the other way.
         bytes_sent: Bytes written to sockets. Large buffers cross no socket: they are not among them.
         bytes_received: Bytes read from sockets.
-        send_calls: System calls that wrote.
-        receive_calls: System calls that read.
+        send_calls: ControlService calls that wrote.
+        receive_calls: ControlService calls that read.
         io_thread_wakeups: How often the I/O thread woke up; threads that wait for answers read without it.
         connections_open: Connections to and from other processes of the host.
         bytes_queued: Bytes that wait for sockets, because receivers are slow.

@@ -234,7 +234,7 @@ def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
         raise TypeError(f"incarnations takes an actor mesh, got {mesh!r}")
     target, cell = mesh._target, context()._cell
     request = Gather(f"incarnations({mesh._name})", SYSTEM, target.procs, target.extent)
-    send_record(cell.node, target.procs, GetIncarnation(target.uid), request, cell.uid)
+    send_record(cell.hub, target.procs, GetIncarnation(target.uid), request, cell.uid)
     return request.future
 
 

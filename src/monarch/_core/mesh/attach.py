@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ... import config
-from ..actors.context import current_node
+from ..actors.context import current_hub
 from ..calls.future import Future
 from ..client import client
 from ..guards.main_guard import refuse_imports
@@ -76,8 +76,8 @@ def _trust_for(ca: TextOrPath, private_key: TextOrPath, secret: str | None = Non
 
 def _check_client(function: str) -> None:
     refuse_imports(function)
-    node = current_node()
-    if node.address != node.root:
+    hub = current_hub()
+    if hub.address != hub.root:
         raise RuntimeError(f"{function} is for the client; actors get the mesh as an argument")
 
 

@@ -10,15 +10,15 @@ from ..._namedtuple import NamedTuple
 from ..actors.actor import Actor
 from ..actors.context import context
 from ..actors.endpoint import describe_class
-from ..actors.proc_system import ProcSystem
-from ..actors.request import One
+from ..actors.proc_service import ProcService
+from ..actors.request import UnaryCall
 from ..calls.future import Future
 from ..calls.message import NO_EXTENT
 from ..calls.promise import map_future
 from ..hub.control import send_record
 from ..hub.control_records import GetController
+from ..hub.control_service import ControlRequest, handles, register
 from ..hub.spawn_requests import SpawnSpec
-from ..hub.system import ControlRequest, handles, register
 from ..shape import Shape
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
@@ -65,13 +65,13 @@ def get_or_spawn_controller(
     """
     cls = _check_class(Class, args, kwargs)
     cell = context()._cell
-    root = cell.node.root
+    root = cell.hub.root
     class_payload = pickling.dumps_inline(cls)
     init = pickling.dumps_inline((cls, args, kwargs))
     class_name, is_async = f"{cls.__module__}.{cls.__qualname__}", describe_class(cls).is_async
-    request = One(f"get_or_spawn_controller({name!r})", SYSTEM, root, cell.node)
+    request = UnaryCall(f"get_or_spawn_controller({name!r})", SYSTEM, root, cell.hub)
     record = GetController(name, class_name, is_async, class_payload, init)
-    send_record(cell.node, root, record, request, cell.uid)
+    send_record(cell.hub, root, record, request, cell.uid)
 
     def reference(found: tuple[int, bytes]) -> A:
         uid, payload = found
@@ -82,15 +82,15 @@ def get_or_spawn_controller(
 
 
 @handles(GetController)
-def _find_or_create(system: ProcSystem, request: ControlRequest, record: GetController) -> None:
+def _find_or_create(service: ProcService, request: ControlRequest, record: GetController) -> None:
     """In the client."""
     name = record.name
-    table = _tables.setdefault(system.node.address, _Table())
+    table = _tables.setdefault(service.hub.address, _Table())
     with table.lock:
         found = table.by_name.get(name)
         if found is None:
             found = table.by_name[name] = _Controller(random_uid(), record.class_payload)
-            _create(system, table, found.uid, record)
+            _create(service, table, found.uid, record)
         failure = table.failures.get(name)
     if failure is None:
         request.answer((found.uid, found.class_payload))
@@ -98,17 +98,17 @@ def _find_or_create(system: ProcSystem, request: ControlRequest, record: GetCont
         request.fail(ValueError(f"Failure on {name}: {MeshFailure(failure)!r}"))
 
 
-def _create(system: ProcSystem, table: _Table, uid: int, wanted: GetController) -> None:
-    root = system.node.actors[ROOT]
+def _create(service: ProcService, table: _Table, uid: int, wanted: GetController) -> None:
+    root = service.hub.actors[ROOT]
     creator = root.record  # type: ignore[attr-defined]  # the root cell has one
-    here = client_proc_mesh(system.node.address)
+    here = client_proc_mesh(service.hub.address)
     nobody = ActorAddress(ProcAddress("", ""), 0)
     spec = SpawnSpec(uid, wanted.name, wanted.class_name, nobody, creator, here, NO_EXTENT)
 
     def failed(failure: Failure) -> None:
         table.failures[wanted.name] = failure
 
-    system.spawn(spec, wanted.is_async, 0, (wanted.init, []), on_failed=failed).try_to_start()
+    service.spawn(spec, wanted.is_async, 0, (wanted.init, []), on_failed=failed).try_to_start()
 
 
 register(_find_or_create)

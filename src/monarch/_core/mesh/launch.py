@@ -15,7 +15,7 @@ from ..actors.context import context
 from ..actors.contracts import Owner
 from ..actors.request import SystemCall
 from ..calls.future import Future
-from ..calls.pending import Awaited, Described, operation_of, subscribe
+from ..calls.pending import Described, PendingCall, operation_of, subscribe
 from ..calls.promise import Promise
 from ..calls.remote_error import relay_error, supervision_error
 from ..client import client
@@ -93,13 +93,13 @@ class _Launch(NamedTuple):
         started: SystemCall,
     ) -> None:
         cell, procs = self.cell, self.procs
-        environ = dict(os.environ) if agents[0].host in cell.node.hosts else None
+        environ = dict(os.environ) if agents[0].host in cell.hub.hosts else None
         request = SpawnRequest(
-            procs.uid, procs.name, self.extent.nelements, procs.per_host, tuple(starts), cell.address, cell.node.root,
+            procs.uid, procs.name, self.extent.nelements, procs.per_host, tuple(starts), cell.address, cell.hub.root,
             list(sys.path), self.cwd, environ, _preload(), config.exported(), self.level, self.restarts,
             log.settings(),
         )  # fmt: skip
-        send_record(cell.node, agents, kind(request), started, cell.uid, ranks=positions)
+        send_record(cell.hub, agents, kind(request), started, cell.uid, ranks=positions)
 
     def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
         """Start the next incarnation of some ranks, by rank; they are ready when all these futures are done."""
@@ -115,14 +115,14 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
     """Run a function on every proc, and hold back all other actors until it has returned."""
     cell = context()._cell
     addresses = mesh._addresses()
-    send_record(cell.node, addresses, CloseGate())
+    send_record(cell.hub, addresses, CloseGate())
     bootstrap = mesh._spawn(mesh.name, Bootstrap, (), {}, gated=False)
     ran = bootstrap.bootstrap.call(first)
     ready: Promise[bool] = Promise(_Bootstrapping(mesh.name, ran))
 
     def open_gate(ran: Future[Any]) -> None:
         error = ran.exception()
-        send_record(cell.node, addresses, OpenGate(None if error is None else relay_error(error)))
+        send_record(cell.hub, addresses, OpenGate(None if error is None else relay_error(error)))
         if error is None and any(ran.get().values()):
             _keep(cell, mesh, bootstrap)
         else:
@@ -155,7 +155,7 @@ def _keep(cell: Owner, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
     with suppress(RuntimeError):  # the owner is ending, and stops the procs
         cell.own(kept)
     for address in bootstrap._procs:
-        failure = cell.node.fate(address, bootstrap._uid)
+        failure = cell.hub.fate(address, bootstrap._uid)
         if failure is not None:  # before it was owned
             cell.rank_failed(failure)
 
@@ -169,7 +169,7 @@ class _Bootstrapping(Described):
         super().__init__(f"{name}: the bootstrap function")
         self._ran = ran
 
-    def awaited(self) -> Awaited | None:
+    def awaited(self) -> PendingCall | None:
         operation = operation_of(self._ran)
         return None if operation is None else operation.awaited()
 
@@ -180,13 +180,13 @@ def _ensure_agents(cell: Owner, addresses: Sequence[ProcAddress]) -> None:
     Raises:
         SupervisionError: There is no way to one of the others.
     """
-    node = cell.node
+    hub = cell.hub
     for agent in dict.fromkeys(address.agent for address in addresses):
-        failure = node.neighbours.no_way(agent)
+        failure = hub.neighbours.no_way(agent)
         if failure is not None:
             raise supervision_error(failure, "spawn_procs()")
-        if node.address == node.root:
-            if agent == node.address.agent:
+        if hub.address == hub.root:
+            if agent == hub.address.agent:
                 client.client().ensure_agent()
             else:
                 client.client().follow(agent)

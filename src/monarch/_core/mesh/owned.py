@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import config
 from ..actors.contracts import Owned, Owner
-from ..actors.proc_system import spawn_record
+from ..actors.proc_service import spawn_record
 from ..actors.request import SpawnCall, StopCall
 from ..calls.future import Future
 from ..calls.pending import subscribe
@@ -55,13 +55,13 @@ class OwnedActors(Owned):
             self._cell.note_stopped(self._actor)
             self._stop(request, self._procs, reason)
             for address in self._procs:
-                self._cell.node.actors.remember(address, self._actor, Failure(STOPPED, reason, mesh=self.name))
+                self._cell.hub.actors.remember(address, self._actor, Failure(STOPPED, reason, mesh=self.name))
         return self.stopping
 
     def _bound(self, stopping: StopCall) -> None:
         """A process in which nothing runs, as one of its threads holds the interpreter lock, can't say that it has stopped."""
         bound = config.value("cleanup_timeout") + config.value("stop_actor_timeout")
-        timer = self._cell.node.poller.call_later(bound, lambda: stopping.resolve(None))
+        timer = self._cell.hub.poller.call_later(bound, lambda: stopping.resolve(None))
         subscribe(stopping.future, timer.cancel)
 
     def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
@@ -77,7 +77,7 @@ class OwnedActors(Owned):
         return request.future
 
     def _stop(self, request: StopCall, procs: Sequence[ProcAddress], reason: str, again: bool = False) -> None:
-        send_record(self._cell.node, procs, StopActor(self._actor, reason, again), request, self._cell.uid, URGENT)
+        send_record(self._cell.hub, procs, StopActor(self._actor, reason, again), request, self._cell.uid, URGENT)
         self._bound(request)
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
@@ -88,7 +88,7 @@ class OwnedActors(Owned):
         for index, rank in enumerate(ranks):
             again = spec._replace(incarnation=self.incarnation(rank), rank=rank)
             record = spawn_record(again, is_async, init)
-            send_record(self._cell.node, procs[index], record, request, self._cell.uid, ranks=[index])
+            send_record(self._cell.hub, procs[index], record, request, self._cell.uid, ranks=[index])
         return [request.future]
 
 
@@ -123,12 +123,12 @@ class OwnedProcs(Owned):
             request = StopCall(f"{self.name}.stop()", agents)
             self.stopping = request.future
             self._cell.disown(self.uid)
-            send_record(self._cell.node, agents, StopMesh(self._mesh, None, reason), request, self._cell.uid)
+            send_record(self._cell.hub, agents, StopMesh(self._mesh, None, reason), request, self._cell.uid)
             subscribe(request.future, lambda: self._stopped(reason))
         return self.stopping
 
     def _stopped(self, reason: str) -> None:
-        self._cell.node.forget_peers(self._procs, Failure(STOPPED, reason, mesh=self.name))
+        self._cell.hub.forget_peers(self._procs, Failure(STOPPED, reason, mesh=self.name))
 
     def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
         return self._ask_agents(ranks, lambda here: StopMesh(self._mesh, here, reason))
@@ -138,7 +138,7 @@ class OwnedProcs(Owned):
         ended = Failure(STOPPED, "it starts again", mesh=self.name, restarts=True)
         for rank in ranks:
             before = self.incarnation(rank) - 1
-            self._cell.node.forget_peers([self._procs[rank]], ended._replace(incarnation=before))
+            self._cell.hub.forget_peers([self._procs[rank]], ended._replace(incarnation=before))
         return self._start_again({rank: self.incarnation(rank) for rank in ranks})
 
     def abandon(self, ranks: Sequence[int]) -> None:
@@ -149,5 +149,5 @@ class OwnedProcs(Owned):
         request = StopCall(f"{self.name}: {len(ranks)} ranks to end", agents)
         for index, agent in enumerate(agents):
             here = [rank for rank in ranks if self._procs[rank].agent == agent]
-            send_record(self._cell.node, agent, record(here), request, self._cell.uid, ranks=[index])
+            send_record(self._cell.hub, agent, record(here), request, self._cell.uid, ranks=[index])
         return request.future

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
 from ..actors.actor import Actor
-from ..actors.context import context, current_node
+from ..actors.context import context, current_hub
 from ..actors.endpoint import describe_class
-from ..actors.proc_system import spawn_record
+from ..actors.proc_service import spawn_record
 from ..actors.request import Gather, SpawnCall, StopCall
 from ..calls.future import Future
 from ..calls.pending import subscribe
@@ -157,7 +157,7 @@ class ProcMesh(DrawnMesh):
         if gated:  # the actor that runs the bootstrap function is nobody's concern but ours
             cell.own(owned)
         request = SpawnCall(f"{name} to be created", addresses, uid)
-        send_record(cell.node, addresses, spawn_record(spec, is_async, init, gated), request, cell.uid)
+        send_record(cell.hub, addresses, spawn_record(spec, is_async, init, gated), request, cell.uid)
         if gated:
             cell.note_unsettled(uid, addresses)
             cell.note_spawned(addresses)
@@ -195,7 +195,7 @@ class ProcMesh(DrawnMesh):
             ranks.setdefault(address.agent, []).append(int(address.proc.rpartition(".")[2]))
         request = StopCall(f"{self.name}.kill()", list(ranks))
         for index, (agent, here) in enumerate(ranks.items()):
-            send_record(cell.node, agent, KillProcs(self._procs.uid, here, reason), request, cell.uid, ranks=[index])
+            send_record(cell.hub, agent, KillProcs(self._procs.uid, here, reason), request, cell.uid, ranks=[index])
         return request.future
 
     def restart(self, reason: str = "its program asked for a restart") -> Future[None]:
@@ -222,7 +222,7 @@ class ProcMesh(DrawnMesh):
 
         def ask(killed: Future[None]) -> None:  # what is sent to processes that are away waits for them
             request = Gather(f"{self.name}.restart()", SYSTEM, addresses, self.extent)
-            send_record(cell.node, addresses, GetStatistics(), request, cell.uid)
+            send_record(cell.hub, addresses, GetStatistics(), request, cell.uid)
             subscribe(request.future, lambda: back.resolve(None, lambda _: request.future.get() and None))
 
         self.kill(reason).add_done_callback(ask)
@@ -263,7 +263,7 @@ class ProcMesh(DrawnMesh):
         cell = context()._cell
         addresses = self._addresses()
         request = Gather(f"the statistics of {self.name}", SYSTEM, addresses, self.extent)
-        send_record(cell.node, addresses, GetStatistics(), request, cell.uid)
+        send_record(cell.hub, addresses, GetStatistics(), request, cell.uid)
         return request.future
 
     def activate(self) -> AbstractContextManager[Any]:
@@ -336,7 +336,7 @@ class ProcMesh(DrawnMesh):
         """Procs of another program may be gone, or out of reach, before anything was ever sent to them."""
         if self._owned is not None:
             return
-        neighbours = current_node().neighbours
+        neighbours = current_hub().neighbours
         for agent in {address.agent for address in self._addresses()}:
             failure = neighbours.no_way(agent)
             if failure is not None:

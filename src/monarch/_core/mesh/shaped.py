@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ..actors.context import current_node
+from ..actors.context import current_hub
 from ..shape import MeshTrait, Shape, Slice
 from ..wire.address import host_labels
 
@@ -55,7 +55,7 @@ class DrawnMesh(ShapedMesh):
 
 def names_of(hosts: Sequence[str]) -> dict[str, str]:
     """Short names of hosts, for people; this machine is called as it calls itself."""
-    node = current_node()
-    here = {host for host in hosts if host == node.address.host or host in node.hosts}
+    hub = current_hub()
+    here = {host for host in hosts if host == hub.address.host or host in hub.hosts}
     others = [host for host in dict.fromkeys(hosts) if host not in here]
     return {**dict.fromkeys(here, os.uname().nodename), **dict(zip(others, host_labels(others), strict=True))}

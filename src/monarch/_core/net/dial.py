@@ -14,7 +14,7 @@ import socket
 from ..wire.channel import Channel
 from .flow import Stream, StreamEvents
 from .greeting import GREETING_TIMEOUT, Greeting
-from .peers import NOT_OPEN, is_open_to
+from .peer_credentials import NOT_OPEN, is_open_to
 from .poller import WRITE, Poller, Timer
 from .resolver import Addresses, Resolver, is_literal
 from .sockets import Address, tune, unix_name

@@ -21,7 +21,7 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from ... import config
-from .peers import check_same_user
+from .peer_credentials import check_same_user
 from .poller import READ, WRITE, Poller
 from .trust import PROOF_SIZE, SECRET, Trust
 from .unix import PeerRefused

@@ -12,7 +12,7 @@ from ..wire.channel import Channel
 from .dial import Dial
 from .flow import Stream, StreamEvents
 from .listener import Listener
-from .peers import NOT_OPEN, is_open_to
+from .peer_credentials import NOT_OPEN, is_open_to
 from .poller import Poller
 from .sockets import listen_on
 from .trust import OPEN, Trust

@@ -35,9 +35,9 @@ from ..hub.control_records import (
     StopMesh,
     Subscribe,
 )
-from ..hub.node import Node
+from ..hub.control_service import ControlRequest, ControlService, handles
+from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import SpawnRequest
-from ..hub.system import ControlRequest, System, handles
 from ..supervision.failure import MISSING, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
@@ -54,23 +54,23 @@ _LET_GO = 10.0  # seconds after which the agent ends although the client that ha
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
 
 
-class Agent(System):
+class Agent(ControlService):
     """What clients, procs and other hosts may ask of a host. `procs` does what it takes.
 
     Args:
-        node: Hub of this process.
+        hub: Hub of this process.
         control: Socket to the spawner.
         spawner_pid: Its process, a child of this one.
     """
 
-    def __init__(self, node: Node, control: socket.socket, spawner_pid: int) -> None:
-        super().__init__(node)
-        self.procs = HostProcs(node, control, spawner_pid, self._spawner_lost, self._publish)
+    def __init__(self, hub: MessageHub, control: socket.socket, spawner_pid: int) -> None:
+        super().__init__(hub)
+        self.procs = HostProcs(hub, control, spawner_pid, self._spawner_lost, self._publish)
         self._subscribers: dict[ProcAddress, ControlRequest] = {}
         self._published = itertools.count(1)
-        node.inbound_lost_hooks.append(self._requester_lost)
+        hub.inbound_lost_hooks.append(self._requester_lost)
         self.gateway: HostGateway | None = None
-        node.gateway = self._first_abroad
+        hub.gateway = self._first_abroad
         self.identity = random_name()  # by which a client sees that it knows this host by two names
         self.reason = "it failed"  # why it ends
         self._ends_with: str | None = None  # host of the client that has shut it down
@@ -90,7 +90,7 @@ class Agent(System):
         if request.peer not in self._subscribers:  # it sees nothing of what is printed here
             request.refuse(Failure(MISSING, "this host shows its output to others"))
             return
-        mark = Mark(ProcAddress(self.node.called_by(request.origin), AGENT), record.number)
+        mark = Mark(ProcAddress(self.hub.called_by(request.origin), AGENT), record.number)
         request.answer()
         self.procs.output.passed_on(lambda: self._publish(request.peer, mark))
 
@@ -132,21 +132,21 @@ class Agent(System):
     def _first_abroad(self, connection: Connection | None, frame: Frame) -> None:
         """A process here uses another host, though its client has attached none: the shared secret opens it, or nothing does."""
         self.open_gateway()
-        assert self.node.gateway is not None
-        self.node.gateway(connection, frame)
+        assert self.hub.gateway is not None
+        self.hub.gateway(connection, frame)
 
     def open_gateway(self, trust: Trust | None = None) -> HostGateway:
         """The way to other hosts, from now on; `trust` is for those that have none of their own: by default the secret."""
         if self.gateway is None:
             from .host_gateway import HostGateway  # brings TLS, which a program on one machine never needs
 
-            self.gateway = HostGateway(self.node, trust, self._host_gone)
+            self.gateway = HostGateway(self.hub, trust, self._host_gone)
         return self.gateway
 
     def _host_gone(self, host: str) -> None:
         """Another host is gone: what its clients have here goes, too."""
         if host == self._ends_with:
-            self.node.poller.stop()
+            self.hub.poller.stop()
         for client in [client for client in self._subscribers if client.host == host]:
             del self._subscribers[client]
         meshes = self.procs.meshes.values()
@@ -174,7 +174,7 @@ class Agent(System):
             else:
                 request.fail(error)
 
-        self.procs.start(wanted.on_host(self.node.called_by(request.origin), request.rank), answer)
+        self.procs.start(wanted.on_host(self.hub.called_by(request.origin), request.rank), answer)
 
     @handles(ProcReady)
     def _proc_ready(self, request: ControlRequest, record: ProcReady) -> None:
@@ -224,41 +224,41 @@ class Agent(System):
     def _shut_down_host(self, request: ControlRequest, record: ShutDownHost) -> None:
         def stopped() -> None:
             request.answer()
-            if request.peer.host in self.node.names:
-                self.node.poller.stop()
+            if request.peer.host in self.hub.names:
+                self.hub.poller.stop()
             else:
                 self._ends_with = request.peer.host
-                self.node.poller.call_later(_LET_GO, self.node.poller.stop)
+                self.hub.poller.call_later(_LET_GO, self.hub.poller.stop)
 
         self._shut_down(record.reason, record.grace, request.peer, stopped)
 
     @handles(EndHost)
     def _end_host(self, request: ControlRequest, record: EndHost) -> None:
         if self._ends_with is not None:
-            self.node.poller.stop()
+            self.hub.poller.stop()
 
     def parent_gone(self, pidfd: int, pid: int) -> None:
-        self.node.poller.remove(pidfd)
+        self.hub.poller.remove(pidfd)
         reason = f"process {pid}, which started this host's agent, is gone"
-        self._shut_down(reason, _orphan_grace(), self.node.root, self.node.poller.stop)
+        self._shut_down(reason, _orphan_grace(), self.hub.root, self.hub.poller.stop)
 
     def _shut_down(self, reason: str, grace: float, client: ProcAddress, done: Callable[[], None]) -> None:
         """Stop everything; what belongs to `client` is stopped, whoever else owns something here loses it."""
         finish = countdown(1, done)
         self.reason = reason
         for mesh in self.procs.meshes.values():
-            if mesh.root != client and mesh.owner.proc.host not in self.node.names:
-                self.procs.take_from_owner(mesh, host_lost(self.node.address.host, reason, os.getpid()))
+            if mesh.root != client and mesh.owner.proc.host not in self.hub.names:
+                self.procs.take_from_owner(mesh, host_lost(self.hub.address.host, reason, os.getpid()))
         self.procs.stop_all(reason, grace, finish)
-        self.node.poller.call_later(grace + _STUCK_GRACE, finish)  # the spawner may be stuck in an import
+        self.hub.poller.call_later(grace + _STUCK_GRACE, finish)  # the spawner may be stuck in an import
 
     def _spawner_lost(self, why: str) -> None:
         """Every proc ends with the spawner, and this agent does, too: whoever depends on it sees this host as gone."""
         self.reason = why  # which the farewell tells clients of other hosts
-        own_client = self._subscribers.get(self.node.root)
+        own_client = self._subscribers.get(self.hub.root)
         if own_client is not None:  # before the connection closes, which would leave it guessing
-            own_client.answer(host_lost(str(self.node.address), why, os.getpid()))
-        self.node.poller.stop()
+            own_client.answer(host_lost(str(self.hub.address), why, os.getpid()))
+        self.hub.poller.stop()
 
 
 def _orphan_grace() -> float:

@@ -11,7 +11,7 @@ import pickle
 import sys
 
 from ..guards.surroundings import explained
-from ..hub import node as node  # with which both serve; it brings most of what either needs
+from ..hub import message_hub as message_hub  # with which both serve; it brings most of what either needs
 from ..wire import picklers as picklers
 from . import spawner
 from .control import control_pair

@@ -10,7 +10,7 @@ import socket
 
 from ... import config
 from ...errors import AddressError
-from ..hub.node import Node
+from ..hub.message_hub import MessageHub
 from ..net import unix
 from ..net.descriptors import allow_many
 from ..supervision.failure import STOPPED, Failure
@@ -32,16 +32,16 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
     signal.signal(signal.SIGINT, spawner.ignore_interrupt)
     config.inherit(own.config)
     allow_many()
-    node = Node(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
-    agent = Agent(node, control, spawner_pid)
-    node.poller.add(parent, lambda events: agent.parent_gone(parent, own.parent))
-    node.poller.call_later(_SETTLED, unix.release_abandoned)
+    hub = MessageHub(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
+    agent = Agent(hub, control, spawner_pid)
+    hub.poller.add(parent, lambda events: agent.parent_gone(parent, own.parent))
+    hub.poller.call_later(_SETTLED, unix.release_abandoned)
     if own.channel is None or _let_others_in(agent, own):
-        node.poller.run()
+        hub.poller.run()
     agent.procs.kill_leftovers()
     if agent.gateway is not None:
         agent.gateway.close(f"its agent has ended: {agent.reason}")
-    node.close(Failure(STOPPED, "the host agent has ended"))
+    hub.close(Failure(STOPPED, "the host agent has ended"))
     control.close()
     unix.release_all(own.local_host)
 

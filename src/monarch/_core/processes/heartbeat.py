@@ -11,7 +11,7 @@ from ... import config
 from ..calls.failed_call import Reply
 from ..hub.control import SingleAnswer, send_record
 from ..hub.control_records import Ping
-from ..hub.node import Node
+from ..hub.message_hub import MessageHub
 from ..net.poller import Poller
 from ..supervision.failure import Failure
 from ..supervision.heartbeat import LOST, SILENT, TICKS, Liveness
@@ -20,7 +20,7 @@ from ..wire.frame import URGENT
 from .children import is_stopped, is_traced
 
 
-class Silence:
+class Watchdog:
     """Calls `lost` after `timeout` seconds on the poller's thread, unless `end` is called before.
 
     Args:
@@ -50,7 +50,7 @@ class Silence:
             self._timer = self._poller.call_later(self._interval, self._tick)
 
 
-class Pause:
+class StopWatch:
     """A process that a signal has stopped, and that counts as ended if it stays so for `heartbeat_timeout`.
 
     Args:
@@ -64,7 +64,7 @@ class Pause:
         self._pid = pid
         self._frozen = frozen
         self._timeout: float = config.value("heartbeat_timeout")
-        self._silence: Silence | None = None
+        self._silence: Watchdog | None = None
         self._wait()
 
     def end(self) -> None:
@@ -74,7 +74,7 @@ class Pause:
 
     def _wait(self) -> None:
         if self._timeout:
-            self._silence = Silence(self._poller, self._timeout, self._check)
+            self._silence = Watchdog(self._poller, self._timeout, self._check)
 
     def _check(self) -> None:
         if is_stopped(self._pid):  # that it goes on may have been said to somebody who could not pass it on
@@ -94,7 +94,7 @@ class Pauses:
     def __init__(self, poller: Poller, frozen: Callable[[int, float], None]) -> None:
         self._poller = poller
         self._frozen = frozen
-        self._pauses: dict[int, Pause] = {}
+        self._pauses: dict[int, StopWatch] = {}
 
     def changed(self, pid: int, stopped: bool) -> None:
         """A process was stopped, goes on, or has ended. That it went on in between may not have been told."""
@@ -102,7 +102,7 @@ class Pauses:
         if pause is not None:
             pause.end()
         if stopped:
-            self._pauses[pid] = Pause(self._poller, pid, lambda seconds: self._frozen(pid, seconds))
+            self._pauses[pid] = StopWatch(self._poller, pid, lambda seconds: self._frozen(pid, seconds))
 
 
 class Heartbeat:
@@ -112,15 +112,15 @@ class Heartbeat:
     answered, which is up to a quarter more after it stopped.
 
     Args:
-        node: Hub of this process.
+        hub: Hub of this process.
         address: Who is asked; it answers `Ping`.
         timeout: Seconds of silence that make it lost.
         lost: Called with the seconds of silence, on the poller's thread. Not called when the connection breaks, which
             tells by itself.
     """
 
-    def __init__(self, node: Node, address: ProcAddress, timeout: float, lost: Callable[[float], None]) -> None:
-        self._node = node
+    def __init__(self, hub: MessageHub, address: ProcAddress, timeout: float, lost: Callable[[float], None]) -> None:
+        self._hub = hub
         self._address = address
         self._timeout = timeout
         self._lost = lost
@@ -128,10 +128,10 @@ class Heartbeat:
     def ask(self, within: float | None = None) -> None:
         """Begin; `within` gives the first answer another time-out, for a process that has yet to start."""
         timeout = self._timeout if within is None else within
-        self._silence = Silence(self._node.poller, timeout, lambda: self._lost(timeout))
-        send_record(self._node, self._address, Ping(), SingleAnswer(self._address, self._answered), flags=URGENT)
+        self._silence = Watchdog(self._hub.poller, timeout, lambda: self._lost(timeout))
+        send_record(self._hub, self._address, Ping(), SingleAnswer(self._address, self._answered), flags=URGENT)
 
     def _answered(self, answer: Reply) -> None:
         self._silence.end()
         if not isinstance(answer, Failure):
-            self._node.poller.call_later(self._timeout / TICKS, self.ask)
+            self._hub.poller.call_later(self._timeout / TICKS, self.ask)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import config
-from ..hub.node import Node
+from ..hub.message_hub import MessageHub
 from ..net.connection import Connection
 from ..net.links import Links
 from ..net.segment import Segment
@@ -30,28 +30,28 @@ _BEGIN = 1_700_000_000  # seconds since 1970 at which epochs are counted from
 
 class HostGateway:
     """Args:
-    node: Hub of the agent.
+    hub: Hub of the agent.
     trust: Whom this host lets in, and how it proves itself; those that it dials may be given others. None for the shared
         secret, or for Unix sockets alone where there is none.
     on_host_gone: Called with its name when another host has left, or is lost.
     """
 
-    def __init__(self, node: Node, trust: Trust | None, on_host_gone: Callable[[str], None]) -> None:
-        self._node = node
+    def __init__(self, hub: MessageHub, trust: Trust | None, on_host_gone: Callable[[str], None]) -> None:
+        self._hub = hub
         self._on_host_gone = on_host_gone
         self._callers: dict[str, Connection] = {}  # processes here that have sent something to other hosts
         self._ending: dict[str, Callable[[], None]] = {}
         patience = max(1.0, config.value("mesh_orphan_timeout") - config.value("channel_reconnect_timeout"))
         epoch = int(time.time() - _BEGIN) // _MINUTE
         self.core = Gateway(self, config.value("max_cast_fanout"), epoch, patience)
-        self.core.names = node.names
-        self.links = Links(node.poller, random_name(), self._name, trust or _by_secret(), self)
-        node.gateway = self._from_here
-        node.inbound_lost_hooks.append(self._caller_lost)
-        node.peer_lost_hooks.append(self._process_ended)
+        self.core.names = hub.names
+        self.links = Links(hub.poller, random_name(), self._name, trust or _by_secret(), self)
+        hub.gateway = self._from_here
+        hub.inbound_lost_hooks.append(self._caller_lost)
+        hub.peer_lost_hooks.append(self._process_ended)
 
     def _name(self) -> str:
-        return self._node.address.host
+        return self._hub.address.host
 
     def listen(self, channel: Channel) -> Channel:
         """Let other hosts in. Returns the channel with the port that it got.
@@ -74,7 +74,7 @@ class HostGateway:
         self.core.from_proc(frame)
 
     def _caller_lost(self, address: ProcAddress) -> None:
-        if address.host in self._node.names:
+        if address.host in self._hub.names:
             self._callers.pop(address.proc, None)
             tell = self._ending.get(address.proc)
             if tell is not None:
@@ -83,7 +83,7 @@ class HostGateway:
     def _process_ended(self, address: ProcAddress, failure: Failure) -> None:
         """Of a process of this host, or the way to it; others are told once all that it has said is read."""
         name = address.proc
-        if address.host not in self._node.names:
+        if address.host not in self._hub.names:
             return
 
         def tell() -> None:
@@ -92,7 +92,7 @@ class HostGateway:
 
         self._ending[name] = tell
         if name in self._callers:
-            self._node.poller.call_later(_LAST_WORDS, tell)
+            self._hub.poller.call_later(_LAST_WORDS, tell)
         else:
             tell()
 
@@ -107,20 +107,20 @@ class HostGateway:
     def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> list[tuple[ProcAddress, Failure]]:
         segment: Segment | None = None
         if len(frames) > 1 and frames[0][1].buffers:
-            segment = self._node.segments.make(frames[0][1].buffers)
+            segment = self._hub.segments.make(frames[0][1].buffers)
         ended = []
         for address, frame in frames:
             if address.proc == AGENT:
-                self._node.others.arrived(frame, asks=True)
+                self._hub.others.arrived(frame, asks=True)
                 continue
-            failure = self._node.peer_for(address, frame).send(frame, segment)
+            failure = self._hub.peer_for(address, frame).send(frame, segment)
             if failure is not None:
                 ended.append((address, failure))
         return ended
 
     def answer(self, proc: str, frame: Frame) -> None:
         if proc == AGENT:
-            self._node.others.arrived(frame, asks=False)
+            self._hub.others.arrived(frame, asks=False)
         elif proc in self._callers:
             self._callers[proc].send(frame)
 
@@ -132,9 +132,9 @@ class HostGateway:
     def gone(self, proc: ProcAddress, frame: Frame) -> None:
         self.answer(proc.proc, frame)
         if proc.proc == AGENT:
-            self._node.others.arrived(frame, asks=True)
+            self._hub.others.arrived(frame, asks=True)
             return
-        peer = self._node.peers.get(proc)
+        peer = self._hub.peers.get(proc)
         if peer is not None and peer.connection is not None:
             peer.send(frame)
 
@@ -142,7 +142,7 @@ class HostGateway:
         self._on_host_gone(host)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Any:
-        return self._node.poller.call_later(seconds, function)
+        return self._hub.poller.call_later(seconds, function)
 
     # what links tell
 
@@ -156,8 +156,8 @@ class HostGateway:
         self.core.link_lost(host, reason)
 
     def called(self, name: str) -> None:
-        self._node.names.add(name)
-        self._node.hosts.add(name)
+        self._hub.names.add(name)
+        self._hub.hosts.add(name)
 
 
 def _by_secret() -> Trust:

@@ -21,7 +21,7 @@ from ..hub.control_records import ProcsEnded, StopProc
 from ..hub.spawn_requests import SpawnRequest
 from ..net import unix
 from ..supervision.failure import FROZEN, KILLED, MISSING, Failure, frozen_reason
-from ..supervision.fates import Fates
+from ..supervision.tombstones import Tombstones
 from ..wire.address import ProcAddress
 from .children import unreaped_status
 from .control import Bound, Changed, Forked, Kill, Unstarted
@@ -48,7 +48,7 @@ class HostProcs:
     """All procs of this host, and the meshes that they belong to.
 
     Args:
-        node: Hub of the agent.
+        hub: Hub of the agent.
         control: Socket to the spawner.
         spawner_pid: Its process, a child of this one.
         spawner_lost: Called with the reason when that is gone.
@@ -62,27 +62,27 @@ class HostProcs:
 
     def __init__(
         self,
-        node: Hub,
+        hub: Hub,
         control: socket.socket,
         spawner_pid: int,
         spawner_lost: Callable[[str], None],
         publish: Callable[[ProcAddress, Output], None],
     ) -> None:
-        self._node = node
-        self._poller = node.poller
+        self._hub = hub
+        self._poller = hub.poller
         self.meshes: dict[str, Mesh] = {}
-        self.output = ProcOutput(node.poller, publish, lambda: len(self.meshes) > 1)
-        self.resolver = Resolver(node.poller, self._outcome, self._probe)
+        self.output = ProcOutput(hub.poller, publish, lambda: len(self.meshes) > 1)
+        self.resolver = Resolver(hub.poller, self._outcome, self._probe)
         self._procs: dict[str, ProcEntry] = {}
-        self._past: Fates[str] = Fates()  # procs of meshes that were stopped
+        self._past: Tombstones[str] = Tombstones()  # procs of meshes that were stopped
         self._running: dict[int, tuple[ProcEntry, int]] = {}  # by pid, with a pidfd
         self._starting: dict[ProcEntry, _Starting] = {}
         self._awaiting_end: dict[ProcEntry, list[Done]] = {}
         self._machine = socket.gethostname()
         self._memory = OutOfMemory()
-        self._leftovers = Leftovers(node.poller)
-        self._pauses = Pauses(node.poller, self._frozen)
-        self._spawner = SpawnerLink(node.poller, control, spawner_pid, self._heard, spawner_lost)
+        self._leftovers = Leftovers(hub.poller)
+        self._pauses = Pauses(hub.poller, self._frozen)
+        self._spawner = SpawnerLink(hub.poller, control, spawner_pid, self._heard, spawner_lost)
 
     # what others want
 
@@ -162,7 +162,7 @@ class HostProcs:
         living = [entry for entry in mesh.procs.values() if entry.end is None]
         for entry in living:
             entry.take(failure)
-        send_record(self._node, mesh.owner.proc, ProcsEnded([(entry.address, failure) for entry in living]))
+        send_record(self._hub, mesh.owner.proc, ProcsEnded([(entry.address, failure) for entry in living]))
 
     def kill(self, entries: Iterable[ProcEntry], reason: str, done: Done) -> None:
         """Kill procs, which their owner takes as any failure; `done` is called when they are gone and it has been told."""
@@ -266,7 +266,7 @@ class HostProcs:
         if entry is None or not entry.listens:
             return
         try:
-            unix.connect(self._node.local(entry.address)).close()
+            unix.connect(self._hub.local(entry.address)).close()
         except ConnectionRefusedError:
             self._follow(entry, entry.unreached(time.monotonic()))
         except OSError:  # too many wait there, or this process has a shortage
@@ -307,7 +307,7 @@ class HostProcs:
 
     def _ask_to_end(self, entry: ProcEntry) -> None:
         told = entry.stopped(time.monotonic())
-        send_record(self._node, entry.address, StopProc(told.reason, told.cause, told.restarts))
+        send_record(self._hub, entry.address, StopProc(told.reason, told.cause, told.restarts))
 
     def _hurry(self, entry: ProcEntry) -> None:
         self._poller.call_later(_READY_EXPECTED, lambda: self._happen(entry, "overdue"))
@@ -326,8 +326,8 @@ class HostProcs:
             self._happen(entry, "silent")
 
     def _release(self, entry: ProcEntry) -> None:
-        unix.release(self._node.local(entry.address))
-        peer = self._node.peers.pop(entry.address, None)
+        unix.release(self._hub.local(entry.address))
+        peer = self._hub.peers.pop(entry.address, None)
         if peer is not None:
             assert entry.end is not None
             peer.end(entry.end._replace(restarts=False))  # as a way: there is another one to the next incarnation
@@ -335,11 +335,11 @@ class HostProcs:
     def _announce(self, entry: ProcEntry) -> None:
         """To the gateway, whether or not this process has talked to it."""
         assert entry.end is not None
-        self._node.tell(entry.address, entry.end, ())
+        self._hub.tell(entry.address, entry.end, ())
 
     def _tell_owner(self, entry: ProcEntry) -> None:
         assert entry.end is not None
-        send_record(self._node, entry.mesh.owner.proc, ProcsEnded([(entry.address, entry.end)]))
+        send_record(self._hub, entry.mesh.owner.proc, ProcsEnded([(entry.address, entry.end)]))
 
     def _clear(self, entry: ProcEntry) -> None:
         if entry.pid and entry.mesh.ends_groups:

@@ -14,18 +14,18 @@ from typing import Any, NoReturn
 from ... import config
 from ..actors import log
 from ..actors.base_cell import BaseCell
-from ..actors.cell import Cell
+from ..actors.cell import ActorCell
 from ..actors.context import Context, forget, set_fallback
-from ..actors.proc_system import ProcSystem
+from ..actors.proc_service import ProcService
 from ..guards import main_guard
 from ..guards.main_guard import SPEC_VARIABLE
 from ..hub import prints
 from ..hub.contracts import Origin
 from ..hub.control import send_record
 from ..hub.control_records import MeshNamed, ProcReady, StopProc
-from ..hub.node import Node
+from ..hub.control_service import ControlRequest, handles
+from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance, SpawnSpec
-from ..hub.system import ControlRequest, handles
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh
@@ -50,32 +50,32 @@ class BystanderCell(BaseCell):
         pass
 
 
-class Proc(ProcSystem):
+class Proc(ProcService):
     """The process itself; ends on request of its host agent."""
 
-    def __init__(self, node: Node, spec: ProcSpec) -> None:
-        super().__init__(node)
+    def __init__(self, hub: MessageHub, spec: ProcSpec) -> None:
+        super().__init__(hub)
         self._spec = spec
-        node.peer_lost_hooks.append(self._end_with_agent)
+        hub.peer_lost_hooks.append(self._end_with_agent)
 
     def _end_with_agent(self, address: ProcAddress, failure: Failure) -> None:
         """With all that it has started. The spawner sees to that first, unless it is busy."""
-        if address == self.node.address.agent:
+        if address == self.hub.address.agent:
             if config.value("end_process_groups"):
                 os.killpg(0, signal.SIGKILL)
             os._exit(1)
 
-    def spawn(self, spec: SpawnSpec, *args: Any, **kwargs: Any) -> Cell:
+    def spawn(self, spec: SpawnSpec, *args: Any, **kwargs: Any) -> ActorCell:
         if UNNAMED == self._spec.name != spec.name:
             self._spec = self._spec._replace(name=spec.name)
             _show_name(self._spec)
             named = MeshNamed(self._spec.mesh, spec.name)
-            send_record(self.node, self.node.address.agent, named)  # it reads that first
+            send_record(self.hub, self.hub.address.agent, named)  # it reads that first
         return super().spawn(spec, *args, **kwargs)
 
     @handles(StopProc)
     def _stop_proc(self, request: ControlRequest, record: StopProc) -> None:
-        self.stop_all(record.reason, self.node.poller.stop, record.cause, record.restarts)
+        self.stop_all(record.reason, self.hub.poller.stop, record.cause, record.restarts)
 
 
 def run(spec: ProcSpec) -> None:
@@ -85,24 +85,24 @@ def run(spec: ProcSpec) -> None:
     os.set_inheritable(
         spec.listener, False
     )  # a program that this one starts, and leaves behind, must not hold its address
-    node = Node(spec.address, spec.root, socket.socket(fileno=spec.listener), spec.local_host)
+    hub = MessageHub(spec.address, spec.root, socket.socket(fileno=spec.listener), spec.local_host)
     bystander = Context(
-        BystanderCell(node, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None))
+        BystanderCell(hub, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None))
     )
     set_fallback(lambda: bystander, override=True)
-    Proc(node, spec)
-    os.register_at_fork(after_in_child=lambda: _forked(node))
-    send_record(node, spec.address.agent, ProcReady())
-    node.poller.run()
+    Proc(hub, spec)
+    os.register_at_fork(after_in_child=lambda: _forked(hub))
+    send_record(hub, spec.address.agent, ProcReady())
+    hub.poller.run()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
-    node.close(Failure(STOPPED, "its process has ended", proc=spec.address.proc))
+    hub.close(Failure(STOPPED, "its process has ended", proc=spec.address.proc))
 
 
-def _forked(node: Node) -> None:
+def _forked(hub: MessageHub) -> None:
     """In a child that an actor has forked: another process, and a client of its own as soon as it uses the API."""
-    node.abandon()
+    hub.abandon()
     forget()
     set_fallback(_as_client, override=True)
     if signal.getsignal(signal.SIGINT) is spawner.ignore_interrupt:

@@ -1,6 +1,6 @@
 """What failed, whose it was, who must hear of it. Pure: no socket, no thread, no clock.
 
-`failure` is the record that travels, and `fates` remembers some. `ownership` is what one actor owns: events in,
+`failure` is the record that travels, and `tombstones` remembers some. `ownership` is what one actor owns: events in,
 instructions out. `restart` decides which ranks start again, `heartbeat` who stands still, `deadlock` who waits in a
 circle. The tree is made of these: each actor knows what it owns, and tells its own owner what it could not handle.
 """

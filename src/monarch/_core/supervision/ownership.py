@@ -86,7 +86,7 @@ class OwnedMesh:
         return own._replace(incarnation=self.incarnation(rank), restarts=restarts)
 
 
-class Judge(NamedTuple):
+class AskSupervisor(NamedTuple):
     """Ask the owner's ``__supervise__`` about a failure of this mesh."""
 
     failure: Failure
@@ -113,7 +113,7 @@ class Fail(NamedTuple):
 
 
 M = TypeVar("M", bound=OwnedMesh)
-Instruction = Judge | Restart | Abandon | Fail
+Instruction = AskSupervisor | Restart | Abandon | Fail
 
 
 class Ownership(Generic[M]):
@@ -185,7 +185,7 @@ class Ownership(Generic[M]):
         if failure.is_stop:
             return []
         if mesh.group is None:
-            return [Judge(failure, mesh)]
+            return [AskSupervisor(failure, mesh)]
         return self._restart(mesh.group, [(mesh.uid, rank)], [failure], now)
 
     def process_ended(self, process: object, failure: Failure, now: float) -> list[Instruction]:
@@ -198,7 +198,7 @@ class Ownership(Generic[M]):
         fresh = [(mesh, rank) for mesh, rank in lost if mesh.fail(rank)]
         told = _to_tell(fresh)
         instructions: list[Instruction] = [
-            Judge(mesh.failure_of(rank, failure), mesh) for mesh, rank in told if mesh.group is None
+            AskSupervisor(mesh.failure_of(rank, failure), mesh) for mesh, rank in told if mesh.group is None
         ]
         for group in {id(mesh.group): mesh.group for mesh, _ in fresh if mesh.group is not None}.values():
             ranks = [(mesh.uid, rank) for mesh, rank in fresh if mesh.group is group]
@@ -213,7 +213,7 @@ class Ownership(Generic[M]):
             if mesh.group is not None:
                 undecided |= mesh.group.lose({(mesh.uid, rank)})
         fresh = [(mesh, rank) for mesh, rank in lost if mesh.fail(rank) or (mesh.uid, rank) in undecided]
-        return [Judge(mesh.failure_of(rank, failure), mesh) for mesh, rank in _to_tell(fresh)]
+        return [AskSupervisor(mesh.failure_of(rank, failure), mesh) for mesh, rank in _to_tell(fresh)]
 
     def startable(self, uid: int | str, ranks: Sequence[int]) -> list[int]:
         """Of the ranks that a plan is about to start, those that can be.
@@ -263,7 +263,7 @@ class Ownership(Generic[M]):
                 self._owned[uid].start_again(ranks)
             return [Restart(group, decision)]
         if isinstance(decision, GiveUp):
-            judged = [Judge(f, self._owned[f.mesh_uid]) for f in decision.failures if f.mesh_uid in self._owned]
+            judged = [AskSupervisor(f, self._owned[f.mesh_uid]) for f in decision.failures if f.mesh_uid in self._owned]
             return [Abandon(decision.ranks), *judged]
         return []
 

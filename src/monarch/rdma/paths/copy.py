@@ -23,7 +23,7 @@ class CopyPath(Path):
     way = "a copy within the process"
 
     def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
-        return None if lease.info.owner == plane.node.address else "the owner is another process"
+        return None if lease.info.owner == plane.hub.address else "the owner is another process"
 
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         return CopyLink(plane)

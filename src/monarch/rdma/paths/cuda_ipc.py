@@ -49,7 +49,7 @@ class CudaPath(Path):
 
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         watch = ProcessWatch(grant.pid)
-        question = ask(plane.node, lease.info.owner, CudaRequest(lease.claim), "memory of a GPU")
+        question = ask(plane.hub, lease.info.owner, CudaRequest(lease.claim), "memory of a GPU")
         try:
             shared = question.get(timeout=deadline.left())
         except TimeoutError:

@@ -72,9 +72,9 @@ class MessagesLink(Link):
         claim, owner = piece.lease.claim, piece.lease.info.owner
         if write:
             data = PickleBuffer(piece.memory.read(piece.start, piece.nbytes))
-            future = ask(self._plane.node, owner, Put(claim, piece.offset, data), "a chunk to be taken")
+            future = ask(self._plane.hub, owner, Put(claim, piece.offset, data), "a chunk to be taken")
         else:
-            future = ask(self._plane.node, owner, Get(claim, piece.offset, piece.nbytes), "a chunk")
+            future = ask(self._plane.hub, owner, Get(claim, piece.offset, piece.nbytes), "a chunk")
         subscribe(future, lambda: answers.put((piece, future)))
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import config
-from ..._core.plane import Node, ProcAddress
+from ..._core.plane import Hub, ProcAddress
 from ..availability import is_ibverbs_available
 from ..control_rpc import OwnerWatch, ask
 from ..errors import RDMAError, UnavailableError
@@ -55,7 +55,7 @@ class NixlPath(Path):
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         owner = lease.info.owner
         agent = plane.nixl(owner).agent
-        question = ask(plane.node, owner, NixlRequest(lease.claim), "access by nixl")
+        question = ask(plane.hub, owner, NixlRequest(lease.claim), "access by nixl")
         try:
             offer = question.get(timeout=min(config.value("rdma_qp_init_timeout"), deadline.left()))
         except TimeoutError as error:
@@ -67,7 +67,7 @@ class NixlPath(Path):
             name = agent.add_remote_agent(offer.metadata)
         except Exception as error:
             raise UnavailableError(f"nixl does not reach the owner: {type(error).__name__}: {error}") from None
-        return NixlLink(plane.node, owner, agent, name.decode() if isinstance(name, bytes) else name, offer)
+        return NixlLink(plane.hub, owner, agent, name.decode() if isinstance(name, bytes) else name, offer)
 
     def key(self, lease: Lease, grant: Grant) -> tuple[object, ...]:
         return (self.name, lease.info.owner, grant.pid, lease.info.id)
@@ -79,8 +79,8 @@ class NixlLink(Link):
     path = "nixl"
     moves_devices = True
 
-    def __init__(self, node: Node, owner: ProcAddress, agent: Any, name: str, offer: NixlOffer) -> None:
-        self._node = node
+    def __init__(self, hub: Hub, owner: ProcAddress, agent: Any, name: str, offer: NixlOffer) -> None:
+        self._hub = hub
         self._owner = owner
         self._agent = agent
         self._name = name
@@ -121,7 +121,7 @@ class NixlLink(Link):
 
     def _wait(self, handle: Any, deadline: Deadline) -> None:
         state, pause = self._agent.transfer(handle), _FIRST_LOOK
-        watch = OwnerWatch(self._node, self._owner)
+        watch = OwnerWatch(self._hub, self._owner)
         while state == "PROC":
             deadline.check()
             watch.check()

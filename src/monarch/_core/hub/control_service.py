@@ -1,7 +1,7 @@
 """The process as an actor: control records arrive at the id `SYSTEM`, and go to their handlers.
 
-A handler runs on the poller's thread and must not block. It is called as ``handler(system, request, record)``, where `request`
-is the way to answer, now or later. The methods of a system that are marked with ``@handles(Record)`` are its handlers; a plane
+A handler runs on the poller's thread and must not block. It is called as ``handler(service, request, record)``, where `request`
+is the way to answer, now or later. The methods of a service that are marked with ``@handles(Record)`` are its handlers; a plane
 adds functions of its own with `register`, whether or not a process has begun to serve. A process that is sent a record of a
 plane which it has not imported imports it then.
 """
@@ -20,7 +20,7 @@ from ..wire.address import SYSTEM, ProcAddress
 from ..wire.frame import DEAD, ERROR, REPLY, VALUE, Bytes, Frame
 from .contracts import Origin
 from .control_records import name_on_wire
-from .node import Node
+from .message_hub import MessageHub
 
 logger = lazy_logger("monarch.runtime")
 
@@ -86,7 +86,7 @@ class ControlRequest:
 def handles(
     record: type[R],
 ) -> Callable[[Callable[[S, ControlRequest, R], None]], Callable[[S, ControlRequest, R], None]]:
-    """Mark what takes a kind of control record: a method of a `System`, or a function that is passed to `register`."""
+    """Mark what takes a kind of control record: a method of a `ControlService`, or a function that is passed to `register`."""
 
     def mark(handler: Callable[[S, ControlRequest, R], None]) -> Callable[[S, ControlRequest, R], None]:
         setattr(handler, _RECORD, record)
@@ -96,7 +96,7 @@ def handles(
 
 
 def register(*handlers: Handler) -> None:
-    """Have every system of this process take the records of a plane, by functions that are marked with `handles`.
+    """Have every service of this process take the records of a plane, by functions that are marked with `handles`.
 
     Raises:
         TypeError: One of them is not marked.
@@ -115,7 +115,7 @@ def _table(handlers: Iterable[Handler]) -> dict[bytes, _Entry]:
     return {name_on_wire(kind): (kind, handler) for kind, handler in kinds}
 
 
-class System:
+class ControlService:
     """Takes the control records of one process."""
 
     _handlers: ClassVar[Mapping[bytes, _Entry]] = {}
@@ -124,9 +124,9 @@ class System:
         marked = _table(value for value in vars(cls).values() if hasattr(value, _RECORD))
         cls._handlers = {**cls._handlers, **marked}
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        node.register(SYSTEM, self)
+    def __init__(self, hub: MessageHub) -> None:
+        self.hub = hub
+        hub.register(SYSTEM, self)
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         request = ControlRequest(origin, frame)

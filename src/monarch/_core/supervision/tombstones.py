@@ -11,7 +11,7 @@ K = TypeVar("K")
 _LIMIT = 10_000
 
 
-class Fates(Generic[K]):
+class Tombstones(Generic[K]):
     """A bounded memory: beyond its limit, what was noted first is forgotten first.
 
     Args:
@@ -19,23 +19,23 @@ class Fates(Generic[K]):
     """
 
     def __init__(self, limit: int = _LIMIT) -> None:
-        self._fates: OrderedDict[K, Failure] = OrderedDict()
+        self._ends: OrderedDict[K, Failure] = OrderedDict()
         self._limit = limit
 
     def note(self, key: K, failure: Failure) -> None:
-        self._fates[key] = failure.brief()
-        while len(self._fates) > self._limit:
-            self._fates.popitem(last=False)
+        self._ends[key] = failure.brief()
+        while len(self._ends) > self._limit:
+            self._ends.popitem(last=False)
 
     def get(self, key: K) -> Failure | None:
-        return self._fates.get(key)
+        return self._ends.get(key)
 
     def forget(self, key: K) -> None:
         """It is back."""
-        self._fates.pop(key, None)
+        self._ends.pop(key, None)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._fates
+        return key in self._ends
 
     def __len__(self) -> int:
-        return len(self._fates)
+        return len(self._ends)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from helpers.waiting import wait_until
-from monarch._core.hub.peer import Peer
+from monarch._core.hub.local_peer import LocalPeer
 from monarch._core.hub.remote import RemotePeer
 from monarch._core.net import unix
 from monarch._core.net.asked import Asked
@@ -70,7 +70,7 @@ class Gateway:
         self.sent.append(frame)
 
 
-class Node:
+class MessageHub:
     """What a peer needs of its process; questions to the agent are kept, for the test to answer."""
 
     def __init__(self) -> None:
@@ -114,10 +114,10 @@ class Node:
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
-    node = Node()
-    yield node
-    for connection in node.connections:
+def hub() -> Iterator[MessageHub]:
+    hub = MessageHub()
+    yield hub
+    for connection in hub.connections:
         connection.close()
 
 
@@ -142,88 +142,88 @@ def killed(known: float = 0.0) -> Failure:
     return Failure(KILLED, "the process was ended by SIGKILL", pid=100, restarts=True, known=known)
 
 
-def test_a_connection_that_breaks_late_does_not_take_the_next_one_along(node: Node, address: ProcAddress) -> None:
-    peer = Peer(node, address)  # type: ignore[arg-type]
+def test_a_connection_that_breaks_late_does_not_take_the_next_one_along(hub: MessageHub, address: ProcAddress) -> None:
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(CALLED)
     peer.end(killed())
     assert peer.send(CALLED) is None
-    first, second = node.connections
+    first, second = hub.connections
     first.break_()  # the thread that read it had been waiting for its turn
     assert same(peer.connection, second)
-    assert node.questions == []
+    assert hub.questions == []
     second.break_()
     assert peer.connection is None
-    assert len(node.questions) == 1
+    assert len(hub.questions) == 1
 
 
-def test_the_end_of_an_incarnation_is_told_once_whatever_was_said_since(node: Node, address: ProcAddress) -> None:
-    peer = Peer(node, address)  # type: ignore[arg-type]
+def test_the_end_of_an_incarnation_is_told_once_whatever_was_said_since(hub: MessageHub, address: ProcAddress) -> None:
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(CALLED)
     first_end = killed(time.monotonic())
-    assert node.open(peer.end(first_end)) == list(node.requests.items())
+    assert hub.open(peer.end(first_end)) == list(hub.requests.items())
     assert not peer.end(Failure(STOPPED, "it starts again", restarts=True))
     peer.send(CALLED)  # to the next incarnation
     assert not peer.end(first_end)
-    assert same(peer.connection, node.connections[1])
-    assert node.open(peer.end(killed(time.monotonic()))) == list(node.requests.items())
+    assert same(peer.connection, hub.connections[1])
+    assert hub.open(peer.end(killed(time.monotonic()))) == list(hub.requests.items())
 
 
 def test_a_way_that_leads_to_the_next_incarnation_from_its_beginning_outlives_the_one_before(
-    node: Node, address: ProcAddress
+    hub: MessageHub, address: ProcAddress
 ) -> None:
     first_end = killed(time.monotonic())
-    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(CALLED)
     assert not peer.end(first_end)
-    assert same(peer.connection, node.connections[0])
+    assert same(peer.connection, hub.connections[0])
 
 
 @pytest.mark.parametrize("answer", [killed(), None], ids=["ended", "listens"])
 def test_an_answer_about_one_incarnation_does_not_befall_the_next_however_late(
-    node: Node, address: ProcAddress, answer: Failure | None
+    hub: MessageHub, address: ProcAddress, answer: Failure | None
 ) -> None:
-    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(CALLED)
-    node.connections[0].break_()
+    hub.connections[0].break_()
 
     peer.end(killed(time.monotonic()))
     peer.send(CALLED)
-    node.questions[0](answer)
-    assert node.told == []
-    assert same(peer.connection, node.connections[1])
+    hub.questions[0](answer)
+    assert hub.told == []
+    assert same(peer.connection, hub.connections[1])
 
 
 def test_where_another_user_listens_the_agent_is_asked_at_once(
-    node: Node, address: ProcAddress, monkeypatch: pytest.MonkeyPatch
+    hub: MessageHub, address: ProcAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = unix.path_of(address)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     monkeypatch.setattr(unix, "path_of", lambda address: path)  # as if it could be entered
-    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     assert peer.send(CALLED) is None
-    node.run()
-    assert len(node.questions) == 1
+    hub.run()
+    assert len(hub.questions) == 1
     ended = Failure(KILLED, "the process was ended by SIGKILL", pid=100)
-    node.questions[0](ended)
+    hub.questions[0](ended)
     assert same(peer.failure, ended)
 
 
 def test_what_was_not_sent_to_a_process_that_had_ended_waits_for_its_next_incarnation(
-    node: Node, address: ProcAddress
+    hub: MessageHub, address: ProcAddress
 ) -> None:
-    node.requests = {number: SimpleNamespace() for number in (1, 2, 3, 4)}
-    peer = Peer(node, address)  # type: ignore[arg-type]
+    hub.requests = {number: SimpleNamespace() for number in (1, 2, 3, 4)}
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(called(1))
-    first = node.connections[0]
+    first = hub.connections[0]
     first.writable = False  # the other side has closed it, and nobody has read that yet
     assert peer.send(called(2)) is None
     first.break_()
     assert peer.send(called(3)) is None
     assert peer.send(called(4)._replace(flags=URGENT)) is None  # to stop it, say
-    node.questions[0](killed(time.monotonic()))
-    assert [number for number, _ in node.told[0]] == [1, 4]
-    node.run()
-    assert [frame.request for frame in node.connections[1].sent if frame.kind == CALL] == [2, 3]
+    hub.questions[0](killed(time.monotonic()))
+    assert [number for number, _ in hub.told[0]] == [1, 4]
+    hub.run()
+    assert [frame.request for frame in hub.connections[1].sent if frame.kind == CALL] == [2, 3]
 
 
 def calls_over(connection: Connection) -> list[int]:
@@ -234,28 +234,30 @@ def ended_by(told: Any) -> list[int]:
     return [number for number, _ in told]
 
 
-def test_a_call_about_to_be_sent_as_the_end_is_told_is_the_next_incarnations(node: Node, address: ProcAddress) -> None:
-    peer = Peer(node, address)  # type: ignore[arg-type]
+def test_a_call_about_to_be_sent_as_the_end_is_told_is_the_next_incarnations(
+    hub: MessageHub, address: ProcAddress
+) -> None:
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(called(1))
-    node.requests[2] = SimpleNamespace()  # a thread has noted its call, and comes to send it when all is over
-    assert ended_by(node.open(peer.end(killed(time.monotonic())))) == [1]
+    hub.requests[2] = SimpleNamespace()  # a thread has noted its call, and comes to send it when all is over
+    assert ended_by(hub.open(peer.end(killed(time.monotonic())))) == [1]
     assert peer.send(called(2)) is None
-    assert [calls_over(connection) for connection in node.connections] == [[1], [2]]
+    assert [calls_over(connection) for connection in hub.connections] == [[1], [2]]
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before it is written", "when it was written"])
 def test_a_call_that_another_thread_sends_fails_only_if_the_process_that_ended_got_it(
-    node: Node, address: ProcAddress, sent: bool
+    hub: MessageHub, address: ProcAddress, sent: bool
 ) -> None:
-    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(called(1))
-    node.requests[2] = SimpleNamespace()
-    first = node.connections[0]
+    hub.requests[2] = SimpleNamespace()
+    first = hub.connections[0]
     told: list[int] = []
 
     def end() -> None:  # on the thread that reads
         first.before_a_send = first.after_a_send = lambda: None
-        told.extend(ended_by(node.open(peer.end(killed(time.monotonic())))))
+        told.extend(ended_by(hub.open(peer.end(killed(time.monotonic())))))
 
     if sent:
         first.after_a_send = end
@@ -263,76 +265,82 @@ def test_a_call_that_another_thread_sends_fails_only_if_the_process_that_ended_g
         first.before_a_send = end
     assert peer.send(called(2)) is None
     assert told == ([1, 2] if sent else [1])
-    assert [calls_over(connection) for connection in node.connections] == ([[1, 2]] if sent else [[1], [2]])
+    assert [calls_over(connection) for connection in hub.connections] == ([[1, 2]] if sent else [[1], [2]])
 
 
-def test_the_late_end_of_one_way_to_a_process_fails_no_call_over_the_other(node: Node, address: ProcAddress) -> None:
-    node.requests = {number: SimpleNamespace() for number in (1, 2, 3)}
-    urgent, plain = Peer(node, address), Peer(node, address)  # type: ignore[arg-type]
+def test_the_late_end_of_one_way_to_a_process_fails_no_call_over_the_other(
+    hub: MessageHub, address: ProcAddress
+) -> None:
+    hub.requests = {number: SimpleNamespace() for number in (1, 2, 3)}
+    urgent, plain = LocalPeer(hub, address), LocalPeer(hub, address)  # type: ignore[arg-type]
     urgent.send(called(1))
     plain.send(called(2))
     first = killed(time.monotonic())
-    assert ended_by(node.open(plain.end(first))) == [2]
+    assert ended_by(hub.open(plain.end(first))) == [2]
     plain.send(called(3))  # to the next incarnation
     assert not plain.end(first)
-    assert same(plain.connection, node.connections[-1])
-    assert ended_by(node.open(urgent.end(first))) == [1]
+    assert same(plain.connection, hub.connections[-1])
+    assert ended_by(hub.open(urgent.end(first))) == [1]
 
 
-def test_what_the_next_incarnation_can_not_take_as_it_has_ended_too_waits_on(node: Node, address: ProcAddress) -> None:
-    node.requests = {number: SimpleNamespace() for number in (1, 2)}
-    peer = Peer(node, address)  # type: ignore[arg-type]
+def test_what_the_next_incarnation_can_not_take_as_it_has_ended_too_waits_on(
+    hub: MessageHub, address: ProcAddress
+) -> None:
+    hub.requests = {number: SimpleNamespace() for number in (1, 2)}
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(called(1))
-    node.connections[0].writable = False
+    hub.connections[0].writable = False
     peer.send(called(2))
-    node.connections[0].break_()
-    node.adopted = lambda connection: setattr(connection, "writable", False)
-    node.questions[0](killed(time.monotonic()))
-    node.run()  # connects to the next one, which has closed that connection already
-    node.adopted = lambda connection: None
-    node.connections[1].break_()
-    node.questions[1](killed(time.monotonic()))
-    node.run()
-    assert calls_over(node.connections[2]) == [2]
-    assert ended_by(node.told[0]) == [1]
-    assert ended_by(node.told[1]) == []
+    hub.connections[0].break_()
+    hub.adopted = lambda connection: setattr(connection, "writable", False)
+    hub.questions[0](killed(time.monotonic()))
+    hub.run()  # connects to the next one, which has closed that connection already
+    hub.adopted = lambda connection: None
+    hub.connections[1].break_()
+    hub.questions[1](killed(time.monotonic()))
+    hub.run()
+    assert calls_over(hub.connections[2]) == [2]
+    assert ended_by(hub.told[0]) == [1]
+    assert ended_by(hub.told[1]) == []
 
 
 def test_what_was_not_sent_to_a_process_that_does_not_start_again_is_told_its_end(
-    node: Node, address: ProcAddress
+    hub: MessageHub, address: ProcAddress
 ) -> None:
-    peer = Peer(node, address)  # type: ignore[arg-type]
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(called(2))
-    node.connections[0].writable = False
+    hub.connections[0].writable = False
     peer.send(CALLED)
-    node.connections[0].break_()
+    hub.connections[0].break_()
     gone = killed()._replace(restarts=False)
-    node.questions[0](gone)
-    assert node.told == [list(node.requests.items())]
+    hub.questions[0](gone)
+    assert hub.told == [list(hub.requests.items())]
     assert peer.send(CALLED) is gone
 
 
-def test_the_end_of_a_process_of_another_host_befalls_no_call_that_came_later(node: Node) -> None:
-    peer = RemotePeer(node, ProcAddress("tcp://10.0.0.1:26600", "worker.0"), node.others.send)  # type: ignore[arg-type]
+def test_the_end_of_a_process_of_another_host_befalls_no_call_that_came_later(hub: MessageHub) -> None:
+    peer = RemotePeer(hub, ProcAddress("tcp://10.0.0.1:26600", "worker.0"), hub.others.send)  # type: ignore[arg-type]
     again = Failure(STOPPED, "it starts again", restarts=True)
     assert peer.send(CALLED) is None
-    assert node.open(peer.end(killed())) == list(node.requests.items())
+    assert hub.open(peer.end(killed())) == list(hub.requests.items())
     assert peer.send(CALLED) is None  # which waits there for the next incarnation
     assert not peer.end(again)
     assert not peer.end(killed())
-    assert node.open(peer.end(killed()._replace(incarnation=1))) == list(node.requests.items())
+    assert hub.open(peer.end(killed()._replace(incarnation=1))) == list(hub.requests.items())
     assert peer.send(CALLED) is None
     given_up = killed()._replace(incarnation=1, restarts=False)
-    assert node.open(peer.end(given_up)) == list(node.requests.items())
+    assert hub.open(peer.end(given_up)) == list(hub.requests.items())
     assert peer.send(CALLED) is given_up
 
 
-def test_what_the_other_side_says_before_it_ends_a_connection_is_the_reason(node: Node, address: ProcAddress) -> None:
-    peer = Peer(node, address)  # type: ignore[arg-type]
+def test_what_the_other_side_says_before_it_ends_a_connection_is_the_reason(
+    hub: MessageHub, address: ProcAddress
+) -> None:
+    peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(called(1))
-    node.connections[0].parting = "no descriptor is left"
-    node.connections[0].break_()
-    assert not node.questions, "it lives, and has said why"
+    hub.connections[0].parting = "no descriptor is left"
+    hub.connections[0].break_()
+    assert not hub.questions, "it lives, and has said why"
     assert peer.failure is not None
     assert peer.failure.cause == "link"
     assert peer.failure.reason.endswith("although it runs: no descriptor is left")
@@ -348,7 +356,7 @@ def half_full(request: int, flags: int = 0) -> Frame:
 class Sender(threading.Thread):
     """Sends too much for one that is not there; waits, then, until it may go on."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: LocalPeer) -> None:
         super().__init__()
         self.peer = peer
         self.outcome: Any = "it waits"
@@ -368,50 +376,54 @@ class Sender(threading.Thread):
 
 
 @pytest.fixture
-def nobody(node: Node) -> Iterator[ProcAddress]:
+def nobody(hub: MessageHub) -> Iterator[ProcAddress]:
     """A process that has yet to start."""
-    node.requests = {number: SimpleNamespace() for number in (1, 2, 3)}
+    hub.requests = {number: SimpleNamespace() for number in (1, 2, 3)}
     address = ProcAddress(random_name(), "worker.0")
     with configured(send_buffer_limit=LIMIT):
         yield address
     unix.release_all(address.host)
 
 
-def test_who_sends_too_much_to_a_process_that_starts_goes_on_when_it_is_there(node: Node, nobody: ProcAddress) -> None:
-    sender = Sender(Peer(node, nobody))  # type: ignore[arg-type]
-    node.run()
+def test_who_sends_too_much_to_a_process_that_starts_goes_on_when_it_is_there(
+    hub: MessageHub, nobody: ProcAddress
+) -> None:
+    sender = Sender(LocalPeer(hub, nobody))  # type: ignore[arg-type]
+    hub.run()
     assert sender.outcome == "it waits"
     with unix.listen(nobody):
-        node.questions[0](None)
-        node.run()
+        hub.questions[0](None)
+        hub.run()
         assert sender.end() is None
-        assert calls_over(node.connections[0]) == [1, 2]
+        assert calls_over(hub.connections[0]) == [1, 2]
 
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_who_sends_too_much_to_a_process_that_starts_goes_on_when_it_has_ended(
-    node: Node, nobody: ProcAddress, restarts: bool
+    hub: MessageHub, nobody: ProcAddress, restarts: bool
 ) -> None:
-    sender = Sender(Peer(node, nobody))  # type: ignore[arg-type]
-    node.run()
+    sender = Sender(LocalPeer(hub, nobody))  # type: ignore[arg-type]
+    hub.run()
     assert sender.outcome == "it waits"
-    node.questions[0](killed()._replace(restarts=restarts))
+    hub.questions[0](killed()._replace(restarts=restarts))
     assert sender.end() is None
-    assert [ended_by(told) for told in node.told] == [[1, 2]]
+    assert [ended_by(told) for told in hub.told] == [[1, 2]]
 
 
-def test_who_sends_too_much_to_a_process_that_never_starts_is_told_in_time(node: Node, nobody: ProcAddress) -> None:
+def test_who_sends_too_much_to_a_process_that_never_starts_is_told_in_time(
+    hub: MessageHub, nobody: ProcAddress
+) -> None:
     with configured(message_delivery_timeout="50ms"):
-        sender = Sender(Peer(node, nobody))  # type: ignore[arg-type]
+        sender = Sender(LocalPeer(hub, nobody))  # type: ignore[arg-type]
         error = sender.end()
     assert isinstance(error, BackpressureError)
     assert re.search(r"worker\.0.* could not be reached for 0\.05s; \d+ bytes wait.*send_buffer_limit", str(error))
 
 
 def test_what_never_waits_is_kept_for_a_process_that_starts_however_much_there_is(
-    node: Node, nobody: ProcAddress
+    hub: MessageHub, nobody: ProcAddress
 ) -> None:
-    peer = Peer(node, nobody)  # type: ignore[arg-type]
+    peer = LocalPeer(hub, nobody)  # type: ignore[arg-type]
     answers = [half_full(number)._replace(kind=REPLY) for number in (1, 2, 3)]
     urgent = [half_full(number, URGENT) for number in (1, 2, 3)]
     assert [peer.send(frame) for frame in answers + urgent] == [None] * 6
@@ -419,14 +431,16 @@ def test_what_never_waits_is_kept_for_a_process_that_starts_however_much_there_i
 
 
 def test_the_thread_that_would_hear_that_a_process_has_started_waits_for_no_room(
-    node: Node, nobody: ProcAddress
+    hub: MessageHub, nobody: ProcAddress
 ) -> None:
-    peer = Peer(node, nobody)  # type: ignore[arg-type]
-    node.poller.thread_id = threading.get_ident()
+    peer = LocalPeer(hub, nobody)  # type: ignore[arg-type]
+    hub.poller.thread_id = threading.get_ident()
     assert [peer.send(half_full(number)) for number in (1, 2, 3)] == [None] * 3
 
 
-def test_one_message_alone_is_kept_for_a_process_that_starts_however_large(node: Node, nobody: ProcAddress) -> None:
-    peer = Peer(node, nobody)  # type: ignore[arg-type]
+def test_one_message_alone_is_kept_for_a_process_that_starts_however_large(
+    hub: MessageHub, nobody: ProcAddress
+) -> None:
+    peer = LocalPeer(hub, nobody)  # type: ignore[arg-type]
     assert peer.send(CALLED._replace(payload=bytes(2 * LIMIT))) is None
     assert len(peer._backlog) == 1

@@ -1,9 +1,9 @@
 """The message hub of one process: who is here, who waits for what, and the way to everybody else.
 
-One `Node` per process. Its poller runs on one thread (the main thread of a proc or an agent, a daemon thread of the
+One `MessageHub` per process. Its poller runs on one thread (the main thread of a proc or an agent, a daemon thread of the
 client); calls are written by the threads that make them.
 
-Path of a call: `Node.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the actor's mailbox.
+Path of a call: `MessageHub.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the actor's mailbox.
 Path of a reply: the actor's thread writes to the connection that the call came on → `dispatch` (caller's thread, if it waits
 for this, otherwise its poller) → `Request.reply`, which wakes whoever waits. Two thread switches per direction at most, one
 syscall to send.
@@ -30,7 +30,7 @@ from ..net.poller import Poller
 from ..net.segment_pool import SegmentPool
 from ..net.traffic import TrafficLog
 from ..supervision.failure import STOPPED, Failure
-from ..supervision.fates import Fates
+from ..supervision.tombstones import Tombstones
 from ..wire import pickling
 from ..wire.address import AGENT, ActorAddress, ProcAddress
 from ..wire.frame import (
@@ -58,19 +58,19 @@ from .control import SingleAnswer, send_record
 from .control_records import ResolveProc
 from .inbound import Inbound, hello
 from .local_origin import LocalOrigin, own_copy
+from .local_peer import LocalPeer
 from .multicast import write_to_each
 from .neighbours import Neighbours
 from .overdue import Overdue
-from .peer import Peer
 from .remote import RemoteOrigin, RemotePeer
-from .remote_router import OtherHosts
+from .remote_router import RemoteRouter
 from .room import Holds
 
 _ASIDE = ROUTED | PRINTED
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
 
 
-class Node:
+class MessageHub:
     """Args:
     address: This process.
     root: The client process that everything here belongs to.
@@ -78,7 +78,7 @@ class Node:
     local_host: What the host is called where its sockets are, whatever others call it; by default the same.
     """
 
-    detector: Detector  # set by the `ProcSystem` of a process that runs actors
+    detector: Detector  # set by the `ProcService` of a process that runs actors
 
     def __init__(
         self, address: ProcAddress, root: ProcAddress, listener: socket.socket | None = None, local_host: str = ""
@@ -95,13 +95,13 @@ class Node:
         self.requests: dict[int, Request] = {}
         self.peers: dict[ProcAddress, Way] = {}
         self._urgent_peers: dict[ProcAddress, Way] = {}
-        self._ended: Fates[ProcAddress] = Fates()
+        self._ended: Tombstones[ProcAddress] = Tombstones()
         self._hello = hello(address)
         self.names = {address.host}  # of this host
         self.hosts = {address.host}  # whose processes are reached directly: this one, by all its names, and neighbours
         self.neighbours = Neighbours(self)
         self.gateway: Callable[[Connection | None, Frame], None] | None = None  # where this process is it
-        self.others = OtherHosts(self)
+        self.others = RemoteRouter(self)
         self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
@@ -368,7 +368,7 @@ class Node:
 
     def _new_peer(self, peers: dict[ProcAddress, Way], address: ProcAddress) -> Way:
         failure = self._known_end(address) or self.neighbours.no_way(address)
-        peer = Peer(self, address) if address.host in self.hosts else RemotePeer(self, address, self.others.send)
+        peer = LocalPeer(self, address) if address.host in self.hosts else RemotePeer(self, address, self.others.send)
         if failure is not None:
             peer.end(failure)
             return peer

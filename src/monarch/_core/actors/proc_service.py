@@ -20,16 +20,16 @@ from ..hub.control_records import (
     SpawnActor,
     StopActor,
 )
-from ..hub.node import Node
+from ..hub.control_service import ControlRequest, ControlService, handles
+from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import SpawnSpec
 from ..hub.statistics import statistics_of
-from ..hub.system import ControlRequest, System, handles
 from ..supervision.failure import MISSING, STOPPED, Failure
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ERROR, REPLY, Frame
 from . import log
 from .base_cell import BaseCell
-from .cell import Cell
+from .cell import ActorCell
 from .context import note_thread_starters
 from .deadlock import DeadlockDetector
 from .gate import Gate
@@ -39,20 +39,20 @@ if TYPE_CHECKING:
     from .async_cell import AsyncCell
 
 
-class ProcSystem(System):
+class ProcService(ControlService):
     """In every proc, and in the client, whose process can run actors too."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
-        self._detector = node.detector = DeadlockDetector(node)
-        self._cells: dict[int, Cell] = {}
+    def __init__(self, hub: MessageHub) -> None:
+        super().__init__(hub)
+        self._detector = hub.detector = DeadlockDetector(hub)
+        self._cells: dict[int, ActorCell] = {}
         self._gate: Gate | None = None
         self._bootstrap_error: bytes | None = None
-        node.inbound_lost_hooks.append(self._requester_lost)
-        node.peer_lost_hooks.append(self._peer_lost)
+        hub.inbound_lost_hooks.append(self._requester_lost)
+        hub.peer_lost_hooks.append(self._peer_lost)
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[ActorCell]:
         """Every actor that has not ended yet."""
         return list(self._cells.values())
 
@@ -63,28 +63,28 @@ class ProcSystem(System):
         rank: int,
         init: tuple[Any, list[Any]],
         on_failed: Callable[[Failure], None] | None = None,
-    ) -> Cell:
+    ) -> ActorCell:
         """Create one actor; it takes messages from now on, and handles them once it is started."""
         note_thread_starters()
         log.install()
-        cell = _cell_class(is_async)(self.node, spec, rank, init, on_failed)
+        cell = _cell_class(is_async)(self.hub, spec, rank, init, on_failed)
         cell.on_finished = lambda: self._forget(cell)
         self._cells[spec.uid] = cell
-        self.node.register(spec.uid, cell)
+        self.hub.register(spec.uid, cell)
         return cell
 
     @handles(GetStatistics)
     def _statistics(self, request: ControlRequest, record: GetStatistics) -> None:
-        request.answer(statistics_of(self.node, [len(cell.queued()) for cell in self.cells]))
+        request.answer(statistics_of(self.hub, [len(cell.queued()) for cell in self.cells]))
 
-    def _forget(self, cell: Cell) -> None:
+    def _forget(self, cell: ActorCell) -> None:
         if self._cells.get(cell.uid) is cell:  # not a later incarnation
             del self._cells[cell.uid]
 
     @handles(SpawnActor)
     def _spawn_actor(self, request: ControlRequest, record: SpawnActor) -> None:
         spec, gated = record.spec, record.gated
-        stopped = self.node.fate(self.node.address, spec.uid)
+        stopped = self.hub.fate(self.hub.address, spec.uid)
         if stopped is not None:  # before it was there
             request.answer()
             return
@@ -112,7 +112,7 @@ class ProcSystem(System):
         for held in gate.held if gate is not None else ():
             self._pass_gate(*held)
 
-    def _pass_gate(self, cell: Cell, request: ControlRequest) -> None:
+    def _pass_gate(self, cell: ActorCell, request: ControlRequest) -> None:
         error = self._bootstrap_error
         cell.gate = None
         if error is None:
@@ -121,7 +121,7 @@ class ProcSystem(System):
             return
         refuser = _Refuser(error)
         cell.discard(refuser.receive)
-        self.node.register(cell.uid, refuser)
+        self.hub.register(cell.uid, refuser)
         refuser.receive(request.origin, request.frame)
 
     @handles(StopActor)
@@ -130,11 +130,11 @@ class ProcSystem(System):
         cell = self._cells.get(uid)
 
         def ended() -> None:
-            if not again and self.node.fate(self.node.address, uid) is None:
+            if not again and self.hub.fate(self.hub.address, uid) is None:
                 # the stop has overtaken the spawn, or ends the wait for a restart
                 stopped = Failure(STOPPED, reason)
-                self.node.actors.remember(self.node.address, uid, stopped)
-                self.node.actors.refuse_early(uid, stopped)
+                self.hub.actors.remember(self.hub.address, uid, stopped)
+                self.hub.actors.refuse_early(uid, stopped)
             request.answer()
 
         if cell is None:
@@ -149,13 +149,13 @@ class ProcSystem(System):
         if cell is not None:
             request.answer(cell.incarnation)
         else:
-            gone = Failure(MISSING, "no such actor is on this process", proc=self.node.address.proc)
-            request.refuse(self.node.fate(self.node.address, record.uid) or gone)
+            gone = Failure(MISSING, "no such actor is on this process", proc=self.hub.address.proc)
+            request.refuse(self.hub.fate(self.hub.address, record.uid) or gone)
 
     @handles(ProcsEnded)
     def _procs_ended(self, request: ControlRequest, record: ProcsEnded) -> None:
         for address, failure in record.ended:
-            self.node.forget_peers([address], failure)
+            self.hub.forget_peers([address], failure)
 
     @handles(LookAfter)
     def _look_after(self, request: ControlRequest, record: LookAfter) -> None:
@@ -169,7 +169,7 @@ class ProcSystem(System):
 
     @handles(LetGo)
     def _let_go(self, request: ControlRequest, record: LetGo) -> None:
-        self.node.full.let_go(record.wait)
+        self.hub.full.let_go(record.wait)
 
     def stop_all(self, reason: str, done: Callable[[], None], cause: str = STOPPED, restarts: bool = False) -> None:
         """Stop every actor here; `done` is called on the poller's thread when all have ended, within `cleanup_timeout`.
@@ -178,9 +178,9 @@ class ProcSystem(System):
             restarts: Whether this process may start again, and they with it.
         """
         cells = self.cells
-        ended = countdown(len(cells), lambda: self.node.poller.call_soon(done))
+        ended = countdown(len(cells), lambda: self.hub.poller.call_soon(done))
         for cell in cells:
-            failure = Failure(cause, reason, str(cell.record), host=self.node.address.host, restarts=restarts)
+            failure = Failure(cause, reason, str(cell.record), host=self.hub.address.host, restarts=restarts)
             cell.stop(failure, ended)
 
     def _requester_lost(self, address: ProcAddress) -> None:
@@ -190,10 +190,10 @@ class ProcSystem(System):
                 cell.end(Failure(STOPPED, f"its owner's process {address.proc} is gone", str(cell.record)))
 
     def _peer_lost(self, address: ProcAddress, failure: Failure) -> None:
-        actors = [actor for actor in list(self.node.actors.values()) if isinstance(actor, BaseCell)]
+        actors = [actor for actor in list(self.hub.actors.values()) if isinstance(actor, BaseCell)]
         if address.proc == AGENT:  # with a host goes all that runs on it, also what nobody here has talked to
             owned = {proc for actor in actors for proc in actor.ownership.processes()}
-            self.node.forget_peers([proc for proc in owned if proc.agent == address], failure)
+            self.hub.forget_peers([proc for proc in owned if proc.agent == address], failure)
         for actor in actors:
             actor.proc_failed(address, failure)
 

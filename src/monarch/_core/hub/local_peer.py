@@ -41,7 +41,7 @@ _PAUSES = {  # instruction -> event after the pause, seconds
 }
 
 
-class Peer:
+class LocalPeer:
     """A process that this process sends requests to."""
 
     __slots__ = ("_asked", "_backlog", "_hub", "_life", "_lock", "address", "connection")
@@ -192,7 +192,7 @@ class Backlog:
     What bounds it is what bounds the queue of a connection: a thread that has made it longer than `send_buffer_limit` waits.
     What ends that wait: the process is reached, or has ended, or `message_delivery_timeout` passes.
 
-    All is called with the lock of its `Peer` held.
+    All is called with the lock of its `LocalPeer` held.
 
     Args:
         address: The process.

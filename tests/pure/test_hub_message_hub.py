@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from monarch._core.hub.node import Node
+from monarch._core.hub.message_hub import MessageHub
 from monarch._core.hub.pressure import Pressure
 from monarch._core.net import unix
 from monarch._core.net.poller import Timer
@@ -46,19 +46,19 @@ def timers() -> list[Callable[[], None]]:
 
 
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch, timers: list[Callable[[], None]]) -> Iterator[Node]:
+def hub(monkeypatch: pytest.MonkeyPatch, timers: list[Callable[[], None]]) -> Iterator[MessageHub]:
     address = ProcAddress(random_name(), "worker.0")
-    node = Node(address, address)
+    hub = MessageHub(address, address)
 
     def call_later(seconds: float, callback: Callable[[], None]) -> Timer:
         timers.append(callback)
         return Timer(callback)
 
-    monkeypatch.setattr(node.poller, "call_later", call_later)
-    yield node
-    node.close(Failure(STOPPED, "the test is over"))
+    monkeypatch.setattr(hub.poller, "call_later", call_later)
+    yield hub
+    hub.close(Failure(STOPPED, "the test is over"))
     unix.release_all(address.host)
-    node.poller.close()
+    hub.poller.close()
 
 
 def called(request: int) -> Frame:
@@ -66,35 +66,35 @@ def called(request: int) -> Frame:
 
 
 def test_a_call_that_waits_for_a_restart_is_not_given_up_when_the_time_of_another_is_up(
-    node: Node, timers: list[Callable[[], None]]
+    hub: MessageHub, timers: list[Callable[[], None]]
 ) -> None:
     origin, actor = Origin(), Receiver()
-    node.dispatch(origin, called(1))  # before the actor is there
-    node.register(ACTOR, actor)
+    hub.dispatch(origin, called(1))  # before the actor is there
+    hub.register(ACTOR, actor)
     assert actor.received == [1]
-    node.actors.unregister(ACTOR, Failure(EXCEPTION, "as asked", restarts=True))
-    node.dispatch(origin, called(2))
+    hub.actors.unregister(ACTOR, Failure(EXCEPTION, "as asked", restarts=True))
+    hub.dispatch(origin, called(2))
     first, second = timers
     first()
     assert origin.answers == []
     second()
     assert [(answer.request, answer.flags) for answer in origin.answers] == [(2, DEAD)]
     again = Receiver()
-    node.register(ACTOR, again)
+    hub.register(ACTOR, again)
     assert again.received == []
 
 
-def test_who_waits_for_room_hears_of_the_end_though_nothing_was_sent_for_that(node: Node) -> None:
-    full, another = ProcAddress(node.address.host, "worker.1"), ProcAddress(node.address.host, "worker.2")
+def test_who_waits_for_room_hears_of_the_end_though_nothing_was_sent_for_that(hub: MessageHub) -> None:
+    full, another = ProcAddress(hub.address.host, "worker.1"), ProcAddress(hub.address.host, "worker.2")
     for peer in (full, another):
         origin = Origin()
         origin.peer = peer
-        node.dispatch(origin, Frame(HOLD, 1, 0, ACTOR, 0, 0, b"", b""))
-    rooms = [node.full[peer, ACTOR].future for peer in (full, another)]
-    node.process_ended(full, Failure(KILLED, "the process was ended by SIGKILL", restarts=True))
+        hub.dispatch(origin, Frame(HOLD, 1, 0, ACTOR, 0, 0, b"", b""))
+    rooms = [hub.full[peer, ACTOR].future for peer in (full, another)]
+    hub.process_ended(full, Failure(KILLED, "the process was ended by SIGKILL", restarts=True))
     assert [room.done() for room in rooms] == [True, False]
-    assert [*node.full] == [(another, ACTOR)]
-    assert len(node.requests) == 1
+    assert [*hub.full] == [(another, ACTOR)]
+    assert len(hub.requests) == 1
 
 
 LIMIT = 1 << 20
@@ -116,37 +116,37 @@ def small_mailboxes() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_mailboxes")
-def test_senders_to_an_actor_that_is_not_there_yet_are_held_as_by_a_full_mailbox(node: Node) -> None:
+def test_senders_to_an_actor_that_is_not_there_yet_are_held_as_by_a_full_mailbox(hub: MessageHub) -> None:
     origin, actor = Origin(), Receiver()
     for request in (1, 2):
-        node.dispatch(origin, large(request))
+        hub.dispatch(origin, large(request))
     assert holds(origin) == []
-    node.dispatch(origin, large(3))
+    hub.dispatch(origin, large(3))
     assert holds(origin) == [1]
-    node.dispatch(origin, large(4, URGENT))  # supervision, say: it never waits, and holds up nobody
-    node.register(ACTOR, actor)
+    hub.dispatch(origin, large(4, URGENT))  # supervision, say: it never waits, and holds up nobody
+    hub.register(ACTOR, actor)
     assert actor.received == [1, 2, 3, 4]
     assert holds(origin) == [1, 0]
 
 
 @pytest.mark.usefixtures("small_mailboxes")
-def test_urgent_calls_to_an_actor_that_is_not_there_yet_hold_nobody(node: Node) -> None:
+def test_urgent_calls_to_an_actor_that_is_not_there_yet_hold_nobody(hub: MessageHub) -> None:
     origin = Origin()
     for request in range(5):
-        node.dispatch(origin, large(request, URGENT))
+        hub.dispatch(origin, large(request, URGENT))
     assert holds(origin) == []
 
 
 @pytest.mark.usefixtures("small_mailboxes")
 @pytest.mark.parametrize("known", [True, False], ids=["it is known not to come", "its time is up"])
 def test_senders_to_an_actor_that_never_comes_are_let_go(
-    node: Node, timers: list[Callable[[], None]], known: bool
+    hub: MessageHub, timers: list[Callable[[], None]], known: bool
 ) -> None:
     origin = Origin()
     for request in (1, 2, 3):
-        node.dispatch(origin, large(request))
+        hub.dispatch(origin, large(request))
     if known:
-        node.actors.refuse_early(ACTOR, Failure(STOPPED, "as asked"))
+        hub.actors.refuse_early(ACTOR, Failure(STOPPED, "as asked"))
     else:
         timers[0]()
     assert [answer.request for answer in origin.answers if answer.flags == DEAD] == [1, 2, 3]
@@ -154,17 +154,19 @@ def test_senders_to_an_actor_that_never_comes_are_let_go(
 
 
 @pytest.mark.usefixtures("small_mailboxes")
-def test_a_sender_that_is_held_just_as_the_actor_comes_is_let_go(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sender_that_is_held_just_as_the_actor_comes_is_let_go(
+    hub: MessageHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     origin, actor = Origin(), Receiver()
     came = Pressure.came
 
     def registered_before(pressure: Pressure, origin: Any, frame: Frame) -> None:
         if frame.request == 3:
-            node.register(ACTOR, actor)
+            hub.register(ACTOR, actor)
         came(pressure, origin, frame)
 
     monkeypatch.setattr(Pressure, "came", registered_before)
     for request in (1, 2, 3):
-        node.dispatch(origin, large(request))
+        hub.dispatch(origin, large(request))
     assert actor.received == [1, 2, 3]
     assert holds(origin) == [1, 0]
