@@ -32,7 +32,9 @@ else:
 
         def __get__(self, instance: Any, owner: type) -> Any:
             names = ", ".join(owner._fields)
-            made = eval(f"lambda cls, {names}: new(cls, ({names},))" if names else "lambda cls: new(cls)", _ONLY_NEW)
+            text = f"lambda cls, {names}: new(cls, ({names},))" if names else "lambda cls: new(cls)"
+            # compiled first: to evaluate a text makes Python forget that Ctrl-C ends the program (its status is then 1)
+            made = eval(compile(text, f"<constructor of {owner.__name__}>", "eval"), _ONLY_NEW)
             made.__defaults__ = tuple(owner._field_defaults.values())
             made.__name__, made.__qualname__ = "__new__", f"{owner.__qualname__}.__new__"
             owner.__new__ = made
