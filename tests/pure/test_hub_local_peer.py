@@ -19,7 +19,7 @@ from monarch._core.hub.remote import RemotePeer
 from monarch._core.net import unix
 from monarch._core.net.asked import Asked
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
-from monarch._core.wire.address import ProcAddress, random_name
+from monarch._core.wire.address import SYSTEM, ProcAddress, random_name
 from monarch._core.wire.frame import CALL, HELLO, PROTOCOL_VERSION, REPLY, URGENT, Frame
 from monarch.config import configured
 from monarch.errors import BackpressureError
@@ -428,6 +428,12 @@ def test_what_never_waits_is_kept_for_a_process_that_starts_however_much_there_i
     urgent = [half_full(number, URGENT) for number in (1, 2, 3)]
     assert [peer.send(frame) for frame in answers + urgent] == [None] * 6
     assert len(peer._backlog) == 6
+
+
+def test_what_makes_a_process_what_it_is_to_start_waits_for_no_room_there(hub: MessageHub, nobody: ProcAddress) -> None:
+    peer = LocalPeer(hub, nobody)  # type: ignore[arg-type]
+    records = [half_full(number)._replace(target=SYSTEM) for number in (1, 2, 3)]
+    assert [peer.send(record) for record in records] == [None] * 3
 
 
 def test_the_thread_that_would_hear_that_a_process_has_started_waits_for_no_room(

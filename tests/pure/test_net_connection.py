@@ -455,7 +455,7 @@ def test_a_sender_waits_until_what_it_has_passed_in_shared_memory_has_been_read(
     there = bench.wrap(other, got, asks=not asks, send_limit=16 * MIB)
     frame = call(1, b"p", [bytes(4 * MIB)])
     with borrowed(there):  # which reads nothing
-        before = 4 if asks else 16  # answers may be 64 MiB
+        before = 5 if asks else 16  # requests wait before they are sent; answers may be 64 MiB
         for _ in range(before):
             here.send(frame)
         sender = Sender(here, frame)
@@ -465,6 +465,25 @@ def test_a_sender_waits_until_what_it_has_passed_in_shared_memory_has_been_read(
         assert here.queued == 0, "the socket has room for thousands"
     assert sender.join() is True
     assert len(got.wait_frames(before + 1)) == before + 1
+    got.frames.clear()
+
+
+def test_a_frame_that_passes_nothing_in_shared_memory_waits_for_none_of_it_to_be_read(bench: Bench) -> None:
+    one, other = bench.sockets()
+    got = Inbox()
+    here = bench.wrap(one, Inbox(), asks=False, send_limit=16 * MIB)
+    there = bench.wrap(other, got, asks=True, send_limit=16 * MIB)
+    frame = call(1, b"p", [bytes(4 * MIB)])
+    with borrowed(there):  # which reads nothing
+        for _ in range(16):
+            here.send(frame)
+        sender = Sender(here, frame)
+        sender.wait_until_it_waits()
+        refusal = Sender(here, call(2, b"small"))  # by the thread that reads the word of room, it may be
+        assert refusal.join() is True
+        assert not sender.outcome
+    assert sender.join() is True
+    assert len(got.wait_frames(18)) == 18
     got.frames.clear()
 
 

@@ -19,7 +19,7 @@ from helpers.borrowing import borrowed
 from helpers.leaks import nothing_left
 from monarch._core.calls.callbacks import CallbackThread
 from monarch._core.calls.future import Future
-from monarch._core.calls.pending import Described, FutureState, PendingOperation
+from monarch._core.calls.pending import Described, FutureState, PendingOperation, subscribe
 from monarch._core.calls.promise import Promise, completed, map_future
 from monarch._core.calls.returns_future import returns_future
 from monarch._core.net.waiter import put_back, take_waiter
@@ -378,6 +378,19 @@ def thread_of_callbacks() -> int:
     completed().add_done_callback(lambda _: seen.append(threading.get_ident()))
     settle_callbacks()
     return seen[0]
+
+
+def test_who_waits_is_woken_though_there_is_no_thread_for_a_callback() -> None:
+    promise: Promise[int] = Promise()
+    woken = threading.Event()
+
+    def no_thread() -> None:
+        raise RuntimeError("can't start new thread")
+
+    subscribe(promise.future, no_thread)
+    subscribe(promise.future, woken.set)
+    promise.resolve(1)
+    assert woken.is_set()
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])

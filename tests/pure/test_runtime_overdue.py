@@ -12,6 +12,7 @@ from monarch._core.calls.pending import PendingOperation
 from monarch._core.hub.overdue import Overdue
 from monarch._core.wire import pickling
 from monarch._core.wire.address import SYSTEM, ProcAddress
+from monarch.config import configured
 
 PROCS = ProcAddress("host", "proc.0"), ProcAddress("host", "proc.1")
 
@@ -66,6 +67,20 @@ def test_a_timer_runs_only_while_calls_are_open() -> None:
     timers.pop()()
     assert not overdue.watching
     assert not timers
+
+
+def test_no_timer_is_set_where_the_limit_is_taken_away_while_a_call_is_open() -> None:
+    timers: list[Callable[[], None]] = []
+    poller = SimpleNamespace(
+        call_soon=lambda callback: callback(), call_later=lambda _, callback: timers.append(callback)
+    )
+    hub: Any = SimpleNamespace(requests={1: Unanswered()}, poller=poller, cast=lambda *what: None)
+    overdue = Overdue(hub)
+    overdue.watch(hub.requests[1])
+    with configured(heartbeat_timeout="0s"):
+        timers.pop()()
+        assert not timers
+        assert not overdue.watching
 
 
 def test_a_thread_lives_until_it_has_ended() -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from monarch._core.hub.spawn_requests import SpawnRequest
+from monarch._core.hub.spawn_requests import SpawnRequest, Start
 from monarch._core.processes import proc_entry
+from monarch._core.processes.host_procs import HostProcs
 from monarch._core.processes.proc_entry import (
     ASKED,
     BOUND,
@@ -61,6 +62,22 @@ def up(restarts: bool = False) -> ProcEntry:
     made.forked(42, 12)
     made.happen("ready", 13)
     return made
+
+
+def test_a_proc_does_not_start_again_before_the_one_of_its_name_has_ended() -> None:
+    """What the spawner says names a proc by its rank: of two, it would be told of the wrong one."""
+    given_up = entry(restarts=True)
+    mesh = given_up.mesh
+    mesh.procs[1] = given_up
+    request = SpawnRequest(
+        mesh.uid, mesh.name, 2, 2, (Start(1, None, {}),), ActorAddress(OWNER, 1), OWNER, [], "/", None, (), {}
+    )
+    procs: HostProcs = object.__new__(HostProcs)  # without a spawner, to which nothing may be said
+    procs.meshes = {mesh.uid: mesh}
+    answers: list[Exception | None] = []
+    procs.start(request, answers.append)
+    assert [str(error) for error in answers] == ["trainers[1] can't start again: the process before has not ended"]
+    assert mesh.procs[1] is given_up
 
 
 class World:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
+from ...errors import BackpressureError
 from ..calls.pending import countdown
 from ..hub.contracts import Origin
 from ..hub.control_records import (
@@ -206,7 +208,10 @@ class _Refuser:
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.request:
-            origin.send(Frame(REPLY, ERROR, frame.rank, frame.target, frame.sender, frame.request, b"", self._error))
+            with suppress(BackpressureError):
+                origin.send(
+                    Frame(REPLY, ERROR, frame.rank, frame.target, frame.sender, frame.request, b"", self._error)
+                )
 
 
 def _cell_class(is_async: bool) -> type[SyncCell | AsyncCell]:

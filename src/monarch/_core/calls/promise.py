@@ -6,6 +6,7 @@ from _thread import RLock, allocate_lock  # what `threading` gives, without the 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..._lazy import lazy_logger
 from ..net.loan import Lendable
 from . import pending
 from .failed_call import FailedCall, Outcome, Unread
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
 R = TypeVar("R")
+logger = lazy_logger("monarch.runtime")
 
 
 class Promise(Generic[R]):
@@ -93,7 +95,10 @@ class Promise(Generic[R]):
                 future._name = operation.name
             callbacks, future._callbacks = future._callbacks, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # no thread for a callback of the program, for one: others wait to be woken
+                logger.exception("a callback of %r failed", future)
         return True
 
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 from ..._lazy import lazy_logger
+from ...errors import BackpressureError
 from ..calls.remote_error import dump_error
 from ..supervision.failure import Failure
 from ..wire import pickling
@@ -80,7 +82,8 @@ class ControlRequest:
 
     def _reply(self, kind: int, payload: Bytes, buffers: Any = (), meta: bytes = b"") -> None:
         _, _, rank, _, sender, number, _, _, _ = self.frame
-        self.origin.send(Frame(REPLY, kind, rank, SYSTEM, sender, number, meta, payload, buffers))
+        with suppress(BackpressureError):  # it is queued, for when the sender reads
+            self.origin.send(Frame(REPLY, kind, rank, SYSTEM, sender, number, meta, payload, buffers))
 
 
 def handles(

@@ -25,7 +25,7 @@ from ..net.asked import Asked
 from ..net.connection import Connection
 from ..net.segment import Segment
 from ..supervision.failure import Failure, client_lost, host_lost
-from ..wire.address import AGENT, ProcAddress
+from ..wire.address import AGENT, SYSTEM, ProcAddress
 from ..wire.frame import ROUTED, URGENT, Frame
 from .contracts import Hub
 from .lifecycle import BROKEN, ENDED, STARTING, Instructions, Lifecycle
@@ -220,10 +220,9 @@ class Backlog:
         self._frames.append((_own_buffers(frame, segment), segment))
         self._bytes += size
         limit: int = config.value("send_buffer_limit")
-        if (
-            not size or not may_wait or self._bytes <= limit or len(self._frames) == 1
-        ):  # one alone is kept, however large
-            return
+        alone = len(self._frames) == 1  # kept, however large
+        if not size or not may_wait or self._bytes <= limit or alone or frame.target == SYSTEM:
+            return  # what is said to the process itself makes what it is to start: nobody sends that without end
         timeout: float = config.value("message_delivery_timeout")
         if not self._room.wait_for(lambda: self._bytes <= limit // 2, timeout):
             raise BackpressureError(

@@ -16,9 +16,11 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ... import config
+from ...errors import BackpressureError
 from ..calls.failed_call import Reply
 from ..calls.waits import Detector
 from ..net import unix
@@ -155,7 +157,8 @@ class MessageHub:
 
         Raises:
             ValueError: The message is larger than ``codec_max_frame_length``.
-            BackpressureError: An actor had no room for it for `message_delivery_timeout` seconds. Nothing was sent.
+            BackpressureError: An actor had no room for it for `message_delivery_timeout` seconds: nothing was sent. Or a process
+                did not read for so long: nothing was sent to it, nor to those after it.
         """
         payload, buffers = content
         self.check_size(payload, buffers)
@@ -184,7 +187,11 @@ class MessageHub:
             if address == self.address:
                 self._deliver_here(frame)
                 continue
-            failure = self.peer_for(address, frame).send(frame, segment)
+            try:
+                failure = self.peer_for(address, frame).send(frame, segment)
+            except BackpressureError:
+                self.requests.pop(request_id, None)  # nobody gets to read the answers
+                raise
             if failure is not None:
                 self.not_sent(request_id, request, address, failure)
         if far:
@@ -232,7 +239,8 @@ class MessageHub:
     def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
         """Answer a call that nobody will handle."""
         content = pickling.dumps(failure)
-        origin.send(Frame(REPLY, DEAD, frame.rank, frame.target, frame.sender, frame.request, b"", content[0]))
+        with suppress(BackpressureError):  # it is queued, for when the caller reads
+            origin.send(Frame(REPLY, DEAD, frame.rank, frame.target, frame.sender, frame.request, b"", content[0]))
 
     def refuse_open_responses(self, uid: int, failure: Failure) -> None:
         """An actor has ended: answer the calls whose response ports it left unanswered."""

@@ -41,14 +41,15 @@ class Overdue:
     # on the poller's thread
 
     def _set_timer(self) -> None:
-        if self._timer is None:
-            self._timer = self._hub.poller.call_later(config.value("heartbeat_timeout") / TICKS, self._look)
+        timeout: float = config.value("heartbeat_timeout")
+        self.watching = bool(timeout)
+        if timeout and self._timer is None:
+            self._timer = self._hub.poller.call_later(timeout / TICKS, self._look)
 
     def _look(self) -> None:
         self._timer = None
         self.watching = False  # before looking: what is asked from here on sets the next timer itself
         if self.look():
-            self.watching = True
             self._set_timer()
 
     def look(self) -> bool:

@@ -156,6 +156,8 @@ class Connection(Lendable):
         """
         buffers = frame.buffers
         if buffers:
+            if self.asked is not None and self._segments_unread > self._segment_limit:
+                self._wait_until_drained()  # before it is sent: who asks can do so later
             if segment is None:
                 segment = self._make_segment(buffers)
             if segment is not None:
@@ -182,7 +184,10 @@ class Connection(Lendable):
             self._bytes_sent += size
             if segment is not None:
                 self._segments_unread += passed
-        if self._queued > self._send_limit or self._segments_unread > self._segment_limit:
+        if self._queued > self._send_limit or (
+            segment is not None and self.asked is None and self._segments_unread > self._segment_limit
+        ):
+            # Not for frames without a segment: they may come from the thread that has to read the word of room.
             self._wait_until_drained()
         return True
 

@@ -98,6 +98,12 @@ class HostProcs:
             request: With the ranks of this host.
         """
         mesh = self.meshes.get(request.mesh) or self.meshes.setdefault(request.mesh, Mesh(request, self._machine))
+        living = [
+            entry.label for entry in self.of(mesh.uid, [start.rank for start in request.starts]) if entry.end is None
+        ]
+        if living:  # given up, but the spawner may yet start them
+            answer(RuntimeError(f"{', '.join(living)} can't start again: the process before has not ended"))
+            return
         starting = _Starting(answer)
         for start in request.starts:
             address = ProcAddress(request.host, request.proc_name(start.rank))

@@ -64,6 +64,10 @@ class Resolver:
             known, failure = self._outcome(name, connected, True)
             if known or final:
                 timer.cancel()
+                if final:
+                    self._waiting[name].remove(look)
+                    if not self._waiting[name]:
+                        del self._waiting[name]
                 answer(failure)
             else:
                 self._waiting.setdefault(name, []).append(look)

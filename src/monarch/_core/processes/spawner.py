@@ -52,6 +52,7 @@ class Spawner:
         self._control = control
         self._host = host
         self._preloaded = preload
+        self._pid = os.getpid()
         self._groups: dict[int, bool] = {}  # children, each of which leads a group, and whether that ends with it
         self._warm = False
 
@@ -107,7 +108,7 @@ class Spawner:
             os.kill(request.pid, signal.SIGKILL)
 
     def _continued(self, agent: int) -> None:
-        if os.getppid() != agent:
+        if os.getppid() != agent and os.getpid() == self._pid:  # a child that was just forked has the handler, too
             self._end_groups()
             os._exit(1)
 
