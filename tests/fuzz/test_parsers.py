@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from fuzz._target import Target
-from fuzz.inputs import FuzzFailure, once, run_clever, run_plain
+from fuzz.inputs import run_clever, run_plain
 from fuzz.targets import TARGETS, doors
+from helpers.scripts import run_program
 
 SEED = 20261122
 
@@ -26,14 +27,24 @@ def test_no_bytes_do_what_none_may_do(target: Target) -> None:
 
 
 def test_what_a_target_finds_is_told_so_that_it_can_be_done_again() -> None:
-    def check(data: bytes) -> None:
-        if b"\xff" in data:
-            raise ValueError("it has found something")
+    """In a process of its own: in one that has run thousands of tests, Hypothesis never came back from this."""
+    run_program(
+        """
+        import pytest
 
-    target = Target("broken", check, [b"valid"])
-    with pytest.raises(FuzzFailure, match=r"--again [0-9a-f]*ff"):
-        run_plain(target, SEED, 1000)
-    with pytest.raises(FuzzFailure, match=r"--again ff\b"):
-        run_clever(target, SEED, 1000)
-    with pytest.raises(FuzzFailure, match="ValueError: it has found something"):
-        once(target, b"\xff")
+        from fuzz._target import Target
+        from fuzz.inputs import FuzzFailure, once, run_clever, run_plain
+
+        def check(data):
+            if b"\\xff" in data:
+                raise ValueError("it has found something")
+
+        target = Target("broken", check, [b"valid"])
+        with pytest.raises(FuzzFailure, match=r"--again [0-9a-f]*ff"):
+            run_plain(target, 20261122, 1000)
+        with pytest.raises(FuzzFailure, match=r"--again ff\\b"):
+            run_clever(target, 20261122, 1000)
+        with pytest.raises(FuzzFailure, match="ValueError: it has found something"):
+            once(target, b"\\xff")
+        """
+    )
