@@ -39,6 +39,8 @@ LAYERS = {
     "monarch.rdma": 4.5,  # what other planes move data with
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5,
+    "monarch.logs": 5,
+    "monarch.stacks": 5,
     "monarch.debugger": 5,
     "monarch.telemetry": 5,
     "monarch.code_sync": 5,
