@@ -19,6 +19,7 @@ from .hub.control_service import ControlRequest, ControlService, handles, regist
 from .mesh.shaped import ShapedMesh, names_of
 from .shape import Shape, Slice, grid
 from .shape.ndslice import row_major_strides
+from .shape.rank_selector import RankSelector
 from .supervision.failure import Failure
 from .wire import pickling
 from .wire.address import ProcAddress, random_uid
@@ -43,6 +44,7 @@ __all__ = [
     "PendingOperation",
     "ProcAddress",
     "Promise",
+    "RankSelector",
     "Reducer",
     "Reply",
     "Shape",

@@ -1,8 +1,9 @@
 """Geometry: the labelled, row-major arrangement of ranks that every mesh has, and values laid out on it.
 
 What lives here: `Extent` (labels and sizes), `Point` (one position in an extent), `Slice` (a strided set of flat
-ranks), `Shape` and `Region` (labels on a slice), `MeshTrait` (slice, split, rename, flatten and sizes of every mesh)
-`ValueMesh` (one value per rank, the result of a call) and `Selection` (an expression that names ranks).
+ranks), `Shape` and `Region` (labels on a slice), `MeshTrait` (slice, split, rename, flatten and sizes of every mesh),
+`ValueMesh` (one value per rank, the result of a call), `Selection` (an expression that names ranks) and `RankSelector` (the
+same for people: options of tools).
 
 What may not: sockets, threads, clocks, anything that knows what an actor or a host is, and imports that cost start-up
 time, because every process of a program imports this package before anything else.

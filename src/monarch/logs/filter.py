@@ -1,0 +1,72 @@
+"""Which lines somebody asks for: plain data that can be sent to where the files are, and the check that it stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from .._core.plane import RankSelector
+from .line import LogLine
+
+LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50, "FATAL": 50}
+
+
+class LineFilter(NamedTuple):
+    """Some lines of a log. What is left empty lets all through.
+
+    Attributes:
+        mesh: Name of the mesh.
+        ranks: Ranks or coordinates, as `RankSelector` reads them.
+        level: Lowest level of records of `logging`. What was printed has no level: with one, it is left out.
+        grep: Regular expression that the text must contain.
+        since: Seconds since the epoch: the earliest time.
+    """
+
+    mesh: str = ""
+    ranks: str = ""
+    level: int = 0
+    grep: str = ""
+    since: float = 0.0
+
+    def matcher(self) -> Callable[[LogLine], bool]:
+        """Return the check of a line.
+
+        Raises:
+            ValueError: The ranks or the regular expression cannot be read.
+        """
+        ranks = RankSelector(self.ranks) if self.ranks else None
+        try:
+            pattern = re.compile(self.grep) if self.grep else None
+        except re.error as error:
+            raise ValueError(f"{self.grep!r} is no regular expression: {error}") from None
+        mesh, level, since = self.mesh, self.level, self.since
+
+        def matches(line: LogLine) -> bool:
+            return (
+                line.time >= since
+                and line.level >= level
+                and (not mesh or line.mesh == mesh)
+                and (ranks is None or ranks.matches(line.rank, coordinates(line.point)))
+                and (pattern is None or pattern.search(line.text) is not None)
+            )
+
+        return matches
+
+
+def coordinates(point: str) -> dict[str, int]:
+    """The coordinates of a rank, by dimension, from their text ``"hosts=1,gpus=3"``; what is no such part is left out."""
+    parts = (part.partition("=") for part in point.split(","))
+    return {name: int(index) for name, _, index in parts if index.isdecimal()}
+
+
+def parse_level(text: str) -> int:
+    """The number of a level that is given by name or as a number.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    number = LEVELS.get(text.upper()) or (int(text) if text.isdecimal() else 0)
+    if not 0 < number < 256:
+        raise ValueError(f"a level is one of {', '.join(LEVELS)} or a number from 1 to 255, got {text!r}")
+    return number
