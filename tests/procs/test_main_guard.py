@@ -131,6 +131,9 @@ JOB_AT_TOP = """
 
     job = ProcessJob({"trainers": 1})
     try:
+        if os.environ["APPLY"] == "1":
+            job.apply()
+            print("applied by", os.getpid())
         hosts = job.state(f"{os.getpid()}.pkl")
         hosts.trainers.spawn_procs().spawn("worker", Worker).work.call().get()
     finally:
@@ -139,15 +142,19 @@ JOB_AT_TOP = """
 """
 
 
-def test_a_job_at_the_top_of_a_module_is_not_started_once_more_by_its_procs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("apply", ["1", "0"], ids=["apply", "state"])
+def test_a_job_at_the_top_of_a_module_is_not_started_once_more_by_its_procs(tmp_path: Path, apply: str) -> None:
     result = run_script(
         "import os; os.environ['CLIENT'] = str(os.getpid()); import unguarded",
         cwd=tmp_path,
         files={"unguarded.py": JOB_AT_TOP},
-        env=BOUNDED,
+        env={**BOUNDED, "APPLY": apply},
     )
-    refused(result, "this_host() was called by the top level of a module", "unguarded.py:13")
-    assert len(list(tmp_path.rglob("*.log"))) == 1, "that of the client's only worker, which was ended"
+    place = "unguarded.py:14" if apply == "1" else "unguarded.py:16"
+    refused(result, "this_host() was called by the top level of a module", place)
+    assert result.stdout.count("applied") == int(apply), "by the client alone"
+    if apply == "0":
+        assert len(list(tmp_path.rglob("*.log"))) == 1, "that of the client's only worker, which was ended"
 
 
 PROGRAM = "import unguarded; from monarch._src.actor.bootstrap_main import main; main()"
@@ -213,3 +220,30 @@ def test_an_endpoint_may_import_a_module_that_spawns_at_its_top_level(spawn: Spa
         "found = this_host().spawn_procs().spawn('counter', Counter, 5).add.call_one(1).get()\n"
     )
     assert spawn(1).spawn("importer", Spawner).import_.call_one(str(tmp_path)).get() == 6
+
+
+IMPORTER = """
+    import importlib
+    from monarch.actor import Actor, endpoint
+
+    class Importer(Actor):
+        @endpoint
+        def import_(self, module):
+            importlib.import_module(module)
+"""
+IMPORTED_AGAIN = """
+    import os
+    from importers import Importer
+    from monarch.actor import this_host
+
+    name = os.path.basename(__file__).removesuffix(".py")
+    this_host().spawn_procs(per_host={"gpus": 1}).spawn("importer", Importer).import_.call(name).get()
+"""
+
+
+@pytest.mark.parametrize("script", [IMPORTED_AGAIN, "import spawning"], ids=["script", "module"])
+def test_a_module_that_its_own_procs_import_does_not_spawn_there_again(script: str) -> None:
+    result = run_script(
+        script, name="client.py", files={"importers.py": IMPORTER, "spawning.py": IMPORTED_AGAIN}, env=BOUNDED
+    )
+    refused(result, "this_host() was called by the top level of", "a proc that the top level of")

@@ -133,7 +133,11 @@ class JobTrait(ABC):
 
         Args:
             client_script: A script to run as part of the job, apart from this program. Its form depends on the kind of job.
+
+        Raises:
+            RuntimeError: It is called by the top level of a module that a proc imports.
         """
+        actor.this_host()  # raises there, before anything is started
         if not self.active:
             self._start(client_script)
 
@@ -148,7 +152,7 @@ class JobTrait(ABC):
             JobError: The file holds another job that runs, can't be read, or is not safe to read; or a worker has
                 ended.
         """
-        actor.this_host()  # raises where a proc imports the module that calls this, before anything is started, or saved
+        actor.this_host()  # as in `apply`
         if not self.active:
             self._find_or_start(cached_path)
         elif cached_path is not None and self._owner._cache is None and self._saves_itself:

@@ -2,7 +2,8 @@
 
 A proc imports the module of each class it gets. Should that module start procs at its top level, they would import it
 as well, start procs, and so on, until the machine is full. So nothing is started from an import that the engine makes;
-from one that user code makes, it may be. The second wall is `proc_nesting_limit`, for what the first can't see.
+from one that user code makes, it may be, unless that very module has started the procs in which it is imported now.
+The second wall is `proc_nesting_limit`, for what the first can't see.
 
 Nothing is noted when something is imported or unpickled: only whoever starts something looks at its own stack.
 """
@@ -15,12 +16,26 @@ import threading
 from types import FrameType
 
 from ... import config
+from ..._namedtuple import NamedTuple
 
 SPEC_VARIABLE = "MONARCH_PROC_SPEC"
 """Environment variable that names the descriptor from which an executed proc reads its `ProcSpec`."""
 
-level = 0
-"""Of this process: 0 for a client, 1 for its procs, 2 for those that they spawn. Set by a proc when it begins."""
+
+class Nesting(NamedTuple):
+    """Where a process stands among procs that own procs.
+
+    Attributes:
+        level: 0 for a client, 1 for its procs, 2 for those that they spawn.
+        modules: Files whose top level has started it, or one of the procs above it.
+    """
+
+    level: int
+    modules: frozenset[str] = frozenset()
+
+
+nesting = Nesting(0)
+"""Of this process. Set by a proc when it begins."""
 forks_procs = False
 """Whether this is a spawner. A proc that it has forked is none."""
 
@@ -33,7 +48,8 @@ Every proc imports that module, so what starts procs must not stand at its top l
 
 
 def refuse_imports(what: str) -> None:
-    """Refuse to start something while the engine imports a module, in a proc or in the process that forks procs.
+    """Refuse to start something while the engine imports a module, in a proc or in the process that forks procs; or in
+    a proc that the same module has started, as it was imported elsewhere.
 
     Args:
         what: What is refused, for the error.
@@ -48,21 +64,39 @@ def refuse_imports(what: str) -> None:
         )
     if forks_procs or SPEC_VARIABLE in os.environ:  # the latter in a program that was started to become a proc
         raise RuntimeError(f"{what} was called by a module that a proc imports before it begins.\n{_ADVICE}")
+    if nesting.modules:
+        for file in _running_modules() & nesting.modules:
+            raise RuntimeError(
+                f"{what} was called by the top level of {file}, in a proc that the top level of {file} has started.\n{_ADVICE}"
+            )
 
 
-def refuse_deep_nesting() -> int:
-    """The level of the procs that this process is about to start.
+def nest() -> Nesting:
+    """Of the procs that this process is about to start.
 
     Raises:
         RuntimeError: They would be too deep.
     """
     limit = config.value("proc_nesting_limit")
+    level, modules = nesting
     if level > limit:
         raise RuntimeError(
             f"spawn_procs was called in a proc of level {level}, where those of the client are level 1, and only those of "
             f"up to level {limit} may own procs (proc_nesting_limit). Does each proc start the next one?"
         )
-    return level + 1
+    return Nesting(level + 1, modules | _running_modules())
+
+
+def _running_modules() -> set[str]:
+    """Files whose top level the current thread runs."""
+    files = set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "<module>" and not code.co_filename.startswith("<"):  # `python -c` tells nothing
+            files.add(code.co_filename)
+        frame = frame.f_back
+    return files
 
 
 def note_importer(thread: threading.Thread) -> None:

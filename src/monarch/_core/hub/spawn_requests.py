@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from ..._namedtuple import NamedTuple
+from ..guards.main_guard import Nesting
 from ..shape import Extent, Point
 from ..wire.address import ActorAddress, ProcAddress
 
@@ -136,7 +137,7 @@ class SpawnRequest(NamedTuple):
         environ: The environment that they inherit; None for that of the host.
         preload: Modules to import once, before forking.
         config: Configuration they inherit.
-        level: 1 for the procs of a client, 2 for those that they spawn.
+        nesting: Where they stand among procs that own procs.
         restarts: Whether procs that fail may be started again.
         logging: How they log, as long as they configure nothing themselves.
         host: What the requester calls this host, by which the procs will be known; filled in there.
@@ -154,7 +155,7 @@ class SpawnRequest(NamedTuple):
     environ: dict[str, str] | None
     preload: tuple[str, ...]
     config: dict[str, object]
-    level: int = 1
+    nesting: Nesting = Nesting(1)
     restarts: bool = False
     logging: LogSettings | None = None
     host: str = ""

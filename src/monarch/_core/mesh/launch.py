@@ -19,7 +19,7 @@ from ..calls.pending import Described, PendingCall, operation_of, subscribe
 from ..calls.promise import Promise
 from ..calls.remote_error import relay_error, supervision_error
 from ..client import client
-from ..guards.main_guard import refuse_deep_nesting
+from ..guards.main_guard import Nesting, nest
 from ..hub.control import send_record
 from ..hub.control_records import CloseGate, OpenGate, RestartProcs, SpawnProcs
 from ..hub.spawn_requests import SpawnRequest, Start
@@ -44,7 +44,7 @@ def launch(
     """
     cell = context()._cell
     group = cell.restart_group(restart) if restart is not None else None
-    how = _Launch(cell, procs, extent, starts, _working_directory(), first, refuse_deep_nesting(), restart is not None)
+    how = _Launch(cell, procs, extent, starts, _working_directory(), first, nest(), restart is not None)
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     _ensure_agents(cell, addresses)
     owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, how.start_again)
@@ -65,7 +65,7 @@ class _Launch(NamedTuple):
     starts: list[Start]
     cwd: str
     first: Callable[[], Any] | None
-    level: int
+    nesting: Nesting
     restarts: bool
 
     def start(self, kind: type[SpawnProcs | RestartProcs], starts: Sequence[Start]) -> Future[bool]:
@@ -96,7 +96,7 @@ class _Launch(NamedTuple):
         environ = dict(os.environ) if agents[0].host in cell.hub.hosts else None
         request = SpawnRequest(
             procs.uid, procs.name, self.extent.nelements, procs.per_host, tuple(starts), cell.address, cell.hub.root,
-            list(sys.path), self.cwd, environ, _preload(), config.exported(), self.level, self.restarts,
+            list(sys.path), self.cwd, environ, _preload(), config.exported(), self.nesting, self.restarts,
             log.settings(),
         )  # fmt: skip
         send_record(cell.hub, agents, kind(request), started, cell.uid, ranks=positions)

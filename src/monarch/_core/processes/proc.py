@@ -136,7 +136,7 @@ def _settle(spec: ProcSpec) -> None:
     sys.breakpointhook = _no_debugger
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
-    main_guard.level = spec.level
+    main_guard.nesting = spec.nesting
     prints.install()
     log.take_over(spec.logging)
 

@@ -169,7 +169,7 @@ class Spawner:
         address = ProcAddress(request.host, request.proc_name(start.rank))
         spec = ProcSpec(
             address, self._host, request.root, request.mesh, request.name, start.rank, listener.fileno(), request.sys_path,
-            request.cwd, request.config, request.level, request.logging,
+            request.cwd, request.config, request.nesting, request.logging,
         )  # fmt: skip
         ours: list[int] = []
         theirs: list[int] = []

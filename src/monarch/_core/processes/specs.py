@@ -10,6 +10,7 @@ from ..._namedtuple import NamedTuple
 from ..wire.address import ProcAddress
 
 if TYPE_CHECKING:
+    from ..guards.main_guard import Nesting
     from ..hub.spawn_requests import LogSettings
     from ..net.trust import Trust
     from ..wire.channel import Channel
@@ -60,7 +61,7 @@ class ProcSpec(NamedTuple):
     sys_path: list[str]
     cwd: str
     config: dict[str, object]
-    level: int
+    nesting: Nesting
     logging: LogSettings | None
 
 
