@@ -1,0 +1,65 @@
+"""Sets of ranks as people write them: ``gpus 0-511,513``, ``hosts 0-1 gpus 0-3``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+_MOST_RUNS = 24  # in one list: what is longer than a line is read by nobody
+
+
+def describe(points: Mapping[int, str]) -> str:
+    """Name some ranks of a mesh, by coordinates where they are given.
+
+    Args:
+        points: Coordinates as of `LogLine.point`, by rank; empty where a mesh has none.
+
+    Returns:
+        One term per block of coordinates, joined by ``"; "``; ``"ranks 0-3,7"`` where the blocks would be many.
+    """
+    parsed = {_parse(point) for point in points.values()}
+    labels = {tuple(label for label, _ in point) for point in parsed}
+    if len(labels) == 1 and len(parsed) == len(points) and labels != {()}:
+        (names,) = labels
+        blocks = _blocks({tuple(index for _, index in point) for point in parsed})
+        if len(blocks) <= 3:
+            terms = [
+                " ".join(f"{name} {runs(each)}" for name, each in zip(names, block, strict=True)) for block in blocks
+            ]
+            return "; ".join(terms)
+    return f"ranks {runs(points)}"
+
+
+def runs(numbers: Iterable[int]) -> str:
+    """Write whole numbers as runs, ``0-3,7``; the end of a very long list is counted only."""
+    found: list[list[int]] = []
+    total = 0
+    for number in sorted(set(numbers)):
+        total += 1
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    shown = found[:_MOST_RUNS]
+    text = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in shown)
+    left = total - sum(last - first + 1 for first, last in shown)
+    return f"{text},... ({left} more)" if left else text
+
+
+def _parse(point: str) -> tuple[tuple[str, int], ...]:
+    """``"hosts=1,gpus=3"`` as pairs."""
+    pairs = [part.partition("=") for part in point.split(",") if part]
+    return tuple((label, int(index)) for label, _, index in pairs)
+
+
+def _blocks(indices: set[tuple[int, ...]]) -> list[tuple[tuple[int, ...], ...]]:
+    """Blocks that together are these coordinates, without overlap: in each, any index of one dimension goes with any of the
+    others."""
+    if len(next(iter(indices))) == 1:
+        return [(tuple(sorted(index for (index,) in indices)),)]
+    inner: dict[tuple[int, ...], set[tuple[int, ...]]] = {}  # the rest of the coordinates, by the first
+    for first, *rest in indices:
+        inner.setdefault((first,), set()).add(tuple(rest))
+    alike: dict[frozenset[tuple[int, ...]], list[int]] = {}
+    for (first,), rests in sorted(inner.items()):
+        alike.setdefault(frozenset(rests), []).append(first)
+    return [(tuple(firsts), *block) for rests, firsts in alike.items() for block in _blocks(set(rests))]
