@@ -58,6 +58,16 @@ class LogLine(NamedTuple):
         if not isinstance(found, dict):
             raise ValueError(f"a line of a log is a JSON object, got {text[:80]!r}")
         try:
-            return cls(**{"text": "", **{name: found[name] for name in cls._fields if name in found}})
+            line = cls(**{**_LEFT_OUT, **{name: found[name] for name in cls._fields if name in found}})
         except TypeError as error:
             raise ValueError(f"a line of a log lacks attributes: {error}; got {text[:80]!r}") from error
+        well_typed = all(isinstance(value, kind) for value, kind in zip(line, _TYPES, strict=True))
+        if not well_typed or not 0 <= line.time < _END_OF_TIME:
+            raise ValueError(f"a line of a log has attributes of a wrong type: {text[:80]!r}")
+        return line
+
+
+_LEFT_OUT = {"text": "", "host": "", "mesh": "", "point": ""}
+_END_OF_TIME = 1e12  # no number is what compares with nothing
+_KINDS: dict[str, type | tuple[type, ...]] = {"time": (float, int), "level": int, "rank": int, "incarnation": int}
+_TYPES = [_KINDS.get(name, str) for name in LogLine._fields]
