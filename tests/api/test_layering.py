@@ -37,6 +37,7 @@ LAYERS = {
     "monarch.supervision": 5,
     "monarch.trust": 5,
     "monarch.rdma": 4.5,  # what other planes move data with
+    "monarch.programs": 4.5,  # how other planes reach a running program
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5,
     "monarch.logs": 5,
@@ -93,7 +94,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 }
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what the lines are for.
-MOST_LINES_OF_THE_CORE = 26_850
+MOST_LINES_OF_THE_CORE = 27_000
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
 MOST_LATE_IMPORTS = 13

@@ -13,10 +13,13 @@ from .calls.pending import PendingOperation, notice, operation_of, subscribe
 from .calls.promise import Promise, after, completed, map_future
 from .calls.remote_error import load_error, supervision_error
 from .calls.waiting import block, running_loop
+from .client.guest import join
 from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
+from .hub.control_records import DescribeHost, HostDescription
 from .hub.control_service import ControlRequest, ControlService, handles, register
 from .mesh.shaped import ShapedMesh, names_of
+from .net.unix import hosts_here
 from .shape import Shape, Slice, grid
 from .shape.ndslice import row_major_strides
 from .shape.rank_selector import RankSelector
@@ -35,9 +38,11 @@ __all__ = [
     "OUT_OF_BAND_SIZE",
     "ControlRequest",
     "ControlService",
+    "DescribeHost",
     "Dumped",
     "Failure",
     "Gather",
+    "HostDescription",
     "Hub",
     "NotYet",
     "Owner",
@@ -60,6 +65,8 @@ __all__ = [
     "encode_meta",
     "grid",
     "handles",
+    "hosts_here",
+    "join",
     "load_error",
     "map_future",
     "names_of",

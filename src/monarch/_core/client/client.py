@@ -143,14 +143,19 @@ class RootCell(BaseCell):
 
 
 class Client:
-    """The hub of the client process, its I/O thread, and the host agent it started."""
+    """The hub of the client process, its I/O thread, and the host agent it started.
 
-    def __init__(self) -> None:
+    Args:
+        host: Name of its host; a new one by default.
+        local_host: What that is called where its sockets are; by default the same.
+    """
+
+    def __init__(self, host: str = "", local_host: str = "") -> None:
         refuse_gevent()
         self.pid = os.getpid()
-        host, uid = random_name(), f"{CLIENT}{self.pid}-{random_name(40)}"  # it is named to whoever depends on it
-        address = ProcAddress(host, f"{uid}.0")
-        self.hub = MessageHub(address, root=address)
+        uid = f"{CLIENT}{self.pid}-{random_name(40)}"  # it is named to whoever depends on it
+        address = ProcAddress(host or random_name(), f"{uid}.0")
+        self.hub = MessageHub(address, root=address, local_host=local_host)
         self.hub.ended_hosts = _ended_hosts
         self.service = ProcService(self.hub)
         self.faults = faults.Faults(lambda: hook_finder(), _leave_by_force)
@@ -273,11 +278,14 @@ class Client:
         self._io_thread.join()
         self.hub.close(Failure(STOPPED, _SHUT_DOWN))
         self.hub.poller.close()
-        unix.release_all(self.hub.address.host)
+        self._release()
         self.unshown.close()
         for port in list(self.root.ports):
             port.close(_SHUT_DOWN)
         self.faults.close()
+
+    def _release(self) -> None:
+        unix.release_all(self.hub.address.host)
 
 
 class _Settled(StopCall):
@@ -328,7 +336,7 @@ _boot_lock = threading.Lock()
 _ended_hosts: dict[str, Failure] = {}  # what earlier clients of this process were, and used: there may be handles to it
 
 
-def client() -> Client:
+def client(make: Callable[[], Client] = Client) -> Client:
     """The client of this process, booted if need be."""
     global _client
     if _client is None:
@@ -336,7 +344,7 @@ def client() -> Client:
         with _boot_lock, HeldInterrupts(_nothing):
             if _client is None:
                 try:
-                    _client = Client()
+                    _client = make()
                 except RuntimeError as error:
                     raise explained(error, "a thread of the client") from error
                 _join_multiprocessing()

@@ -240,6 +240,51 @@ class ResolveProc(NamedTuple):
     connected: float
 
 
+class DescribeHost(NamedTuple):
+    """What runs here? Anybody ──▶ host agent. Answer: `HostDescription`."""
+
+
+class HostedProc(NamedTuple):
+    """One proc of a host, as its agent sees it.
+
+    Attributes:
+        mesh: Name of its mesh.
+        rank: Its rank there.
+        size: Number of ranks of that mesh.
+        mesh_id: Id of that mesh, the same on all hosts.
+        state: See `processes.proc_entry`.
+        root: The client that it belongs to.
+    """
+
+    address: ProcAddress
+    pid: int
+    mesh: str
+    rank: int
+    size: int
+    mesh_id: str
+    state: str
+    root: ProcAddress
+
+
+class HostDescription(NamedTuple):
+    """What runs on a host.
+
+    Attributes:
+        agent: Its agent, by the name that other hosts know.
+        root: The client that has started it; the agent itself where a worker has.
+        machine: Name of the machine, for people.
+        hosts: Other hosts that the client has attached.
+        procs: Those that have not ended.
+    """
+
+    agent: ProcAddress
+    pid: int
+    root: ProcAddress
+    machine: str
+    hosts: list[str]
+    procs: list[HostedProc]
+
+
 # to a host agent: clients
 
 

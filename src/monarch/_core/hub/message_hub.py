@@ -113,7 +113,7 @@ class MessageHub:
         self.request_ids: Iterator[int] = itertools.count(_first_id())
         self.port_ids = itertools.count(_first_id())
         self._lock = threading.Lock()
-        listener = listener or unix.listen(address)
+        listener = listener or unix.listen(self.local(address))
         self._inbound = Inbound(self.poller, listener, self._serve, self.dispatch, self.requester_gone)
         self.end: Failure | None = None  # why nothing can be sent any more
         self.ended_hosts: dict[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them

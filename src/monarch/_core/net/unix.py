@@ -19,7 +19,7 @@ import struct
 import time
 from contextlib import suppress
 
-from ..wire.address import ProcAddress
+from ..wire.address import AGENT, CLIENT, ProcAddress
 
 _CREDENTIALS = struct.Struct("3i")
 BUFFER_SIZE = 4 * 1024 * 1024
@@ -107,6 +107,29 @@ def release_abandoned() -> None:
             for folder in names:
                 if _is_ours(folder) and os.stat(folder).st_mtime < before and not _in_use(folder):
                     _remove(folder)
+
+
+def hosts_here() -> list[tuple[str, int, float, bool]]:
+    """The hosts of this user on this machine whose agent listens: name, process that has started it (0 if it runs in another
+    namespace), when (seconds since 1970), and whether that is a worker: it has no socket of its own.
+    """
+    found = []
+    for place in PLACES:
+        with suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                if entry.name.startswith(_PREFIX) and _is_ours(entry.path):
+                    with suppress(OSError):  # of a program that has ended meanwhile
+                        found.append((entry.name.removeprefix(_PREFIX), *_agent_in(entry.path)))
+    return found
+
+
+def _agent_in(folder: str) -> tuple[int, float, bool]:
+    path = f"{folder}/{AGENT}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        probe.connect(path)
+        pid, since = check_peer(probe), os.stat(path).st_ctime  # who began to listen is who has started it
+    return pid, since, not any(name.startswith(f"{CLIENT}{pid}-") for name in os.listdir(folder))
 
 
 def _folder(host: str) -> str | None:

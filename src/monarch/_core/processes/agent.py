@@ -18,8 +18,10 @@ from ..calls.pending import countdown
 from ..hub.control_records import (
     AbandonProcs,
     Attach,
+    DescribeHost,
     Detach,
     EndHost,
+    HostDescription,
     JoinHosts,
     KillProcs,
     MarkOutput,
@@ -71,6 +73,7 @@ class Agent(ControlService):
         hub.inbound_lost_hooks.append(self._requester_lost)
         self.gateway: HostGateway | None = None
         hub.gateway = self._first_abroad
+        self._attached: dict[str, None] = {}  # other hosts, by the client of this one
         self.identity = random_name()  # by which a client sees that it knows this host by two names
         self.reason = "it failed"  # why it ends
         self._ends_with: str | None = None  # host of the client that has shut it down
@@ -78,6 +81,12 @@ class Agent(ControlService):
     @handles(Ping)
     def _ping(self, request: ControlRequest, record: Ping) -> None:
         request.answer()
+
+    @handles(DescribeHost)
+    def _describe_host(self, request: ControlRequest, record: DescribeHost) -> None:
+        hub, machine = self.hub, socket.gethostname()
+        procs = self.procs.describe()
+        request.answer(HostDescription(hub.address, os.getpid(), hub.root, machine, list(self._attached), procs))
 
     # output
 
@@ -108,6 +117,7 @@ class Agent(ControlService):
         links = self.open_gateway(record.trust).links
         links.adapt()
         links.use_trust(record.hosts, record.trust)
+        self._attached.update(dict.fromkeys(record.hosts))
 
     @handles(RouteVia)
     def _route_via(self, request: ControlRequest, record: RouteVia) -> None:
@@ -127,6 +137,8 @@ class Agent(ControlService):
     def _detach(self, request: ControlRequest, record: Detach) -> None:
         if self.gateway is not None:
             self.gateway.core.withdraw(request.peer, record.hosts)
+        for host in record.hosts:
+            self._attached.pop(host, None)
         request.answer()
 
     def _first_abroad(self, connection: Connection | None, frame: Frame) -> None:

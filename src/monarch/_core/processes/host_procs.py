@@ -17,7 +17,7 @@ from ... import config
 from ..calls.pending import countdown
 from ..hub.contracts import Hub
 from ..hub.control import send_record
-from ..hub.control_records import ProcsEnded, StopProc
+from ..hub.control_records import HostedProc, ProcsEnded, StopProc
 from ..hub.spawn_requests import SpawnRequest
 from ..net import unix
 from ..supervision.failure import FROZEN, KILLED, MISSING, Failure, frozen_reason
@@ -90,6 +90,15 @@ class HostProcs:
         """Some procs of a mesh, if it is still here."""
         mesh = self.meshes.get(uid)
         return [] if mesh is None else [entry for rank, entry in mesh.procs.items() if rank in ranks]
+
+    def describe(self) -> list[HostedProc]:
+        """Those that have not ended."""
+        return [
+            HostedProc(entry.address, entry.pid, mesh.name, entry.rank, mesh.size, mesh.uid, entry.state, mesh.root)
+            for mesh in self.meshes.values()
+            for entry in mesh.procs.values()
+            if entry.end is None
+        ]
 
     def start(self, request: SpawnRequest, answer: Callable[[Exception | None], None]) -> None:
         """Start the procs of a mesh, for the first time or again; `answer` is called with None when all are up.

@@ -1,0 +1,55 @@
+"""A client beside the one of a running program, on its host: to look at the program from another terminal.
+
+It starts no agent: that of the program is its own, as that of a host is of each of its procs. So it reaches all that the program
+reaches, over the connections that exist. It subscribes to no output. Nothing waits for it, and its end closes its connections.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NoReturn
+
+from ..net import unix
+from ..supervision.failure import Failure
+from ..wire.address import AGENT, ProcAddress
+from . import client
+
+if TYPE_CHECKING:
+    from ..net.trust import Trust
+
+
+class Guest(client.Client):
+    """For the arguments see `Client`."""
+
+    def ensure_agent(self) -> ProcAddress:
+        return self.hub.address.agent
+
+    def attach(self, hosts: Sequence[str], trust: Trust) -> NoReturn:
+        raise RuntimeError("this process is connected to a running program: it attaches no hosts of its own")
+
+    def route_via(self, host: str, trust: Trust) -> NoReturn:
+        raise RuntimeError("this process is connected to a running program: it attaches no hosts of its own")
+
+    def _abroad(self, host: str) -> Failure | None:
+        return None  # the program has attached it
+
+    def _release(self) -> None:
+        unix.release(self.hub.local(self.hub.address))
+
+
+def join(host: str, local_host: str = "") -> None:
+    """Make this process a client on the host of a running program, until `shutdown_context`.
+
+    Args:
+        host: Its name.
+        local_host: What it is called where its sockets are; by default the same.
+
+    Raises:
+        RuntimeError: This process is a client already.
+        ConnectionRefusedError: Nobody has that host any more.
+    """
+    if client.is_running():
+        raise RuntimeError("this process uses Monarch already: connect to a program first, or call shutdown_context()")
+    unix.path_of(ProcAddress(local_host or host, AGENT))  # or a folder would be made for it
+    client.client(functools.partial(Guest, host, local_host))

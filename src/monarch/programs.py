@@ -1,0 +1,192 @@
+"""The running Monarch programs of this user on this machine, and a connection to one from another process.
+
+`find` lists them: each has a private folder with the socket of its host agent, so nothing has to be registered, or to be cleaned
+up. `connect` makes this process a client on the host of one, beside the program's own: from then on it can send control records
+to each of its processes, on all of its hosts, over the connections that the program has. It opens no port, keeps nothing
+alive, and sees none of the output.
+
+What ends a wait: the end of the process that is asked, or of the program; the time limit of ``get(timeout=)`` for one that is
+stopped.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ._core.plane import (
+    DEAD,
+    ERROR,
+    DescribeHost,
+    Failure,
+    HostDescription,
+    Hub,
+    ProcAddress,
+    Promise,
+    Reply,
+    SingleAnswer,
+    current_hub,
+    hosts_here,
+    join,
+    load_error,
+    pickling,
+    send_record,
+    supervision_error,
+)
+from ._namedtuple import NamedTuple
+from .actor import Future, shutdown_context
+
+PATIENCE = 5.0
+"""Seconds in which an agent answers. It runs no user code: one that takes longer is stopped, or the machine is."""
+
+
+class Program(NamedTuple):
+    """A program that uses hosts, or a worker, which is a host for programs elsewhere.
+
+    Attributes:
+        pid: Process of the client, or of the worker; 0 if it is in another namespace than this one.
+        command: Its command line.
+        since: When its host came up, in seconds since 1970.
+        is_worker: Whether it is a worker.
+        host: Name of its host on this machine.
+    """
+
+    pid: int
+    command: str
+    since: float
+    is_worker: bool
+    host: str
+
+    def __str__(self) -> str:
+        return f"{self.pid} ({self.command})"
+
+
+class Connection:
+    """This process as a client of a running program; closed as a context manager, or with the process.
+
+    Attributes:
+        hub: From which control records are sent.
+        program: Which program.
+        description: Its own host.
+    """
+
+    def __init__(self, hub: Hub, program: Program, description: HostDescription) -> None:
+        self.hub = hub
+        self.program = program
+        self.description = description
+
+    @property
+    def root(self) -> ProcAddress:
+        """The client process of the program; the agent of a worker."""
+        return self.description.root
+
+    @property
+    def agents(self) -> list[ProcAddress]:
+        """The agents of all its hosts, its own first."""
+        own = self.description.agent
+        return [own, *(own._replace(host=host) for host in self.description.hosts)]
+
+    def describe(self) -> list[Future[HostDescription]]:
+        """What runs on each of its hosts, in the order of `agents`."""
+        return [self.ask(agent, DescribeHost()) for agent in self.agents]
+
+    def ask(self, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
+        """Send a control record with a single answer to a process of the program, on any of its hosts.
+
+        Returns:
+            A future of the answer. It raises `SupervisionError` if the process has ended, and what the handler has raised.
+        """
+        return ask(self.hub, process, record)
+
+    def close(self) -> None:
+        """Be no client of the program any more: what waits for an answer is told so."""
+        shutdown_context().get()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def find() -> list[Program]:
+    """The programs of this user on this machine that have started a host, and the workers; the oldest first."""
+    found = [_program(*each) for each in hosts_here()]
+    return sorted((each for each in found if each.pid != os.getpid()), key=lambda program: program.since)
+
+
+def connect(program: int | Program | None = None) -> Connection:
+    """Connect to a running program.
+
+    Args:
+        program: Its process id, or one that `find` gave; None for the only one that there is, workers apart.
+
+    Raises:
+        ConnectionError: There is none, or it does not answer within `PATIENCE` seconds, or has just ended.
+        ValueError: There are several, or none of that id; the message lists them.
+        RuntimeError: This process uses Monarch already.
+    """
+    chosen = program if isinstance(program, Program) else _choose(program, find())
+    description = _join(chosen, chosen.host)
+    if description.agent.host != chosen.host:  # a worker, whose host goes by an address
+        shutdown_context().get()
+        description = _join(chosen, description.agent.host)
+    return Connection(current_hub(), chosen, description)
+
+
+def ask(hub: Hub, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
+    """As `Connection.ask`, from any hub."""
+    promise: Promise[Any] = Promise(f"{type(record).__name__} of {process}")
+    send_record(hub, process, record, SingleAnswer(process, lambda reply: promise.resolve(reply, _read)))
+    return promise.future
+
+
+def _read(reply: Reply) -> Any:
+    if isinstance(reply, Failure):
+        raise supervision_error(reply, "ask()")
+    if reply.flags == DEAD:
+        raise supervision_error(pickling.loads(reply.payload), "ask()")
+    if reply.flags == ERROR:
+        raise load_error(reply.payload).exception
+    return pickling.loads(reply.payload, reply.buffers)
+
+
+def _choose(pid: int | None, found: list[Program]) -> Program:
+    if pid is None:
+        programs = [each for each in found if not each.is_worker] or found
+        if not programs:
+            raise ConnectionError("no Monarch program of yours runs on this machine")
+        if len(programs) > 1:
+            raise ValueError(f"{len(programs)} programs run here, say which: {_listed(programs)}")
+        return programs[0]
+    for each in found:
+        if each.pid == pid:
+            return each
+    raise ValueError(f"{pid} is no Monarch program of yours on this machine; {_listed(found) or 'none'} runs here")
+
+
+def _join(program: Program, host: str) -> HostDescription:
+    try:
+        join(host, program.host)
+        agent = current_hub().address.agent
+        description: HostDescription = ask(current_hub(), agent, DescribeHost()).get(timeout=PATIENCE)
+    except TimeoutError:
+        shutdown_context(0)
+        raise ConnectionError(f"program {program} does not answer: is its agent stopped?") from None
+    except Exception as error:
+        shutdown_context(0)
+        raise ConnectionError(f"program {program} has just ended: {error}") from error
+    return description
+
+
+def _program(host: str, pid: int, since: float, is_worker: bool) -> Program:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    except OSError:  # of another namespace, or just ended
+        command = "?"
+    return Program(pid, command, since, is_worker, host)
+
+
+def _listed(programs: list[Program]) -> str:
+    return ", ".join(map(str, programs))

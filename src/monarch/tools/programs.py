@@ -1,0 +1,86 @@
+"""``monarch list``: the running programs of this user on this machine. And how other commands reach one of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import SupervisionError
+from ..programs import PATIENCE, Connection, Program, connect, find
+
+PROGRAM = Annotated[
+    str | None, typer.Option("--program", "-p", help="Process id of the program. Default: the only one that runs.")
+]
+"""The option of commands that look at a running program, for `reach`."""
+
+app = typer.Typer()
+
+
+def reach(program: str | None) -> Connection:
+    """The program that an option of the type `PROGRAM` means.
+
+    Raises:
+        ConnectionError: See `connect`.
+        ValueError: See `connect`; or it is no process id.
+    """
+    if program is not None and not program.isdigit():
+        raise ValueError(f"--program takes a process id, as `monarch list` shows it, not {program!r}")
+    return connect(None if program is None else int(program))
+
+
+@app.command("list", epilog="Example: monarch list")
+def list_programs(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+) -> None:
+    """Show your running programs and workers on this machine, with their hosts and meshes."""
+    rows = [_row(program) for program in find()]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    if not rows:
+        print("No Monarch program of yours runs on this machine.")
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("pid", "kind", "for", "hosts", "meshes", "command"):
+        table.add_column(heading, justify="right" if heading in ("pid", "for", "hosts") else "left", overflow="fold")
+    for row in rows:
+        meshes = row["meshes"]
+        shown = row["error"] or ", ".join(f"{name} ({procs})" for name, procs in meshes.items()) or "-"
+        table.add_row(
+            str(row["pid"] or "?"), row["kind"], duration(time.time() - row["since"]),
+            str(len(row["hosts"]) or "-"), shown, row["command"],
+        )  # fmt: skip
+    Console(highlight=False).print(table)
+
+
+def _row(program: Program) -> dict[str, Any]:
+    hosts: list[str] = []
+    meshes: dict[str, int] = {}
+    error = None
+    try:
+        with connect(program) as connection:
+            hosts = [agent.host for agent in connection.agents]
+            for answer in connection.describe():
+                for proc in answer.get(timeout=PATIENCE).procs:
+                    meshes[proc.mesh] = meshes.get(proc.mesh, 0) + 1
+    except (ConnectionError, SupervisionError, TimeoutError) as reason:
+        error = str(reason)
+    kind = "worker" if program.is_worker else "program"
+    return {
+        "pid": program.pid, "kind": kind, "since": program.since, "command": program.command, "hosts": hosts,
+        "meshes": meshes, "error": error,
+    }  # fmt: skip
+
+
+def duration(seconds: float) -> str:
+    """A time for people: ``40 s``, ``12 min``, ``3 h``, ``2 d``."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
