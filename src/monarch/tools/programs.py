@@ -19,6 +19,8 @@ PROGRAM = Annotated[
 ]
 """The option of commands that look at a running program, for `reach`."""
 
+_WIDEST = 2000  # characters
+
 app = typer.Typer()
 
 
@@ -56,7 +58,7 @@ def list_programs(
             str(row["pid"] or "?"), row["kind"], duration(time.time() - row["since"]),
             str(len(row["hosts"]) or "-"), shown, row["command"],
         )  # fmt: skip
-    Console(highlight=False).print(table)
+    console().print(table)
 
 
 def _row(program: Program) -> dict[str, Any]:
@@ -76,6 +78,12 @@ def _row(program: Program) -> dict[str, Any]:
         "pid": program.pid, "kind": kind, "since": program.since, "command": program.command, "hosts": hosts,
         "meshes": meshes, "error": error,
     }  # fmt: skip
+
+
+def console() -> Console:
+    """For tables on stdout: of the terminal's width, or as wide as it takes for what is no terminal."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=_WIDEST)
 
 
 def duration(seconds: float) -> str:
