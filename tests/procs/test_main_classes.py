@@ -422,6 +422,73 @@ print(here is Worker, mesh.result.call().get().values()[0], FACTOR, Worker.seen)
     )
 
 
+def test_each_spawn_has_the_other_classes_of_its_moment_and_values_pass_between_them() -> None:
+    succeeds(
+        CELLS
+        + """
+import enum
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+class Color(enum.Enum):
+    RED = 1
+
+@dataclass
+class Item:
+    color: Color
+    made = 0
+
+    def __post_init__(self):
+        Item.made += 1
+
+    def name(self):
+        return helper()
+
+class Worker(Actor):
+    @endpoint
+    def result(self):
+        return Item(Color.RED).name()
+
+    @endpoint
+    def take(self, item):
+        return item.name(), type(item) is Item, item.color is Color.RED
+
+    @endpoint
+    def give(self, other):
+        with ThreadPoolExecutor(1) as pool:  # its threads are the actor's
+            back = pool.submit(lambda: other.give_back.call_one(Item(Color.RED)).get()).result()
+        future, called = other.give_back.call_one(Item(Color.RED)), SimpleQueue()
+        future.add_done_callback(lambda done: called.put(type(done.get()) is Item))
+        return other.take.call_one(Item(Color.RED)).get(), type(back) is Item, back.color is Color.RED, called.get()
+
+    @endpoint
+    def give_back(self, item):
+        assert isinstance(item, Item)
+        return item
+
+run("def helper(): return 'old'")
+run("spawned.append(procs.spawn('worker', Worker))")
+show()
+run("def helper(): return 'new'")
+run("spawned.append(procs.spawn('worker', Worker))")
+show()
+old, new = [mesh.slice(gpus=0) for mesh in spawned]
+print([actor.take.call_one(Item(Color.RED)).get() for actor in (old, new)])
+print(old.give.call_one(new).get())
+print(new.give.call_one(old).get())
+back = new.give_back.call_one(Item(Color.RED)).get()
+print(type(back) is Item, back.color is Color.RED, back.name())
+""",
+        "['old']\n"
+        "['old', 'new']\n"
+        "[('old', True, True), ('new', True, True)]\n"
+        "(('new', True, True), True, True, True)\n"
+        "(('old', True, True), True, True, True)\n"
+        "True True new",
+    )
+
+
 def test_a_class_that_is_defined_anew_is_another_and_leaves_the_actors_of_the_first() -> None:
     cell = "class Worker(Actor):\n    @endpoint\n    def result(self):\n        return {}\n"
     succeeds(

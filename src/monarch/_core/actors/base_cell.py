@@ -36,6 +36,8 @@ class BaseCell:
         record: Who it is.
     """
 
+    classes: dict[str, type] | None = None
+
     def __init__(self, hub: MessageHub, uid: int, record: CreatorInstance) -> None:
         self.hub = hub
         self.uid = uid

@@ -76,6 +76,7 @@ class ActorCell(BaseCell):
         super().__init__(hub, spec.uid, record)
         self._spec = spec
         self._init: tuple[Any, list[Any]] | None = init
+        self.classes = {}
         self._on_failed = on_failed
         self._context = Context(self, rank, spec.extent)
         self._lock = threading.Lock()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..calls.message import NO_EXTENT
 from ..guards.main_guard import note_importer
 from ..shape import Extent, Point
+from ..wire import reducers
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
@@ -103,6 +104,14 @@ def context() -> Context:
         import_module("monarch.actor")
         return context()
     return _fallback()
+
+
+def _own_classes() -> dict[str, type] | None:
+    here = current.get(None) or getattr(threading.current_thread(), "_monarch_context", None)
+    return None if here is None else here._cell.classes
+
+
+reducers.own_classes = _own_classes
 
 
 def forget() -> None:

@@ -55,6 +55,7 @@ class Owner(Protocol):
         record: Who it is.
         instance: The same, for its own code.
         ownership: The meshes that it has spawned.
+        classes: Those that have come to it by value, by their ids; None in the client, where they are from.
     """
 
     hub: MessageHub
@@ -63,6 +64,7 @@ class Owner(Protocol):
     instance: Instance
     ownership: Ownership[Owned]
     ports: weakref.WeakSet[Any]
+    classes: dict[str, type] | None
 
     @property
     def address(self) -> ActorAddress: ...

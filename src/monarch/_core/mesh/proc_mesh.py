@@ -388,7 +388,7 @@ def _check_class(cls: Any, args: Any, kwargs: Any) -> type:
 
 def _dump_init(name: str, cls: type, args: Any, kwargs: Any) -> reducers.Dumped:
     try:
-        return pickling.dumps((cls, args, kwargs), afresh=Actor)
+        return pickling.dumps((cls, args, kwargs))
     except Exception as error:
         explain_arguments(error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs)
         raise

@@ -1,8 +1,10 @@
 """The picklers of `pickling`, for what is more than builtin scalars.
 
-A class that travels by value is applied once per receiving process. cloudpickle alone would apply it again at each
-arrival, resetting class attributes and globals under the actors that already run there. Each spawn brings the classes of
-actors afresh: with the globals of its moment, and beside those of the actors that run.
+A class that travels by value is set up once per receiving actor: with the globals of the moment in which it first came
+there, beside those that other actors of the process have, and for as long as that actor lives. cloudpickle alone would
+have one for the whole process, and apply it again at each arrival: to reset class attributes and globals under the actors
+that already run, or to run old code in those that are spawned after it was fixed. An actor sees one class all the same:
+whatever it unpickles is of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Any
 import cloudpickle
 from cloudpickle import cloudpickle as _cloudpickle
 
+from . import reducers
 from .reducers import reduce_extension
 
 _UNNAMED = frozenset({type(None), type(...), type(NotImplemented)})  # pickle knows them, `builtins` does not name them
@@ -38,12 +41,10 @@ def dump(
     obj: Any,
     in_band: Callable[[pickle.PickleBuffer], bool] | None,
     again: Callable[[], None],
-    afresh: type | None = None,
 ) -> bytes:
     """Pickle `obj`.
 
     Args:
-        afresh: Classes below this one that travel by value become new ones in a receiver that got them before.
         in_band: Whether a buffer is to be part of the pickle; None for all.
         again: Called where what `in_band` was asked so far is void, as the object must travel by value.
     """
@@ -54,9 +55,7 @@ def dump(
     except _ByValue:
         again()
     stream = io.BytesIO()  # outside, so that errors do not show the first attempt
-    pickler = _ValuePickler(stream, protocol=5, buffer_callback=in_band)
-    pickler.afresh = afresh
-    pickler.dump(obj)
+    _ValuePickler(stream, protocol=5, buffer_callback=in_band).dump(obj)
     return stream.getvalue()
 
 
@@ -83,8 +82,6 @@ class _Pickler(pickle.Pickler):
 class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
     """cloudpickle, with classes that are set up once per receiver."""
 
-    afresh: type | None = None
-
     def reducer_override(self, obj: Any) -> Any:
         reduced = reduce_extension(type(obj), obj)
         if reduced is not NotImplemented:
@@ -96,10 +93,8 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
             if obj in _HIDDEN_TYPES:
                 return _hidden_type, (_HIDDEN_TYPES[obj],)
             _applied.add(obj)  # here it is complete already; it may come back
-            make = reduced[0]
-            if self.afresh is not None and issubclass(obj, self.afresh) and make is _cloudpickle._make_skeleton_class:
-                make = _make_class_afresh
-            return (make, *reduced[1:5], _set_class_once)
+            make, args, *rest = reduced
+            return (_make_class_once, (make, *args), *rest[:3], _set_class_once)
         return reduced
 
 
@@ -147,22 +142,27 @@ _applied: weakref.WeakSet[type] = weakref.WeakSet()
 _received: weakref.WeakSet[type] = weakref.WeakSet()
 
 
+def _make_class_once(make: Callable[..., type], *args: Any) -> type:
+    """Runs in the receiver: the class that its actor has got under this id before, or a new one; the class itself if it is from here."""
+    *described, tracker_id, extra = args
+    known: type | None = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
+    if known is not None and known not in _received:
+        return known
+    own = reducers.own_classes()
+    cls = known if own is None else own.get(tracker_id)
+    if cls is None:
+        made = make(*described, None, extra)
+        _received.add(made)
+        with _cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
+            first = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.setdefault(tracker_id, made)
+            _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[made] = tracker_id
+            cls = first if own is None else own.setdefault(tracker_id, made)
+    return cls
+
+
 def _set_class_once(cls: type, state: Any) -> type:
     """Runs in the receiver: fill a class that came by value, unless an earlier message did."""
     if cls not in _applied:
         _cloudpickle._class_setstate(cls, state)
         _applied.add(cls)
-        _received.add(cls)
-    return cls
-
-
-def _make_class_afresh(constructor: Any, name: str, bases: Any, kwargs: Any, tracker_id: str, extra: Any) -> type:
-    """Runs in the receiver: one more class of an id, unless the class itself is from here. Elsewhere all of them are one."""
-    known = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
-    if known is not None and known not in _received:
-        return known  # type: ignore[no-any-return]  # cloudpickle is untyped
-    cls: type = _cloudpickle._make_skeleton_class(constructor, name, bases, kwargs, None, extra)
-    with _cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
-        _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.setdefault(tracker_id, cls)
-        _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[cls] = tracker_id
     return cls

@@ -29,11 +29,8 @@ _RAW = frozenset({bytes, bytearray})
 _EMPTY_CALL = pickle.dumps(((), {}), protocol=5)
 
 
-def dumps(obj: Any, afresh: type | None = None) -> tuple[bytes, Sequence[memoryview]]:
+def dumps(obj: Any) -> tuple[bytes, Sequence[memoryview]]:
     """Pickle `obj`; returns the pickle and its out-of-band buffers, in order.
-
-    Args:
-        afresh: Classes below this one that travel by value become new ones in a receiver that got them before.
 
     Raises:
         Exception: Whatever the object raises when it is pickled.
@@ -50,7 +47,7 @@ def dumps(obj: Any, afresh: type | None = None) -> tuple[bytes, Sequence[memoryv
         buffers.append(raw)
         return False
 
-    return _dump(obj, in_band, buffers.clear, afresh), buffers
+    return _dump(obj, in_band, buffers.clear), buffers
 
 
 def dumps_inline(obj: Any) -> bytes:

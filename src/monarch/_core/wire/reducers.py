@@ -15,6 +15,9 @@ Lender = Callable[[Callable[[], Dumped], Sequence[ProcAddress], int], Dumped]
 lender: Lender | None = None
 """Pickles messages that may hold what stays where it is: see `register_lender`."""
 
+own_classes: Callable[[], dict[str, type] | None] = lambda: None  # noqa: E731  # replaced where actors run
+"""The classes that came by value to the actor that runs, by their ids; None where none runs."""
+
 _reducers: dict[type, Reducer] = {}
 _lazy_reducers: dict[str, Callable[[], dict[type, Reducer]]] = {}
 
