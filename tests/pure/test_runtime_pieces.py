@@ -9,10 +9,11 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch._core.calls.message import NO_EXTENT, SETTLE, SUPERVISE, decode_meta, encode_meta
+from monarch._core.hub.prints import NOBODY, Note
 from monarch._core.hub.spawn_requests import Command, SpawnRequest, Start
 from monarch._core.mesh.bootstrap import (
     BootstrapCommand,
@@ -22,11 +23,12 @@ from monarch._core.mesh.bootstrap import (
     python_bootstrap_cmd,
 )
 from monarch._core.processes import output
-from monarch._core.processes.output import LineSplitter
+from monarch._core.processes.output import Output, Source
 from monarch._core.processes.specs import needs_exec
 from monarch._core.shape import Extent, Point
 from monarch._core.wire.address import ActorAddress, ProcAddress
 
+TRAINER = Source("trainers", 1, "gpus=1", "machine", 0, 4, alone=False)
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,12}", fullmatch=True)
 
 
@@ -55,82 +57,7 @@ def test_messages_of_the_system_have_names_that_no_method_has(meta: bytes) -> No
     assert extent is NO_EXTENT
 
 
-# lines that procs print
-
-
-@given(st.lists(st.binary(max_size=50)), st.lists(st.integers(1, 30), min_size=1))
-def test_lines_come_out_whole_whatever_the_chunks(lines: list[bytes], sizes: list[int]) -> None:
-    data = b"\n".join(lines)
-    splitter = LineSplitter()
-    got: list[str] = []
-    start = 0
-    for i in range(len(data)):
-        if start >= len(data):
-            break
-        end = start + sizes[i % len(sizes)]
-        got += splitter.feed(data[start:end])
-        start = end
-    got += splitter.finish()
-    expected = [line.decode(errors="replace") for line in data.split(b"\n")]
-    if expected[-1] == "":
-        expected.pop()
-    assert got == expected
-
-
-@given(st.text(alphabet="aé漢\U0001f600\n", max_size=60), st.integers(1, 5))
-def test_characters_cut_by_a_chunk_are_not_harmed(text: str, size: int) -> None:
-    data = text.encode()
-    splitter = LineSplitter()
-    got: list[str] = []
-    for start in range(0, len(data), size):
-        got += splitter.feed(data[start : start + size])
-    got += splitter.finish()
-    assert "\n".join(got) == text.removesuffix("\n")
-
-
-def test_a_line_without_an_end_is_given_when_the_stream_ends() -> None:
-    splitter = LineSplitter()
-    assert splitter.feed(b"one\ntwo") == ["one"]
-    assert splitter.finish() == ["two"]
-    assert splitter.finish() == []
-    assert splitter.feed(b"") == []
-
-
-def test_empty_lines_and_bytes_that_are_no_text_are_kept() -> None:
-    assert LineSplitter().feed(b"\n\n\xff\xfe\n") == ["", "", "\ufffd\ufffd"]
-
-
-@settings(max_examples=20)
-@given(st.lists(st.integers(1, 100_000), min_size=1, max_size=8))
-def test_a_line_that_never_ends_is_passed_on_in_pieces_and_loses_nothing(sizes: list[int]) -> None:
-    splitter = LineSplitter()
-    got: list[str] = []
-    held = total = 0
-    for size in sizes:
-        new = splitter.feed(b"x" * size)
-        total += size
-        held = total - sum(map(len, got)) - sum(map(len, new))
-        got += new
-        assert held <= output._LONGEST
-    got += splitter.finish()
-    assert "".join(got) == "x" * total
-
-
-@pytest.mark.parametrize("character", ["é", "€", "\U0001f600"])
-@pytest.mark.parametrize("extra", [1, 2, 3, 4])
-def test_a_line_passed_on_in_pieces_is_not_cut_inside_a_character(character: str, extra: int) -> None:
-    text = character * output._LONGEST
-    data, cut = text.encode(), output._LONGEST + extra
-    splitter = LineSplitter()
-    got = [*splitter.feed(data[:cut]), *splitter.feed(data[cut:]), *splitter.finish()]
-    assert "".join(got) == text
-    assert len(got) > 1
-
-
-def test_a_long_line_that_is_no_text_is_passed_on_all_the_same() -> None:
-    splitter = LineSplitter()
-    (piece,) = splitter.feed(b"\xff" * (output._LONGEST + 1))
-    assert piece == "\ufffd" * (output._LONGEST + 1)
+# what the client writes
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
@@ -145,8 +72,8 @@ def test_lines_are_written_to_the_stream_of_that_moment_in_one_piece(
             return len(text)
 
     monkeypatch.setattr(sys, stream, File())
-    output._write(output.Output(stream, "[trainers-1] ", ["one", "", "two"]))
-    assert written == ["[trainers-1] one\n[trainers-1] \n[trainers-1] two\n"]
+    output.show(Output(TRAINER, stream, 1.0, [(NOBODY, ["one", ""]), (Note("an_actor"), ["two"])]))
+    assert written == ["[trainers 1] one\n[trainers 1] \n[trainers 1] two\n"]
 
 
 @pytest.mark.parametrize("file", [None, "closed"])
@@ -154,7 +81,7 @@ def test_lines_for_a_terminal_that_is_gone_are_dropped(file: Any, monkeypatch: p
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed if file else None)
-    output._write(output.Output("stdout", "", ["one"]))
+    output.show(Output(TRAINER, "stdout", 1.0, [(NOBODY, ["one"])]))
 
 
 def test_a_printer_that_never_printed_has_no_thread_and_nothing_to_end() -> None:
@@ -169,9 +96,9 @@ def test_a_printer_that_is_closed_has_written_everything_in_order_and_has_no_thr
     before = threading.active_count()
     printer = output.Printer()
     for i in range(100):
-        printer.put(output.Output("stdout", f"[{i}] ", ["line"]))
+        printer.put(Output(TRAINER._replace(rank=i), "stdout", 1.0, [(NOBODY, ["line"])]))
     printer.close()
-    assert capsys.readouterr().out == "".join(f"[{i}] line\n" for i in range(100))
+    assert capsys.readouterr().out == "".join(f"[trainers {i}] line\n" for i in range(100))
     assert threading.active_count() == before
 
 
@@ -210,7 +137,7 @@ def test_requests_to_spawn_pickle() -> None:
     request = SpawnRequest(
         "uid",
         "procs",
-        8,
+        Extent(["hosts", "gpus"], [2, 4]),
         4,
         (start,),
         ActorAddress(address, 5),

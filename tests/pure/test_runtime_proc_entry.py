@@ -27,6 +27,7 @@ from monarch._core.processes.proc_entry import (
     Mesh,
     ProcEntry,
 )
+from monarch._core.shape import Extent
 from monarch._core.supervision import failure as causes
 from monarch._core.supervision.failure import Failure
 from monarch._core.wire.address import ActorAddress, ProcAddress
@@ -45,13 +46,14 @@ NOT_IN = {  # event -> states in which it cannot happen
     "kill": {ENDED},
     "abandoned": set(STATES) - {ENDED},
 }
+PAIR = Extent(["gpus"], [2])
 OWNER = ProcAddress("host", "owner")
 SIGKILLED = signal.SIGKILL.value
 
 
 def entry(restarts: bool = False, previous: Failure | None = None) -> ProcEntry:
     request = SpawnRequest(
-        "uid", "trainers", 2, 2, (), ActorAddress(OWNER, 1), OWNER, [], "/", None, (), {}, restarts=restarts
+        "uid", "trainers", PAIR, 2, (), ActorAddress(OWNER, 1), OWNER, [], "/", None, (), {}, restarts=restarts
     )
     return ProcEntry(ProcAddress("host", "uid.1"), Mesh(request, "machine"), 1, 3, now=10.0, previous=previous)
 
@@ -70,7 +72,7 @@ def test_a_proc_does_not_start_again_before_the_one_of_its_name_has_ended() -> N
     mesh = given_up.mesh
     mesh.procs[1] = given_up
     request = SpawnRequest(
-        mesh.uid, mesh.name, 2, 2, (Start(1, None, {}),), ActorAddress(OWNER, 1), OWNER, [], "/", None, (), {}
+        mesh.uid, mesh.name, PAIR, 2, (Start(1, None, {}),), ActorAddress(OWNER, 1), OWNER, [], "/", None, (), {}
     )
     procs: HostProcs = object.__new__(HostProcs)  # without a spawner, to which nothing may be said
     procs.meshes = {mesh.uid: mesh}

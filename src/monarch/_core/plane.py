@@ -18,8 +18,10 @@ from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
 from .hub.control_records import DescribeHost, HostDescription
 from .hub.control_service import ControlRequest, ControlService, handles, register
+from .hub.prints import Note
 from .mesh.shaped import ShapedMesh, names_of
 from .net.unix import hosts_here
+from .processes.output import Output, Source
 from .shape import Shape, Slice, grid
 from .shape.ndslice import row_major_strides
 from .shape.rank_selector import RankSelector
@@ -45,6 +47,8 @@ __all__ = [
     "HostDescription",
     "Hub",
     "NotYet",
+    "Note",
+    "Output",
     "Owner",
     "PendingOperation",
     "ProcAddress",
@@ -56,6 +60,7 @@ __all__ = [
     "ShapedMesh",
     "SingleAnswer",
     "Slice",
+    "Source",
     "StopCall",
     "Stream",
     "after",

@@ -245,7 +245,7 @@ class AsyncCell(ActorCell):
 
     async def _handle(self, origin: Origin, frame: Frame) -> None:
         name, extent = decode_meta(frame.meta)
-        here = Context(self, frame.rank, extent)
+        here = Context(self, frame.rank, extent, name)
         current.set(here)
         explicit = bool(frame.flags & EXPLICIT)
         task = asyncio.current_task()

@@ -47,10 +47,11 @@ class Context:
         message_rank: Its position in the mesh, or slice, that the current message was sent to.
     """
 
-    __slots__ = ("_cell", "_extent", "_hooks", "_rank")
+    __slots__ = ("_cell", "_endpoint", "_extent", "_hooks", "_rank")
 
-    def __init__(self, cell: Owner, rank: int = 0, extent: Extent = NO_EXTENT) -> None:
+    def __init__(self, cell: Owner, rank: int = 0, extent: Extent = NO_EXTENT, endpoint: str = "") -> None:
         self._cell = cell
+        self._endpoint = endpoint
         self._rank = rank
         self._extent = extent
         self._hooks: list[EndHook] | None = None
@@ -92,14 +93,16 @@ def set_fallback(make: Callable[[], Context], override: bool = False) -> None:
         _fallback = make
 
 
+def running() -> Context | None:
+    """The context of the actor that runs; None where none does."""
+    return current.get(None) or getattr(threading.current_thread(), "_monarch_context", None)
+
+
 def context() -> Context:
     """The current context; never fails. On the client, outside of actors, that of the root client."""
-    found = current.get(None)
+    found = running()
     if found is not None:
         return found
-    inherited: Context | None = getattr(threading.current_thread(), "_monarch_context", None)
-    if inherited is not None:
-        return inherited
     if _fallback is None:  # nothing that a program has imported was the actor API; it sets this
         import_module("monarch.actor")
         return context()
@@ -132,7 +135,7 @@ def note_thread_starters() -> None:
         return
 
     def start_noting(thread: threading.Thread) -> None:
-        starter = current.get(None) or getattr(threading.current_thread(), "_monarch_context", None)
+        starter = running()
         if starter is not None:
             thread._monarch_context = starter  # type: ignore[attr-defined]  # ours
             note_importer(thread)

@@ -1,15 +1,18 @@
-"""`logging` records of an actor say which actor wrote them.
+"""`logging` records of an actor say which actor wrote them, and what a proc prints says which actor, or record, it is of.
 
 `logging` is imported with the first actor of a process: before that there is nothing to say.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
+from ..hub.prints import NOBODY, Note
 from ..hub.spawn_requests import LogSettings
-from .context import current
+from .context import current, running
 
 if TYPE_CHECKING:
     import logging
@@ -18,6 +21,7 @@ prefix_enabled = True
 """Whether log messages get the prefix ``[actor=...]``; programs set `monarch.actor.config.prefix_python_logs_with_actor`."""
 
 _make_record: Any = None  # what made records before
+_handling = threading.local()  # `record`: that which a handler writes on this thread
 
 
 def settings() -> LogSettings | None:
@@ -78,6 +82,28 @@ def install() -> None:
 
         _make_record = logging.getLogRecordFactory()
         logging.setLogRecordFactory(_record_with_actor)
+        handle = logging.Handler.handle
+
+        def handle_known(handler: logging.Handler, record: logging.LogRecord) -> Any:
+            before, _handling.record = getattr(_handling, "record", None), record
+            try:
+                return handle(handler, record)
+            finally:
+                _handling.record = before
+
+        # whatever a handler of anybody's prints is of the record: no handler of ours has to write it a second time
+        logging.Handler.handle = handle_known  # type: ignore[method-assign, assignment]
+
+
+def who_prints() -> Note:
+    """Who prints, on this thread: an actor, or a record that a handler writes."""
+    here = running()
+    actor, endpoint = (here.actor_instance.name, here._endpoint) if here is not None else ("", "")
+    record: logging.LogRecord | None = getattr(_handling, "record", None)
+    if record is not None:
+        location = f"{os.path.basename(record.pathname)}:{record.lineno}"
+        return Note(actor, endpoint, record.levelno, record.name, location, record.created)
+    return Note(actor, endpoint) if here is not None else NOBODY
 
 
 def _record_with_actor(*args: object, **kwargs: object) -> logging.LogRecord:

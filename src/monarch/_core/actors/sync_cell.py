@@ -174,7 +174,7 @@ class SyncCell(ActorCell):
 
     def _handle(self, origin: Origin, frame: Frame) -> None:
         name, extent = decode_meta(frame.meta)
-        here = Context(self, frame.rank, extent)
+        here = Context(self, frame.rank, extent, name)
         current.set(here)
         explicit = bool(frame.flags & EXPLICIT)
         self._active[None] = (origin, frame)

@@ -1,30 +1,122 @@
-"""What a proc prints: whole lines, and known to its answers, so that the client shows the one before the other.
+"""What a proc prints: whole lines with who said them, and known to its answers, so that the client shows the one before the other.
 
-The streams of a proc are Python's own, over a file that notes that it was written to. Only that is noted: an answer of a
-proc that has printed nothing pays one look at a variable. What child processes and C libraries write is not noted.
+The streams of a proc are Python's own, over a file that notes that it was written to, and puts a head in front of each line:
+the actor, the endpoint, and what is known of the `logging` record that is being written. The host agent takes it off. No
+other reader ever sees one: where a descriptor has been turned to a file, or is read by a program in between, nothing is
+put there. What child processes and C libraries write has no head, and is not noted. An answer of a proc that has printed
+nothing pays one look at a variable.
 """
 
 from __future__ import annotations
 
 import io
+import os
+import select
 import sys
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
+from ..._namedtuple import NamedTuple
 from ..wire.address import ProcAddress
 from ..wire.frame import PRINTED
+
+BEGIN, END = b"\x1e\x1d", b"\x1f"
+"""Around the head of a line."""
+
+NEWLINE = b"\x1d\x1f"
+"""Stands for a newline inside of a record."""
+
+_BETWEEN = "\x1d"
+
+
+class Note(NamedTuple):
+    """Who has said a line, as far as their process knows.
+
+    Attributes:
+        actor: Name of the actor that ran.
+        endpoint: Name of the endpoint that ran.
+        level: Level of a `logging` record; it and what follows are empty for what was printed.
+        logger: Name of its logger.
+        location: ``"file.py:12"``, where it was made.
+        time: When it was made, in seconds since the epoch.
+    """
+
+    actor: str = ""
+    endpoint: str = ""
+    level: int = 0
+    logger: str = ""
+    location: str = ""
+    time: float = 0.0
+
+
+NOBODY = Note()
 
 unshown = False
 """Whether something was printed, here or by somebody who has told this process so, since the client was last told."""
 
+who: Callable[[], Note] = lambda: NOBODY  # noqa: E731  # replaced in procs
+"""Who prints, on the current thread."""
+
 _streams: list[io.TextIOWrapper] = []
+_read_by_agent: Collection[int] = ()  # inodes of its pipes
+
+
+def read_by_agent(pipes: Collection[int]) -> None:
+    """The agent reads what is written to the pipes of these inodes: there, lines get heads."""
+    global _read_by_agent
+    _read_by_agent = pipes
+
+
+@lru_cache(1024)
+def read_note(head: bytes) -> Note:
+    """Read a head, with what is around it."""
+    fields: list[Any] = head[len(BEGIN) : -len(END)].decode(errors="replace").split(_BETWEEN)
+    with suppress(ValueError, IndexError):
+        if len(fields) > 2:
+            fields[2], fields[5] = int(fields[2]), float(fields[5])
+        return Note(*fields[:6])
+    return NOBODY
+
+
+def head_of(note: Note) -> bytes:
+    """Make the head of what somebody says."""
+    fields = map(str, note if note.logger else note[:2])
+    return BEGIN + _BETWEEN.join(field.translate(_NO_CONTROLS) for field in fields).encode(errors="replace") + END
+
+
+_NO_CONTROLS = dict.fromkeys(range(32))
 
 
 class _Noted(io.FileIO):
+    _note = NOBODY
+    _head = b""  # that of `_note`
+    _open: Note | None = None  # who has begun a line here that has no end yet
+
     def write(self, data: Any) -> int:
         global unshown
         unshown = True
-        return super().write(data)
+        if not _read_by_agent or os.fstat(self.fileno()).st_ino not in _read_by_agent:
+            return super().write(data)
+        text, note = bytes(data), who()
+        if note != self._note:
+            self._note, self._head = note, head_of(note)
+        begun, self._open = self._open, None if text.endswith(b"\n") else note
+        head = self._head if note != NOBODY or begun else b""
+        body, end = (text[:-1], b"\n") if text.endswith(b"\n") else (text, b"")
+        body = body.replace(b"\n", NEWLINE if note.logger else b"\n" + head)
+        self._write_all((b"" if begun == note else head) + body + end)
+        return len(text)
+
+    def _write_all(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            written: int | None = super().write(rest)
+            if written is None:  # a child process, which shares the pipe, has made it non-blocking
+                select.select((), (self.fileno(),), ())
+            else:
+                rest = rest[written:]
 
 
 def install() -> None:

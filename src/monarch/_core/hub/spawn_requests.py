@@ -127,7 +127,7 @@ class SpawnRequest(NamedTuple):
     Attributes:
         mesh: Id of the proc mesh.
         name: Its name, for people.
-        size: Number of ranks in the whole mesh.
+        extent: That of the whole mesh.
         per_host: Number of ranks on each host.
         starts: The procs to start.
         owner: The actor that owns them.
@@ -145,7 +145,7 @@ class SpawnRequest(NamedTuple):
 
     mesh: str
     name: str
-    size: int
+    extent: Extent
     per_host: int
     starts: tuple[Start, ...]
     owner: ActorAddress

@@ -1,66 +1,83 @@
 """What procs print: lines, from the pipes that the host agent reads to the client's terminal.
 
-`LineSplitter` (agent) keeps lines whole; `Printer` (client) writes each in one piece, on a thread of its own, so that a
-slow terminal slows nothing else. For what is shown before an answer, see `unshown`.
+`lines` (agent) keeps them whole; `Printer` (client) writes each in one piece, on a thread of its own, so that a slow
+terminal slows nothing else. For what is shown before an answer, see `unshown`.
 """
 
 from __future__ import annotations
 
-import codecs
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from ... import config
 from ..._namedtuple import NamedTuple
+from ..hub.prints import Note
 from ..wire.address import ProcAddress
 
-_LONGEST = 64 * 1024  # a line longer than this is passed on in pieces
 _LIMIT = 64 << 20  # characters that wait for whoever reads the client's output
 
+Run = tuple[Note, list[str]]
+"""Lines that follow each other, and who said all of them. A record of `logging` is one line, with newlines in it."""
 
-class LineSplitter:
-    """Bytes in, whole lines out."""
 
-    __slots__ = ("_rest",)
+class Source(NamedTuple):
+    """The proc that has printed.
 
-    def __init__(self) -> None:
-        self._rest = b""
+    Attributes:
+        mesh: Name of its mesh.
+        rank: Its rank there.
+        point: Its coordinates, such as ``"hosts=1,gpus=3"``.
+        host: Name of the machine.
+        incarnation: How often it has been started before.
+        size: Number of ranks of the mesh.
+        alone: Whether no other proc of its host can print.
+    """
 
-    def feed(self, data: bytes) -> list[str]:
-        *ended, self._rest = (self._rest + data).split(b"\n")
-        lines = [line.decode(errors="replace") for line in ended]
-        if len(self._rest) > _LONGEST:
-            piece, used = codecs.utf_8_decode(self._rest, "replace", False)  # up to a character that is not complete
-            lines.append(piece)
-            self._rest = self._rest[used:]
-        return lines
-
-    @property
-    def waiting(self) -> bool:
-        """Whether something was printed without a newline at its end."""
-        return bool(self._rest)
-
-    def finish(self) -> list[str]:
-        """What was printed without a newline at the end."""
-        rest, self._rest = self._rest, b""
-        return [rest.decode(errors="replace")] if rest else []
+    mesh: str
+    rank: int
+    point: str
+    host: str
+    incarnation: int
+    size: int
+    alone: bool
 
 
 class Output(NamedTuple):
     """Some lines of one proc.
 
     Attributes:
-        stream: ``"stdout"`` or ``"stderr"``.
-        prefix: Mesh and rank; empty where only one proc can print.
-        lines: Without newlines.
-        end: What follows the last of them.
+        source: Which.
+        stream: ``"stdout"`` or ``"stderr"``, to which records of `logging` were written as well.
+        time: When the agent has read them, in seconds since the epoch.
+        runs: The lines, without newlines.
+        end: What follows the last of them: nothing, after a prompt.
     """
 
+    source: Source
     stream: str
-    prefix: str
-    lines: list[str]
+    time: float
+    runs: list[Run]
     end: str = "\n"
+
+    @property
+    def lines(self) -> Iterator[str]:
+        """The lines, whoever said them."""
+        return (text for _, texts in self.runs for text in texts)
+
+    @property
+    def size(self) -> int:
+        """How many characters it has."""
+        return sum(map(len, self.lines))
+
+    def to_text(self) -> str:
+        """As it is shown where nothing else is asked for: with mesh and rank in front of each line if several procs print."""
+        text = "\n".join(self.lines)
+        if not self.source.alone and config.value("prefix_with_rank"):
+            prefix = f"[{self.source.mesh} {self.source.rank}] "
+            text = prefix + text.replace("\n", "\n" + prefix)
+        return text + self.end
 
 
 class Mark(NamedTuple):
@@ -83,6 +100,8 @@ class Printer:
         self._waiting = 0  # characters
         self._left_out = LeftOut(0, 0)
         self._closed = False
+        self.show: Callable[[Output], None] = show
+        """Writes what was put, on the thread of this printer."""
         self.written = 0
         """How many outputs were written."""
         self._thread = threading.Thread(target=self._run, name="monarch-output", daemon=True)
@@ -92,9 +111,10 @@ class Printer:
         """Have something written; or called, when all that was put before it is written."""
         with self._changed:
             if isinstance(item, Output):
-                size = sum(map(len, item.lines))
+                size = item.size
                 if self._waiting + size > _LIMIT:
-                    self._left_out = LeftOut(self._left_out.lines + len(item.lines), self._left_out.characters + size)
+                    lines = self._left_out.lines + sum(len(texts) for _, texts in item.runs)
+                    self._left_out = LeftOut(lines, self._left_out.characters + size)
                     return
                 self._waiting += size
             self._queue.append(item)
@@ -118,13 +138,13 @@ class Printer:
             if not isinstance(item, Output):
                 item()
                 continue
-            _write(item)
+            self.show(item)
             with self._changed:
                 self.written += 1
-                self._waiting -= sum(map(len, item.lines))
+                self._waiting -= item.size
                 left_out, self._left_out = self._left_out, LeftOut(0, 0)
             if left_out.lines:
-                _write(Output("stderr", "", [left_out.explain()]))
+                write("stderr", left_out.explain() + "\n")
 
 
 class LeftOut(NamedTuple):
@@ -140,11 +160,16 @@ class LeftOut(NamedTuple):
         )
 
 
-def _write(output: Output) -> None:
-    file = sys.stderr if output.stream == "stderr" else sys.stdout
+def show(output: Output) -> None:
+    """Write an output as it is where nothing else was asked for."""
+    write(output.stream, output.to_text())
+
+
+def write(stream: str, text: str) -> None:
+    """Write to what is ``sys.stdout`` or ``sys.stderr`` now, in one piece; nothing is raised."""
+    file = sys.stderr if stream == "stderr" else sys.stdout
     if file is None:
         return
-    text = "\n".join(output.prefix + line for line in output.lines) + output.end
     try:
         try:
             file.write(text)

@@ -138,6 +138,8 @@ def _settle(spec: ProcSpec) -> None:
     config.inherit(spec.config, drop_configured=True)
     main_guard.nesting = spec.nesting
     prints.install()
+    prints.who = log.who_prints
+    prints.read_by_agent(spec.pipes)
     log.take_over(spec.logging)
 
 

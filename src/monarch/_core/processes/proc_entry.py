@@ -116,7 +116,8 @@ class Mesh:
     def __init__(self, request: SpawnRequest, machine: str) -> None:
         self.uid = request.mesh
         self.name = request.name
-        self.size = request.size
+        self.extent = request.extent
+        self.size = request.extent.nelements
         self.owner: ActorAddress = request.owner
         self.root = request.root
         self.restarts = request.restarts
@@ -132,11 +133,12 @@ class ProcEntry:
         address: Its name.
         mesh: Which it belongs to.
         rank: Its rank there.
-        incarnation: How often it has been started before.
+        incarnation: See below.
         now: The time.
         previous: How the incarnation before it ended.
 
     Attributes:
+        incarnation: How often it has been started before.
         pid: Its process, 0 before it is known.
         end: How it ended, None before.
         tail: The last lines that it printed.
@@ -152,7 +154,7 @@ class ProcEntry:
         self.pid = 0
         self.end: Failure | None = None
         self.tail: deque[str] = deque(maxlen=max(_TAIL_LINES, config.value("tail_log_lines")))
-        self._incarnation = incarnation
+        self.incarnation = incarnation
         self._created = now
         self._previous = previous
         self._unreached = 0.0  # since when nobody has been let in; 0 if the last one was, or nobody has tried
@@ -289,4 +291,4 @@ class ProcEntry:
 
     def _about(self, failure: Failure) -> Failure:
         mesh = self.mesh
-        return failure._replace(mesh=mesh.name, rank=self.rank, incarnation=self._incarnation, restarts=mesh.restarts)
+        return failure._replace(mesh=mesh.name, rank=self.rank, incarnation=self.incarnation, restarts=mesh.restarts)

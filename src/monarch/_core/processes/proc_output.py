@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
-from ... import config
 from ..net.poller import Poller
+from ..shape import Extent, Point
 from ..wire.address import ProcAddress
-from .output import LineSplitter, Output
+from .lines import LineSplitter
+from .output import Output, Run, Source
 from .proc_entry import ProcEntry
 
 _PROMPT = 0.2  # seconds after which text without a newline is shown
@@ -28,6 +30,7 @@ class ProcOutput:
         self._publish = publish
         self._several = several
         self._streams: dict[ProcEntry, dict[int, tuple[str, LineSplitter]]] = {}
+        self._sources: dict[ProcEntry, Source] = {}
         self._rests: set[tuple[ProcEntry, str, LineSplitter]] = set()  # text without a newline, until it is shown
 
     def follow(self, entry: ProcEntry, out: int, err: int) -> None:
@@ -43,6 +46,7 @@ class ProcOutput:
             self._read(entry, fd)
             self._close(entry, fd)
         self._streams.pop(entry, None)
+        self._sources.pop(entry, None)
 
     def passed_on(self, then: Callable[[], None]) -> None:
         """Call `then` when all was passed on that procs have printed by now.
@@ -52,7 +56,7 @@ class ProcOutput:
 
         def finish() -> None:
             for rest in self._rests.copy():
-                self._pass_rest_on(*rest)
+                self._show_rest(*rest)
             then()
 
         self._poller.call_soon(lambda: self._poller.call_soon(finish))
@@ -66,31 +70,50 @@ class ProcOutput:
         except OSError:
             data = b""
         if data:
-            self._pass_on(entry, stream, splitter.feed(data))
-            if splitter.waiting and not self._prefix(entry):
+            splitter.alone = self._source(entry).alone
+            self._pass_on(entry, stream, *splitter.feed(data))
+            if splitter.waiting:
                 rest = entry, stream, splitter
                 self._rests.add(rest)
-                self._poller.call_later(_PROMPT, lambda: self._pass_rest_on(*rest))
+                self._poller.call_later(_PROMPT, lambda: self._show_rest(*rest))
         else:
             self._close(entry, fd)
 
     def _close(self, entry: ProcEntry, fd: int) -> None:
         found = self._streams[entry].pop(fd, None)
         if found is not None:
-            self._pass_on(entry, found[0], found[1].finish())
+            self._pass_on(entry, found[0], *found[1].finish())
             self._poller.remove(fd)
             os.close(fd)
 
-    def _pass_on(self, entry: ProcEntry, stream: str, lines: list[str], end: str = "\n") -> None:
+    def _pass_on(self, entry: ProcEntry, stream: str, lines: list[Run], unshown: list[Run]) -> None:
         if lines:
-            entry.tail.extend(lines)
-            self._publish(entry.mesh.root, Output(stream, self._prefix(entry), lines, end))
+            entry.tail.extend(text for _, texts in lines for text in texts)
+            self._publish(entry.mesh.root, Output(self._source(entry), stream, time.time(), unshown))
 
-    def _pass_rest_on(self, entry: ProcEntry, stream: str, splitter: LineSplitter) -> None:
+    def _show_rest(self, entry: ProcEntry, stream: str, splitter: LineSplitter) -> None:
         """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing else prints."""
         self._rests.discard((entry, stream, splitter))
-        self._pass_on(entry, stream, splitter.finish(), end="")
+        prompt = splitter.prompt()
+        if prompt:
+            self._publish(entry.mesh.root, Output(self._source(entry), stream, time.time(), prompt, end=""))
 
-    def _prefix(self, entry: ProcEntry) -> str:
-        several = self._several() or entry.mesh.size > 1
-        return f"[{entry.mesh.name} {entry.rank}] " if several and config.value("prefix_with_rank") else ""
+    def _source(self, entry: ProcEntry) -> Source:
+        mesh = entry.mesh
+        alone = mesh.size == 1 and not self._several()
+        known = self._sources.get(entry)
+        if known is None or (known.mesh, known.alone) != (mesh.name, alone):
+            known = self._sources[entry] = Source(
+                mesh.name,
+                entry.rank,
+                _point(mesh.extent, entry.rank),
+                mesh.machine,
+                entry.incarnation,
+                mesh.size,
+                alone,
+            )
+        return known
+
+
+def _point(extent: Extent, rank: int) -> str:
+    return ",".join(f"{label}={index}" for label, index in Point(rank, extent).items())

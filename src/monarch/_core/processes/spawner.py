@@ -167,10 +167,6 @@ class Spawner:
     def _start(self, request: SpawnRequest, start: Start, listeners: dict[int, socket.socket]) -> ProcSpec | None:
         listener = listeners.pop(start.rank)
         address = ProcAddress(request.host, request.proc_name(start.rank))
-        spec = ProcSpec(
-            address, self._host, request.root, request.mesh, request.name, start.rank, listener.fileno(), request.sys_path,
-            request.cwd, request.config, request.nesting, request.logging,
-        )  # fmt: skip
         ours: list[int] = []
         theirs: list[int] = []
         try:
@@ -178,6 +174,11 @@ class Spawner:
                 read, write = os.pipe()
                 ours.append(read)
                 theirs.append(write)
+            spec = ProcSpec(
+                address, self._host, request.root, request.mesh, request.name, start.rank, listener.fileno(), request.sys_path,
+                request.cwd, request.config, request.nesting, request.logging,
+                tuple(os.fstat(fd).st_ino for fd in theirs),
+            )  # fmt: skip
             pid = self._fork(listener, theirs, listeners)
             if pid == 0:
                 ours.clear()

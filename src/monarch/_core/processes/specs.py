@@ -49,7 +49,12 @@ class AgentSpec(NamedTuple):
 
 
 class ProcSpec(NamedTuple):
-    """What a new proc is told about itself; `local_host` is what its host is called where its sockets are."""
+    """What a new proc is told about itself.
+
+    Attributes:
+        local_host: What its host is called where its sockets are.
+        pipes: The inodes of those that its agent reads its output from.
+    """
 
     address: ProcAddress
     local_host: str
@@ -63,6 +68,7 @@ class ProcSpec(NamedTuple):
     config: dict[str, object]
     nesting: Nesting
     logging: LogSettings | None
+    pipes: tuple[int, ...]
 
 
 def write_spec(spec: tuple[object, ...]) -> int:

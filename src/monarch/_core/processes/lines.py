@@ -1,0 +1,143 @@
+"""Bytes that a proc prints in, whole lines out, with who said each. No I/O, no clock.
+
+What the proc itself prints comes with a head in front of each line, see `hub/prints`; what its child processes and C
+libraries write comes without. A chunk whose lines have all the same head, or none, costs nothing per line.
+"""
+
+from __future__ import annotations
+
+import codecs
+
+from ..hub.prints import BEGIN, END, NEWLINE, NOBODY, Note, read_note
+from .output import Run
+
+LONGEST = 16 << 20
+"""Bytes. A line longer than this is passed on in pieces."""
+
+_BAR = 64 << 10  # bytes after which what a progress bar has shown before is forgotten
+_CONTINUED = "[continued] "
+
+
+class LineSplitter:
+    """One stream of one proc.
+
+    Attributes:
+        alone: Whether nothing else prints where it is shown: a progress bar is shown as it goes, and a prompt at once.
+    """
+
+    __slots__ = ("_continues", "_rest", "_shown", "alone")
+
+    def __init__(self) -> None:
+        self.alone = True
+        self._rest = bytearray()
+        self._shown = 0  # bytes of it that were given as a prompt
+        self._continues = False  # it goes on with a line that was too long
+
+    def feed(self, data: bytes) -> tuple[list[Run], list[Run]]:
+        """Take what was read.
+
+        Returns:
+            The lines that are whole now, of a progress bar the last state; and what is to be shown of them: what was not
+            shown as a prompt before.
+        """
+        last = data.rfind(b"\n")
+        if last < 0:
+            self._rest += data
+            return self._bound()
+        whole = bytes(self._rest) + data[:last] if self._rest else data[:last]
+        shown = self._shown
+        self._rest, self._shown = bytearray(data[last + 1 :]), 0
+        return self._lines(whole, shown)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a prompt to be shown."""
+        return self.alone and len(self._rest) > self._shown
+
+    def prompt(self) -> list[Run]:
+        """What was printed without a newline at its end, to be shown now: it stays, until the line is whole."""
+        _, used = codecs.utf_8_decode(self._rest[self._shown :], "replace", False)
+        if not used:
+            return []
+        begun, self._shown = self._shown, self._shown + used
+        return _runs(bytes(self._rest[begun : self._shown]))
+
+    def finish(self) -> tuple[list[Run], list[Run]]:
+        """As `feed`, with what was printed without a newline before the stream ended."""
+        rest, shown = bytes(self._rest), self._shown
+        self._rest, self._shown = bytearray(), 0
+        return self._lines(rest, shown) if rest else ([], [])
+
+    def _lines(self, whole: bytes, shown: int) -> tuple[list[Run], list[Run]]:
+        runs = _runs(whole)
+        if self._continues:
+            self._continues = False
+            _, texts = runs[0]
+            texts[0] = _CONTINUED + texts[0]
+        settled = _settled(runs) if b"\r" in whole else runs
+        if shown:
+            return settled, _runs(whole[shown:])
+        return settled, runs if self.alone else settled
+
+    def _bound(self) -> tuple[list[Run], list[Run]]:
+        rest = self._rest
+        if len(rest) > _BAR and (bar := rest.rfind(b"\r", 0, -1)) >= 0:
+            head = rest[: rest.index(END) + 1] if rest.startswith(BEGIN) else b""
+            self._shown = max(len(head), self._shown - bar + len(head)) if self._shown else 0
+            rest[:bar] = head
+        if len(rest) <= LONGEST:
+            return [], []
+        _, used = codecs.utf_8_decode(rest, "replace", False)  # up to a character that is not complete
+        piece, shown = bytes(rest[:used]), self._shown
+        self._rest, self._shown = rest[used:], 0
+        lines = self._lines(piece, shown)
+        self._continues = True
+        return lines
+
+
+def _runs(whole: bytes) -> list[Run]:
+    if BEGIN not in whole:
+        return [(NOBODY, _text(whole).split("\n"))]
+    if whole.startswith(BEGIN):
+        end = whole.find(END) + 1
+        head = whole[:end]
+        newlines = whole.count(b"\n")
+        if (
+            end
+            and whole.count(BEGIN) == newlines + 1
+            and whole.count(b"\n" + head) == newlines
+            and NEWLINE not in whole
+        ):
+            return [(read_note(head), _text(whole.replace(head, b"")).split("\n"))]
+    runs: list[Run] = []
+    for line in whole.split(b"\n"):
+        first, *others = line.split(BEGIN)  # more than one where somebody else began before the line ended
+        if first or not others:
+            _add(runs, NOBODY, _text(first))
+        for part in others:
+            head, end_, text = part.partition(END)
+            if end_:
+                _add(runs, read_note(BEGIN + head + END), _text(text.replace(NEWLINE, b"\n")))
+            else:
+                _add(runs, NOBODY, _text(BEGIN + part))
+    return runs
+
+
+def _add(runs: list[Run], note: Note, text: str) -> None:
+    if runs and runs[-1][0] == note:
+        runs[-1][1].append(text)
+    else:
+        runs.append((note, [text]))
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _settled(runs: list[Run]) -> list[Run]:
+    """Of a progress bar, which goes back to where its line begins, the state that is left."""
+    return [(note, ["\n".join(map(_last_state, text.split("\n"))) for text in texts]) for note, texts in runs]
+
+
+def _last_state(line: str) -> str:
+    return line.rstrip("\r").rpartition("\r")[2]

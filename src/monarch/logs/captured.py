@@ -1,0 +1,25 @@
+"""From what procs print, as the engine passes it on, to lines of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .._core.plane import Output
+from .line import LogLine
+
+
+def log_lines(output: Output, job: str = "") -> Iterator[LogLine]:
+    """Yield the lines of an output.
+
+    Args:
+        output: What a proc has printed.
+        job: Id of the job, or of the program.
+    """
+    source = output.source
+    for note, texts in output.runs:
+        stream = "log" if note.logger else output.stream
+        for text in texts:
+            yield LogLine(
+                note.time or output.time, stream, note.level, text, source.host, source.mesh, source.rank, source.point, job,
+                source.incarnation, note.actor, note.endpoint, note.logger, note.location,
+            )  # fmt: skip
