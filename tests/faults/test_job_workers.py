@@ -190,7 +190,7 @@ def test_a_program_that_dies_while_workers_start_leaves_none_behind(home: Home) 
         """
     )
     wait_until(
-        lambda: sum("here" in log.read_text() for log in home.folder.glob(".monarch/logs/*/*.log")) == 2,
+        lambda: sum("here" in log.read_text() for log in home.folder.glob(".monarch/logs/*/workers/*.log")) == 2,
         what="both workers to start",
     )
     program.kill()

@@ -77,7 +77,19 @@ def test_without_a_command_it_shows_what_there_is(monarch: Type) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["worker", "secret", "apply", "kill", "rdma", "list", "context ls", "context create", "context use", "context rm"],
+    [
+        "worker",
+        "secret",
+        "apply",
+        "kill",
+        "logs",
+        "rdma",
+        "list",
+        "context ls",
+        "context create",
+        "context use",
+        "context rm",
+    ],
 )
 def test_the_help_of_each_command_has_an_example(monarch: Type, command: str) -> None:
     shown = monarch(*command.split(), "--help")

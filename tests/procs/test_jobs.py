@@ -220,7 +220,7 @@ def test_the_workers_of_a_job_can_be_shut_down_by_a_client_and_are_started_again
         """
     )
     assert out == "", "an end in order is no news"
-    assert [log.read_text() for log in home.folder.glob(".monarch/logs/*/*.log")] == [""]
+    assert [log.read_text() for log in home.folder.glob(".monarch/logs/*/workers/*.log")] == [""]
     home.run(USE, "kill")
 
 
@@ -239,7 +239,7 @@ def test_a_script_runs_as_a_batch_with_its_output_in_files(home: Home) -> None:
         """
     )
     assert out == ""
-    (log,) = home.folder.glob(".monarch/logs/job_*/stdout.log")
+    (log,) = home.folder.glob(".monarch/logs/*/stdout.log")
     assert log.read_text() == "['trainers'] {}\n"
     assert (log.parent / "stderr.log").read_text() == ""
 
@@ -268,9 +268,9 @@ def test_a_script_that_does_not_exist_is_refused(home: Home) -> None:
 def test_the_output_of_workers_is_kept_beside_the_file(home: Home) -> None:
     home.run(USE)
     logs = home.folder / ".monarch" / "logs"
-    assert sorted(path.name for path in logs.glob("*/*")) == ["workers_0.log"]
+    assert sorted(path.name for path in logs.glob("*/workers/*")) == ["workers_0.log"]
     home.run(USE, "kill")
-    assert list(logs.glob("*/*")) != [], "to be read after the end"
+    assert list(logs.glob("*/workers/*")) != [], "to be read after the end"
 
 
 def test_programs_that_start_at_once_share_one_job(home: Home) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import stat
@@ -90,15 +91,18 @@ def test_a_program_that_describes_the_same_job_finds_it(path: Path) -> None:
     assert second.active
 
 
-def test_the_file_is_this_users_alone_and_nothing_else_is_left_beside_it(path: Path) -> None:
+def test_the_file_is_this_users_alone_and_beside_it_is_the_folder_of_its_logs(path: Path) -> None:
     umask = os.umask(0)
     try:
-        Pretend("a").state(path)
+        job = Pretend("a")
+        job.state(path)
     finally:
         os.umask(umask)
     assert mode(path) == 0o600
-    assert mode(path.parent) == 0o700
-    assert sorted(file.name for file in path.parent.iterdir()) == ["job_state.pkl", "job_state.pkl.lock"]
+    assert mode(path.parent) == mode(path.parent / "logs") == 0o700
+    assert sorted(file.name for file in path.parent.iterdir()) == ["job_state.pkl", "job_state.pkl.lock", "logs"]
+    label = json.loads((path.parent / "logs" / str(job.apply_id) / "job.json").read_text())
+    assert label["job"] == repr(job) and label["state"] == str(path)
     assert mode(path.parent / "job_state.pkl.lock") == 0o600
 
 
@@ -364,7 +368,7 @@ def test_a_write_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.
     with pytest.raises(OSError, match="No space"):
         job.dump(path)
     assert job_load(path).apply_id == job.apply_id
-    assert sorted(file.name for file in path.parent.iterdir()) == ["job_state.pkl", "job_state.pkl.lock"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["job_state.pkl", "job_state.pkl.lock", "logs"]
 
 
 def test_many_programs_at_once_start_one_job(path: Path) -> None:

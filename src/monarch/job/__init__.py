@@ -9,6 +9,7 @@ earlier run of the same description has left running, and gives a host mesh for 
     local     `LocalJob`, this machine as it is; and scripts that run apart from the program that submits them
     process   `ProcessJob`, worker processes on this machine; with `launch`, `worker_main`, `processes` and `watch`
     hosts     `hosts_from_config`, hosts that a file names
+    logs      the folder of a job's logs; `find_logs` finds it by what a person knows
     current   the job that the command line works on
     service_identity  names that launchers give workers
     kubernetes, spmd, later   what is announced and does not exist yet

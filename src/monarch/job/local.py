@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..actor import this_host
-from . import processes, trusted
+from . import logs, processes, trusted
 from .cache import CacheFile
 from .state import JobState, check_mesh_names
 from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
@@ -59,7 +59,7 @@ class LocalJob(JobTrait):
             raise FileNotFoundError(f"client_script is a Python file; there is no {client_script!r} in {Path.cwd()}")
         assert self._apply_id is not None
         self._runs_script = True
-        folder = Path(DEFAULT_JOB_PATH).absolute().parent / "logs" / f"job_{self._apply_id[:8]}"
+        folder = logs.folder_of(Path(DEFAULT_JOB_PATH), self._apply_id)
         trusted.make_folder(folder)
         saved = folder / "job.pkl"
         CacheFile(saved).write(BatchJob(self)._pickled())

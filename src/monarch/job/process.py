@@ -14,7 +14,7 @@ from pathlib import Path
 from .. import config
 from ..actor import attach_to_workers
 from ..errors import JobError
-from . import launch, processes, trusted
+from . import launch, logs, processes, trusted
 from .launch import Worker
 from .state import JobState, check_mesh_names
 from .trait import JobTrait
@@ -32,8 +32,8 @@ class ProcessJob(JobTrait):
     """Hosts that are worker processes on this machine: a cluster to develop and test on.
 
     The workers outlive the program, and its next run finds them, if the job is saved: `state` does that unless it gets
-    ``cached_path=None``. Otherwise they end with the program. Their output is kept in a folder ``logs`` beside the
-    file (without one, until the job ends), and the end of it is shown when a worker dies.
+    ``cached_path=None``. Otherwise they end with the program. What they say themselves is kept in
+    ``logs/<apply_id>/workers`` beside the file (unsaved, until the job ends), and the end of it is shown when one dies.
 
     Args:
         meshes: Name to number of hosts.
@@ -62,16 +62,16 @@ class ProcessJob(JobTrait):
         self._machine = os.uname().nodename
         _unsaved.add(self)
         self._folder = _make_folder()
-        logs = self._folder if self._cache is None else self._cache.folder / "logs" / f"job_{self._apply_id[:8]}"
-        trusted.make_folder(logs)
-        logger.info("starting %d workers; their output is in %s", sum(self._meshes.values()), logs)
+        own = self._folder if self._cache is None else logs.folder_of(self._cache.path, self._apply_id) / "workers"
+        trusted.make_folder(own)
+        logger.info("starting %d workers; their output is in %s", sum(self._meshes.values()), own)
         environment = {**os.environ, **self._env, processes.TAG: self._apply_id}
         for mesh, size in self._meshes.items():
             self._workers[mesh] = []
             for index in range(size):
                 name = f"{mesh}_{index}"
                 address = f"ipc://{self._folder}/{len(self._leashes)}"
-                worker, leash = launch.start(name, address, logs / f"{name}.log", environment)
+                worker, leash = launch.start(name, address, own / f"{name}.log", environment)
                 self._leashes += (leash,)
                 self._workers[mesh].append(worker)
         launch.wait_ready(self._all_workers(), self._leashes, config.value("host_spawn_ready_timeout") or None)

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from .. import actor
 from ..errors import JobError
+from . import logs
 from .cache import CacheFile
 from .features import MeshAdminConfig, TelemetryConfig, missing
 from .state import JobState
@@ -281,6 +282,7 @@ class JobTrait(ABC):
             if cache is not None:
                 cache.write(self._pickled())
                 self._kept()
+                logs.label(cache.path, self._apply_id, repr(self))
         except BaseException:
             self._abandon()
             self._status, self._apply_id, self._cache = "not_running", None, None
@@ -301,6 +303,8 @@ class JobTrait(ABC):
             cache.write(self._pickled())
             self._owner._cache = cache
         self._owner._kept()
+        assert self.apply_id is not None
+        logs.label(cache.path, self.apply_id, repr(self._owner))
 
     def _abandon(self) -> None:
         """Remove what is left of a job that has failed; nothing useful could be done if that fails as well."""

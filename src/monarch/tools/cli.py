@@ -18,7 +18,7 @@ from rich.text import Text
 from .. import actor, job, rdma, trust
 from ..errors import MonarchError
 from ..job import current
-from . import contexts, programs
+from . import contexts, logs, programs
 
 # What the user can put right; anything else is a bug, and shows a traceback.
 _USER_ERRORS = (MonarchError, ValueError, ImportError, OSError, NotImplementedError)
@@ -31,6 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(contexts.app, name="context")
+app.add_typer(logs.app)
 app.add_typer(programs.app)
 
 _notes = Console(stderr=True, highlight=False, soft_wrap=True)

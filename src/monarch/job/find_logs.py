@@ -1,0 +1,110 @@
+"""Finding the logs of a job by what a person knows of it, also when it has ended long ago."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ..errors import JobError
+from . import current
+from .logs import folder_of, read_label
+from .trait import DEFAULT_JOB_PATH, JobTrait, job_load
+
+_SHOWN = 5  # jobs in a message
+
+
+class JobLogs(NamedTuple):
+    """The logs of one job, or of a program without one.
+
+    Attributes:
+        name: Its id, or the folder that was given.
+        folder: Where they are; it may not exist yet.
+        state: The file of the job, if that is known.
+    """
+
+    name: str
+    folder: Path
+    state: Path | None = None
+
+    def job(self) -> JobTrait | None:
+        """Return the job if it still runs, as far as this machine can tell."""
+        if self.state is None or not self.state.exists():
+            return None
+        job = job_load(self.state)
+        return job if job.apply_id == self.name and job._is_running() else None
+
+
+def find_logs(job: str | None = None) -> JobLogs:
+    """Find the logs of a job, running or ended, in the working directory.
+
+    Args:
+        job: Name of a context, for its last job; the beginning of an id; or a folder. None: the job of the active context, or
+            the one that has written last.
+
+    Raises:
+        FileNotFoundError: There is none; the message names the last ones.
+        ValueError: Several ids begin like this.
+    """
+    if job is None:
+        return _of_context(current.active_context()) or _latest() or _missing("no logs")
+    if job in current.contexts():
+        return _of_context(job) or _missing(f"no logs of context {job!r}")
+    folders = [folder for folder in _folders() if folder.name.startswith(job)] if "/" not in job else []
+    if len(folders) > 1:
+        raise ValueError(f"several ids begin with {job!r}: {', '.join(folder.name for folder in folders[:_SHOWN])}")
+    if folders:
+        return _of_folder(folders[0])
+    if Path(job).is_dir():
+        return JobLogs(job, Path(job))
+    return _missing(f"{job!r} is no context, no id of a job, and no folder")
+
+
+def _base() -> Path:
+    return folder_of(Path(DEFAULT_JOB_PATH), "")
+
+
+def _folders() -> list[Path]:
+    """The folders of jobs and programs, the one in which something was written last at the end."""
+    base = _base()
+    found = [folder for folder in base.iterdir() if folder.is_dir()] if base.is_dir() else []
+    return sorted(found, key=_last_written)
+
+
+def _last_written(folder: Path) -> float:
+    times = [path.stat().st_mtime for path in (folder, *folder.glob("*/*.jsonl")) if path.exists()]
+    return max(times, default=0.0)
+
+
+def _of_folder(folder: Path) -> JobLogs:
+    state = read_label(folder).get("state")
+    return JobLogs(folder.name, folder, Path(state) if isinstance(state, str) else None)
+
+
+def _of_context(context: str) -> JobLogs | None:
+    """Those of its job that runs, else of the last one that ran."""
+    path = current.state_path(context)
+    places = {str(path)}
+    if context == current.DEFAULT_CONTEXT:  # its file is in another place until somebody uses contexts
+        plain = Path(DEFAULT_JOB_PATH).absolute()
+        places.add(str(plain))
+        path = path if plain.is_symlink() or not plain.exists() else plain
+    if path.exists():
+        try:
+            saved = job_load(path).apply_id
+        except JobError:  # of a module that is gone, say: what it has logged is still there
+            saved = None
+        if saved is not None:
+            return JobLogs(saved, _base() / saved, path)
+    ended = [folder for folder in _folders() if read_label(folder).get("state") in places]
+    return _of_folder(ended[-1]) if ended else None
+
+
+def _latest() -> JobLogs | None:
+    folders = _folders()
+    return _of_folder(folders[-1]) if folders else None
+
+
+def _missing(what: str) -> JobLogs:
+    last = [folder.name for folder in reversed(_folders())][:_SHOWN]
+    there = f"the last ones there: {', '.join(last)}" if last else "nothing is there"
+    raise FileNotFoundError(f"{what} in {_base()}; {there}")

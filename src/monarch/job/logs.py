@@ -1,0 +1,46 @@
+"""The folder of a job's logs, ``logs/<apply_id>`` beside its file: ``.monarch/logs/<apply_id>`` for most.
+
+job.json                  which job this is
+<host>/<mesh>_<rank>.log  what a proc has printed and logged; .jsonl beside it for programs, .log.1 and so on before it
+workers/<name>.log        what worker processes say themselves
+stdout.log, stderr.log    of a client script
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from . import trusted
+
+_ABOUT = "job.json"
+
+
+def folder_of(state: Path, apply_id: str) -> Path:
+    """The folder of a job; it need not exist.
+
+    Args:
+        state: The file that the job is saved to; a link to it does not count as its place.
+        apply_id: Its id.
+    """
+    return state.absolute().parent / "logs" / apply_id
+
+
+def label(state: Path, apply_id: str, job: str) -> None:
+    """Say in the folder which job it is of: `job` describes it for people."""
+    folder = folder_of(state, apply_id)
+    trusted.make_folder(folder)
+    about = {"job": job, "state": os.path.realpath(state), "started": time.time()}
+    (folder / _ABOUT).write_text(json.dumps(about) + "\n")
+
+
+def read_label(folder: Path) -> dict[str, Any]:
+    """Return what `label` has said; nothing where it has not."""
+    try:
+        found = json.loads((folder / _ABOUT).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,154 @@
+"""``monarch logs``: what the ranks of a job have printed and logged, from another terminal, also when the job has ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from io import TextIOWrapper
+from typing import Annotated, TypeVar
+
+import typer
+
+from ..job.find_logs import JobLogs, find_logs
+from ..logs.aggregate import Aggregator, Entry
+from ..logs.filter import LEVELS, LineFilter, parse_level
+from ..logs.line import LogLine
+from ..logs.reader import Reader
+from ..logs.text import show
+
+app = typer.Typer()
+
+_POLL = 0.2  # seconds between two looks at files that are followed
+_CHECK = 3.0  # seconds between two looks whether a job still runs
+_WINDOW = 3.0  # seconds of log in which the same line of many ranks is shown once
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
+
+T = TypeVar("T")
+
+
+@app.command(epilog="Example: monarch logs --mesh trainers --rank 0,3-5 --since 5m -f")
+def logs(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            help="A context, the beginning of a job's id, or a folder. Default: the job of the active context, else the last."
+        ),
+    ] = None,
+    mesh: Annotated[str, typer.Option(help="Lines of this mesh only.")] = "",
+    rank: Annotated[str, typer.Option(help="Of these ranks: 0,3-5 or ::2 or hosts=1,gpus=0:4.")] = "",
+    level: Annotated[str, typer.Option(help=f"Records from this level on: {', '.join(LEVELS)}.")] = "",
+    grep: Annotated[str, typer.Option(help="Lines in which this regular expression is found.")] = "",
+    since: Annotated[str, typer.Option(help="Not older than 90s, 5m, 2h, 1d, or a time: 2026-03-01T09:30.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines, until the job ends.")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="Show the same line of many ranks once.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+) -> None:
+    """Show what the ranks of a job have printed and logged, by time, running or not."""
+    _option("--rank", lambda: LineFilter(ranks=rank).matcher())
+    _option("--grep", lambda: LineFilter(grep=grep).matcher())
+    lowest = _option("--level", lambda: parse_level(level) if level else 0)
+    earliest = _option("--since", lambda: parse_since(since, time.time()) if since else 0.0)
+    found = find_logs(job)
+    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    reader = Reader(found.folder, LineFilter(mesh, rank, lowest, grep, earliest))
+    try:
+        batches = _follow(reader, found) if follow else iter([reader.read()])
+        shown = _show(_merge(batches) if merge else batches, as_json, colours)
+    except KeyboardInterrupt:  # the way to end --follow
+        return
+    except BrokenPipeError:  # who reads this has enough, such as `head`; what is left in the buffer goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return
+    finally:
+        reader.close()
+    if not reader.hosts:
+        raise FileNotFoundError(f"no logs of {found.name}: there are no files in {found.folder}/<host>")
+    if reader.rubbish:
+        typer.echo(f"{reader.rubbish} lines were torn, or none, and were left out", err=True)
+    if not shown:
+        typer.echo(
+            f"no line of {found.name} matches, on {len(reader.hosts)} hosts: {', '.join(reader.hosts)}", err=True
+        )
+
+
+def parse_since(text: str, now: float) -> float:
+    """The time that is meant by an age such as ``5m``, or by a date and time.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    age = _DURATION.fullmatch(text)
+    if age is not None:
+        return max(0.0, now - float(age[1]) * _UNITS[age[2]])
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise ValueError(f"a time is an age such as 90s, 5m, 2h, 1d, or 2026-03-01T09:30; got {text!r}") from None
+
+
+def _option(name: str, parse: Callable[[], T]) -> T:
+    try:
+        return parse()
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=name) from None
+
+
+def _follow(reader: Reader, found: JobLogs) -> Iterator[Iterator[LogLine]]:
+    """Batches of lines until the job has ended; for a program without one, for ever."""
+    check = 0.0
+    while True:
+        ended = False
+        if found.state is not None and time.monotonic() >= check:
+            ended = found.job() is None  # first: what it wrote before is read below
+            check = time.monotonic() + _CHECK
+        yield reader.read()
+        if ended:
+            typer.echo(f"{found.name} does not run", err=True)
+            return
+        time.sleep(_POLL)
+
+
+def _merge(batches: Iterable[Iterator[LogLine]]) -> Iterator[Iterator[Entry]]:
+    """The same lines, where many ranks say the same, once."""
+    meshes: dict[str, Aggregator] = {}
+
+    def taken(batch: Iterator[LogLine]) -> Iterator[Entry]:
+        for line in batch:
+            yield from meshes.setdefault(line.mesh, Aggregator(_WINDOW)).take(line, line.time)
+        for aggregator in meshes.values():
+            yield from aggregator.expire(time.time())
+
+    yield from map(taken, batches)
+    yield (entry for aggregator in meshes.values() for entry in aggregator.flush())
+
+
+def _show(batches: Iterable[Iterator[LogLine] | Iterator[Entry]], as_json: bool, colours: bool) -> int:
+    """Print; returns how many there were."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    shown = 0
+    for batch in batches:
+        for each in batch:
+            sys.stdout.write((_as_json(each) if as_json else _as_text(each, colours)) + "\n")
+            shown += 1
+        sys.stdout.flush()
+    return shown
+
+
+def _as_text(each: LogLine | Entry, colours: bool) -> str:
+    if isinstance(each, LogLine):
+        return show(each, colours)
+    return show(each.line, colours, "" if each.lines == 1 else each.who, each.text)
+
+
+def _as_json(each: LogLine | Entry) -> str:
+    if isinstance(each, LogLine):
+        return each.to_json()
+    merged = {"text": each.text, "lines": each.lines, "ranks": sorted(each.ranks)}
+    return json.dumps({**json.loads(each.line.to_json()), **merged})
