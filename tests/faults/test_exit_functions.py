@@ -61,6 +61,56 @@ print("to the end", end="")
     assert ("to the end" in result.stdout) == (end != "threading.Event().wait()"), str(result)
 
 
+STUCK = """
+def stuck():
+    while True:
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            pass
+
+"""
+
+
+def test_exit_functions_run_and_files_are_written_where_the_main_thread_is_stuck(tmp_path: Path) -> None:
+    result = run_script(
+        f"""
+import atexit
+import threading
+{FAILS}
+{STUCK}
+registered = open({str(tmp_path / "registered")!r}, "w")
+atexit.register(registered.write, "an exit function has run\\n")
+atexit.register(lambda: 1 / 0)
+fail()
+stuck()
+""",
+        env={"MONARCH_FAULT_GRACE": "0.5s"},
+    )
+    assert result.exit_code == 1, str(result)
+    assert "nobody handles this" in result.stderr and "ZeroDivisionError" in result.stderr, str(result)
+    assert (tmp_path / "registered").read_text() == "an exit function has run\n", str(result)
+    assert result.left_behind == [], str(result)
+
+
+def test_an_exit_function_that_never_returns_does_not_keep_a_stuck_program() -> None:
+    result = run_script(
+        f"""
+import atexit
+import threading
+{FAILS}
+{STUCK}
+atexit.register(stuck)
+fail()
+stuck()
+""",
+        env={"MONARCH_FAULT_GRACE": "0.5s"},
+    )
+    assert result.exit_code == 1, str(result)
+    assert "nobody handles this" in result.stderr, str(result)
+    assert result.left_behind == [], str(result)
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("end", ["pass", "threading.Event().wait()"])
 def test_a_child_of_multiprocessing_ends_in_order_with_the_status_of_the_fault(

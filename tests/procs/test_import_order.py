@@ -54,12 +54,19 @@ def test_a_function_that_uses_this_host_runs_in_other_processes_of_any_library()
                 print(pool.submit(work.count, this_host).result(), flush=True)
             with spawn.Pool(1) as pool:
                 print(pool.apply(work.count, (this_host,)), flush=True)
-            # as submitit, Ray and Dask do
-            for function in (partial(work.count, this_host), lambda: work.count(this_host)):
-                reader = f"import pickle, sys; sys.path[:] = {sys.path}; print(pickle.load(sys.stdin.buffer)())"
-                data = cloudpickle.dumps(function)
-                assert b"_core" not in data
-                subprocess.run([sys.executable, "-c", reader], input=data, check=True)
+            # as submitit and Ray do, and Dask, which runs functions in threads
+            direct = "print(function())"
+            in_thread = "from concurrent.futures import ThreadPoolExecutor as T; print(T(1).submit(function).result())"
+            assert b"_core" not in cloudpickle.dumps([partial(work.count, this_host), lambda: work.count(this_host)])
+            counter = this_host().spawn_procs().spawn("counter", work.Counter)
+            for function, run in (
+                (partial(work.count, this_host), direct),
+                (lambda: work.count(this_host), in_thread),
+                (lambda: counter.add.call_one(5).get(), direct),
+                (lambda: counter.add.call_one(5).get(), in_thread),
+            ):
+                reader = f"import pickle, sys; sys.path[:] = {sys.path}; function = pickle.load(sys.stdin.buffer); {run}"
+                subprocess.run([sys.executable, "-c", reader], input=cloudpickle.dumps(function), check=True)
 
         if __name__ == "__main__":
             main()
@@ -86,4 +93,4 @@ def test_a_function_that_uses_this_host_runs_in_other_processes_of_any_library()
             """,
         },
     )
-    assert (result.exit_code, result.stdout, result.left_behind) == (0, "5\n5\n5\n5\n", []), str(result)
+    assert (result.exit_code, result.stdout, result.left_behind) == (0, "5\n5\n5\n5\n5\n10\n", []), str(result)

@@ -358,8 +358,7 @@ def is_running() -> bool:
 
 def _join_multiprocessing() -> None:
     """A child of `multiprocessing` ends without `atexit`, but with exit functions of its own; and its script is a module."""
-    process = sys.modules.get("multiprocessing.process")
-    if process is not None and process.parent_process() is not None:
+    if _of_multiprocessing():
         from multiprocessing.util import Finalize  # it is there: this process began in it
 
         Finalize(None, _at_exit, exitpriority=_AFTER_OTHERS)
@@ -369,6 +368,11 @@ def _join_multiprocessing() -> None:
             import cloudpickle  # here: any other program does without it until it sends an object
 
             cloudpickle.register_pickle_by_value(script)
+
+
+def _of_multiprocessing() -> bool:
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and process.parent_process() is not None
 
 
 def shutdown_context(host_timeout: float | None = None) -> Future[None]:
@@ -459,12 +463,17 @@ def _quiet_threads() -> None:
     threading.excepthook = show_others
 
 
-def _leave_by_force() -> None:
+def _leave_by_force(exit_functions: bool) -> None:
     """As at the end of the program, on another thread: the main one is stuck."""
     leaving = _client
     if leaving is not None:
         leaving.leave()
         leaving.printer.close()
+    if (
+        exit_functions and threading.main_thread().is_alive() and not _of_multiprocessing()
+    ):  # else it runs them, or nobody does
+        atexit.unregister(_at_exit)
+        atexit._run_exitfuncs()
 
 
 def _after_fork() -> None:

@@ -63,10 +63,11 @@ class Faults:
 
     Args:
         find_hook: Looks up the hook when a fault comes, so that programs can replace it at any time.
-        leave: Stops what the client started; called before the process is ended by force.
+        leave: Stops what the client started; called before the process is ended by force. Its argument: whether it may
+            run exit functions, which take as long as they take.
     """
 
-    def __init__(self, find_hook: Callable[[], Hook], leave: Callable[[], None]) -> None:
+    def __init__(self, find_hook: Callable[[], Hook], leave: Callable[[bool], None]) -> None:
         self._find_hook = find_hook
         self._leave = leave
         self._queue: SimpleQueue[_Fault | Callable[[], object] | None] = SimpleQueue()
@@ -142,7 +143,7 @@ class Ending:
         self._told: list[tuple[Any, str]] = []
         self._excepthook: Any = None
 
-    def begin(self, status: int, leave: Callable[[], None]) -> None:
+    def begin(self, status: int, leave: Callable[[bool], None]) -> None:
         """Let the main thread unwind; whatever it does, the process ends within `fault_grace`."""
         if self.status is not None:
             return
@@ -181,23 +182,23 @@ class Ending:
             self._excepthook(kind, error, trace)
         # `conclude` sees to the status: a SystemExit from here would end the interpreter in the midst of it, with files unwritten
 
-    def _end_by_force(self, leave: Callable[[], None]) -> None:
+    def _end_by_force(self, leave: Callable[[bool], None]) -> None:
         time.sleep(config.value("fault_grace"))
         if not self.leaving:
+            bounded = False
             with suppress(RuntimeError):  # without a thread to give, it is left to the bounds of `leave`
                 threading.Timer(_LAST_STEPS, os._exit, (self.status,)).start()
-            leave()
-            self._exit()
-
-    def _exit(self) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):
-                stream.flush()
-        os._exit(self.status or 0)
+                bounded = True
+            with suppress(BaseException):
+                leave(bounded)
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError, AttributeError):
+                    stream.flush()
+            _LastAct(self.status or 0).__del__()
 
 
 class _LastAct:
-    """Writes files and sets the exit status when the interpreter has done all else: nothing before that can, once the script
+    """Writes files and ends the process when the interpreter has done all else: nothing before that can, once the script
     is over. `sys` goes last, and modules are empty by then, so all that this needs is among its arguments.
     """
 
@@ -229,7 +230,7 @@ def _part() -> object:
     return None if going_on is None else going_on.part(waited_for)
 
 
-def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[], None]) -> None:
+def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], None]) -> None:
     failures = [fault.failure for fault in faults]
     text = "\n".join([*map(_report, merge(failures)), _ADVICE, ""])
     going_on = session.find()
