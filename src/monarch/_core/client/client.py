@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import config
-from ...errors import SupervisionError
 from ..actors.base_cell import BaseCell
 from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
@@ -440,7 +439,7 @@ def _at_exit() -> None:
 def _leave(leaving: Client) -> None:
     # a fault's interrupt, or one Ctrl-C too many, must not cut short what follows: it is bounded
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _quiet_threads()
+    faults.quiet_threads()
     if getattr(sys, "last_type", None) is not KeyboardInterrupt:  # who pressed Ctrl-C does not want to wait
         if leaving.root.unsettled:
             leaving.hosts.settle(_ATTACH_BOUND)
@@ -450,17 +449,6 @@ def _leave(leaving: Client) -> None:
     leaving.close()
     signal.signal(signal.SIGINT, handler)
     leaving.printer.close()
-
-
-def _quiet_threads() -> None:
-    """A daemon thread may wait for an answer when the program ends. That there is none is nobody's concern any more."""
-    show = threading.excepthook
-
-    def show_others(args: threading.ExceptHookArgs) -> None:
-        if not issubclass(args.exc_type, SupervisionError):
-            show(args)
-
-    threading.excepthook = show_others
 
 
 def _leave_by_force(exit_functions: bool) -> None:

@@ -290,5 +290,16 @@ def _write(text: str) -> None:
         sys.stderr.flush()
 
 
+def quiet_threads() -> None:
+    """A daemon thread may wait for an answer when the program ends. That there is none is nobody's concern any more."""
+    show = threading.excepthook
+
+    def show_others(args: threading.ExceptHookArgs) -> None:
+        if not issubclass(args.exc_type, SupervisionError):
+            show(args)
+
+    threading.excepthook = show_others
+
+
 def _nothing() -> None:
     pass
