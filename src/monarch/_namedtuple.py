@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple
+
+    def compile_constructors() -> None:
+        """Make those of all classes so far: for a process that forks, as each fork would make the same ones again."""
+
 else:
 
     class _FieldsFromAnnotations(type):
@@ -72,3 +76,7 @@ else:
         def __repr__(self) -> str:
             fields = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
             return f"{type(self).__name__}({fields})"
+
+    def compile_constructors() -> None:
+        for each in _Fields.__subclasses__():
+            each.__new__  # noqa: B018  # to look at it makes it

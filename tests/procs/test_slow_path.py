@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from helpers.counting import Block, Count, Counted
+from helpers.scripts import run_script
 from monarch._core.net.connection import SEGMENT_CREDIT
 from monarch.actor import this_proc
 
@@ -117,3 +118,55 @@ def test_the_io_threads_sleep_through_a_loop_of_calls(spawn: Spawn) -> None:
     assert (
         min(once() for _ in range(ROUNDS)) <= 9
     )  # once per process and call, where a machine is too busy for loans to linger
+
+
+MANY = 5000
+PRELOADED = f"""
+import os, resource, sys, threading, types
+from collections import Counter
+
+counts = Counter()
+
+def _count(frame, event, function):
+    if event == "call":
+        counts["python"] += 1
+    elif event == "c_call" and function is compile:
+        counts["compile"] += 1
+
+def _forked():
+    sys.setprofile(_count)
+    threading.setprofile(_count)
+
+os.register_at_fork(after_in_child=_forked)
+for number in range({MANY}):
+    sys.modules[str(number).ljust(5000)] = types  # a page for the name of each
+"""
+STARTED = """
+    import resource, sys
+    from monarch.actor import Actor, endpoint, this_host
+    from monarch.config import configure
+
+    class Started(Actor):
+        @endpoint
+        def cost(self):
+            sys.setprofile(None)
+            import preloaded
+            return preloaded.counts["python"], preloaded.counts["compile"], resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+    if __name__ == "__main__":
+        configure(preload=["preloaded"])
+        costs = this_host().spawn_procs(per_host={"gpus": 4}).spawn("started", Started).cost.call().get().values()
+        print(*(min(each) for each in zip(*costs)))
+"""
+
+
+def test_one_more_proc_runs_few_functions_and_touches_few_pages() -> None:
+    result = run_script(STARTED, timeout=60, files={"preloaded.py": PRELOADED})
+    assert result.exit_code == 0, result
+    functions, compiled, pages = map(int, result.stdout.split())
+    print(functions, compiled, pages)
+    assert functions <= 550  # those of the proc, from the fork to its first answer
+    assert compiled == 0  # what all procs need was compiled before
+    assert (
+        pages < MANY
+    )  # each page that is touched is copied: the names of modules that the spawner has imported are not

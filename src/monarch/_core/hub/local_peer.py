@@ -245,6 +245,8 @@ class Backlog:
         return self._replace([one for one in self._frames if not one[0].flags & (URGENT | ROUTED)])
 
     def _replace(self, kept: list[tuple[Frame, Segment | None]]) -> set[int]:
+        if not self._frames:  # as mostly
+            return set()
         left, self._frames = self._frames, kept
         self._bytes = sum(counted(frame) for frame, _ in kept)
         self._room.notify_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 
 from ..wire.frame import READ_SIZE
@@ -9,7 +10,8 @@ from ..wire.frame import READ_SIZE
 
 class _Scratch(threading.local):
     def __getattr__(self, name: str) -> memoryview:  # once in each thread that reads
-        self.memory = memoryview(bytearray(READ_SIZE))
+        # pages that nothing was read into cost nothing; a bytearray would have written zeros to all of them
+        self.memory = memoryview(mmap.mmap(-1, READ_SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         return self.memory
 
 

@@ -51,10 +51,11 @@ def main() -> None:
     set_title("monarch spawner")
     from . import proc
 
-    spec = spawner.Spawner(there, own.local_host, own.preload).serve()
+    forks = spawner.Spawner(there, own.local_host, own.preload)
+    spec = forks.serve()
     there.close()
     if spec is not None:
-        proc.run_forked(spec)
+        proc.run_forked(spec, forks.inherited)
 
 
 def _open_standard_streams() -> None:

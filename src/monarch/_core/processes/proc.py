@@ -9,6 +9,7 @@ import pickle
 import signal
 import socket
 import sys
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 from ... import config
@@ -115,9 +116,12 @@ def _as_client() -> Context:
     return found
 
 
-def run_forked(spec: ProcSpec) -> NoReturn:
-    """As `run`, in a fork of the spawner, which ends without taking down what it shares with it."""
-    inherited = frozenset(sys.modules)
+def run_forked(spec: ProcSpec, inherited: Collection[str]) -> NoReturn:
+    """As `run`, in a fork of the spawner, which ends without taking down what it shares with it.
+
+    Args:
+        inherited: Names of the modules that were there before the fork.
+    """
     if spec.rank == 0:  # one of the mesh says it for all
         slow_imports.watch()
     run(spec)

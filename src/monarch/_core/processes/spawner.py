@@ -18,10 +18,11 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from ..._namedtuple import compile_constructors
 from ..guards import main_guard
 from ..guards.main_guard import SPEC_VARIABLE
 from ..guards.surroundings import explain
@@ -55,6 +56,7 @@ class Spawner:
         self._pid = os.getpid()
         self._groups: dict[int, bool] = {}  # children, each of which leads a group, and whether that ends with it
         self._warm = False
+        self.inherited: Collection[str] = ()  # names of the modules that the last forks have found
 
     def serve(self) -> ProcSpec | None:
         """Fork on request until the agent is gone; returns in each child with its spec."""
@@ -119,25 +121,31 @@ class Spawner:
                 signal_group(pid, signal.SIGKILL)
 
     def _spawn(self, request: SpawnRequest) -> ProcSpec | None:
-        listeners: dict[int, socket.socket] = {}
+        listeners: dict[int, int] = {}  # descriptors
         ranks = [start.rank for start in request.starts]
         try:
             self._preload(request)
             for start in request.starts:
-                listeners[start.rank] = unix.listen(ProcAddress(self._host, request.proc_name(start.rank)))
+                listener = unix.listen(ProcAddress(self._host, request.proc_name(start.rank)))
+                listeners[start.rank] = listener.detach()
         except BaseException as error:  # a module may well call sys.exit when it is imported
-            for listener in listeners.values():
-                listener.close()
+            for fd in listeners.values():
+                os.close(fd)
             send_message(self._control, Unstarted(request.mesh, ranks, f"{type(error).__name__}: {error}"))
             return None
         send_message(self._control, Bound(request.mesh, ranks))
         if self._groups or len(request.starts) > 1:
             self._warm_up()
+        # here, not in each fork, which would get a copy of each page that it touches
+        if len(self.inherited) != len(sys.modules):
+            self.inherited = frozenset(sys.modules)
+        here = dict(os.environ)
+        environ = here if request.environ is None else request.environ
         disarm_finalizers()
         gc.freeze()  # so that collections in the children do not copy the pages they share
         for start in request.starts:
             try:
-                spec = self._start(request, start, listeners)
+                spec = self._start(request, start, listeners.pop(start.rank), environ, here)
             except OSError as error:  # out of descriptors, memory or processes
                 send_message(self._control, Unstarted(request.mesh, [start.rank], _reason(error)))
                 continue
@@ -152,6 +160,7 @@ class Spawner:
         self._warm = True
         importlib.import_module("monarch._core.actors.async_cell")
         prefer_forkserver()
+        compile_constructors()
 
     def _preload(self, request: SpawnRequest) -> None:
         for entry in request.sys_path:
@@ -164,27 +173,37 @@ class Spawner:
         finally:
             gc.enable()
 
-    def _start(self, request: SpawnRequest, start: Start, listeners: dict[int, socket.socket]) -> ProcSpec | None:
-        listener = listeners.pop(start.rank)
+    def _start(
+        self, request: SpawnRequest, start: Start, listener: int, environ: dict[str, str], here: dict[str, str]
+    ) -> ProcSpec | None:
+        """Fork one proc; returns in the child with its spec.
+
+        Args:
+            listener: Descriptor that listens under its address; owned by this method.
+            environ: The environment of the request.
+            here: That of this process.
+        """
         address = ProcAddress(request.host, request.proc_name(start.rank))
         ours: list[int] = []
-        theirs: list[int] = []
+        theirs = [listener]
         try:
             for _ in range(2):
                 read, write = os.pipe()
                 ours.append(read)
                 theirs.append(write)
             spec = ProcSpec(
-                address, self._host, request.root, request.mesh, request.name, start.rank, listener.fileno(), request.sys_path,
+                address, self._host, request.root, request.mesh, request.name, start.rank, listener, request.sys_path,
                 request.cwd, request.config, request.nesting, request.logging,
-                tuple(os.fstat(fd).st_ino for fd in theirs),
+                tuple(os.fstat(fd).st_ino for fd in theirs[1:]),
             )  # fmt: skip
-            pid = self._fork(listener, theirs, listeners)
+            pid = self._fork(*theirs)
             if pid == 0:
                 ours.clear()
-                return self._child(spec, start, start.environment(_base(request)))
+                theirs.clear()
+                return self._child(spec, start, start.environment(environ), here)
             self._groups[pid] = request.ends_groups
-            listener.close()  # before it may be known that the child has ended: nobody must reach what it leaves
+            while theirs:  # before it may be known that the child has ended: nobody must reach what it listened at
+                os.close(theirs.pop())
             try:
                 ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
                 send_message(self._control, Forked(request.mesh, start.rank, pid), ours)
@@ -192,12 +211,11 @@ class Spawner:
                 os.kill(pid, signal.SIGKILL)  # nobody could watch it
                 raise
         finally:
-            listener.close()
             for fd in (*ours, *theirs):
                 os.close(fd)
         return None
 
-    def _fork(self, listener: socket.socket, outputs: list[int], others: dict[int, socket.socket]) -> int:
+    def _fork(self, listener: int, out: int, err: int) -> int:
         """Fork; in the child, keep nothing but the listener and the output pipes."""
         parent = os.getpid()
         for stream in (sys.stdout, sys.stderr):
@@ -207,10 +225,8 @@ class Spawner:
         if pid:
             return pid
         try:
-            self._become_child(parent, outputs[0], outputs[1], listener.fileno())
-            for sock in (listener, self._control, *others.values()):
-                sock.detach()  # closed with all other descriptors
-            outputs.clear()
+            self._become_child(parent, out, err, listener)
+            self._control.detach()  # closed with all other descriptors
         except BaseException as error:
             _die(error)
         return 0
@@ -233,13 +249,12 @@ class Spawner:
         os.set_inheritable(3, True)
 
     @staticmethod
-    def _child(spec: ProcSpec, start: Start, env: dict[str, str]) -> ProcSpec:
+    def _child(spec: ProcSpec, start: Start, env: dict[str, str], inherited: dict[str, str]) -> ProcSpec:
         spec = spec._replace(listener=3)
         try:
             cpus, numactl = _binding(start)
             if cpus:
                 os.sched_setaffinity(0, parse_cpus(cpus))
-            inherited = dict(os.environ)
             if start.command is not None or numactl or needs_exec(env, inherited):
                 execute(spec, start.command, env, numactl)
             if env != inherited:
@@ -255,10 +270,6 @@ def _reason(error: OSError) -> str:
     if error.errno != errno.EAGAIN:
         return f"{type(error).__name__}: {error}"
     return explain()
-
-
-def _base(request: SpawnRequest) -> dict[str, str]:
-    return dict(os.environ) if request.environ is None else request.environ
 
 
 def _binding(start: Start) -> tuple[str, list[str]]:
