@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import _compat, _public
+from ._public import RELEASE
 
 if TYPE_CHECKING:
     from . import builtins as builtins
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 
     ActorFuture = Future
 
-__version__ = "0.1.0"
+__version__ = RELEASE
 
 _LAZY = {
     "ActorFuture": ".actor:Future",

@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
+RELEASE = "0.1.0"
+"""The release of this package. Both sides of a link between hosts must be of the same."""
+
 
 def publish(package: str, found: Mapping[str, Any], names: Iterable[str]) -> None:
     """Name those of `names` that are found already after the package that exports them.

@@ -77,12 +77,12 @@ class Home:
             except ProcessLookupError:
                 continue
 
-    def _start(self, args: list[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
+    def _start(self, args: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, *args],
             cwd=self.folder,
             env=self.environment(env),
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

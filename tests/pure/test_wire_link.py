@@ -30,6 +30,7 @@ from monarch._core.wire.link_records import (
     pack,
 )
 from monarch._core.wire.link_table import LinkTable
+from monarch._public import RELEASE
 
 RECORD_HEADER = Struct("<QQQQB")
 T = LIMITS.reconnect
@@ -563,6 +564,7 @@ class Raw:
 
 
 HELLO = greeting(Hello("9", "raw", ""))
+OLD = b'{"identity": "9", "name": "raw", "called": ""}'
 
 
 @pytest.mark.parametrize(
@@ -570,6 +572,13 @@ HELLO = greeting(Hello("9", "raw", ""))
     [
         (b"GET / HTTP/1.1\r\n\r\n", "another protocol"),
         (HELLO[:8] + b"\x02\x00" + HELLO[10:], "version 2 of the protocol between hosts, and a speaks version 1"),
+        (
+            greeting(Hello("9", "raw", "", "0.0.99")),
+            f"raw runs pymonarch 0.0.99, and a pymonarch {RELEASE}: upgrade pymonarch of raw",
+        ),
+        (greeting(Hello("9", "raw", "", "9.10.1")), f"9.10.1, and a pymonarch {RELEASE}: upgrade pymonarch of a"),
+        (HELLO[:12] + len(OLD).to_bytes(4, "little") + OLD, "raw runs pymonarch of an older release"),
+        (greeting(Hello("9", "raw", "", RELEASE, "2.7")), "raw runs Python 2.7, and a Python 3"),
         (HELLO[:12] + b"\xff\xff\xff\xff", "greeting of 4294967295 bytes"),
         (HELLO[:12] + (100_0).to_bytes(4, "little") + b"[" * 1000, "no JSON"),
         (HELLO[:12] + (2).to_bytes(4, "little") + b"[]", "no JSON object but list"),

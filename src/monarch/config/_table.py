@@ -109,6 +109,13 @@ _FAILURES = (
         "How long a process that a signal has stopped, or a host agent that does not answer, may stand still before it is "
         "ended and counts as lost; 0 is no limit.",
     ),
+    Knob(
+        "worker_idle_limit",
+        DURATION,
+        "0s",
+        "MONARCH_WORKER_IDLE_LIMIT",
+        "When a worker to which no client is attached ends by itself, as if a client had shut it down; 0 is never.",
+    ),
 )
 
 _MESSAGES = (

@@ -7,7 +7,8 @@ earlier run of the same description has left running, and gives a host mesh for 
     cache     the file through which the next run finds a running job
     state     `JobState`: the host meshes of a running job
     local     `LocalJob`, this machine as it is; and scripts that run apart from the program that submits them
-    process   `ProcessJob`, worker processes on this machine; with `launch`, `worker_main`, `processes` and `watch`
+    contract  what every job with workers has with them, wherever they run: rank, address, lifeline; `worker_main` is their program
+    process   `ProcessJob`, worker processes on this machine; with `launch`, `processes` and `watch`
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
     current   the job that the command line works on

@@ -22,15 +22,12 @@ from typing import NamedTuple
 
 from ..errors import JobError
 from . import processes
-from .worker_main import KEEP, LEASH, READY
+from .contract import KEEP, WorkerSpec, worker_command
 
+_LEASH = 3  # the descriptor of a worker
 _TAIL_LINES = 20
+_MOST_REPORT = 64 * 1024  # bytes
 _TAIL_BYTES = 8192
-# The package is found where this program found it, and nothing in the working directory is mistaken for a standard module.
-_CODE = (
-    f"import sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]; "
-    "from monarch.job.worker_main import main; main()"
-)
 _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 _ABOVE_STANDARD = 10  # descriptors from here on are none that a child is given by number
 
@@ -78,8 +75,9 @@ def goodbye_of(address: str) -> Path:
     return Path(address.removeprefix("ipc://") + ".ended")
 
 
-def start(name: str, address: str, log: Path, env: Mapping[str, str]) -> tuple[Worker, socket.socket]:
+def start(mesh: str, rank: int, address: str, log: Path, env: Mapping[str, str]) -> tuple[Worker, socket.socket]:
     """Start one worker; returns at once, with the leash."""
+    spec = WorkerSpec(mesh, str(rank), address, report=_LEASH, lifeline=_LEASH, farewell=str(goodbye_of(address)))
     ours, theirs = socket.socketpair()
     with theirs:
         # not the number that the child gets: a descriptor that is put in its own place would still close on exec
@@ -87,13 +85,13 @@ def start(name: str, address: str, log: Path, env: Mapping[str, str]) -> tuple[W
     try:
         pid = os.posix_spawn(
             sys.executable,
-            [sys.executable, *_flags(), "-c", _CODE, address, str(goodbye_of(address))],
+            worker_command(spec, [sys.executable, *_flags()]),
             env,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_OPEN, 1, str(log), _LOG_FLAGS, 0o600),
                 (os.POSIX_SPAWN_DUP2, 1, 2),
-                (os.POSIX_SPAWN_DUP2, inherited, LEASH),
+                (os.POSIX_SPAWN_DUP2, inherited, _LEASH),
             ],
             setsid=True,
             setsigmask=[],
@@ -104,7 +102,7 @@ def start(name: str, address: str, log: Path, env: Mapping[str, str]) -> tuple[W
         raise
     finally:
         os.close(inherited)
-    return Worker(name, address, pid, log), ours
+    return Worker(f"{mesh}_{rank}", address, pid, log), ours
 
 
 def wait_ready(workers: Sequence[Worker], leashes: Sequence[socket.socket], timeout: float | None) -> None:
@@ -135,7 +133,7 @@ def wait_ready(workers: Sequence[Worker], leashes: Sequence[socket.socket], time
         for fd, _ in ready:
             worker, leash = waiting.pop(fd)
             poll.unregister(fd)
-            if leash.recv(1) != READY:
+            if not leash.recv(_MOST_REPORT):
                 raise JobError(f"worker {worker.name} ended before it served{_how(worker.pid)}; {worker.tail()}")
 
 

@@ -7,16 +7,15 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from .. import config
-from ..actor import attach_to_workers
 from ..errors import JobError
 from . import launch, logs, processes, trusted
+from .contract import WorkersJob
 from .launch import Worker
-from .state import JobState, check_mesh_names
 from .trait import JobTrait
 from .watch import WorkerWatch
 
@@ -28,7 +27,7 @@ _unsaved: set[JobTrait] = set()
 """Jobs whose workers end with this program, and not before: also if it keeps nothing but their hosts."""
 
 
-class ProcessJob(JobTrait):
+class ProcessJob(WorkersJob):
     """Hosts that are worker processes on this machine: a cluster to develop and test on.
 
     The workers outlive the program, and its next run finds them, if the job is saved: `state` does that unless it gets
@@ -49,7 +48,7 @@ class ProcessJob(JobTrait):
     _leashes: tuple[socket.socket, ...] = ()
 
     def __init__(self, meshes: Mapping[str, int], env: Mapping[str, str] | None = None) -> None:
-        self._meshes = _check_meshes(meshes)
+        super().__init__(meshes)
         self._env = _check_env(env or {})
         self._workers: dict[str, list[Worker]] = {}
         self._folder: Path | None = None
@@ -69,9 +68,8 @@ class ProcessJob(JobTrait):
         for mesh, size in self._meshes.items():
             self._workers[mesh] = []
             for index in range(size):
-                name = f"{mesh}_{index}"
                 address = f"ipc://{self._folder}/{len(self._leashes)}"
-                worker, leash = launch.start(name, address, own / f"{name}.log", environment)
+                worker, leash = launch.start(mesh, index, address, own / f"{mesh}_{index}.log", environment)
                 self._leashes += (leash,)
                 self._workers[mesh].append(worker)
         launch.wait_ready(self._all_workers(), self._leashes, config.value("host_spawn_ready_timeout") or None)
@@ -81,7 +79,7 @@ class ProcessJob(JobTrait):
         launch.let_go(self._leashes)
         self._leashes = ()
 
-    def _state(self) -> JobState:
+    def _addresses(self) -> Mapping[str, Sequence[str]]:
         if self._is_elsewhere():
             raise JobError(f"{self!r}: its workers can be reached from there only")
         ended = [worker for worker in self._all_workers() if not self._lives(worker)]
@@ -92,12 +90,7 @@ class ProcessJob(JobTrait):
             )
         if self._watch is None:
             self._watch = WorkerWatch(self._all_workers())
-        return JobState(
-            {
-                mesh: attach_to_workers(ca=None, workers=[worker.address for worker in workers], name=mesh)
-                for mesh, workers in self._workers.items()
-            }
-        )
+        return {mesh: [worker.address for worker in workers] for mesh, workers in self._workers.items()}
 
     def can_run(self, spec: JobTrait) -> bool:
         """Check whether `spec` describes the same workers, and all of them live."""
@@ -158,20 +151,6 @@ def _make_folder() -> Path:
     folder = tempfile.gettempdir()
     short = folder if len(os.fsencode(folder)) < _LONGEST_PARENT else "/tmp"
     return Path(tempfile.mkdtemp(prefix="monarch_job_", dir=short))
-
-
-def _check_meshes(meshes: Mapping[str, int]) -> dict[str, int]:
-    if not isinstance(meshes, Mapping):
-        raise TypeError(f'ProcessJob takes names and numbers of hosts, such as {{"trainers": 2}}; got {meshes!r}')
-    check_mesh_names(meshes)
-    if not meshes:
-        raise ValueError("a job needs at least one mesh of hosts, got none")
-    for name, size in meshes.items():
-        if not isinstance(size, int) or isinstance(size, bool):
-            raise TypeError(f"mesh {name!r}: the number of hosts is an int, got {size!r}")
-        if size < 1:
-            raise ValueError(f"mesh {name!r}: the number of hosts is at least 1, got {size}")
-    return dict(meshes)
 
 
 def _check_env(env: Mapping[str, str]) -> dict[str, str]:

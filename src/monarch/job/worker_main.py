@@ -1,42 +1,108 @@
-"""The program of a worker process: serve at an address, for as long as it is wanted.
+"""The program of a worker process: serve at an address, report it, and end when nobody owns it. See `contract`.
 
-Started with two arguments, the address and the path of a file, and the leash (see `launch`) as descriptor 3. It ends
-
-    when a client shuts the host down     and leaves the file, to say that this was in order
-    with the program that started it      unless it has been told to stay
-    when it is killed
-
-What keeps it from serving is printed as a traceback, and closes the leash.
+What keeps it from serving is printed as a traceback, and breaks the lifeline.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
-from ..actor import start_worker_loop_forever
+from ..actor import Future, start_worker_loop_forever
+from .contract import KEEP, Report, WorkerSpec
 
-LEASH = 3
-READY = b"r"
-KEEP = b"k"
+_BACKLOG = 128
 
 
 def main() -> None:
-    address, goodbye = sys.argv[1:]
-    leash = socket.socket(fileno=LEASH)
-    leash.set_inheritable(False)
+    """Run a worker; the one argument of the process is its `WorkerSpec` as JSON."""
+    serve(WorkerSpec(**{key: _filled(value) for key, value in json.loads(sys.argv[1]).items()}))
+
+
+def serve(spec: WorkerSpec, **trust: Any) -> None:
+    """Serve as a host, until a client shuts it down, or it is unused for too long.
+
+    Args:
+        spec: What to do.
+        trust: `ca` and `private_key`, as `start_worker_loop_forever` has them; by default there is a secret.
+
+    Raises:
+        OSError: The address is taken, or is none of this machine.
+        RuntimeError: The worker was ended in another way.
+        ValueError: The spec makes no sense, or there is no secret.
+    """
+    for fd in {spec.lifeline, spec.report} - {-1}:
+        os.set_inheritable(fd, False)  # what runs here must not keep the lifeline open
+    serving, address = _start(spec, **trust)
+    report = Report(spec.mesh, int(spec.rank), address, socket.gethostname(), os.getpid())
     try:
-        serving = start_worker_loop_forever(address=address, ca=None)  # on a unix socket the kernel says who calls
-        serving.add_done_callback(lambda _: leash.shutdown(socket.SHUT_RDWR))  # ends the wait for a word
-        leash.sendall(READY)
-        if leash.recv(1) != KEEP and not serving.done():
-            raise ConnectionResetError
-    except ConnectionError:
-        # Whoever started this is gone and nobody else knows of it: what it runs goes with it.
-        shutil.rmtree(Path(goodbye).parent, ignore_errors=True)
-        os._exit(0)
+        if spec.report >= 0:
+            os.write(spec.report, report.encode())
+    except OSError:  # its launcher is gone; nobody else knows of it
+        _drop(spec)
+    if spec.folder:
+        report.leave(Path(spec.folder))
+    if spec.lifeline >= 0:
+        threading.Thread(target=_watch, args=(spec, serving), name="monarch-lifeline", daemon=True).start()
     serving.get()
-    Path(goodbye).touch()
+    if spec.farewell:
+        Path(spec.farewell).touch()
+
+
+def address_towards(machine: str) -> str:
+    """Return the IP address by which this machine is known on the way to another one. Nothing is sent."""
+    family, kind, _, _, where = socket.getaddrinfo(machine, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind) as probe:
+        probe.connect(where)
+        found: str = probe.getsockname()[0]
+        return found
+
+
+def _filled(value: Any) -> Any:
+    return os.path.expandvars(value) if isinstance(value, str) else value
+
+
+def _start(spec: WorkerSpec, **trust: Any) -> tuple[Future[None], str]:
+    """Begin to serve; returns the address that others dial as well."""
+    scheme, _, where = spec.listen.partition("://")
+    host, _, port = where.rpartition(":")
+    if scheme not in ("tcp", "metatls") or host == "*" or not port.isdecimal() or "@" in where:  # it says all by itself
+        return start_worker_loop_forever(address=spec.listen, **trust), spec.listen
+    host = host.strip("[]") or address_towards(spec.towards)
+    bind = spec.bind or host
+    with _bound(bind, int(port)) as sock:  # the agent inherits it; once this is closed, the port is free with its end
+        dialed = f"{scheme}://{_bracketed(host)}:{sock.getsockname()[1]}"
+        own = f"{scheme}://{_bracketed(bind)}:fd{sock.fileno()}"
+        return start_worker_loop_forever(address=f"{dialed}@{own}", **trust), dialed
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    where = None if host == "*" else host
+    family, *_, address = socket.getaddrinfo(where, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _watch(spec: WorkerSpec, serving: Future[None]) -> None:
+    try:
+        kept = os.read(spec.lifeline, 1) == KEEP
+    except OSError:
+        kept = False
+    if not kept and not serving.done():
+        _drop(spec)
+
+
+def _drop(spec: WorkerSpec) -> None:
+    """Nobody owns this worker: it ends, and with it what it runs. The agent sees to that."""
+    if spec.farewell:
+        shutil.rmtree(Path(spec.farewell).parent, ignore_errors=True)
+    os._exit(0)

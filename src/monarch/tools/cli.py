@@ -16,8 +16,11 @@ from rich.console import Console
 from rich.text import Text
 
 from .. import actor, job, rdma, trust
+from ..config import configure
 from ..errors import MonarchError
 from ..job import current
+from ..job.contract import WorkerSpec
+from ..job.worker_main import serve
 from . import contexts, logs, programs
 
 # What the user can put right; anything else is a bug, and shows a traceback.
@@ -48,6 +51,14 @@ def worker(
     secret_file: Annotated[
         Path | None, typer.Option(help="File with the shared secret. Default: MONARCH_SECRET_FILE, ~/.monarch/secret.")
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Folder to leave a file in that says where it listens, once it does; for port 0."),
+    ] = None,
+    idle_limit: Annotated[
+        str | None, typer.Option(help="End when no client has been attached for so long, such as 30m. Default: never.")
+    ] = None,
+    lifeline: Annotated[bool, typer.Option("--lifeline", help="End when stdin closes.")] = False,
 ) -> None:
     """Serve as a host, until a client shuts it down.
 
@@ -58,8 +69,11 @@ def worker(
             raise typer.BadParameter("give either certificates or a secret", param_hint="--secret-file")
         os.environ.pop("MONARCH_SECRET", None)  # it would win; and what procs inherit should be what is in use
         os.environ["MONARCH_SECRET_FILE"] = str(secret_file.expanduser().absolute())
+    if idle_limit is not None:
+        configure(worker_idle_limit=idle_limit)
+    spec = WorkerSpec("worker", "0", listen, folder=str(report or ""), lifeline=0 if lifeline else -1)
     try:
-        actor.start_worker_loop_forever(address=listen, ca=ca, private_key=private_key).get()
+        serve(spec, ca=ca, private_key=private_key)
     except RuntimeError as error:  # it was ended in another way than by a client
         raise job.JobError(str(error)) from error
 

@@ -11,6 +11,7 @@ import itertools
 import os
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ... import config
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
 _LET_GO = 10.0  # seconds after which the agent ends although the client that has shut it down does not say so
+_LOOKS = 8  # within the time that it may be unused for
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
 
 
@@ -69,6 +71,7 @@ class Agent(ControlService):
         super().__init__(hub)
         self.procs = HostProcs(hub, control, spawner_pid, self._spawner_lost, self._publish)
         self._subscribers: dict[ProcAddress, ControlRequest] = {}
+        self._attached = 0  # how often clients of other hosts have been
         self._published = itertools.count(1)
         hub.inbound_lost_hooks.append(self._requester_lost)
         self.gateway: HostGateway | None = None
@@ -131,6 +134,7 @@ class Agent(ControlService):
         if self.gateway is not None:
             self.gateway.links.adapt()
         self._subscribers[request.peer] = request
+        self._attached += 1
         request.answer(self.identity)
 
     @handles(Detach)
@@ -248,6 +252,22 @@ class Agent(ControlService):
     def _end_host(self, request: ControlRequest, record: EndHost) -> None:
         if self._ends_with is not None:
             self.hub.poller.stop()
+
+    def end_when_unused(self, limit: float) -> None:
+        """Shut this host down when no client has been attached for `limit` seconds, or an eighth more; 0 is never."""
+
+        def look(unused: int, attached: int) -> None:
+            used = bool(self._subscribers) or attached != self._attached
+            if not used and unused == _LOOKS:
+                self._shut_down(
+                    f"no client was attached for {limit:g} s", _orphan_grace(), self.hub.root, self.hub.poller.stop
+                )
+            else:
+                then = partial(look, 0 if used else unused + 1, self._attached)
+                self.hub.poller.call_later(limit / _LOOKS, then)
+
+        if limit:
+            look(0, 0)
 
     def parent_gone(self, pidfd: int, pid: int) -> None:
         self.hub.poller.remove(pidfd)

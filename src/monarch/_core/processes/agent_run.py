@@ -52,6 +52,7 @@ def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
     assert own.channel is not None and own.trust is not None
     try:
         channel, error = agent.open_gateway(own.trust).listen(own.channel), ""
+        agent.end_when_unused(config.value("worker_idle_limit"))  # now: clients bring settings of their own
     except AddressError as refused:  # it is taken, or none of this machine; says so itself
         channel, error = own.channel, str(refused)
     except Exception as refused:

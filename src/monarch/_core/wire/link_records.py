@@ -31,12 +31,14 @@ from __future__ import annotations
 
 import json
 import mmap
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from struct import Struct
 from typing import Any
 
 from ..._namedtuple import NamedTuple
+from ..._public import RELEASE
 from .frame import (
     ALIGNMENT,
     HEADER_SIZE,
@@ -52,6 +54,7 @@ from .frame import (
 )
 
 VERSION = 1
+PYTHON = "{}.{}".format(*sys.version_info)
 GREETING, JOIN, JOINED, YIELD, REFUSED, DATA, ACK, PING, FAREWELL = range(9)
 _EMPTY = {YIELD, ACK, PING}
 
@@ -77,11 +80,15 @@ class LinkError(Exception):
 
 
 class Hello(NamedTuple):
-    """Who speaks: the random name of its process, the name of its host, and the name under which it has dialed."""
+    """Who speaks: the random name of its process, the name of its host, the name under which it has dialed, and what it runs:
+    the release of this package, and the minor version of Python.
+    """
 
     identity: str
     name: str
     called: str = ""
+    release: str = RELEASE
+    python: str = PYTHON
 
 
 class Join(NamedTuple):
@@ -167,8 +174,25 @@ def data_chunks(packed: Packed, sequence: int, acknowledged: int) -> list[Bytes]
 
 
 def read_hello(body: memoryview) -> Hello:
-    known = _object(body)
+    known = {"release": "", "python": "", **_object(body)}  # the first releases did not say
     return Hello(**{key: _field(known, key, str) for key in Hello._fields})
+
+
+def why_apart(me: str, ours: Hello, theirs: Hello) -> str:
+    """Say why two sides can't understand what the other one pickles, and which one to upgrade; empty if they can."""
+    him = theirs.name or "the other side"
+    for what, own, other in (("pymonarch", ours.release, theirs.release), ("Python", ours.python, theirs.python)):
+        if own != other:
+            older = me if _order(own) < _order(other) else him
+            return (
+                f"{him} runs {what} {other or 'of an older release'}, and {me} {what} {own}: upgrade {what} of {older}"
+            )
+    return ""
+
+
+def _order(release: str) -> list[tuple[int, str]]:
+    """Sorts releases: "0.9.1" before "0.10.0"."""
+    return [(int(part) if part.isdecimal() else -1, part) for part in release.split(".")]
 
 
 def read_join(body: memoryview) -> Join:

@@ -53,6 +53,7 @@ from .link_records import (
     pack,
     read_hello,
     read_join,
+    why_apart,
 )
 
 _NEVER = float("inf")
@@ -360,13 +361,16 @@ class LinkTable:
             raise LinkError(f"it sent a record of kind {kind} to a link that is {link.state}")
 
     def _greeted(self, stream: _Stream, record: Record, now: float) -> None:
+        peer = read_hello(record.body)
+        if apart := why_apart(self._me(), self.hello(""), peer):
+            raise LinkError(apart, final=True)
         if stream.decoder.version != VERSION:
             raise LinkError(
                 f"it speaks version {stream.decoder.version} of the protocol between hosts, and {self._me()} speaks "
                 f"version {VERSION}: install the same release on both",
                 final=True,
             )
-        peer = stream.peer = read_hello(record.body)
+        stream.peer = peer
         if stream.link is not None:
             self._reached(stream.link, peer, now)
         elif peer.called:

@@ -1,0 +1,182 @@
+"""The contract between a job and its workers, wherever a launcher starts them: rank, address, lifeline.
+
+A launcher (a fork, srun, ssh, a pod) starts `worker_command(spec)` once for each host. The worker
+
+    listens    on a free port, unless it is told one, at an address that others can dial
+    reports    which host of which mesh it is, and where it listens: as a file in a folder that the job sees too, or as a
+               line on its lifeline
+    ends       in order, when a client shuts the host down, or no client has been attached for the idle limit;
+               at once, with all that it runs, when its lifeline breaks or its launcher ends it
+
+So the job needs to know no address before, and nothing stays when a client, a launcher or a login node dies. Who may attach
+is told by a secret that the job has made (`make_secret_file`): a worker on TCP takes it from ``MONARCH_SECRET_FILE``. Before
+the first pickle, both sides of a link compare their releases, and say which side to upgrade.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..actor import attach_to_workers
+from ..errors import JobError
+from ..trust import read_secret_file, write_secret_file
+from . import trusted
+from .state import JobState, check_mesh_names
+from .trait import JobTrait
+
+KEEP = b"k"
+"""What a job writes on a lifeline when the worker may outlive it."""
+
+IDLE_LIMIT = "MONARCH_WORKER_IDLE_LIMIT"
+"""Environment variable: the configuration key `worker_idle_limit` of a worker."""
+
+SECRET_FILE = "MONARCH_SECRET_FILE"
+"""Environment variable: the file with the secret of a worker, and of what runs there."""
+
+# The package is found where this program found it, and nothing in the working directory is mistaken for a standard module.
+_CODE = (
+    f"import sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]; "
+    "from monarch.job.worker_main import main; main()"
+)
+
+
+class WorkerSpec(NamedTuple):
+    """What a launcher tells a worker. Variables of the worker's environment may stand in the strings, as ``$NAME``.
+
+    Attributes:
+        mesh: The mesh of its host.
+        rank: Which host of it, from 0 on; a string, as launchers that start the same command everywhere have it in a variable.
+        listen: ``ipc:///path`` or ``tcp://host:port``, where port 0 is any free one. ``tcp://:port`` is the address of this
+            machine on the way to `towards`.
+        towards: A machine that all others of the job can reach.
+        bind: Where to listen if not there: an IP address of this machine, or ``*``.
+        folder: Where to leave the report as a file; empty for nowhere.
+        report: Descriptor to write the report to; -1 for none.
+        lifeline: Descriptor to read from: the worker ends when its other side closes, unless `KEEP` comes before; -1 for none.
+        farewell: File to make when the end is in order; empty for none.
+    """
+
+    mesh: str
+    rank: str
+    listen: str
+    towards: str = ""
+    bind: str = ""
+    folder: str = ""
+    report: int = -1
+    lifeline: int = -1
+    farewell: str = ""
+
+
+class Report(NamedTuple):
+    """What a worker says once it serves: which host it is, where it listens, and for people, the process and its machine."""
+
+    mesh: str
+    rank: int
+    address: str
+    machine: str
+    pid: int
+
+    def encode(self) -> bytes:
+        """One line."""
+        return json.dumps(self._asdict()).encode() + b"\n"
+
+    def leave(self, folder: Path) -> None:
+        """Write it into a folder of reports, where it is seen as a whole or not at all."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = folder / f".{self.mesh}.{self.rank}"
+        draft.write_bytes(self.encode())
+        draft.replace(folder / f"{self.mesh}.{self.rank}")
+
+
+def worker_command(spec: WorkerSpec, python: Sequence[str] = (sys.executable,)) -> list[str]:
+    """Return the command of a worker.
+
+    Args:
+        spec: What to tell it.
+        python: The interpreter and its options.
+    """
+    return [*python, "-c", _CODE, json.dumps(spec._asdict())]
+
+
+def read_reports(folder: Path) -> Iterator[Report]:
+    """The reports in a folder; nothing if there is none."""
+    try:
+        names = os.listdir(folder)  # reads it anew on network file systems too, as looking for one file does not
+    except FileNotFoundError:
+        return
+    for name in names:
+        if not name.startswith("."):
+            yield Report(**json.loads((folder / name).read_bytes()))
+
+
+def make_secret_file(folder: Path) -> Path:
+    """Make a folder for a job, for its user alone, with a new secret in it; return the file of the secret."""
+    trusted.make_folder(folder)
+    secret = folder / "secret"
+    write_secret_file(secret)
+    return secret
+
+
+def check_meshes(kind: str, meshes: Mapping[str, int]) -> dict[str, int]:
+    """Check the names of the meshes of a job, and how many hosts each has.
+
+    Raises:
+        TypeError: It is no mapping, or a number is none.
+        ValueError: There is none, a number is below 1, or a name could not be read as an attribute of the state.
+    """
+    if not isinstance(meshes, Mapping):
+        raise TypeError(f'{kind} takes names and numbers of hosts, such as {{"trainers": 2}}; got {meshes!r}')
+    check_mesh_names(meshes)
+    if not meshes:
+        raise ValueError("a job needs at least one mesh of hosts, got none")
+    for name, size in meshes.items():
+        check_size(name, size)
+    return dict(meshes)
+
+
+def check_size(name: str, size: int) -> None:
+    """Check how many hosts a mesh has. For errors see `check_meshes`."""
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise TypeError(f"mesh {name!r}: the number of hosts is an int, got {size!r}")
+    if size < 1:
+        raise ValueError(f"mesh {name!r}: the number of hosts is at least 1, got {size}")
+
+
+class WorkersJob(JobTrait):
+    """Base of the jobs that start a worker for each host. A kind says how: `_create` starts them, `_addresses` waits for
+    their reports.
+
+    Args:
+        meshes: Name to number of hosts.
+    """
+
+    _secret_file: Path | None = None
+
+    def __init__(self, meshes: Mapping[str, int]) -> None:
+        self._meshes = check_meshes(type(self).__name__, meshes)
+
+    def _addresses(self) -> Mapping[str, Sequence[str]]:
+        """Return where the workers of each mesh listen, in the order of their ranks; wait for those that start.
+
+        Raises:
+            JobError: One has ended, or will not start.
+        """
+        raise NotImplementedError
+
+    def _state(self) -> JobState:
+        addresses = self._addresses()
+        try:
+            secret = None if self._secret_file is None else read_secret_file(self._secret_file)
+        except ValueError as error:
+            raise JobError(f"{self!r}: {error}") from error
+        return JobState(
+            {
+                mesh: attach_to_workers(ca=None, workers=addresses[mesh], name=mesh, secret=secret)
+                for mesh in self._meshes
+            }
+        )
