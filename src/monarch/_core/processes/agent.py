@@ -71,7 +71,7 @@ class Agent(ControlService):
         super().__init__(hub)
         self.procs = HostProcs(hub, control, spawner_pid, self._spawner_lost, self._publish)
         self._subscribers: dict[ProcAddress, ControlRequest] = {}
-        self._attached = 0  # how often clients of other hosts have been
+        self._attach_count = 0  # how often clients of other hosts have been
         self._published = itertools.count(1)
         hub.inbound_lost_hooks.append(self._requester_lost)
         self.gateway: HostGateway | None = None
@@ -134,7 +134,7 @@ class Agent(ControlService):
         if self.gateway is not None:
             self.gateway.links.adapt()
         self._subscribers[request.peer] = request
-        self._attached += 1
+        self._attach_count += 1
         request.answer(self.identity)
 
     @handles(Detach)
@@ -257,13 +257,13 @@ class Agent(ControlService):
         """Shut this host down when no client has been attached for `limit` seconds, or an eighth more; 0 is never."""
 
         def look(unused: int, attached: int) -> None:
-            used = bool(self._subscribers) or attached != self._attached
+            used = bool(self._subscribers) or attached != self._attach_count
             if not used and unused == _LOOKS:
                 self._shut_down(
                     f"no client was attached for {limit:g} s", _orphan_grace(), self.hub.root, self.hub.poller.stop
                 )
             else:
-                then = partial(look, 0 if used else unused + 1, self._attached)
+                then = partial(look, 0 if used else unused + 1, self._attach_count)
                 self.hub.poller.call_later(limit / _LOOKS, then)
 
         if limit:
