@@ -1,4 +1,4 @@
-"""What is imported when it is first used, so that importing this package costs little: names of packages, and `logging`."""
+"""What is imported when it is first used, so that importing this package costs little: names of packages, `logging`, notes."""
 
 from __future__ import annotations
 
@@ -48,3 +48,24 @@ class _Logger:
 def lazy_logger(name: str) -> logging.Logger:
     """A logger for warnings that hardly any program sees: `logging`, and `traceback` with it, cost 4 ms to import."""
     return cast("logging.Logger", _Logger(name))
+
+
+def note(area: str, text: str, *args: object) -> None:
+    """Say what the engine did and why, for a report of a bug: on processes, links, failures, bounds, and not on messages.
+
+    It goes to the loggers ``monarch.engine.*``, which are silent until somebody sets the level of ``monarch.engine``: a
+    program that wants the notes in its own logging, or `engine_log`. Until then nothing is imported or formatted.
+
+    Args:
+        area: The end of the logger's name.
+        text: One sentence.
+        *args: What it has in place of ``%s``, or functions that make it.
+    """
+    known = sys.modules.get("logging")
+    if known is not None and known.getLogger("monarch.engine").level:
+        known.getLogger(f"monarch.engine.{area}").info(text, *(each() if callable(each) else each for each in args))
+
+
+def engine_log() -> Any:
+    """`_engine_log`, which writes that to files."""
+    return import_module("._engine_log", __package__)

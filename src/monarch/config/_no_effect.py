@@ -65,9 +65,7 @@ NO_EFFECT: dict[str, tuple[tuple[str, Kind, object] | tuple[str, Kind, object, s
     "procs share the client's output; log streams and files are not written yet": (
         ("enable_file_capture", BOOL, False, "HYPERACTOR_MESH_ENABLE_FILE_CAPTURE"),
         ("enable_log_forwarding", BOOL, False, "HYPERACTOR_MESH_ENABLE_LOG_FORWARDING"),
-        ("file_log_level", STR, "", "MONARCH_FILE_LOG"),
         ("force_file_log", BOOL, False),
-        ("monarch_log_suffix", STR, "", "MONARCH_LOG_SUFFIX"),
         ("read_log_buffer", count(), 100),
     ),
     "metrics and traces are not written yet": (

@@ -223,6 +223,21 @@ _LOGS = (
         "HYPERACTOR_PREFIX_WITH_RANK",
         "Begin each line of a proc's output that is passed on or reported with the proc's rank.",
     ),
+    Knob(
+        "file_log_level",
+        STR,
+        "",
+        "MONARCH_FILE_LOG",
+        "What the engine did and why is written to `.monarch/engine`, a file per process: `debug`, `info`, `warning` or "
+        "`error`; empty is no file. Read when a process starts.",
+    ),
+    Knob(
+        "monarch_log_suffix",
+        STR,
+        "",
+        "MONARCH_LOG_SUFFIX",
+        "What the names of these files end with, before `.log`.",
+    ),
 )
 
 

@@ -134,7 +134,7 @@ def _link() -> Path:
 
 
 def _folder(context: str) -> Path:
-    if not context or "/" in context or context.startswith(".") or context == "logs":
+    if not context or "/" in context or context.startswith(".") or context in ("logs", "engine", "failures"):
         raise ValueError(f"a context can't be called {context!r}")
     folder = _link().parent / context
     for file in (_SPEC, _STATE):

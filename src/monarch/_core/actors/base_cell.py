@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from ..._lazy import note
 from ..hub.contracts import Origin
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
@@ -129,8 +130,10 @@ class BaseCell:
     def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             if isinstance(instruction, AskSupervisor):
+                note("failures", "%s is told: %s", self.record, instruction.failure.explain)
                 self.judge(instruction.failure, instruction.mesh)
             elif isinstance(instruction, Restart):
+                note("failures", "%s starts again: %s", self.record, instruction.plan)
                 Restarter(self, instruction.group).begin(instruction.plan)
             elif isinstance(instruction, Abandon):
                 for uid, ranks in instruction.ranks.items():
@@ -138,6 +141,7 @@ class BaseCell:
                     if mesh is not None:  # not stopped meanwhile
                         mesh.abandon(ranks)
             elif isinstance(instruction, Fail):
+                note("failures", "%s fails, as it did not handle: %s", self.record, instruction.failure.explain)
                 self.fail_unhandled(instruction.failure)
 
     def judge(self, failure: Failure, mesh: OwnedMesh) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ... import config
+from ..._lazy import note
 from ..._namedtuple import NamedTuple
 from ...errors import DeadlockError
 from ..calls.message import decode_meta
@@ -126,7 +127,9 @@ class DeadlockDetector:
             if _is_for_room(wait.call):
                 send_record(self._hub, wait.call.process, LetGo(wait.call.request))
                 return
-        Promise.of(youngest.noted[0]).reject(DeadlockError(explain(probe.chain), probe.chain))
+        text = explain(probe.chain)
+        note("failures", "a wait is given up: %s", text)
+        Promise.of(youngest.noted[0]).reject(DeadlockError(text, probe.chain))
 
 
 def _is_for_room(call: Call) -> bool:

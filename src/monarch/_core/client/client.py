@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import config
+from ..._lazy import engine_log
 from ..actors.base_cell import BaseCell
 from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
@@ -154,6 +155,8 @@ class Client:
         self.pid = os.getpid()
         uid = f"{CLIENT}{self.pid}-{random_name(40)}"  # it is named to whoever depends on it
         address = ProcAddress(host or random_name(), f"{uid}.0")
+        if config.value("file_log_level"):
+            engine_log().write_to_file("client", address.proc)
         self.hub = MessageHub(address, root=address, local_host=local_host)
         self.hub.ended_hosts = _ended_hosts
         self.service = ProcService(self.hub)

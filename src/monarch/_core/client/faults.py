@@ -26,6 +26,7 @@ from types import TracebackType
 from typing import Any
 
 from ... import config
+from ..._lazy import engine_log
 from ..._namedtuple import NamedTuple
 from ...errors import SupervisionError
 from ..calls import told
@@ -233,6 +234,7 @@ def _part() -> object:
 def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], None]) -> None:
     failures = [fault.failure for fault in faults]
     text = "\n".join([*map(_report, merge(failures)), _ADVICE, ""])
+    engine_log().keep_report(text)
     going_on = session.find()
     if going_on is not None:
         with suppress(OSError, ValueError, AttributeError):

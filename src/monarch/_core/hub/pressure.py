@@ -15,6 +15,7 @@ from collections.abc import Sized
 from contextlib import suppress
 
 from ... import config
+from ..._lazy import note
 from ...errors import BackpressureError
 from ..wire.address import ProcAddress
 from ..wire.frame import HOLD, Frame
@@ -63,6 +64,7 @@ class Pressure:
             self._bytes > self._most_bytes and waiting > 1
         )  # one alone is taken, however large
         if full and origin.peer not in self.held:
+            note("bounds", "mailbox %d is full: %d messages; %s is held back", self._id, waiting, origin.peer)
             self._tell(origin, 1)
             self.held[origin.peer] = origin  # only now: who takes messages out must not say the opposite first
             self._release_if_low()  # they may all have been, since the look at the queue

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from ... import config
-from ..._lazy import lazy_logger
+from ..._lazy import lazy_logger, note
 from ...errors import AddressError
 from ..wire.channel import Channel, parse_channel
 from ..wire.frame import AROUND, Frame
@@ -206,6 +206,7 @@ class Links:
 
     def _ended(self, number: int, reason: str, final: bool) -> None:
         self._streams.pop(number, None)
+        note("links", "stream %d ended: %s", number, reason)
         refused = reason.startswith(NOBODY_LISTENS)
         self._table.closed(number, reason, self._now(), final=final, refused=refused)
         self._carry_out()
@@ -242,8 +243,10 @@ class Links:
                 if (stream := self._streams.pop(number, None)) is not None:
                     stream.close()
             case Up(host):
+                note("links", "link to %s is up", host)
                 self._tell(self._handler.link_up, host)
             case Lost(host, reason):
+                note("links", "link to %s is lost: %s", host, reason)
                 self._tell(self._handler.link_lost, host, reason)
             case Called(name):
                 self._tell(self._handler.called, name)
@@ -265,6 +268,7 @@ class Links:
             reason = "neither certificates nor a secret are given for it: attach it first"
             self._table.closed(number, reason, self._now(), final=True)
             return
+        note("links", "stream %d is dialed to %s", number, host)
         self._add(number, connect(self._poller, channel, trust, _Events(self, number)))
 
     def _add(self, number: int, stream: Stream) -> None:

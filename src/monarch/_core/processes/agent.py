@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ... import config
+from ..._lazy import note
 from ..calls.pending import countdown
 from ..hub.control_records import (
     AbandonProcs,
@@ -135,12 +136,14 @@ class Agent(ControlService):
             self.gateway.links.adapt()
         self._subscribers[request.peer] = request
         self._attach_count += 1
+        note("host", "attached by %s", request.peer)
         request.answer(self.identity)
 
     @handles(Detach)
     def _detach(self, request: ControlRequest, record: Detach) -> None:
         if self.gateway is not None:
             self.gateway.core.withdraw(request.peer, record.hosts)
+        note("host", "%s lets go of %s", request.peer, record.hosts)
         for host in record.hosts:
             self._attached.pop(host, None)
         request.answer()
@@ -161,6 +164,7 @@ class Agent(ControlService):
 
     def _host_gone(self, host: str) -> None:
         """Another host is gone: what its clients have here goes, too."""
+        note("host", "%s is gone, and what its clients have here goes with it", host)
         if host == self._ends_with:
             self.hub.poller.stop()
         for client in [client for client in self._subscribers if client.host == host]:
@@ -276,6 +280,7 @@ class Agent(ControlService):
 
     def _shut_down(self, reason: str, grace: float, client: ProcAddress, done: Callable[[], None]) -> None:
         """Stop everything; what belongs to `client` is stopped, whoever else owns something here loses it."""
+        note("host", "shuts down: %s", reason)
         finish = countdown(1, done)
         self.reason = reason
         for mesh in self.procs.meshes.values():

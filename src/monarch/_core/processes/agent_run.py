@@ -9,6 +9,7 @@ import signal
 import socket
 
 from ... import config
+from ..._lazy import engine_log
 from ...errors import AddressError
 from ..hub.message_hub import MessageHub
 from ..net import unix
@@ -31,6 +32,8 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
     """
     signal.signal(signal.SIGINT, spawner.ignore_interrupt)
     config.inherit(own.config)
+    if config.value("file_log_level"):
+        engine_log().write_to_file("agent", own.root.proc if own.channel is None else own.address.host)
     allow_many()
     hub = MessageHub(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
     agent = Agent(hub, control, spawner_pid)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from ... import config
+from ..._lazy import note
 from ..calls.pending import countdown
 from ..hub.contracts import Hub
 from ..hub.control import send_record
@@ -221,6 +222,7 @@ class HostProcs:
         out, err, pidfd = fds
         entry = self.meshes[uid].procs[rank]
         self._running[pid] = entry, pidfd
+        note("procs", "%s started, process %d", entry.label, pid)
         self.output.follow(entry, out, err)
         self._poller.add(pidfd, lambda events: self._look_soon(pid, pidfd))
         self._follow(entry, entry.forked(pid, time.monotonic()))
@@ -328,6 +330,7 @@ class HostProcs:
         self._poller.call_later(_READY_EXPECTED, lambda: self._happen(entry, "overdue"))
 
     def _kill(self, entry: ProcEntry) -> None:
+        note("procs", "%s is killed, process %d", entry.label, entry.pid)
         if entry.pid in self._running:
             try:  # a pidfd cannot hit another process that got its number
                 signal.pidfd_send_signal(self._running[entry.pid][1], signal.SIGKILL)
@@ -354,6 +357,7 @@ class HostProcs:
 
     def _tell_owner(self, entry: ProcEntry) -> None:
         assert entry.end is not None
+        note("procs", "%s ended (%s): %s; told %s", entry.label, entry.end.cause, entry.end.reason, entry.mesh.owner)
         send_record(self._hub, entry.mesh.owner.proc, ProcsEnded([(entry.address, entry.end)]))
 
     def _clear(self, entry: ProcEntry) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from typing import Any, NoReturn
 
 from ... import config
+from ..._lazy import engine_log
 from ..actors import log
 from ..actors.base_cell import BaseCell
 from ..actors.cell import ActorCell
@@ -140,6 +141,8 @@ def _settle(spec: ProcSpec) -> None:
     sys.breakpointhook = _no_debugger
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
+    if config.value("file_log_level"):
+        engine_log().write_to_file(sys.argv[0], spec.root.proc)
     main_guard.nesting = spec.nesting
     prints.install()
     prints.who = log.who_prints

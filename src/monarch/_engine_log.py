@@ -1,0 +1,101 @@
+"""Files for reports of bugs: what the engine notes (see `_lazy.note`), and the reports of failures that nobody handled.
+
+Imported where there is something to write.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from contextlib import suppress
+
+from . import config
+from ._lazy import note
+
+FOLDER = os.path.join(".monarch", "engine")
+"""Where the files are, below the working directory of each process, in a folder per program."""
+
+FAILURES = os.path.join(".monarch", "failures")
+"""Where the reports of failures are that nobody handled."""
+
+_MOST_REPORTS = 20
+_MOST_PROGRAMS = 20  # of which files are kept
+_MOST_BYTES = 8 << 20  # of a file, before it is rotated
+_MOST_FILES = 3  # of a process
+_LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERROR": 40}
+
+
+def write_to_file(process: str, program: str) -> None:
+    """Write what this process notes to a file of its own, as ``file_log_level`` says. Called at its start.
+
+    Args:
+        process: What this process is called.
+        program: What the program, or the worker, is called to which it belongs.
+    """
+    text = config.value("file_log_level")
+    level = _LEVELS.get(text.upper())
+    if level is None:
+        print(f"monarch: file_log_level is one of {', '.join(_LEVELS)}, got {text!r}: no log", file=sys.stderr)
+        return
+    import logging
+    import logging.handlers
+
+    suffix = config.value("monarch_log_suffix")
+    folder = os.path.join(FOLDER, _as_file_name(program))
+    path = os.path.join(folder, f"{_as_file_name(f'{process}_{os.getpid()}{suffix}')}.log")
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        handler = logging.handlers.RotatingFileHandler(path, "a", _MOST_BYTES, _MOST_FILES - 1, "utf-8", delay=True)
+    except OSError as error:  # the program goes on without
+        print(f"monarch: no log of the engine: {error}", file=sys.stderr)
+        return
+    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname).1s %(name)s: %(message)s", "%F %T"))
+    engine = logging.getLogger("monarch.engine")
+    engine.setLevel(level)
+    engine.propagate = False  # to the handlers of the program
+    for logger in (engine, logging.getLogger("monarch")):  # what else Monarch says is of interest as well
+        for old in [
+            each for each in logger.handlers if type(each) is type(handler)
+        ]:  # of the client before, or the parent
+            logger.removeHandler(old)
+        logger.addHandler(handler)
+    note("process", "%s of %s, process %d, Python %s", process, program, os.getpid(), sys.version.split()[0])
+    note("process", "settings that differ from their defaults: %s", config.exported())
+    if process == "client":
+        _forget_old_programs()
+
+
+def keep_report(text: str) -> None:
+    """Keep the report of a failure that nobody handled, where the programs of this folder keep things: for later."""
+    if not os.path.isdir(os.path.dirname(FOLDER)):
+        return
+    with suppress(OSError):
+        os.makedirs(FAILURES, mode=0o700, exist_ok=True)
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}_{os.getpid()}.txt"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(os.path.join(FAILURES, name), flags, 0o600), "a", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+        for old in sorted(os.listdir(FAILURES))[:-_MOST_REPORTS]:
+            os.unlink(os.path.join(FAILURES, old))
+
+
+def _as_file_name(text: str) -> str:
+    return re.sub(r"[^\w.\[\]-]+", "_", text)[:100].lstrip(".") or "_"
+
+
+def _forget_old_programs() -> None:
+    """Keep the folders of those that have written last."""
+    with suppress(OSError):
+        folders = sorted((entry for entry in os.scandir(FOLDER) if entry.is_dir(follow_symlinks=False)), key=_age)
+        for folder in folders[_MOST_PROGRAMS:]:
+            for file in os.scandir(folder):
+                os.unlink(file)
+            os.rmdir(folder)
+
+
+def _age(folder: os.DirEntry[str]) -> float:
+    times = [file.stat(follow_symlinks=False).st_mtime for file in os.scandir(folder)]
+    return -max(times, default=0.0)
