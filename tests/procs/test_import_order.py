@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,48 @@ def test_a_function_that_uses_this_host_runs_in_other_processes_of_any_library()
         },
     )
     assert (result.exit_code, result.stdout, result.left_behind) == (0, "5\n5\n5\n5\n5\n10\n", []), str(result)
+
+
+NOTE_MODULES = """
+import atexit, os, sys
+
+def note():
+    with open("/proc/self/comm") as file:
+        title = file.read().strip()
+    with open(os.path.join(os.environ["NOTES"], title), "w") as file:
+        file.write("\\n".join(sys.modules))
+
+atexit.register(note)
+os.register_at_fork(after_in_child=lambda: atexit.register(note))
+"""
+
+
+def test_the_processes_that_only_serve_import_no_more_than_they_need(tmp_path: Path) -> None:
+    """What the agent imports, the first call waits for; what the spawner has imported, each proc has."""
+    (tmp_path / "sitecustomize.py").write_text(NOTE_MODULES)
+    result = run_script(
+        """
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Echo(Actor):
+            @endpoint
+            def say(self, value):
+                return value
+
+        if __name__ == "__main__":
+            procs = this_host().spawn_procs({"gpus": 2})
+            assert len(procs.spawn("echo", Echo).say.call(1).get()) == 2
+            procs.stop().get()
+        """,
+        env={"PYTHONPATH": str(tmp_path), "NOTES": str(tmp_path)},
+    )
+    assert result.exit_code == 0, result
+    agent, spawner = (
+        [name for name in (tmp_path / title).read_text().split() if name.startswith("monarch")]
+        for title in ("monarch agent", "monarch spawner")
+    )
+    assert [
+        name for name in agent if name.startswith(("monarch.actor", "monarch._core.actors", "monarch._core.mesh"))
+    ] == []
+    assert len(agent) <= 115
+    assert len(spawner) <= 150

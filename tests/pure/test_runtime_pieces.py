@@ -137,7 +137,7 @@ def test_requests_to_spawn_pickle() -> None:
     request = SpawnRequest(
         "uid",
         "procs",
-        Extent(["hosts", "gpus"], [2, 4]),
+        {"hosts": 2, "gpus": 4},
         4,
         (start,),
         ActorAddress(address, 5),

@@ -27,7 +27,6 @@ from monarch._core.processes.proc_entry import (
     Mesh,
     ProcEntry,
 )
-from monarch._core.shape import Extent
 from monarch._core.supervision import failure as causes
 from monarch._core.supervision.failure import Failure
 from monarch._core.wire.address import ActorAddress, ProcAddress
@@ -46,7 +45,7 @@ NOT_IN = {  # event -> states in which it cannot happen
     "kill": {ENDED},
     "abandoned": set(STATES) - {ENDED},
 }
-PAIR = Extent(["gpus"], [2])
+PAIR = {"gpus": 2}
 OWNER = ProcAddress("host", "owner")
 SIGKILLED = signal.SIGKILL.value
 

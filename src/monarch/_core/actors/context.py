@@ -100,7 +100,9 @@ def running() -> Context | None:
 
 def context() -> Context:
     """The current context; never fails. On the client, outside of actors, that of the root client."""
-    found = running()
+    found = current.get(None) or getattr(
+        threading.current_thread(), "_monarch_context", None
+    )  # as `running`: of each call
     if found is not None:
         return found
     if _fallback is None:  # nothing that a program has imported was the actor API; it sets this

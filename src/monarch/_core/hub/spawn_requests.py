@@ -127,7 +127,7 @@ class SpawnRequest(NamedTuple):
     Attributes:
         mesh: Id of the proc mesh.
         name: Its name, for people.
-        extent: That of the whole mesh.
+        sizes: Of the whole mesh, by dimension. (An `Extent` would bring `monarch.actor`, and with it actors, to the agent.)
         per_host: Number of ranks on each host.
         starts: The procs to start.
         owner: The actor that owns them.
@@ -145,7 +145,7 @@ class SpawnRequest(NamedTuple):
 
     mesh: str
     name: str
-    extent: Extent
+    sizes: dict[str, int]
     per_host: int
     starts: tuple[Start, ...]
     owner: ActorAddress

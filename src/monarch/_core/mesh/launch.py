@@ -95,7 +95,7 @@ class _Launch(NamedTuple):
         cell, procs = self.cell, self.procs
         environ = dict(os.environ) if agents[0].host in cell.hub.hosts else None
         request = SpawnRequest(
-            procs.uid, procs.name, self.extent, procs.per_host, tuple(starts), cell.address, cell.hub.root,
+            procs.uid, procs.name, dict(self.extent), procs.per_host, tuple(starts), cell.address, cell.hub.root,
             list(sys.path), self.cwd, environ, _preload(), config.exported(), self.nesting, self.restarts,
             log.settings(),
         )  # fmt: skip

@@ -11,6 +11,7 @@ from collections import deque
 
 from ... import config
 from ..hub.spawn_requests import SpawnRequest
+from ..shape import Extent
 from ..supervision.failure import DEAF, DEAF_REASON, KILLED, STOPPED, UNSTARTED, Failure, exit_reason
 from ..supervision.failure import EXITED as EXITED_ITSELF
 from ..wire.address import ActorAddress, ProcAddress
@@ -116,8 +117,8 @@ class Mesh:
     def __init__(self, request: SpawnRequest, machine: str) -> None:
         self.uid = request.mesh
         self.name = request.name
-        self.extent = request.extent
-        self.size = request.extent.nelements
+        self.extent = Extent(request.sizes, request.sizes.values())
+        self.size = self.extent.nelements
         self.owner: ActorAddress = request.owner
         self.root = request.root
         self.restarts = request.restarts
