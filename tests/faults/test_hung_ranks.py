@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helpers.waiting import wait_gone
-from monarch.actor import Actor, Point, SupervisionError, context, endpoint
+from monarch.actor import Actor, Point, SupervisionError, as_endpoint, context, endpoint, this_proc
 from monarch.errors import CallTimeoutError
 from monarch.supervision import AllForOne, OneForOne
 
@@ -102,3 +102,46 @@ def test_a_restart_that_the_strategy_refuses_raises(spawn: Spawn, faults: Faults
     with pytest.raises(SupervisionError):
         procs.slice(gpus=0).restart().get(timeout=PATIENCE)
     faults.wait_for(1)
+
+
+def test_a_slice_of_actors_is_killed_and_restarted_by_way_of_its_procs(spawn: Spawn) -> None:
+    procs = spawn({"gpus": 3}, restart=OneForOne())
+    workers: Any = procs.spawn("workers", Hangs)
+    pids = workers.pid.call().get(timeout=PATIENCE).values()
+    hanging = workers.slice(gpus=1).hang.call_one()
+    workers.slice(gpus=1).restart("it hangs").get(timeout=PATIENCE)
+    with pytest.raises(SupervisionError, match="killed: it hangs"):
+        hanging.get(timeout=PATIENCE)
+    hanging = workers.slice(gpus=2).hang.call_one()
+    workers.without([0, 1]).kill("so does this").get(timeout=PATIENCE)
+    with pytest.raises(SupervisionError, match="killed: so does this"):
+        hanging.get(timeout=PATIENCE)
+    wait_gone(pids[2])
+    assert workers.incarnation.call().get(timeout=PATIENCE).values() == [0, 1, 1]
+    assert workers.slice(gpus=0).pid.call_one().get(timeout=PATIENCE) == pids[0]
+
+
+class Process(Actor):
+    """Has methods of these names itself."""
+
+    @endpoint
+    def kill(self) -> str:
+        return "killed"
+
+    def restart(self) -> str:
+        return "restarted"
+
+
+def test_what_a_class_calls_kill_and_restart_is_its_own(spawn: Spawn) -> None:
+    process: Any = spawn(1).spawn("process", Process)
+    assert process.kill.call_one().get(timeout=PATIENCE) == "killed"
+    assert as_endpoint(process.restart).call_one().get(timeout=PATIENCE) == "restarted"
+    with pytest.raises(RuntimeError, match="not annotated as an endpoint"):
+        process.restart()
+
+
+def test_a_program_does_not_kill_itself_by_way_of_its_actors() -> None:
+    actor: Any = this_proc().spawn("here", Hangs)
+    with pytest.raises(RuntimeError, match="in the process of a program"):
+        actor.kill()
+    actor.stop().get(timeout=PATIENCE)

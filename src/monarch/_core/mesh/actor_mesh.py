@@ -16,33 +16,33 @@ from ..calls.promise import completed
 from ..calls.returns_future import is_async_function
 from ..hub.control import send_record
 from ..hub.control_records import GetIncarnation
-from ..shape import Extent, Shape, ValueMesh
+from ..shape import Extent, MeshTrait, Shape, ValueMesh
 from ..wire.address import SYSTEM, ProcAddress
 from .owned import OwnedActors
-from .shaped import ShapedMesh
+from .shaped import ExpendableMesh
 
 T = TypeVar("T")
 
 RESERVED = frozenset(
     {"slice", "split", "flatten", "rename", "size", "sizes", "extent", "stop", "initialized"}
     | {"_name", "_class", "_shape", "_inner", "_endpoint", "_proc_mesh", "_mesh_name", "_labels", "_ndslice"}
-    | {"_new_with_shape", "_uid", "_procs", "_owned", "_spawned", "_target"}
+    | {"_new_with_shape", "_addresses", "_uid", "_procs", "_owned", "_spawned", "_target"}
 )
 
 
-class _UnlessEndpoint:
-    """A method of every mesh, on an actor mesh whose class has no endpoint of that name."""
+class _UnlessOfItsClass:
+    """A method of every mesh, on an actor mesh whose class has nothing of that name."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, mesh: ActorMesh[Any] | None, owner: type) -> Any:
-        if mesh is not None and self._name in describe_class(mesh._class).endpoints:
+        if mesh is not None and getattr(mesh._class, self._name, None) is not getattr(MeshTrait, self._name, None):
             return mesh.__getattr__(self._name)
         return getattr(super(owner, owner if mesh is None else mesh), self._name)
 
 
-class ActorMesh(ShapedMesh, Generic[T]):
+class ActorMesh(ExpendableMesh, Generic[T]):
     """Actors of one class, one on each proc of a mesh. Made by ``procs.spawn(...)``; has the class's endpoints.
 
     The mesh that `spawn` returned owns the actors; slices of it, and meshes received in messages, are references.
@@ -82,9 +82,14 @@ class ActorMesh(ShapedMesh, Generic[T]):
         procs = tuple(self._target.procs[position] for position in positions)
         return ActorMesh(self._class, self._name, self._uid, procs, Shape.from_extent(extent), None, self._spawned)
 
+    def _addresses(self) -> Sequence[ProcAddress]:
+        return self._target.procs
+
     if not TYPE_CHECKING:  # 0.7 has no such methods, so programs may have endpoints of these names
-        select = _UnlessEndpoint()
-        without = _UnlessEndpoint()
+        select = _UnlessOfItsClass()
+        without = _UnlessOfItsClass()
+        kill = _UnlessOfItsClass()
+        restart = _UnlessOfItsClass()
 
     @property
     def __name__(self) -> str:

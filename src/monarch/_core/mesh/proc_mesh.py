@@ -14,13 +14,12 @@ from ..actors.actor import Actor
 from ..actors.context import context, current_hub
 from ..actors.endpoint import describe_class
 from ..actors.proc_service import spawn_record
-from ..actors.request import Gather, SpawnCall, StopCall
+from ..actors.request import Gather, SpawnCall
 from ..calls.future import Future
-from ..calls.pending import subscribe
-from ..calls.promise import Promise, completed
+from ..calls.promise import completed
 from ..calls.remote_error import explain_arguments, supervision_error
 from ..hub.control import send_record
-from ..hub.control_records import GetStatistics, KillProcs
+from ..hub.control_records import GetStatistics
 from ..hub.spawn_requests import CreatorInstance, SpawnSpec
 from ..hub.statistics import ProcStatistics
 from ..shape import Extent, Point, Shape, ValueMesh
@@ -29,7 +28,7 @@ from ..wire.address import SYSTEM, ProcAddress, random_uid
 from . import mock
 from .actor_mesh import ActorMesh, check_names
 from .owned import OwnedActors, OwnedProcs
-from .shaped import DrawnMesh, names_of
+from .shaped import DrawnMesh, ExpendableMesh, names_of
 
 if TYPE_CHECKING:
     from .host_mesh import HostMesh
@@ -63,7 +62,7 @@ class Procs(NamedTuple):
         return ProcAddress(self.hosts[rank // self.per_host], f"{self.uid}.{rank}")
 
 
-class ProcMesh(DrawnMesh):
+class ProcMesh(ExpendableMesh, DrawnMesh):
     """Processes that run actors. Made by ``host.spawn_procs(...)``; slices of it are references."""
 
     def __init__(
@@ -177,56 +176,6 @@ class ProcMesh(DrawnMesh):
             ValueError: The mesh is a slice, or was received in a message; only its owner stops it.
         """
         return self._check_owned().stop(reason)
-
-    def kill(self, reason: str = "its program asked for it") -> Future[None]:
-        """Kill these processes at once, with everything that runs there: for processes that hang. To their owner it is a
-        failure like any other: `__supervise__` is told, a restart strategy starts them again. Slices and references
-        may kill, too.
-
-        Args:
-            reason: Text for reports, and for callers of the actors.
-
-        Returns:
-            A future that is done when the processes are gone.
-        """
-        cell = context()._cell
-        ranks: dict[ProcAddress, list[int]] = {}
-        for address in self._addresses():
-            ranks.setdefault(address.agent, []).append(int(address.proc.rpartition(".")[2]))
-        request = StopCall(f"{self.name}.kill()", list(ranks))
-        for index, (agent, here) in enumerate(ranks.items()):
-            send_record(cell.hub, agent, KillProcs(self._procs.uid, here, reason), request, cell.uid, ranks=[index])
-        return request.future
-
-    def restart(self, reason: str = "its program asked for a restart") -> Future[None]:
-        """Kill the processes, and have their strategy, ``spawn_procs(restart=...)``, start them again: one restart each.
-
-        Args:
-            reason: Text for reports, and for callers of the actors.
-
-        Returns:
-            A future that is done when the processes run again. It raises SupervisionError where the strategy has given up.
-
-        Raises:
-            RuntimeError: The mesh has no strategy, or the calling actor does not own it.
-        """
-        cell = context()._cell
-        owned = cell.ownership.get(self._procs.uid)
-        if owned is None or owned.group is None:
-            raise RuntimeError(
-                f"{self!r} cannot be restarted: only who called spawn_procs(restart=...), with a strategy of "
-                "monarch.supervision, can; kill() ends a process for good"
-            )
-        addresses = self._addresses()
-        back: Promise[None] = Promise(f"{self.name}.restart()")
-
-        def ask(killed: Future[None]) -> None:  # what is sent to processes that are away waits for them
-            request = Gather(f"{self.name}.restart()", SYSTEM, addresses, self.extent)
-            send_record(cell.hub, addresses, GetStatistics(), request, cell.uid)
-            subscribe(request.future, lambda: back.resolve(None, lambda _: request.future.get() and None))
-
-        self.kill(reason).add_done_callback(ask)
-        return back.future
 
     def to_table(self, pids: bool = False) -> str:
         """Draw the mesh as a grid, for people: two dimensions as rows and columns, more as titled blocks. Each cell has the

@@ -6,9 +6,15 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from ..actors.context import current_hub
+from ..actors.context import context, current_hub
+from ..actors.request import Gather, StopCall
+from ..calls.future import Future
+from ..calls.pending import subscribe
+from ..calls.promise import Promise
+from ..hub.control import send_record
+from ..hub.control_records import GetStatistics, KillProcs
 from ..shape import MeshTrait, Shape, Slice
-from ..wire.address import host_labels
+from ..wire.address import SYSTEM, ProcAddress, host_labels
 
 
 class ShapedMesh(MeshTrait):
@@ -34,6 +40,75 @@ class ShapedMesh(MeshTrait):
             f"{self!r} is not a sequence. A part of it is mesh.slice({one}); one call to the mesh reaches all ranks, and "
             "`for point, value in mesh.endpoint.call().get()` goes through their answers"
         )
+
+
+class ExpendableMesh(ShapedMesh):
+    """Base of proc and actor meshes, whose processes may be killed; subclasses say which these are."""
+
+    def _addresses(self) -> Sequence[ProcAddress]:
+        """The processes, in the order of the ranks."""
+        raise NotImplementedError
+
+    def kill(self, reason: str = "its program asked for it") -> Future[None]:
+        """Kill the processes of these ranks at once, with all actors that run there: for those that hang. To their owner it
+        is a failure like any other: `__supervise__` is told, a restart strategy starts them again. Slices and references
+        may kill, too.
+
+        Args:
+            reason: Text for reports, and for callers of the actors.
+
+        Returns:
+            A future that is done when the processes are gone.
+
+        Raises:
+            RuntimeError: They run in the process of a client, by `this_proc()`.
+        """
+        addresses = self._addresses()
+        if any(address.is_client for address in addresses):
+            raise RuntimeError(
+                f"{self!r} runs in the process of a program, which only that ends: os._exit(), sys.exit()"
+            )
+        cell = context()._cell
+        here: dict[tuple[ProcAddress, str], list[int]] = {}
+        for address in addresses:
+            mesh, _, rank = address.proc.rpartition(".")
+            here.setdefault((address.agent, mesh), []).append(int(rank))
+        request = StopCall(f"{self!r}.kill()", [agent for agent, _ in here])
+        for index, ((agent, mesh), ranks) in enumerate(here.items()):
+            send_record(cell.hub, agent, KillProcs(mesh, ranks, reason), request, cell.uid, ranks=[index])
+        return request.future
+
+    def restart(self, reason: str = "its program asked for a restart") -> Future[None]:
+        """Kill the processes, and have their strategy, ``spawn_procs(restart=...)``, start them again: one restart each.
+
+        Args:
+            reason: Text for reports, and for callers of the actors.
+
+        Returns:
+            A future that is done when the processes run again. It raises SupervisionError where the strategy has given up.
+
+        Raises:
+            RuntimeError: The procs have no strategy, or the calling actor does not own them.
+        """
+        cell, addresses = context()._cell, self._addresses()
+        for mesh in {address.proc.rpartition(".")[0] for address in addresses}:
+            owned = cell.ownership.get(mesh)
+            if owned is None or owned.group is None:
+                raise RuntimeError(
+                    f"{self!r} cannot be restarted: only who called spawn_procs(restart=...), with a strategy of "
+                    "monarch.supervision, can; kill() ends a process for good"
+                )
+        back: Promise[None] = Promise(f"{self!r}.restart()")
+
+        def ask(killed: Future[None]) -> None:  # what is sent to processes that are away waits for them
+            request = Gather(f"{self!r}.restart()", SYSTEM, addresses, self.extent)
+            send_record(cell.hub, addresses, GetStatistics(), request, cell.uid)
+            subscribe(request.future, lambda: back.resolve(None, lambda _: request.future.get() and None))
+
+        self.__kill(reason).add_done_callback(ask)
+        return back.future
+
+    __kill = kill  # an actor mesh may show an endpoint of that name
 
 
 class DrawnMesh(ShapedMesh):
