@@ -4,6 +4,7 @@ Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs
 plane is written. Nothing of the core imports this module, so programs without planes do not pay for it.
 """
 
+from .actors.activities import activities, waits
 from .actors.context import NotYet, current_hub
 from .actors.contracts import Owner
 from .actors.request import Gather, StopCall, Stream
@@ -21,6 +22,8 @@ from .hub.control_service import ControlRequest, ControlService, handles, regist
 from .hub.prints import Note
 from .mesh.shaped import ShapedMesh, names_of
 from .net.unix import hosts_here
+from .processes.stack_dump import FILE as STACK_FILE
+from .processes.stack_dump import SIGNAL as STACK_SIGNAL
 from .processes.output import Output, Source
 from .shape import Shape, Slice, grid
 from .shape.ndslice import row_major_strides
@@ -38,6 +41,8 @@ __all__ = [
     "ERROR",
     "EXPLICIT",
     "OUT_OF_BAND_SIZE",
+    "STACK_FILE",
+    "STACK_SIGNAL",
     "ControlRequest",
     "ControlService",
     "DescribeHost",
@@ -63,6 +68,7 @@ __all__ = [
     "Source",
     "StopCall",
     "Stream",
+    "activities",
     "after",
     "block",
     "completed",
@@ -87,4 +93,5 @@ __all__ = [
     "send_record",
     "subscribe",
     "supervision_error",
+    "waits",
 ]  # fmt: skip

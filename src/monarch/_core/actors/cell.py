@@ -213,6 +213,11 @@ class ActorCell(BaseCell):
         except RuntimeError as error:
             raise explained(error, "the actor's thread") from None
 
+    @property
+    def thread(self) -> int | None:
+        """That thread, as `threading.get_ident` has it; None before it has started."""
+        return None if self._thread is None else self._thread.ident
+
     def miss_thread(self) -> None:
         """The actor has failed if its thread has vanished. Python does not know: to `is_alive`, it lives."""
         number = None if self._thread is None else self._thread.native_id

@@ -251,6 +251,7 @@ class HostedProc(NamedTuple):
         mesh: Name of its mesh.
         rank: Its rank there.
         size: Number of ranks of that mesh.
+        coordinates: The rank's, by dimension.
         mesh_id: Id of that mesh, the same on all hosts.
         state: See `processes.proc_entry`.
         root: The client that it belongs to.
@@ -261,6 +262,7 @@ class HostedProc(NamedTuple):
     mesh: str
     rank: int
     size: int
+    coordinates: dict[str, int]
     mesh_id: str
     state: str
     root: ProcAddress

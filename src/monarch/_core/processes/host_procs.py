@@ -21,6 +21,7 @@ from ..hub.control import send_record
 from ..hub.control_records import HostedProc, ProcsEnded, StopProc
 from ..hub.spawn_requests import SpawnRequest
 from ..net import unix
+from ..shape import Point
 from ..supervision.failure import FROZEN, KILLED, MISSING, Failure, frozen_reason
 from ..supervision.tombstones import Tombstones
 from ..wire.address import ProcAddress
@@ -95,7 +96,10 @@ class HostProcs:
     def describe(self) -> list[HostedProc]:
         """Those that have not ended."""
         return [
-            HostedProc(entry.address, entry.pid, mesh.name, entry.rank, mesh.size, mesh.uid, entry.state, mesh.root)
+            HostedProc(
+                entry.address, entry.pid, mesh.name, entry.rank, mesh.size, dict(Point(entry.rank, mesh.extent)), mesh.uid,
+                entry.state, mesh.root,
+            )  # fmt: skip
             for mesh in self.meshes.values()
             for entry in mesh.procs.values()
             if entry.end is None

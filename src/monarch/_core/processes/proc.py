@@ -33,7 +33,7 @@ from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh
 from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import Frame
-from . import slow_imports, spawner
+from . import slow_imports, spawner, stack_dump
 from .fork_exit import leave
 from .specs import UNNAMED, ProcSpec
 from .title import set_title
@@ -83,6 +83,7 @@ class Proc(ProcService):
 def run(spec: ProcSpec) -> None:
     """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions and finalizers."""
     _settle(spec)
+    stack_dump.install()
     spawner.prefer_forkserver()
     os.set_inheritable(
         spec.listener, False

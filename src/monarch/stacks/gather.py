@@ -1,0 +1,73 @@
+"""Asking the agents of many hosts for the stacks there.
+
+What ends the wait: each host has answered, or is lost, or the time limit; those that have not answered are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .._core.plane import DEAD, ERROR, Failure, Hub, ProcAddress, Promise, load_error, pickling, send_record, subscribe
+from ..actor import Future
+from .host import GetHostStacks
+from .model import ProcStacks
+from .report import Stacks
+
+_LIMIT = 5.0  # seconds
+_NATIVE_LIMIT = 60.0  # seconds: py-spy takes a tenth of one per process, more with large libraries
+
+
+def gather(hub: Hub, agents: Sequence[ProcAddress], wanted: GetHostStacks) -> Future[Stacks]:
+    """The stacks of the processes on several hosts.
+
+    Args:
+        agents: Of the hosts.
+        wanted: Which.
+    """
+    gathering = _Gathering(agents)
+    send_record(hub, agents, wanted, gathering)
+    seconds = _NATIVE_LIMIT if wanted.native else _LIMIT
+    timer = hub.poller.call_later(seconds, lambda: gathering.give_up(seconds))
+    subscribe(gathering.future, timer.cancel)
+    return gathering.future
+
+
+class _Gathering(Promise[Stacks]):
+    """The answers, on the I/O thread."""
+
+    def __init__(self, agents: Sequence[ProcAddress]) -> None:
+        self._agents = agents
+        self._answers: dict[int, list[ProcStacks]] = {}
+        self._silent: dict[str, str] = {}
+        super().__init__(f"the stacks of {len(agents)} hosts")
+
+    def reply(self, frame: Any) -> bool:
+        host = self._agents[frame.rank].host
+        if frame.flags == ERROR:
+            self._silent[host] = str(load_error(frame.payload).exception)
+        elif frame.flags == DEAD:
+            self._silent[host] = pickling.loads(frame.payload).reason
+        else:
+            self._answers[frame.rank] = pickling.loads(frame.payload, frame.buffers)
+        return self._came()
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address in self._agents:
+            self._silent[address.host] = failure.reason
+        return self._came()
+
+    def give_up(self, seconds: float) -> None:
+        """The time is up."""
+        for rank, agent in enumerate(self._agents):
+            if rank not in self._answers:
+                self._silent.setdefault(agent.host, f"not within {seconds:g}s")
+        self._came()
+
+    def _came(self) -> bool:
+        if len(self._answers) + len(self._silent) < len(self._agents):
+            return False
+        procs = [proc for rank in sorted(self._answers) for proc in self._answers[rank]]
+        self.resolve(Stacks(procs, self._silent))
+        return True
+

@@ -1,0 +1,159 @@
+"""Classes of equal stacks, over all ranks of a mesh: which ranks stand where, and which stand elsewhere. Pure.
+
+The frames of threads that only wait for work are left out, those of Monarch are one line, and what is left is compared frame by
+frame, down to the line. A class says first what a person looks for: how many, which ranks, and the innermost function of the
+program's own code, with what that has called.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from .._namedtuple import NamedTuple
+from .model import Frame, ProcStacks, ThreadStack
+
+USER, LIBRARY, NATIVE, STANDARD, ENGINE = "user", "library", "native", "standard", "monarch"
+
+_ENGINE = re.compile(r"/monarch/(_core|actor|builtins|debugger|logs|rdma|spmd|stacks|tensor_engine)/")
+_STANDARD = re.compile(r"/lib/python3\.\d+/(?!(site|dist)-packages/)")
+_LIBRARY = re.compile(r"/(site|dist)-packages/")
+_IDLE = "waits for a message"
+
+
+class Line(NamedTuple):
+    """A frame as it is shown.
+
+    Attributes:
+        kind: Whose it is: of the program (`USER`), a package, C, Python, or of Monarch, of which there is one for several.
+    """
+
+    kind: str
+    frame: Frame
+
+    @property
+    def place(self) -> str:
+        """``train.py:88``"""
+        return f"{os.path.basename(self.frame.file)}:{self.frame.line}"
+
+
+class StackClass(NamedTuple):
+    """Threads of a mesh that stand at the same place.
+
+    Attributes:
+        mesh: Name of the mesh.
+        size: Its ranks.
+        ranks: Those that stand here, in order.
+        endpoint: What they run, as far as that can be told from the stack.
+        headline: Where they stand: ``all_reduce at train.py:88``; or why that is not known.
+        waits_for: What one of them waits for, in words.
+        lines: The stack, the innermost frame first; empty where there is nothing to show.
+        how: How the stacks were had, see `ProcStacks`.
+    """
+
+    mesh: str
+    size: int
+    ranks: tuple[int, ...]
+    endpoint: str
+    headline: str
+    waits_for: str
+    lines: tuple[Line, ...]
+    how: tuple[str, ...]
+
+
+def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[StackClass]:
+    """The classes of each mesh, the largest first: what stands elsewhere than most comes last.
+
+    Args:
+        everything: Also show threads that wait for work, and each frame of Monarch and of the start of a thread.
+    """
+    found: dict[tuple[object, ...], list[tuple[ProcStacks, ThreadStack | None, str, tuple[Line, ...]]]] = {}
+    meshes: dict[str, None] = {}
+    for proc in procs:
+        meshes.setdefault(proc.mesh)
+        shown = 0
+        for thread in proc.threads:
+            endpoint, lines = _everything(thread) if everything else _essence(thread)
+            if lines:
+                shown += 1
+                key = (proc.mesh, proc.note, endpoint, thread.name if everything else "", lines)
+                found.setdefault(key, []).append((proc, thread, endpoint, lines))
+        if not shown:
+            found.setdefault((proc.mesh, proc.note), []).append((proc, None, "", ()))
+    order = list(meshes)
+    made = [_class(members) for members in found.values()]
+    return sorted(made, key=lambda each: (order.index(each.mesh), -len(each.ranks), each.ranks))
+
+
+def compact(ranks: Sequence[int]) -> str:
+    """Numbers in order as ``0-3,7``."""
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def kind_of(frame: Frame) -> str:
+    """Whose code a frame is, by where its file lies."""
+    path = frame.file
+    if _ENGINE.search(path):
+        return ENGINE
+    if _LIBRARY.search(path):
+        return LIBRARY
+    if path.startswith("<frozen") or _STANDARD.search(path):
+        return STANDARD
+    return USER if path.endswith(".py") or path.startswith("<") else NATIVE
+
+
+def _class(members: Sequence[tuple[ProcStacks, ThreadStack | None, str, tuple[Line, ...]]]) -> StackClass:
+    proc, thread, endpoint, lines = members[0]
+    ranks = tuple(sorted({each.rank for each, _, _, _ in members}))
+    waits_for = next((each.waits_for for _, each, _, _ in members if each is not None and each.waits_for), "")
+    how = tuple(sorted({each.how for each, _, _, _ in members if each.how}))
+    headline = _headline(lines) if lines else _IDLE if proc.how else ""
+    if proc.note:
+        headline = f"{proc.note}; {headline}" if headline else proc.note
+    return StackClass(proc.mesh, proc.size, ranks, endpoint, headline, waits_for, lines, how)
+
+
+def _headline(lines: Sequence[Line]) -> str:
+    """The innermost frame of the program, and what it has called; of a library where the program has none."""
+    for kind in (USER, LIBRARY, STANDARD, NATIVE, ENGINE):
+        for index, line in enumerate(lines):
+            if line.kind == kind:
+                called = lines[index - 1].frame.function if index else line.frame.function
+                return f"{called} at {line.place}"
+    return ""
+
+
+def _everything(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
+    return thread.endpoint, tuple(Line(kind_of(frame), frame) for frame in thread.frames)
+
+
+def _essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
+    """What the thread runs for the program, without that which runs it."""
+    lines = [Line(kind_of(frame), frame) for frame in thread.frames]
+    outer = len(lines)
+    while outer and lines[outer - 1].kind in (ENGINE, STANDARD, NATIVE):
+        outer -= 1
+    runs_endpoint = any(line.kind == ENGINE for line in lines[outer:])
+    essence: list[Line] = []
+    for line in lines[:outer]:
+        if line.kind == ENGINE and essence and essence[-1].kind == ENGINE:
+            essence[-1] = line  # the outermost of several: what the program has called
+        else:
+            essence.append(line)
+    endpoint = essence[-1].frame.function if essence and runs_endpoint else ""
+    return thread.endpoint or endpoint, tuple(_without_insides(essence))
+
+
+def _without_insides(lines: list[Line]) -> list[Line]:
+    """Nothing of what Monarch has called."""
+    for index in range(len(lines) - 1, -1, -1):
+        if lines[index].kind == ENGINE and all(line.kind != USER for line in lines[:index]):
+            return lines[index:]
+    return lines

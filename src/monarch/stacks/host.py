@@ -1,0 +1,161 @@
+"""The stacks of all processes of a host, collected by its agent, on a thread of its own.
+
+What ends its waits: each process has answered, or ended, or `_PATIENCE` is over; then the bounds of `dump`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .._core.plane import (
+    DEAD,
+    ERROR,
+    ControlRequest,
+    ControlService,
+    DescribeHost,
+    Failure,
+    HostDescription,
+    Hub,
+    ProcAddress,
+    RankSelector,
+    Reply,
+    SingleAnswer,
+    handles,
+    pickling,
+    register,
+    send_record,
+)
+from .._namedtuple import NamedTuple
+from . import dump
+from .capture import GetStacks
+from .model import ProcStacks, ThreadStack
+
+_PATIENCE = 0.5
+"""Seconds in which a process answers that is not held up: its I/O thread needs the GIL for less than a millisecond."""
+
+_CLIENT = "client"
+
+
+class GetHostStacks(NamedTuple):
+    """What do the processes of your host run? A client, of the program or beside it ──▶ host agent. Answer: a list of `ProcStacks`,
+    within some seconds. An agent that has ended: so have its procs.
+
+    Attributes:
+        root: The client whose procs are meant, and itself if it is on that host; None for everybody's.
+        mesh: Name or id of the mesh that is meant; None for all.
+        ranks: Ranks of it; None for all.
+        native: Look at all by py-spy, with the functions of C libraries.
+    """
+
+    root: ProcAddress | None = None
+    mesh: str | None = None
+    ranks: RankSelector | None = None
+    native: bool = False
+
+
+@handles(GetHostStacks)
+def _get_host_stacks(service: ControlService, request: ControlRequest, record: GetHostStacks) -> None:
+    def described(reply: Reply) -> None:
+        assert not isinstance(reply, Failure)  # of this very process
+        description: HostDescription = pickling.loads(reply.payload, reply.buffers)
+        collect = _Collector(service.hub, request, record, description)
+        threading.Thread(target=collect.run, name="monarch-stacks", daemon=True).start()
+
+    send_record(service.hub, service.hub.address, DescribeHost(), SingleAnswer(service.hub.address, described))
+
+
+class _Collector:
+    """One request. `reply` and `peer_failed` take the answers of processes, on the I/O thread; `run` does the rest."""
+
+    def __init__(
+        self, hub: Hub, request: ControlRequest, record: GetHostStacks, description: HostDescription
+    ) -> None:
+        self._hub = hub
+        self._request = request
+        self._record = record
+        self._found: list[ProcStacks] = []
+        self._addresses: list[ProcAddress] = []
+        if record.root in (None, description.root) and description.root.is_client and record.mesh in (None, _CLIENT):
+            self._look_at(description.root, _CLIENT, 0, 1, os.getppid(), description.machine)
+        for proc in description.procs:
+            meant = record.root in (None, proc.root) and record.mesh in (None, proc.mesh, proc.mesh_id)
+            if meant and (record.ranks is None or record.ranks.matches(proc.rank, proc.coordinates)):
+                self._look_at(proc.address, proc.mesh, proc.rank, proc.size, proc.pid, description.machine)
+        self._waiting = set(range(len(self._found)))
+        self._all = threading.Event()
+
+    def _look_at(self, address: ProcAddress, mesh: str, rank: int, size: int, pid: int, machine: str) -> None:
+        self._addresses.append(address)
+        note = "" if pid else "has not started yet"
+        self._found.append(ProcStacks(mesh, rank, size, pid, machine, "", note, ()))
+
+    def run(self) -> None:
+        try:
+            if not self._record.native and self._found:
+                send_record(self._hub, self._addresses, GetStacks(), self)
+                self._all.wait(_PATIENCE)
+            self._look_from_outside()
+        except BaseException as error:
+            self._request.fail(error)
+        else:
+            self._request.answer(self._found)
+
+    def reply(self, frame: Any) -> bool:
+        if frame.flags not in (ERROR, DEAD):
+            self._note(frame.rank, "itself", pickling.loads(frame.payload, frame.buffers))
+        return self._came(frame.rank)
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address in self._addresses:
+            index = self._addresses.index(address)
+            self._found[index] = self._found[index]._replace(note=f"has ended: {failure.reason}")
+            self._came(index)
+        return not self._waiting
+
+    def _came(self, index: int) -> bool:
+        self._waiting.discard(index)
+        if not self._waiting:
+            self._all.set()
+        return not self._waiting
+
+    def _note(self, index: int, how: str, threads: tuple[ThreadStack, ...], note: str = "") -> None:
+        self._found[index] = self._found[index]._replace(how=how, note=note, threads=threads)
+
+    def _look_from_outside(self) -> None:
+        """At those that have not answered."""
+        silent = [index for index in sorted(self._waiting) if self._found[index].pid]
+        states = {index: dump.state_of(self._found[index].pid) for index in silent}
+        for index, state in states.items():
+            self._found[index] = self._found[index]._replace(note=state)
+        missing = silent
+        if not self._record.native:
+            dumps = dump.by_signal([self._found[index].pid for index in silent if not states[index]])
+            for index in silent:
+                threads = dumps.get(self._found[index].pid)
+                if threads is not None:
+                    self._note(index, "signal", threads)
+            missing = [index for index in silent if not self._found[index].how]
+        program = dump.py_spy() if missing else None
+        if program is None:
+            for index in missing:
+                if not states[index]:
+                    self._note(index, "", (), "does not answer; with py-spy (pip install 'pymonarch[stacks]') there may be more")
+            return
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda index: self._by_py_spy(program, index, states[index]), missing))
+
+    def _by_py_spy(self, program: str, index: int, state: str) -> None:
+        if state == "has ended":
+            return
+        try:
+            threads = dump.by_py_spy(program, self._found[index].pid, self._record.native, "stopped" in state)
+        except ValueError as error:
+            self._note(index, "", (), "; ".join(filter(None, (state or "does not answer", f"py-spy: {error}"))))
+        else:
+            self._note(index, "py-spy", threads, state)
+
+
+register(_get_host_stacks)

@@ -1,0 +1,91 @@
+"""The answer: the stacks of a program, and how they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from .grouping import ENGINE, USER, StackClass, classes, compact
+from .model import ProcStacks
+
+HEAD, PROGRAM, PLAIN, TROUBLE = "head", "program", "plain", "trouble"
+"""What a line of `Stacks.lines` is: the head of a class, a frame of the program, any other, a host that did not answer."""
+
+_PATHS = {("signal",): "as C code held the GIL", ("py-spy",): "seen by py-spy"}
+
+
+class Stacks:
+    """The stacks of all processes that were asked for. As a text it is the classes of equal ones.
+
+    Attributes:
+        procs: Those of each process.
+        silent: Hosts that have not answered, and why.
+    """
+
+    def __init__(self, procs: Sequence[ProcStacks], silent: Mapping[str, str]) -> None:
+        self.procs = tuple(procs)
+        self.silent = dict(silent)
+
+    @cached_property
+    def classes(self) -> list[StackClass]:
+        """Equal stacks together, the most frequent of each mesh first."""
+        return classes(self.procs)
+
+    def lines(self, everything: bool = False) -> Iterator[tuple[str, str]]:
+        """What is shown, line by line, with what each is.
+
+        Args:
+            everything: Also threads that wait for work, and all frames of Monarch.
+        """
+        mesh = None
+        for each in classes(self.procs, everything=True) if everything else self.classes:
+            if each.mesh != mesh:
+                mesh = each.mesh
+                yield PLAIN, mesh if mesh == "client" else f"{mesh} ({_count(each.size)})"
+            yield HEAD, f"  {self._who(each)}: {_what(each)}"
+            if each.waits_for:
+                yield PLAIN, f"      waits for {each.waits_for}"
+            for line in each.lines:
+                function, file, number = line.frame
+                mark, kind = (">", PROGRAM) if line.kind == USER else (" ", PLAIN)
+                place = "(monarch)" if line.kind == ENGINE and not everything else f"{file}:{number}"
+                yield kind, f"    {mark} {function}  {place}"
+        for host, reason in self.silent.items():
+            yield TROUBLE, f"host {host} did not answer: {reason}"
+        if not self.procs and not self.silent:
+            yield PLAIN, "no process is of this mesh, and these ranks"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the classes as what `json` takes."""
+        return {
+            "classes": [
+                {
+                    **each._asdict(),
+                    "lines": [{"kind": line.kind, **line.frame._asdict()} for line in each.lines],
+                }
+                for each in self.classes
+            ],
+            "silent": self.silent,
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(text for _, text in self.lines())
+
+    def __repr__(self) -> str:
+        return f"<Stacks of {len(self.procs)} processes, {len(self.classes)} classes>"
+
+    def _who(self, each: StackClass) -> str:
+        if each.mesh == "client":
+            return f"process {next(proc.pid for proc in self.procs if proc.mesh == each.mesh)}"
+        return f"{_count(len(each.ranks))} [{compact(each.ranks)}]"
+
+
+def _what(each: StackClass) -> str:
+    endpoint = f"{each.endpoint}: " if each.endpoint else ""
+    how = _PATHS.get(each.how)
+    return f"{endpoint}{each.headline}{f'  ({how})' if how and each.lines else ''}"
+
+
+def _count(ranks: int) -> str:
+    return f"{ranks} rank" if ranks == 1 else f"{ranks} ranks"

@@ -1,0 +1,45 @@
+"""``monarch stacks``: what every rank of a running program does right now."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from .._core.plane import RankSelector
+from ..stacks import report
+from ..stacks.gather import gather
+from ..stacks.host import GetHostStacks
+from .programs import PROGRAM, console, reach
+
+_STYLES = {report.HEAD: "bold", report.PROGRAM: "cyan", report.PLAIN: "", report.TROUBLE: "bold red"}
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: monarch stacks --mesh trainers --rank 0-7")
+def stacks(
+    program: PROGRAM = None,
+    mesh: Annotated[str | None, typer.Option(help="Name of a mesh of procs. Default: all, and the client.")] = None,
+    rank: Annotated[str | None, typer.Option(help="Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4.")] = None,
+    native: Annotated[bool, typer.Option("--native", help="With the functions of C libraries, by py-spy.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also idle threads, and all frames of Monarch.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+) -> None:
+    """Show the Python stacks of all ranks, equal ones together: for a program that hangs.
+
+    The most frequent stack of a mesh comes first, what stands elsewhere last. Frames of your own code are marked with >.
+    """
+    ranks = RankSelector(rank) if rank is not None else None
+    with reach(program) as connection:
+        root = None if connection.program.is_worker else connection.root
+        wanted = GetHostStacks(root, mesh, ranks, native)
+        found = gather(connection.hub, connection.agents, wanted).get()
+    if as_json:
+        print(json.dumps(found.to_json(), indent=2))
+        return
+    terminal = console()
+    for kind, text in found.lines(everything):
+        terminal.print(Text(text, _STYLES[kind]), soft_wrap=True)
