@@ -85,6 +85,7 @@ def test_without_a_command_it_shows_what_there_is(monarch: Type) -> None:
         "logs",
         "rdma",
         "list",
+        "stacks",
         "context ls",
         "context create",
         "context use",

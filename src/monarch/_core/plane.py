@@ -17,14 +17,14 @@ from .calls.waiting import block, running_loop
 from .client.guest import join
 from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
-from .hub.control_records import DescribeHost, HostDescription
+from .hub.control_records import DescribeHost, HostDescription, HostedProc
 from .hub.control_service import ControlRequest, ControlService, handles, register
 from .hub.prints import Note
 from .mesh.shaped import ShapedMesh, names_of
 from .net.unix import hosts_here
+from .processes.output import Output, Source
 from .processes.stack_dump import FILE as STACK_FILE
 from .processes.stack_dump import SIGNAL as STACK_SIGNAL
-from .processes.output import Output, Source
 from .shape import Shape, Slice, grid
 from .shape.ndslice import row_major_strides
 from .shape.rank_selector import RankSelector
@@ -50,6 +50,7 @@ __all__ = [
     "Failure",
     "Gather",
     "HostDescription",
+    "HostedProc",
     "Hub",
     "NotYet",
     "Note",

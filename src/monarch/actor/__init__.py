@@ -68,6 +68,7 @@ _client.install()
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)  # sideways, so by name
 _adverbs._rref = lambda *args: _import_module("monarch.tensor_engine.endpoints").rref(*args)
 _proc_mesh._device_mesh_of = lambda procs: _import_module("monarch.tensor_engine.engine_meshes").device_mesh_of(procs)
+_proc_mesh.stacks_of = lambda *args: _import_module("monarch.stacks.gather").of_hosts(*args)
 
 __all__ = [
     "Accumulator",

@@ -27,7 +27,7 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
     by_thread = {each.thread: each for each in running if each.task is None}
     awaited = waits()
     main = awaited[0] if len(awaited) == 1 and not running else ""  # who waits is not noted outside of actors
-    found = []
+    found: list[ThreadStack] = []
     for number, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
         if number != threading.get_ident():
             call = by_thread.get(number)
@@ -44,7 +44,7 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
 
 
 def _frames(frame: FrameType | None) -> tuple[Frame, ...]:
-    found = []
+    found: list[Frame] = []
     while frame is not None and len(found) < _MOST_FRAMES:
         found.append(_frame(frame))
         frame = frame.f_back

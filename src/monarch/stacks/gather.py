@@ -8,14 +8,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._core.plane import DEAD, ERROR, Failure, Hub, ProcAddress, Promise, load_error, pickling, send_record, subscribe
+from .._core.plane import (
+    DEAD,
+    ERROR,
+    Failure,
+    Hub,
+    ProcAddress,
+    Promise,
+    RankSelector,
+    current_hub,
+    load_error,
+    pickling,
+    send_record,
+    subscribe,
+)
 from ..actor import Future
+from ..programs import Connection
 from .host import GetHostStacks
 from .model import ProcStacks
 from .report import Stacks
 
 _LIMIT = 5.0  # seconds
 _NATIVE_LIMIT = 60.0  # seconds: py-spy takes a tenth of one per process, more with large libraries
+
+
+def of_hosts(hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None, native: bool) -> Future[Stacks]:
+    """What this program has on some hosts, itself included; see `GetHostStacks`."""
+    hub = current_hub()
+    agents = [ProcAddress(host, "").agent for host in hosts]
+    return gather(hub, agents, GetHostStacks(hub.root, mesh, ranks, native))
+
+
+def of_program(
+    connection: Connection, mesh: str | None = None, ranks: str | None = None, native: bool = False
+) -> Future[Stacks]:
+    """What a running program has on all its hosts; all that runs on that of a worker.
+
+    Raises:
+        ValueError: `ranks` is no expression for ranks.
+    """
+    if ranks is not None:
+        RankSelector(ranks)
+    root = None if connection.program.is_worker else connection.root
+    return gather(connection.hub, connection.agents, GetHostStacks(root, mesh, ranks, native))
 
 
 def gather(hub: Hub, agents: Sequence[ProcAddress], wanted: GetHostStacks) -> Future[Stacks]:
@@ -28,7 +63,7 @@ def gather(hub: Hub, agents: Sequence[ProcAddress], wanted: GetHostStacks) -> Fu
     gathering = _Gathering(agents)
     send_record(hub, agents, wanted, gathering)
     seconds = _NATIVE_LIMIT if wanted.native else _LIMIT
-    timer = hub.poller.call_later(seconds, lambda: gathering.give_up(seconds))
+    timer = hub.poller.call_later(seconds, lambda: gathering.time_is_up(seconds))
     subscribe(gathering.future, timer.cancel)
     return gathering.future
 
@@ -57,7 +92,7 @@ class _Gathering(Promise[Stacks]):
             self._silent[address.host] = failure.reason
         return self._came()
 
-    def give_up(self, seconds: float) -> None:
+    def time_is_up(self, seconds: float) -> None:
         """The time is up."""
         for rank, agent in enumerate(self._agents):
             if rank not in self._answers:
@@ -70,4 +105,3 @@ class _Gathering(Promise[Stacks]):
         procs = [proc for rank in sorted(self._answers) for proc in self._answers[rank]]
         self.resolve(Stacks(procs, self._silent))
         return True
-

@@ -50,6 +50,8 @@ class StackClass(NamedTuple):
         waits_for: What one of them waits for, in words.
         lines: The stack, the innermost frame first; empty where there is nothing to show.
         how: How the stacks were had, see `ProcStacks`.
+        hosts: Names of their machines.
+        pids: Their processes, in the order of `ranks`.
     """
 
     mesh: str
@@ -60,6 +62,8 @@ class StackClass(NamedTuple):
     waits_for: str
     lines: tuple[Line, ...]
     how: tuple[str, ...]
+    hosts: tuple[str, ...]
+    pids: tuple[int, ...]
 
 
 def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[StackClass]:
@@ -110,14 +114,16 @@ def kind_of(frame: Frame) -> str:
 
 
 def _class(members: Sequence[tuple[ProcStacks, ThreadStack | None, str, tuple[Line, ...]]]) -> StackClass:
-    proc, thread, endpoint, lines = members[0]
-    ranks = tuple(sorted({each.rank for each, _, _, _ in members}))
+    proc, _, endpoint, lines = members[0]
+    standing = {each.rank: each for each, _, _, _ in sorted(members, key=lambda member: member[0].rank)}
+    hosts = tuple(sorted({each.host for each in standing.values()}))
+    pids = tuple(each.pid for each in standing.values())
     waits_for = next((each.waits_for for _, each, _, _ in members if each is not None and each.waits_for), "")
     how = tuple(sorted({each.how for each, _, _, _ in members if each.how}))
     headline = _headline(lines) if lines else _IDLE if proc.how else ""
     if proc.note:
         headline = f"{proc.note}; {headline}" if headline else proc.note
-    return StackClass(proc.mesh, proc.size, ranks, endpoint, headline, waits_for, lines, how)
+    return StackClass(proc.mesh, proc.size, tuple(standing), endpoint, headline, waits_for, lines, how, hosts, pids)
 
 
 def _headline(lines: Sequence[Line]) -> str:
@@ -138,9 +144,13 @@ def _essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
     """What the thread runs for the program, without that which runs it."""
     lines = [Line(kind_of(frame), frame) for frame in thread.frames]
     outer = len(lines)
+    if outer > 1 and thread.frames[-1].file == "<string>" and lines[-2].kind == ENGINE:  # the program of the host agent
+        outer -= 1
     while outer and lines[outer - 1].kind in (ENGINE, STANDARD, NATIVE):
         outer -= 1
     runs_endpoint = any(line.kind == ENGINE for line in lines[outer:])
+    if not outer and thread.endpoint:  # it reads the arguments of a call, or sends the answer
+        outer = 1
     essence: list[Line] = []
     for line in lines[:outer]:
         if line.kind == ENGINE and essence and essence[-1].kind == ENGINE:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,6 +19,7 @@ from .._core.plane import (
     DescribeHost,
     Failure,
     HostDescription,
+    HostedProc,
     Hub,
     ProcAddress,
     RankSelector,
@@ -31,12 +33,10 @@ from .._core.plane import (
 from .._namedtuple import NamedTuple
 from . import dump
 from .capture import GetStacks
-from .model import ProcStacks, ThreadStack
+from .model import CLIENT, ProcStacks, ThreadStack
 
 _PATIENCE = 0.5
 """Seconds in which a process answers that is not held up: its I/O thread needs the GIL for less than a millisecond."""
-
-_CLIENT = "client"
 
 
 class GetHostStacks(NamedTuple):
@@ -46,13 +46,13 @@ class GetHostStacks(NamedTuple):
     Attributes:
         root: The client whose procs are meant, and itself if it is on that host; None for everybody's.
         mesh: Name or id of the mesh that is meant; None for all.
-        ranks: Ranks of it; None for all.
+        ranks: Ranks of it, as numbers or as an expression for `RankSelector`; None for all.
         native: Look at all by py-spy, with the functions of C libraries.
     """
 
     root: ProcAddress | None = None
     mesh: str | None = None
-    ranks: RankSelector | None = None
+    ranks: Sequence[int] | str | None = None
     native: bool = False
 
 
@@ -70,19 +70,19 @@ def _get_host_stacks(service: ControlService, request: ControlRequest, record: G
 class _Collector:
     """One request. `reply` and `peer_failed` take the answers of processes, on the I/O thread; `run` does the rest."""
 
-    def __init__(
-        self, hub: Hub, request: ControlRequest, record: GetHostStacks, description: HostDescription
-    ) -> None:
+    def __init__(self, hub: Hub, request: ControlRequest, record: GetHostStacks, description: HostDescription) -> None:
         self._hub = hub
         self._request = request
         self._record = record
         self._found: list[ProcStacks] = []
         self._addresses: list[ProcAddress] = []
-        if record.root in (None, description.root) and description.root.is_client and record.mesh in (None, _CLIENT):
-            self._look_at(description.root, _CLIENT, 0, 1, os.getppid(), description.machine)
+        client = description.root
+        names = (None, CLIENT, client.proc.rpartition(".")[0])
+        if client.is_client and record.root in (None, client) and record.mesh in names and record.ranks in (None, [0]):
+            self._look_at(client, CLIENT, 0, 1, os.getppid(), description.machine)
         for proc in description.procs:
             meant = record.root in (None, proc.root) and record.mesh in (None, proc.mesh, proc.mesh_id)
-            if meant and (record.ranks is None or record.ranks.matches(proc.rank, proc.coordinates)):
+            if meant and _is_among(record.ranks, proc):
                 self._look_at(proc.address, proc.mesh, proc.rank, proc.size, proc.pid, description.machine)
         self._waiting = set(range(len(self._found)))
         self._all = threading.Event()
@@ -142,7 +142,12 @@ class _Collector:
         if program is None:
             for index in missing:
                 if not states[index]:
-                    self._note(index, "", (), "does not answer; with py-spy (pip install 'pymonarch[stacks]') there may be more")
+                    self._note(
+                        index,
+                        "",
+                        (),
+                        "does not answer; with py-spy (pip install 'pymonarch[stacks]') there may be more",
+                    )
             return
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda index: self._by_py_spy(program, index, states[index]), missing))
@@ -156,6 +161,12 @@ class _Collector:
             self._note(index, "", (), "; ".join(filter(None, (state or "does not answer", f"py-spy: {error}"))))
         else:
             self._note(index, "py-spy", threads, state)
+
+
+def _is_among(ranks: Sequence[int] | str | None, proc: HostedProc) -> bool:
+    if isinstance(ranks, str):
+        return RankSelector(ranks).matches(proc.rank, proc.coordinates)
+    return ranks is None or proc.rank in ranks
 
 
 register(_get_host_stacks)

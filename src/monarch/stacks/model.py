@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from .._namedtuple import NamedTuple
 
+CLIENT = "client"
+"""What takes the place of a mesh's name for the process of the program itself."""
+
 
 class Frame(NamedTuple):
     """A function that has been entered.
@@ -39,7 +42,7 @@ class ProcStacks(NamedTuple):
     """The stacks of one process.
 
     Attributes:
-        mesh: Name of its mesh; ``"client"`` for the program itself.
+        mesh: Name of its mesh; `CLIENT` for the program itself.
         rank: Its rank there.
         size: Ranks of that mesh.
         pid: Its process.

@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from .grouping import ENGINE, USER, StackClass, classes, compact
-from .model import ProcStacks
+from .model import CLIENT, ProcStacks
 
 HEAD, PROGRAM, PLAIN, TROUBLE = "head", "program", "plain", "trouble"
 """What a line of `Stacks.lines` is: the head of a class, a frame of the program, any other, a host that did not answer."""
 
-_PATHS = {("signal",): "as C code held the GIL", ("py-spy",): "seen by py-spy"}
+_PATHS: dict[tuple[str, ...], str] = {("signal",): "C code holds the GIL", ("py-spy",): "seen by py-spy"}
 
 
 class Stacks:
@@ -42,7 +42,7 @@ class Stacks:
         for each in classes(self.procs, everything=True) if everything else self.classes:
             if each.mesh != mesh:
                 mesh = each.mesh
-                yield PLAIN, mesh if mesh == "client" else f"{mesh} ({_count(each.size)})"
+                yield PLAIN, mesh if mesh == CLIENT else f"{mesh} ({_count(each.size)})"
             yield HEAD, f"  {self._who(each)}: {_what(each)}"
             if each.waits_for:
                 yield PLAIN, f"      waits for {each.waits_for}"
@@ -76,15 +76,21 @@ class Stacks:
         return f"<Stacks of {len(self.procs)} processes, {len(self.classes)} classes>"
 
     def _who(self, each: StackClass) -> str:
-        if each.mesh == "client":
-            return f"process {next(proc.pid for proc in self.procs if proc.mesh == each.mesh)}"
-        return f"{_count(len(each.ranks))} [{compact(each.ranks)}]"
+        who = "" if each.mesh == CLIENT else f"{_count(len(each.ranks))} [{compact(each.ranks)}]"
+        process = f"process {each.pids[0]}" if len(each.pids) == 1 else ""
+        where = f" on {each.hosts[0]}" if len(each.hosts) == 1 and self._several_hosts else ""
+        return ", ".join(filter(None, (who, process))) + where
+
+    @cached_property
+    def _several_hosts(self) -> bool:
+        return len({proc.host for proc in self.procs}) > 1
 
 
 def _what(each: StackClass) -> str:
-    endpoint = f"{each.endpoint}: " if each.endpoint else ""
+    begins = each.headline.partition(" at ")[0]
+    endpoint = f"{each.endpoint}: " if each.endpoint and each.endpoint != begins else ""
     how = _PATHS.get(each.how)
-    return f"{endpoint}{each.headline}{f'  ({how})' if how and each.lines else ''}"
+    return f"{endpoint}{each.headline}{f' ({how})' if how and each.lines else ''}"
 
 
 def _count(ranks: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from .model import Frame, ThreadStack
 
@@ -25,6 +26,12 @@ def parse_faulthandler(text: str) -> tuple[ThreadStack, ...]:
     return tuple(ThreadStack(name, tuple(frames)) for name, frames in threads)
 
 
+def _function(frame: dict[str, Any]) -> str:
+    """The name as Python's own stacks have it: without the class around it."""
+    name: str = frame["name"]
+    return name.rpartition(".")[2] if frame["filename"].endswith(".py") else name
+
+
 def parse_py_spy(text: str) -> tuple[ThreadStack, ...]:
     """The threads that ``py-spy dump --json`` has found.
 
@@ -35,7 +42,7 @@ def parse_py_spy(text: str) -> tuple[ThreadStack, ...]:
         return tuple(
             ThreadStack(
                 thread["thread_name"] or "",
-                tuple(Frame(frame["name"], frame["filename"], frame["line"] or 0) for frame in thread["frames"]),
+                tuple(Frame(_function(frame), frame["filename"], frame["line"] or 0) for frame in thread["frames"]),
             )
             for thread in json.loads(text)
         )

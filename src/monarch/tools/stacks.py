@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from .._core.plane import RankSelector
 from ..stacks import report
-from ..stacks.gather import gather
-from ..stacks.host import GetHostStacks
+from ..stacks.gather import of_program
 from .programs import PROGRAM, console, reach
 
 _STYLES = {report.HEAD: "bold", report.PROGRAM: "cyan", report.PLAIN: "", report.TROUBLE: "bold red"}
@@ -32,11 +30,8 @@ def stacks(
 
     The most frequent stack of a mesh comes first, what stands elsewhere last. Frames of your own code are marked with >.
     """
-    ranks = RankSelector(rank) if rank is not None else None
     with reach(program) as connection:
-        root = None if connection.program.is_worker else connection.root
-        wanted = GetHostStacks(root, mesh, ranks, native)
-        found = gather(connection.hub, connection.agents, wanted).get()
+        found = of_program(connection, mesh, rank, native).get()
     if as_json:
         print(json.dumps(found.to_json(), indent=2))
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..._namedtuple import NamedTuple
 from ..calls.message import decode_meta
-from ..calls.pending import FutureState
+from ..calls.pending import FutureState, operation_of
 from ..calls.waiting import waited_for
 from .cell import ActorCell
 
@@ -51,5 +51,5 @@ def _of(cell: ActorCell) -> Iterator[Activity]:
 
 
 def _describe(future: FutureState) -> str:
-    operation = future._operation
+    operation = operation_of(future)
     return operation.describe() if operation is not None else ""

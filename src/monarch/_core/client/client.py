@@ -34,6 +34,7 @@ from ..hub.control_records import GetStatistics, RouteVia, ShutDownHost, Subscri
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
 from ..net import unix
+from ..processes import stack_dump
 from ..processes.agent_process import start_agent
 from ..processes.heartbeat import Heartbeat
 from ..processes.output import Printer
@@ -181,6 +182,7 @@ class Client:
         """The agent of this machine, started on first use; it need not be up yet to be called."""
         with self._lock, HeldInterrupts(_nothing):  # half a start could not be repeated
             if self._agent is None:
+                stack_dump.install()
                 self._agent = start_agent(self.hub.address.agent, self.hub.address)
                 agent = self.hub.address.agent
                 send_record(self.hub, agent, Subscribe(), _Events(self, agent))

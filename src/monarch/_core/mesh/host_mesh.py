@@ -10,8 +10,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import config
+from ..actors.context import context
 from ..calls.future import Future
 from ..calls.promise import completed
+from ..client import client
 from ..guards.main_guard import refuse_imports
 from ..hub.spawn_requests import Start
 from ..processes.specs import UNNAMED
@@ -193,6 +195,22 @@ class HostMesh(DrawnMesh):
     def _check_usable(self) -> None:
         if self._attachment is not None and self._attachment.ended is not None:
             raise RuntimeError(f"HostMesh has already been {self._attachment.ended}: {self!r}; attach the hosts again")
+
+    def stacks(self, native: bool = False) -> Future[Any]:
+        """Ask what every thread of this program's processes on these hosts runs right now: for programs that hang.
+
+        It works while actors hold the GIL, are stopped, or sit in C. ``monarch stacks`` shows the same at another terminal.
+
+        Args:
+            native: With the functions of C libraries, by py-spy, where that is installed and allowed.
+
+        Returns:
+            A future of `monarch.stacks.Stacks`, within a few seconds: a text with equal stacks together; `procs`, `classes`.
+        """
+        hub = context()._cell.hub
+        if hub.address == hub.root:
+            client.client().ensure_agent()
+        return proc_mesh.stacks_of(self._hosts, None, None, native)
 
     def shutdown(self) -> Future[None]:
         """End the workers of these hosts and all procs there, also those of other programs. Acts when called.

@@ -215,6 +215,13 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         send_record(cell.hub, addresses, GetStatistics(), request, cell.uid)
         return request.future
 
+    def stacks(self, native: bool = False) -> Future[Any]:
+        """Ask what every thread of these processes runs right now; see `HostMesh.stacks`."""
+        addresses = self._addresses()
+        hosts = list(dict.fromkeys(address.host for address in addresses))
+        ranks = [int(address.proc.rpartition(".")[2]) for address in addresses]
+        return stacks_of(hosts, self._procs.uid, ranks, native)
+
     def activate(self) -> AbstractContextManager[Any]:
         """Make torch operations distributed over this mesh: ``with procs.activate():``, in this thread or task only.
 
@@ -349,6 +356,11 @@ def _host_mesh_of(procs: ProcMesh) -> HostMesh:
 
 def _device_mesh_of(procs: ProcMesh) -> Any:
     raise NotImplementedError  # replaced by the public face: tensors are a layer above, and need torch
+
+
+def stacks_of(hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None, native: bool) -> Future[Any]:
+    """The stacks of processes, a `monarch.stacks.Stacks`."""
+    raise NotImplementedError  # replaced by the public face: this is a plane
 
 
 def client_proc_mesh(address: ProcAddress) -> ProcMesh:

@@ -21,7 +21,6 @@ from ..hub.control import send_record
 from ..hub.control_records import HostedProc, ProcsEnded, StopProc
 from ..hub.spawn_requests import SpawnRequest
 from ..net import unix
-from ..shape import Point
 from ..supervision.failure import FROZEN, KILLED, MISSING, Failure, frozen_reason
 from ..supervision.tombstones import Tombstones
 from ..wire.address import ProcAddress
@@ -95,15 +94,7 @@ class HostProcs:
 
     def describe(self) -> list[HostedProc]:
         """Those that have not ended."""
-        return [
-            HostedProc(
-                entry.address, entry.pid, mesh.name, entry.rank, mesh.size, dict(Point(entry.rank, mesh.extent)), mesh.uid,
-                entry.state, mesh.root,
-            )  # fmt: skip
-            for mesh in self.meshes.values()
-            for entry in mesh.procs.values()
-            if entry.end is None
-        ]
+        return [entry.describe() for mesh in self.meshes.values() for entry in mesh.procs.values() if entry.end is None]
 
     def start(self, request: SpawnRequest, answer: Callable[[Exception | None], None]) -> None:
         """Start the procs of a mesh, for the first time or again; `answer` is called with None when all are up.

@@ -10,8 +10,9 @@ import signal
 from collections import deque
 
 from ... import config
+from ..hub.control_records import HostedProc
 from ..hub.spawn_requests import SpawnRequest
-from ..shape import Extent
+from ..shape import Extent, Point
 from ..supervision.failure import DEAF, DEAF_REASON, KILLED, STOPPED, UNSTARTED, Failure, exit_reason
 from ..supervision.failure import EXITED as EXITED_ITSELF
 from ..wire.address import ActorAddress, ProcAddress
@@ -169,6 +170,13 @@ class ProcEntry:
     @property
     def label(self) -> str:
         return f"{self.mesh.name}[{self.rank}]"
+
+    def describe(self) -> HostedProc:
+        mesh = self.mesh
+        point = dict(Point(self.rank, mesh.extent))
+        return HostedProc(
+            self.address, self.pid, mesh.name, self.rank, mesh.size, point, mesh.uid, self.state, mesh.root
+        )
 
     @property
     def listens(self) -> bool:
