@@ -137,11 +137,12 @@ def connect(program: int | Program | None = None) -> Connection:
 def ask(hub: Hub, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
     """As `Connection.ask`, from any hub."""
     promise: Promise[Any] = Promise(f"{type(record).__name__} of {process}")
-    send_record(hub, process, record, SingleAnswer(process, lambda reply: promise.resolve(reply, _read)))
+    send_record(hub, process, record, SingleAnswer(process, lambda reply: promise.resolve(reply, read)))
     return promise.future
 
 
-def _read(reply: Reply) -> Any:
+def read(reply: Reply) -> Any:
+    """The value of an answer to a control record; raises as `Connection.ask` says."""
     if isinstance(reply, Failure):
         raise supervision_error(reply, "ask()")
     if reply.flags == DEAD:

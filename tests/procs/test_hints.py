@@ -100,10 +100,6 @@ class Maker(Actor):
     def ask(self) -> str:
         return input("name? ")
 
-    @endpoint
-    def stop_here(self) -> None:
-        breakpoint()  # noqa: T100  # which is what is tested
-
 
 def test_a_result_that_cannot_be_sent_says_the_path_to_the_culprit(spawn: Spawn) -> None:
     maker = spawn(1).spawn("m", Maker)
@@ -118,12 +114,10 @@ def test_an_object_that_refers_to_what_cannot_be_sent_is_named_by_its_path(spawn
         echo.say.call_one({"run": lambda: next(values)})
 
 
-def test_input_and_breakpoint_in_a_proc_say_where_there_is_a_terminal(spawn: Spawn) -> None:
+def test_input_in_a_proc_says_where_there_is_a_terminal(spawn: Spawn) -> None:
     maker = spawn(1).spawn("m", Maker)
     with pytest.raises(EOFError, match=r"this_proc\(\)"):
         maker.ask.call_one().get()
-    with pytest.raises(NotImplementedError, match=r"this_proc\(\)"):
-        maker.stop_here.call_one().get()
 
 
 def test_input_and_breakpoint_work_in_the_clients_process_as_the_hint_says() -> None:

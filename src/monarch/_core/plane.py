@@ -5,6 +5,7 @@ plane is written. Nothing of the core imports this module, so programs without p
 """
 
 from .actors.activities import activities, waits
+from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub
 from .actors.contracts import Owner
 from .actors.request import Gather, StopCall, Stream
@@ -70,6 +71,7 @@ __all__ = [
     "StopCall",
     "Stream",
     "activities",
+    "actors_of",
     "after",
     "block",
     "completed",

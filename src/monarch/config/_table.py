@@ -118,6 +118,23 @@ _FAILURES = (
     ),
 )
 
+_DEBUGGER = (
+    Knob(
+        "debug_on_error",
+        BOOL,
+        False,
+        "MONARCH_DEBUG_ON_ERROR",
+        "Keep an endpoint that raised at its frame until somebody has looked with `monarch debug`; its caller waits meanwhile.",
+    ),
+    Knob(
+        "debug_on_error_timeout",
+        DURATION,
+        "10min",
+        "MONARCH_DEBUG_ON_ERROR_TIMEOUT",
+        "How long such an endpoint is kept while nobody is attached; then its error goes to the caller.",
+    ),
+)
+
 _MESSAGES = (
     Knob(
         "codec_max_frame_length",
@@ -270,5 +287,14 @@ _WITHOUT_EFFECT = tuple(
     for name, kind, default, *env in rows
 )
 
-KNOBS: tuple[Knob, ...] = (*_SPAWN_AND_STOP, *_FAILURES, *_MESSAGES, *_NETWORK, *_LOGS, *_RDMA, *_WITHOUT_EFFECT)
+KNOBS: tuple[Knob, ...] = (
+    *_SPAWN_AND_STOP,
+    *_FAILURES,
+    *_DEBUGGER,
+    *_MESSAGES,
+    *_NETWORK,
+    *_LOGS,
+    *_RDMA,
+    *_WITHOUT_EFFECT,
+)
 BY_NAME: dict[str, Knob] = {name: knob for knob in KNOBS for name in (knob.name, *knob.aliases)}

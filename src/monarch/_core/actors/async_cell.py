@@ -337,7 +337,9 @@ class AsyncCell(ActorCell):
                 handled = hook is not None and hook(self.public(failure, mesh))
                 if inspect.isawaitable(handled):
                     handled = await handled
+                self._context._handled()
             except BaseException as error:
+                self._context._handled(error=error)
                 self.fail_unhandled(failure, error)
             else:
                 self._verdict(failure, handled)

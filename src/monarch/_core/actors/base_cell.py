@@ -57,6 +57,11 @@ class BaseCell:
         """How often this actor has been started again after a failure."""
         return 0
 
+    @property
+    def ending(self) -> Failure | None:
+        """Why this actor is about to end, or has ended."""
+        return None
+
     def receive(self, origin: Origin, frame: Frame) -> None:
         raise NotImplementedError
 

@@ -13,6 +13,7 @@ in progress ends; owned meshes are stopped, youngest first; ``__cleanup__`` runs
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import sys
 import threading
@@ -96,6 +97,15 @@ class ActorCell(BaseCell):
     @property
     def incarnation(self) -> int:
         return self._spec.incarnation
+
+    @property
+    def ending(self) -> Failure | None:
+        return self._ending
+
+    @property
+    def thread_id(self) -> int | None:
+        """The thread that runs it; None if it has none, or not yet."""
+        return None if self._thread is None else self._thread.ident
 
     def own_failure(self, cause: str, reason: str, source: Failure | None = None, error: bytes = b"") -> Failure:
         failure = super().own_failure(cause, reason, source, error)
@@ -270,6 +280,8 @@ class ActorCell(BaseCell):
             self._context._handled()
         except BaseException as error:
             self._context._handled(error=error)
+            if config.value("debug_on_error"):
+                _keep(error)
             self._fail(error)
             return False
         return True
@@ -350,6 +362,8 @@ class ActorCell(BaseCell):
 
     def _raised(self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool) -> None:
         """An endpoint raised: its caller's concern if there is one, else the owner's."""
+        if config.value("debug_on_error"):
+            _keep(error)
         if frame.request and not explicit:
             self._answer_error(origin, frame, name, error)
         else:
@@ -414,6 +428,11 @@ class ActorCell(BaseCell):
         return ()
 
 
+def actors_of(hub: MessageHub) -> list[ActorCell]:
+    """The actors of this process that have not ended: who each is (`instance`), and which thread runs it (`thread_id`)."""
+    return [each for each in list(hub.actors.values()) if isinstance(each, ActorCell)]
+
+
 class UndeliverableMessageEnvelope(NamedTuple):
     """A one-way message that could not be delivered."""
 
@@ -467,6 +486,11 @@ def drain_queue(queue: SimpleQueue[Any]) -> list[Any]:
             items.append(queue.get_nowait())
         except Empty:
             return items
+
+
+def _keep(error: BaseException) -> None:
+    """Somebody wants to look at an endpoint that raised, where it is."""
+    importlib.import_module("monarch.debugger.debuggee").keep(error)
 
 
 def _nothing(*args: object) -> None:

@@ -73,6 +73,10 @@ class Owner(Protocol):
     def incarnation(self) -> int:
         """How often it has been started again after a failure."""
 
+    @property
+    def ending(self) -> Failure | None:
+        """Why it is about to end, or has ended."""
+
     def end(self, failure: Failure) -> None:
         """Let it end, with a failure or because it was stopped; on any thread."""
 

@@ -202,7 +202,9 @@ class SyncCell(ActorCell):
         hook = getattr(self.actor, "__supervise__", None)
         try:
             handled = hook is not None and hook(self.public(failure, mesh))
+            self._context._handled()
         except BaseException as error:
+            self._context._handled(error=error)
             self.fail_unhandled(failure, error)
         else:
             self._verdict(failure, handled)

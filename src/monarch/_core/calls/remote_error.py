@@ -20,7 +20,11 @@ from .unsendable import find_unsendable
 if TYPE_CHECKING:
     import traceback
 
-_ENGINE = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "")
+_CORE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_ENGINE = (
+    os.path.join(_CORE, ""),
+    os.path.join(os.path.dirname(_CORE), "debugger", ""),
+)  # whose frames are of no interest
 _HEADER = "Traceback (most recent call last):"
 _REMOTE_HEADER = "Traceback of where the remote call failed (most recent call last):"
 

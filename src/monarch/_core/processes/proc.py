@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ... import config
 from ..._lazy import engine_log
-from ..actors import log
+from ..actors import debugging, log
 from ..actors.base_cell import BaseCell
 from ..actors.cell import ActorCell
 from ..actors.context import Context, forget, set_fallback
@@ -107,6 +107,7 @@ def _forked(hub: MessageHub) -> None:
     """In a child that an actor has forked: another process, and a client of its own as soon as it uses the API."""
     hub.abandon()
     forget()
+    debugging.uninstall()
     set_fallback(_as_client, override=True)
     if signal.getsignal(signal.SIGINT) is spawner.ignore_interrupt:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -139,7 +140,7 @@ def _settle(spec: ProcSpec) -> None:
             print(f"cannot enter the working directory: {error}", file=sys.stderr)
     sys.path[:] = spec.sys_path + [entry for entry in sys.path if entry not in spec.sys_path]
     _show_name(spec)
-    sys.breakpointhook = _no_debugger
+    debugging.install()
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
     if config.value("file_log_level"):
@@ -168,12 +169,6 @@ def _input(prompt: object = "", /) -> str:
         return _builtin_input(prompt)
     except EOFError:
         raise EOFError(f"input() found nothing to read: {_NO_TERMINAL}") from None
-
-
-def _no_debugger(*args: object, **kwargs: object) -> None:
-    raise NotImplementedError(
-        f"breakpoint() in an actor needs the debugger, which this version of pymonarch does not have yet; {_NO_TERMINAL}"
-    )
 
 
 def main() -> None:

@@ -1,0 +1,51 @@
+"""What leads from the actors of a proc to the debugger, which is a plane: it is imported when something stops, or is missing."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+_PLANE = "monarch.debugger"
+
+
+def install() -> None:
+    """Have ``breakpoint()`` stop the actor that runs, and lines of source come from the client where only that one has them."""
+    import linecache  # which a proc has imported anyway, and a client may never need
+
+    update: Any = getattr(linecache.updatecache, "__wrapped__", linecache.updatecache)
+
+    def update_cache(filename: str, module_globals: Any = None) -> list[str]:
+        lines: list[str] = update(filename, module_globals)
+        if lines or (filename.startswith("<") and not filename.startswith("<ipython-")):
+            return lines
+        found: list[str] = _module("sources").fetch(filename)
+        return found
+
+    update_cache.__wrapped__ = update  # type: ignore[attr-defined]  # as functools.wraps does
+    sys.breakpointhook = _stop
+    linecache.updatecache = update_cache
+
+
+def uninstall() -> None:
+    """In a forked child, which nobody reaches."""
+    import linecache
+
+    sys.breakpointhook = _refuse
+    linecache.updatecache = getattr(linecache.updatecache, "__wrapped__", linecache.updatecache)
+
+
+def _stop(*args: object, **kwargs: object) -> None:
+    _module("debuggee").stop(sys._getframe(1))
+
+
+def _refuse(*args: object, **kwargs: object) -> None:
+    raise NotImplementedError(
+        "breakpoint() in a process that an actor has forked: the debugger does not reach it. Call it in the actor itself: "
+        "run what the child runs there (for a DataLoader: num_workers=0)"
+    )
+
+
+def _module(name: str) -> Any:
+    importlib.import_module(_PLANE)  # first: another thread may be about to
+    return importlib.import_module(f"{_PLANE}.{name}")

@@ -1,0 +1,139 @@
+"""What is typed at the prompt of the debugger, as plain data."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from .._core.plane import RankSelector
+
+HELP = """\
+l, list                      who is in the debugger
+a, attach NAME RANK          debug one rank; its number, or coordinates such as gpus=1. --take takes it from who is attached
+w, where --all               the stacks of all stopped ranks, equal ones once
+cast NAME ranks(SEL) PDB     a pdb command for several ranks; SEL: 3   1,4   0:8:2   gpus=1:5,hosts=(0,2)
+c, continue                  clear all breakpoints of the stopped ranks, and let them go on
+b, break FILE:LINE [if COND] [ranks(SEL)]   stop whoever gets there; without arguments: list them. SEL means ranks of procs
+clear FILE:LINE              clear such a breakpoint
+i, interrupt NAME [SEL]      stop these ranks at their next line; code in C first returns
+q, quit                      leave; those that have stopped wait on
+h, help                      this text
+While attached, all lines go to pdb, except `detach`, which leaves the rank waiting. pdb's own `q` ends the endpoint with an error."""
+
+SHORT = {
+    "h": "help", "l": "list", "a": "attach", "w": "where", "c": "continue", "b": "break", "i": "interrupt", "q": "quit",
+}  # fmt: skip
+NAMES = ("attach", "break", "cast", "clear", "continue", "help", "interrupt", "list", "quit", "where")
+
+_CAST = re.compile(r"(?P<name>[\w-]+)\s+ranks\((?P<ranks>[^()]*(?:\([^()]*\)[^()]*)*)\)\s+(?P<line>\S.*)$", re.DOTALL)
+_BREAK = re.compile(
+    r"(?P<file>\S+):(?P<line>\d+)(?:\s+if\s+(?P<condition>.+?))?(?:\s+ranks\((?P<ranks>[^()]*(?:\([^()]*\)[^()]*)*)\))?$",
+    re.DOTALL,
+)
+
+
+class Command(NamedTuple):
+    """A command that was understood.
+
+    Attributes:
+        verb: Its long name.
+        name: Of an actor mesh.
+        ranks: A selection of ranks; empty for all.
+        text: What is left: a command for pdb, a condition.
+        file: Of a breakpoint.
+        line: Of a breakpoint.
+        flag: Whether its option was given.
+    """
+
+    verb: str
+    name: str = ""
+    ranks: str = ""
+    text: str = ""
+    file: str = ""
+    line: int = 0
+    flag: bool = False
+
+
+def parse(text: str) -> Command | None:
+    """Read a line; None for an empty one.
+
+    Raises:
+        ValueError: It is no command; the message says what would be.
+    """
+    word, _, rest = text.strip().partition(" ")
+    rest = rest.strip()
+    if not word:
+        return None
+    verb = SHORT.get(word, word)
+    if verb in ("list", "help", "continue", "quit"):
+        if rest:
+            raise ValueError(f"{verb} takes nothing, got {rest!r}")
+        return Command(verb)
+    reader = _READERS.get(verb)
+    if reader is None:
+        raise ValueError(f"no command {word!r}; `help` lists them")
+    return reader(rest)
+
+
+def _where(rest: str) -> Command:
+    if rest not in ("", "--all"):
+        raise ValueError(f"where takes --all, got {rest!r}")
+    return Command("where", flag=True)
+
+
+def _attach(rest: str) -> Command:
+    words = rest.split()
+    take = "--take" in words
+    words = [word for word in words if word != "--take"]
+    if len(words) != 2:
+        raise ValueError(f"attach takes a name and a rank, such as `attach trainer 3`, got {rest!r}")
+    if not re.fullmatch(r"\d+/\d+", words[1]):
+        RankSelector(words[1])
+    return Command("attach", name=words[0], ranks=words[1], flag=take)
+
+
+def _cast(rest: str) -> Command:
+    found = _CAST.match(rest)
+    if found is None:
+        raise ValueError(
+            f"cast takes a name, ranks and a pdb command, such as `cast trainer ranks(0:4) n`, got {rest!r}"
+        )
+    if found["ranks"].strip():
+        RankSelector(found["ranks"])
+    return Command("cast", name=found["name"], ranks=found["ranks"].strip(), text=found["line"])
+
+
+def _break(rest: str) -> Command:
+    if not rest:
+        return Command("break")
+    found = _BREAK.match(rest)
+    if found is None:
+        raise ValueError(f"break takes a place, such as `break train.py:88 if step > 3 ranks(0:4)`, got {rest!r}")
+    ranks = (found["ranks"] or "").strip()
+    if ranks:
+        RankSelector(ranks)
+    return Command("break", ranks=ranks, text=found["condition"] or "", file=found["file"], line=int(found["line"]))
+
+
+def _clear(rest: str) -> Command:
+    found = _BREAK.match(rest)
+    if found is None or found["condition"] or found["ranks"]:
+        raise ValueError(f"clear takes a place, such as `clear train.py:88`, got {rest!r}")
+    return Command("clear", file=found["file"], line=int(found["line"]))
+
+
+def _interrupt(rest: str) -> Command:
+    name, _, ranks = rest.partition(" ")
+    ranks = ranks.strip()
+    inner = re.fullmatch(r"ranks\((.*)\)", ranks)
+    ranks = inner[1] if inner else ranks
+    if not name:
+        raise ValueError("interrupt takes a name and ranks, such as `interrupt trainer 3`")
+    if ranks:
+        RankSelector(ranks)
+    return Command("interrupt", name=name, ranks=ranks)
+
+
+_READERS = {
+    "where": _where, "attach": _attach, "cast": _cast, "break": _break, "clear": _clear, "interrupt": _interrupt,
+}  # fmt: skip

@@ -1,0 +1,402 @@
+"""The prompt of the debugger: a loop that reads lines from some terminal and asks the root client. It keeps nothing by itself.
+
+What ends a wait of it: an answer; the end of the program, of which it says so; Ctrl-C, which detaches from a session that runs.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol, TextIO
+
+from .._core.plane import (
+    DEAD,
+    ERROR,
+    DescribeHost,
+    Failure,
+    HostDescription,
+    ProcAddress,
+    RankSelector,
+    current_hub,
+    pickling,
+    random_uid,
+    send_record,
+)
+from ..errors import SupervisionError
+from ..programs import PATIENCE, ask, read
+from . import views
+from .commands import HELP, NAMES, Command, parse
+from .protocol import (
+    ENDED,
+    OUTPUT,
+    PROMPT,
+    TAKEN,
+    Ask,
+    ClearBreakpoint,
+    Drive,
+    Interrupt,
+    ListBreakpoints,
+    ListSessions,
+    Release,
+    Row,
+    Send,
+    SetBreakpoint,
+)
+
+_PROMPT = "monarch_dbg> "
+_BANNER = "************************ MONARCH DEBUGGER ************************\n"
+_HINTS = "Enter 'help' for a list of commands.\nEnter 'list' to show all active breakpoints.\n\n"
+
+Completer = Callable[[str, int, int], "list[str]"]
+
+
+class Terminal(Protocol):
+    """Where a person, or a script, types."""
+
+    def read(self, prompt: str, complete: Completer) -> str:
+        """The next line, without its end.
+
+        Raises:
+            EOFError: There is none.
+            KeyboardInterrupt: It was given up.
+        """
+
+    def write(self, text: str) -> None:
+        """Show text as it is; on any thread."""
+
+    def write_code(self, text: str) -> None:
+        """Show what pdb says, which may hold lines of source."""
+
+
+class PlainTerminal:
+    """Two files, without line editing."""
+
+    def __init__(self, read_from: TextIO, write_to: TextIO) -> None:
+        self._in = read_from
+        self._out = write_to
+
+    def read(self, prompt: str, complete: Completer) -> str:
+        self.write(prompt)
+        line = self._in.readline()
+        if not line:
+            raise EOFError
+        return line.rstrip("\r\n")
+
+    def write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()
+
+    def write_code(self, text: str) -> None:
+        self.write(text)
+
+
+class Console:
+    """Args:
+    root: The root client of the program.
+    terminal: Where lines come from.
+    """
+
+    def __init__(self, root: ProcAddress, terminal: Terminal) -> None:
+        self._root = root
+        self._terminal = terminal
+        self._hub = current_hub()
+        self._number = random_uid()
+        self._driver = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
+
+    def run(self) -> None:
+        """Read and do commands until `quit`, the end of the input, or that of the program."""
+        self._terminal.write(_BANNER + _HINTS)
+        try:
+            while self._step():
+                pass
+        except SupervisionError as error:
+            self._terminal.write(f"The program has ended: {_reason(error)}\n")
+
+    def _step(self) -> bool:
+        try:
+            line = self._terminal.read(_PROMPT, self._complete)
+            command = parse(line)
+        except EOFError:
+            self._terminal.write("\n")
+            return False
+        except KeyboardInterrupt:
+            self._terminal.write("\n")
+            return True
+        except ValueError as error:
+            self._terminal.write(f"Error parsing input: {error}\n")
+            return True
+        if command is None:
+            return True
+        if command.verb == "quit":
+            self._terminal.write("Quitting debug session...\n")
+            return False
+        try:
+            getattr(self, f"_do_{command.verb}")(command)
+        except (LookupError, PermissionError, ValueError, TimeoutError) as error:
+            self._terminal.write(f"Error processing command: {_text(error)}\n")
+        return True
+
+    def _complete(self, line: str, begin: int, end: int) -> list[str]:
+        if not line[:begin].strip():
+            return [name for name in NAMES if name.startswith(line[begin:end])]
+        names = sorted({row.who.name for row in self.rows()})
+        return [name for name in names if name.startswith(line[begin:end])]
+
+    # commands
+
+    def _do_help(self, command: Command) -> None:
+        self._terminal.write(HELP + "\n")
+
+    def _do_list(self, command: Command) -> None:
+        rows = self.rows()
+        self._terminal.write(views.table(rows) + "\n")
+        if not rows:
+            self._terminal.write("Nobody is in the debugger.\n")
+
+    def _do_where(self, command: Command) -> None:
+        self._terminal.write((views.stacks(self.rows()) or "Nobody has stopped.") + "\n")
+
+    def _do_attach(self, command: Command) -> None:
+        self._attach(self._find(command), command.flag)
+
+    def _do_cast(self, command: Command) -> None:
+        wanted = RankSelector(command.ranks) if command.ranks else None
+        for row in self.rows():
+            if row.who.name == command.name and (wanted is None or wanted.matches(row.who.rank, row.who.coordinates)):
+                self._send(row, command.text)
+
+    def _do_continue(self, command: Command) -> None:
+        for row in self.rows():
+            if row.stopped:
+                self._send(row, "clear ;; continue")
+
+    def _send(self, row: Row, line: str) -> None:
+        refused = self._ask(Send(row.number, self._number, line))
+        if refused:
+            self._terminal.write(f"{row.who.name} {row.label}: {refused}\n")
+
+    def _find(self, command: Command) -> Row:
+        named = [row for row in self.rows() if row.who.name == command.name]
+        if "/" in command.ranks:
+            found = [row for row in named if row.label == command.ranks]
+        else:
+            wanted = RankSelector(command.ranks)
+            found = [row for row in named if wanted.matches(row.who.rank, row.who.coordinates)]
+        if not found:
+            raise LookupError(f"No debug session for {command.name} {command.ranks}")
+        if len(found) > 1:
+            labels = ", ".join(row.label for row in found)
+            raise LookupError(f"{command.name} {command.ranks} means several debug sessions, say which: {labels}")
+        return found[0]
+
+    def _do_break(self, command: Command) -> None:
+        if not command.file:
+            self._list_breakpoints()
+            return
+        record = SetBreakpoint(command.file, command.line, command.text, command.ranks)
+        answers = [(proc, *answer) for proc, answer in self._ask_procs(record) if answer is not None]
+        done = [(proc, file) for proc, problem, file in answers if not problem]
+        for problem in sorted({problem for _, problem, _ in answers if problem}):
+            ranks = ", ".join(f"{proc.mesh} {proc.rank}" for proc, found, _ in answers if found == problem)
+            self._terminal.write(f"{ranks}: {problem}\n")
+        for file in sorted({file for _, file in done}):
+            count = len([each for _, each in done if each == file])
+            self._terminal.write(
+                f"Breakpoint at {file}:{command.line} in {count} {'proc' if count == 1 else 'procs'}\n"
+            )
+        if not answers:
+            self._terminal.write("No proc has such ranks.\n")
+
+    def _list_breakpoints(self) -> None:
+        found: dict[str, int] = {}
+        for _, places in self._ask_procs(ListBreakpoints()):
+            for place in places:
+                found[place] = found.get(place, 0) + 1
+        for place, count in sorted(found.items()):
+            self._terminal.write(f"{place} in {count} {'proc' if count == 1 else 'procs'}\n")
+        if not found:
+            self._terminal.write("There are no breakpoints.\n")
+
+    def _do_clear(self, command: Command) -> None:
+        count = sum(answer for _, answer in self._ask_procs(ClearBreakpoint(command.file, command.line)))
+        self._terminal.write(f"Cleared {count} {'breakpoint' if count == 1 else 'breakpoints'}\n")
+
+    def _do_interrupt(self, command: Command) -> None:
+        answers = self._ask_procs(Interrupt(command.name, command.ranks))
+        found = sorted(each for _, several in answers for each in several)
+        if not found:
+            raise LookupError(f"No actor {command.name} {command.ranks}".rstrip())
+        for rank, place in found:
+            self._terminal.write(f"{command.name} {rank}: {place}\n")
+        self._terminal.write("They stop at their next line of Python.\n")
+
+    # attached
+
+    def _attach(self, row: Row, take: bool) -> None:
+        link = _Attached(self._root, self._terminal)
+        send_record(self._hub, self._root, Drive(row.number, self._number, self._driver, take), link)
+        name = f"{row.who.name} {row.label}"
+        try:
+            link.begin()
+            self._terminal.write(f"Attached to debug session for {name} ({row.who.host})\n")
+            if self._converse(row, link, name):
+                self._terminal.write(f"Detaching from debug session for {name}\n")
+                self._ask(Release(row.number, self._number))
+                self._terminal.write(f"Detached from debug session for {name}\n")
+        except KeyboardInterrupt:
+            self._ask(Release(row.number, self._number))
+            self._terminal.write(f"\nDetached from debug session for {name}\n")
+
+    def _converse(self, row: Row, link: _Attached, name: str) -> bool:
+        """Pass lines on; whether it is to be detached, rather than over."""
+        first = True
+        while True:
+            kind, text, _ = link.next()
+            if kind == OUTPUT:
+                if first:
+                    self._terminal.write(f"<last pdb output for {name} follows>\n")
+                self._terminal.write_code(text)
+            elif kind == ENDED:
+                self._terminal.write(f"Detached from debug session for {name}: {text}\n")
+                return False
+            elif kind == TAKEN:
+                self._terminal.write(f"{text}\n")
+                return False
+            elif kind == PROMPT:
+                try:
+                    with link.typing():
+                        line = self._terminal.read(text, lambda *at: self._ask(Ask(row.number, *at)))
+                except EOFError:
+                    self._terminal.write("\n")
+                    return True
+                if line.strip() == "detach":
+                    return True
+                if not link.over:
+                    self._send(row, line)
+            first = False
+
+    # asking
+
+    def rows(self) -> list[Row]:
+        """The sessions there are."""
+        rows: list[Row] = self._ask(ListSessions())
+        return rows
+
+    def _ask(self, record: tuple[Any, ...]) -> Any:
+        return ask(self._hub, self._root, record).get(timeout=PATIENCE)
+
+    def _ask_procs(self, record: tuple[Any, ...]) -> list[tuple[Any, Any]]:
+        """What each proc of the program answers, on all its hosts; without those that end meanwhile."""
+        agent = self._hub.address.agent
+        hosts = self._description(agent).hosts
+        asked = []
+        for each in (agent, *(agent._replace(host=host) for host in hosts)):
+            procs = [proc for proc in self._description(each).procs if proc.root == self._root]
+            asked += [(proc, ask(self._hub, proc.address, record)) for proc in procs]
+        answers = []
+        for proc, answer in asked:
+            try:
+                answers.append((proc, answer.get(timeout=PATIENCE)))
+            except SupervisionError:
+                continue
+            except TimeoutError:
+                self._terminal.write(
+                    f"{proc.mesh} {proc.rank} does not answer: is it stopped, or does C code hold the GIL?\n"
+                )
+        return answers
+
+    def _description(self, agent: ProcAddress) -> HostDescription:
+        description: HostDescription = ask(self._hub, agent, DescribeHost()).get(timeout=PATIENCE)
+        return description
+
+
+class _Attached:
+    """The request whose answers are what a session says, while a terminal is attached to it."""
+
+    def __init__(self, root: ProcAddress, terminal: Terminal) -> None:
+        self._root = root
+        self._terminal = terminal
+        self._said: SimpleQueue[Any] = SimpleQueue()
+        self._types = False
+        self._lock = threading.Lock()
+        self.over = False
+
+    def begin(self) -> None:
+        """Wait until it is attached.
+
+        Raises:
+            PermissionError: Somebody else is.
+            LookupError: It has ended.
+        """
+        read(self._said.get())
+
+    def next(self) -> Any:
+        """The next event."""
+        return read(self._said.get())
+
+    def typing(self) -> _Attached:
+        """While a line is read, its end is told at once."""
+        return self
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._types = True
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._types = False
+
+    # on the I/O thread
+
+    def reply(self, frame: Any) -> bool:
+        self._said.put(frame)
+        if frame.flags in (ERROR, DEAD):
+            return True
+        event = pickling.loads(frame.payload, frame.buffers)
+        last = event is not True and event[0] in (ENDED, TAKEN)
+        if last:
+            self._tell()
+        return last
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address != self._root:
+            return False
+        self._said.put(failure)
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        self.over = True
+        with self._lock:
+            if self._types:
+                self._terminal.write("\n[the session is over: press Enter]\n")
+
+
+def _text(error: BaseException) -> str:
+    return str(error.args[0]) if error.args else str(error)
+
+
+def _reason(error: SupervisionError) -> str:
+    return error.failure.reason if error.failure is not None else str(error)
+
+
+def debug() -> None:
+    """Debug the actors of this program that have stopped, at this terminal or in this cell of a notebook; returns after `quit`."""
+    Console(current_hub().root, _Input()).run()
+
+
+class _Input:
+    """`input()` and `print()`, as a notebook has them."""
+
+    def read(self, prompt: str, complete: Completer) -> str:
+        return input(prompt)
+
+    def write(self, text: str) -> None:
+        print(text, end="", flush=True)
+
+    def write_code(self, text: str) -> None:
+        self.write(text)

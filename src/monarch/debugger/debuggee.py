@@ -1,0 +1,159 @@
+"""In a process that runs actors: what stops them, and what the root client and terminals ask of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from .. import config
+from .._core.plane import ControlRequest, Hub, current_hub, random_uid, send_record
+from ..actor import context
+from . import breakpoints, tracing
+from .protocol import (
+    ClearBreakpoint,
+    Complete,
+    Follow,
+    Interrupt,
+    ListBreakpoints,
+    Opened,
+    Place,
+    SetBreakpoint,
+    Type,
+    Watched,
+    Who,
+)
+from .session import Question, Session, Typed
+
+_sessions: dict[int, Session] = {}
+
+
+def stop(frame: FrameType) -> None:
+    """``breakpoint()`` was called there."""
+    hub = current_hub()
+    if threading.get_ident() == hub.poller.thread_id:
+        raise RuntimeError("breakpoint() on the thread that carries all messages of this process would stop them all")
+    with tracing.Paused():
+        begin().stop(frame, "breakpoint()")
+
+
+def keep(error: BaseException) -> None:
+    """An endpoint has raised, and `debug_on_error` is set: keep it where it is until somebody has looked."""
+    hub = current_hub()
+    if hub.address != hub.root and not getattr(error, "_monarch_looked_at", False):
+        with tracing.Paused():
+            session = begin()
+            session.post_mortem(error, config.value("debug_on_error_timeout"))
+            session.end("its error goes to the caller now")
+
+
+def begin() -> Session:
+    """The session of what runs here; a new one if it has none."""
+    activity = tracing.activity()
+    session = tracing.sessions.get(activity)
+    if session is not None:
+        return session
+    hub, here = current_hub(), context()
+    rank = here.actor_instance.rank
+    who = Who(here.actor_instance.name, rank.rank, dict(rank), socket.gethostname(), os.getpid())
+    number = random_uid()
+
+    def closed() -> None:
+        tracing.sessions.pop(activity, None)
+        _sessions.pop(number, None)
+
+    session = Session(number, who, here._cell, closed)
+    tracing.sessions[activity] = _sessions[number] = session
+    send_record(hub, hub.root, Opened(number, who, Place("", ())))
+    _end_with_message(session, here, activity)
+    return session
+
+
+def _end_with_message(session: Session, here: Any, activity: tracing.Activity) -> None:
+    def handled(result: Any, error: BaseException | None) -> Any:
+        with tracing.Paused():
+            if error is not None and not session.ended and not session.quitting and session.post_mortem(error, None):
+                error._monarch_looked_at = True  # type: ignore[attr-defined]  # for `keep`
+            session.end("the endpoint has raised" if error is not None else "the endpoint has returned")
+        return result
+
+    here._when_handled(handled)
+    if activity[1] is not None:
+        activity[1].add_done_callback(lambda _: session.end("its task is done"))
+
+
+tracing.begin = begin
+
+
+# what others ask, on the I/O thread
+
+
+def take(hub: Hub, request: ControlRequest, record: Any) -> None:
+    """Take a control record."""
+    _TAKERS[type(record)](request, record)
+
+
+def _follow(request: ControlRequest, record: Follow) -> None:
+    session = _sessions.get(record.number)
+    if session is not None:
+        session.follow(request)
+    else:
+        request.fail(LookupError("that session has ended"))
+
+
+def _type(request: ControlRequest, record: Type) -> None:
+    session = _sessions.get(record.number)
+    if session is not None:
+        session.put(Typed(record.line))
+
+
+def _watched(request: ControlRequest, record: Watched) -> None:
+    session = _sessions.get(record.number)
+    if session is not None:
+        session.watch(record.watched)
+
+
+def _complete(request: ControlRequest, record: Complete) -> None:
+    session = _sessions.get(record.number)
+    if session is not None:
+        session.put(Question(request, record.line, record.begin, record.end))
+    else:
+        request.answer([])
+
+
+def _interrupt(request: ControlRequest, record: Interrupt) -> None:
+    """Have actors stop at their next line. Code in C goes on until it returns."""
+    found = []
+    for actor in breakpoints.selected(record.name, record.ranks):
+        thread = actor.thread_id
+        if thread is not None:
+            found.append((actor.instance.rank.rank, _where(thread)))
+            tracing.interrupts[thread] = "interrupted"
+            tracing.trace_thread(thread)
+    request.answer(found)
+
+
+def _where(thread: int) -> str:
+    frame = sys._current_frames().get(thread)
+    while frame is not None and (tracing.of_engine(frame) or tracing._is_skipped(frame)):
+        frame = frame.f_back
+    if frame is None:
+        return "idle: it stops in its next endpoint"
+    code = frame.f_code
+    return f"in {code.co_name}() at {code.co_filename}:{frame.f_lineno}"
+
+
+_TAKERS: dict[type, Callable[[ControlRequest, Any], None]] = {
+    Follow: _follow,
+    Type: _type,
+    Watched: _watched,
+    Complete: _complete,
+    Interrupt: _interrupt,
+    SetBreakpoint: breakpoints.set_breakpoint,
+    ListBreakpoints: breakpoints.list_breakpoints,
+    ClearBreakpoint: breakpoints.clear_breakpoint,
+}

@@ -1,0 +1,243 @@
+"""What a rank that has stopped, the root client and a terminal tell each other: control records, and what these carry.
+
+The handlers are in modules that only one side needs, which are imported when the first record comes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+from .._core.plane import ControlRequest, ControlService, handles, register
+
+
+class Who(NamedTuple):
+    """An actor in the debugger.
+
+    Attributes:
+        coordinates: Its position in its mesh, by dimension.
+        host: The name of its machine.
+        pid: Of its process.
+    """
+
+    name: str
+    rank: int
+    coordinates: dict[str, int]
+    host: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.rank}"
+
+
+class Line(NamedTuple):
+    """One frame of a stack."""
+
+    file: str
+    number: int
+    function: str
+    source: str
+
+
+class Place(NamedTuple):
+    """Where a rank has stopped.
+
+    Attributes:
+        why: ``breakpoint()``, or what else has stopped it.
+        stack: Its frames, without those of the engine; the innermost last.
+    """
+
+    why: str
+    stack: tuple[Line, ...]
+
+    @property
+    def line(self) -> Line:
+        """Where exactly."""
+        return self.stack[-1] if self.stack else Line("?", 0, "?", "")
+
+
+# What a session says, in the order in which it happens: (kind, text, place).
+OUTPUT = "output"  # something to be shown
+PROMPT = "prompt"  # it waits for a line, after this prompt, at a place
+RUNNING = "running"  # it goes on
+ENDED = "ended"  # it is over, and why
+TAKEN = "taken"  # to a terminal: somebody else has taken it over
+Event = tuple[str, str, "Place | None"]
+
+
+class Row(NamedTuple):
+    """A session, as a list of them shows it.
+
+    Attributes:
+        number: The table's name for it.
+        label: Its rank; with ``/2`` behind it, and so on, where an actor has several.
+        place: Where it has stopped; where it was last, while it runs.
+        stopped: Whether it waits for somebody.
+        since: Seconds since it has stopped, or goes on.
+        driver: Who is attached; empty for nobody.
+    """
+
+    number: int
+    who: Who
+    label: str
+    place: Place
+    stopped: bool
+    since: float
+    driver: str
+
+
+# to the root client
+
+
+class Opened(NamedTuple):
+    """An actor has stopped that was not in the debugger. Its proc ──▶ root client, which then follows the session."""
+
+    number: int
+    who: Who
+    place: Place
+
+
+class GetSource(NamedTuple):
+    """The text of a module. Proc ──▶ root client. Answer: it; None if the client has none, or it is too long."""
+
+    file: str
+
+
+class ListSessions(NamedTuple):
+    """Who is in the debugger? Terminal ──▶ root client. Answer: a list of `Row`, by name and rank."""
+
+
+class Drive(NamedTuple):
+    """Attach a terminal to a session. Terminal ──▶ root client.
+
+    Answers: first whether it is attached, or an error that says why not; then each `Event`, until it ends or is taken over.
+    A terminal that has ended is detached.
+
+    Attributes:
+        terminal: Its name: a number that no other terminal has.
+        driver: Who it is, for others that list sessions.
+        take: Whether to take it from who is attached already.
+    """
+
+    session: int
+    terminal: int
+    driver: str
+    take: bool
+
+
+class Release(NamedTuple):
+    """Detach from a session, which waits on. Terminal ──▶ root client. Answer: None."""
+
+    session: int
+    terminal: int
+
+
+class Send(NamedTuple):
+    """A line for the debugger of a session. Terminal ──▶ root client. Answer: why it was not passed on, or empty."""
+
+    session: int
+    terminal: int
+    line: str
+
+
+class Ask(NamedTuple):
+    """How may the line go on? Terminal ──▶ root client. Answer: a list of words; empty while the session does not wait."""
+
+    session: int
+    line: str
+    begin: int
+    end: int
+
+
+# to a proc
+
+
+class Follow(NamedTuple):
+    """Say what a session says. Root client ──▶ proc. Answers: each `Event`, up to `ENDED`. A proc that has ended: so has it."""
+
+    number: int
+
+
+class Type(NamedTuple):
+    """A line for a session. Root client ──▶ proc."""
+
+    number: int
+    line: str
+
+
+class Watched(NamedTuple):
+    """Whether somebody is attached: what is kept only until somebody looks is kept as long as they do. Root client ──▶ proc."""
+
+    number: int
+    watched: bool
+
+
+class Complete(NamedTuple):
+    """How may the line go on? Root client ──▶ proc. Answer: a list of words."""
+
+    number: int
+    line: str
+    begin: int
+    end: int
+
+
+class SetBreakpoint(NamedTuple):
+    """Stop whoever gets there. Terminal ──▶ proc.
+
+    Answer: why that can't be, or empty, and the file as the proc knows it; None where no actor has one of the ranks.
+
+    Attributes:
+        ranks: Of actors, as `RankSelector` reads them; empty for all.
+    """
+
+    file: str
+    line: int
+    condition: str
+    ranks: str
+
+
+class ListBreakpoints(NamedTuple):
+    """Which breakpoints are there? Terminal ──▶ proc. Answer: a list of texts."""
+
+
+class ClearBreakpoint(NamedTuple):
+    """Do not stop there any more. Terminal ──▶ proc. Answer: how many breakpoints that were."""
+
+    file: str
+    line: int
+
+
+class Interrupt(NamedTuple):
+    """Stop actors at their next line. Terminal ──▶ proc. Answer: for each of these that the proc has, its rank and, in words,
+    where it is now.
+
+    Attributes:
+        name: Name of the actors.
+        ranks: Which of them, as `RankSelector` reads it; empty for all.
+    """
+
+    name: str
+    ranks: str
+
+
+def _at_client(kind: type) -> Any:
+    return _handler(kind, "table")
+
+
+def _at_proc(kind: type) -> Any:
+    return _handler(kind, "debuggee")
+
+
+def _handler(kind: type, module: str) -> Any:
+    @handles(kind)
+    def handle(service: ControlService, request: ControlRequest, record: Any) -> None:
+        acting: Any = importlib.import_module(f"{__package__}.{module}")
+        acting.take(service.hub, request, record)
+
+    return handle
+
+
+register(
+    *map(_at_client, (Opened, GetSource, ListSessions, Drive, Release, Send, Ask)),
+    *map(_at_proc, (Follow, Type, Watched, Complete, SetBreakpoint, ListBreakpoints, ClearBreakpoint, Interrupt)),
+)

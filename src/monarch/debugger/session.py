@@ -1,0 +1,317 @@
+"""One stopped activity of an actor: pdb, on its thread, whose input and output go by way of the root client.
+
+A session begins when a thread or task stops that has none, and ends with the message that it handled: when the endpoint returns or
+raises. In between it stops and goes on, any number of times.
+
+While it stops, its thread waits for a line. What ends that wait: a line; the end of the actor, also by a stop, and of the process; for
+what is kept for a post-mortem, `debug_on_error_timeout` seconds in which nobody was attached.
+"""
+
+from __future__ import annotations
+
+import bdb
+import code
+import ctypes
+import linecache
+import pdb  # noqa: T100  # which is what this is
+import sys
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from traceback import format_exception_only
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple
+
+from .._core.plane import ControlRequest, Owner
+from . import tracing
+from .protocol import ENDED, OUTPUT, PROMPT, RUNNING, Event, Line, Place, Who
+
+_LOOK = 0.25  # seconds after which a session that waits looks whether its actor is about to end
+_MOST_OUTPUT = 1 << 20  # characters that one command may print
+_MOST_FRAMES = 100  # of a stack, as others are told of it
+
+
+class Typed(NamedTuple):
+    """A line for pdb."""
+
+    line: str
+
+
+class Question(NamedTuple):
+    """How may a line go on?"""
+
+    request: ControlRequest
+    line: str
+    begin: int
+    end: int
+
+
+class Session(pdb.Pdb):
+    """Args:
+    number: Its name, which no other process makes.
+    who: The actor.
+    owner: The same, to see when it ends.
+    closed: Called when it has ended.
+    """
+
+    def __init__(self, number: int, who: Who, owner: Owner, closed: Callable[[], object]) -> None:
+        self._output = _Output(self)
+        stream: Any = self._output
+        super().__init__(stdin=stream, stdout=stream, skip=tracing.SKIPPED, nosigint=True, readrc=False)
+        self.reset()
+        self.number = number
+        self.who = who
+        self.steps = False  # whether it goes on only as far as the next line, or function
+        self.ended = False
+        self._owner = owner
+        self._closed = closed
+        self._thread = threading.get_ident()
+        self._inbox: SimpleQueue[Typed | Question] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._follower: ControlRequest | None = None
+        self._unsaid: list[Event] = []
+        self._why = ""
+        self._place = Place("", ())
+        self._limit: float | None = None  # seconds for which it waits without anybody attached
+        self._alone_since = 0.0
+        self._watched = False
+
+    # what it is told, on the I/O thread
+
+    def follow(self, request: ControlRequest) -> None:
+        """Say there what it says, from the beginning."""
+        with self._lock:
+            self._follower = request
+            unsaid, self._unsaid = self._unsaid, []
+            for event in unsaid:
+                request.answer(event)
+
+    def put(self, item: Typed | Question) -> None:
+        self._inbox.put(item)
+
+    def watch(self, watched: bool) -> None:
+        self._alone_since = time.monotonic()
+        self._watched = watched
+
+    # its life, on the actor's thread
+
+    def stop(self, frame: FrameType, why: str) -> None:
+        """Stop here, until somebody lets it go on."""
+        self._why = why
+        self.reset()
+        self.botframe = tracing.attend(frame)
+        self.set_step()
+        self.interaction(frame, None)
+        if sys.version_info < (3, 13):  # which a trace function has done for it, and this is none
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+        if self.quitting:
+            raise self.quit_error()
+
+    def post_mortem(self, error: BaseException, limit: float | None) -> bool:
+        """Keep an endpoint at the frame where it has raised; whether it did. The error goes on afterwards.
+
+        Args:
+            limit: Seconds for which it waits without anybody attached; None for ever.
+        """
+        trace = tracing.own_traceback(error)
+        if trace is None or self._owner.ending is not None:
+            return False
+        self._why = f"raised {type(error).__name__}: {error}".rstrip(": ")[:200]
+        self._limit = limit
+        self.reset()
+        self.botframe = None
+        self.message("".join(format_exception_only(type(error), error)).rstrip())
+        self._interact(None, trace)
+        return True
+
+    def quit_error(self) -> bdb.BdbQuit:
+        """What the caller gets after `quit`."""
+        line = self._place.line
+        return bdb.BdbQuit(f"{self.who} was quit in the debugger, in {line.function}() at {line.file}:{line.number}")
+
+    def end(self, why: str) -> None:
+        """The message has been handled, or nobody came."""
+        if not self.ended:
+            self.ended = True
+            self.steps = False
+            self._say((ENDED, why, None))
+            self._closed()
+
+    def interaction(self, frame: FrameType | None, traceback: Any) -> None:
+        self._interact(frame, traceback)
+
+    def _interact(self, frame: FrameType | None, trace: TracebackType | None) -> None:
+        stack, index = self.get_stack(frame, trace)
+        self._place = Place(self._why or "a step", tuple(map(_line_of, stack[: index + 1][-_MOST_FRAMES:])))
+        self._alone_since = time.monotonic()
+        super().interaction(frame, trace)
+        self._why = ""
+        self.steps = not self.quitting and self.stoplineno != -1 and trace is None
+        self._output.say_all()
+        if self.steps or tracing.needed(self._thread):
+            sys.settrace(tracing.trace)
+        self._say((RUNNING, "", None))
+
+    def _say(self, event: Event) -> None:
+        with self._lock:
+            if self._follower is None:
+                self._unsaid.append(event)
+            else:
+                self._follower.answer(event)
+
+    # its input and output
+
+    def say_output(self, text: str) -> None:
+        self._say((OUTPUT, text, None))
+
+    def next_line(self) -> str:
+        """What pdb reads, once it has said that it waits."""
+        self._say((PROMPT, self._output.prompt, self._place))
+        while True:
+            try:
+                item = self._inbox.get(timeout=_LOOK)
+            except Empty:
+                if self._given_up():
+                    return ""
+                continue
+            if isinstance(item, Typed):
+                self._output.begin()
+                return item.line + "\n"
+            self._answer(item)
+
+    def _given_up(self) -> bool:
+        if self._owner.ending is not None:
+            return True
+        limit = self._limit
+        return limit is not None and not self._watched and time.monotonic() > self._alone_since + limit
+
+    def _answer(self, question: Question) -> None:
+        try:
+            question.request.answer(self._completions(question.line, question.begin, question.end))
+        except Exception as error:  # of the code of a class whose attributes are looked at
+            question.request.fail(error)
+
+    def _completions(self, line: str, begin: int, end: int) -> list[str]:
+        text = line[begin:end]
+        complete: Any = self.completenames
+        if begin > 0:
+            command = self.parseline(line)[0]
+            complete = getattr(self, f"complete_{command}", None) or self.completedefault
+        found = list(complete(text, line, begin, end) or ())
+        if begin == 0:
+            found += self.completedefault(text, line, begin, end) or ()
+        return sorted(dict.fromkeys(found))[:200]
+
+    # commands of pdb that would not fit
+
+    def do_clear(self, arg: str) -> Any:
+        """cl(ear) [filename:lineno | bpnumber ...]: clear breakpoints; all of them, without asking, if none is named."""
+        if arg:
+            return super().do_clear(arg)
+        self.clear_all_breaks()
+        self.message("Cleared all breakpoints")
+        return None
+
+    do_cl = do_clear
+
+    def do_run(self, arg: str) -> Any:
+        """run: not here, as an actor can't be started again from inside of it."""
+        self.error("an actor is not restarted from here: change what its owner does")
+
+    do_restart = do_run
+
+    def do_interact(self, arg: str) -> Any:
+        """interact: start an interpreter whose names are those of the scope; `exit()` ends it."""
+        assert self.curframe is not None
+        console = _Console(self, {**self.curframe.f_globals, **self.curframe_locals})
+        with _StreamsOf(self._output):
+            try:
+                console.interact(banner="*interactive*", exitmsg="")
+            except SystemExit:
+                pass
+
+
+class _Output:
+    """The file that pdb writes to and reads from."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._parts: list[str] = []
+        self._left = _MOST_OUTPUT
+        self.prompt = ""
+        self.encoding = "utf-8"
+
+    def begin(self) -> None:
+        """A new command: it may print as much as any."""
+        self._left = _MOST_OUTPUT
+
+    def write(self, text: str) -> int:
+        if self._left > 0:
+            if len(text) > self._left:
+                text = text[: self._left] + f"\n... more than {_MOST_OUTPUT} characters: the rest is left out\n"
+                self._left = 0
+            else:
+                self._left -= len(text)
+            self._parts.append(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Say what was written. What does not end in a newline may be a prompt, and waits."""
+        if self._parts and not self._parts[-1].endswith("\n"):
+            self._say(self._parts[:-1])
+            del self._parts[:-1]
+        else:
+            self.say_all()
+
+    def say_all(self) -> None:
+        """Say all of it."""
+        self._say(self._parts)
+        self._parts.clear()
+
+    def _say(self, parts: list[str]) -> None:
+        text = "".join(parts)
+        if text:
+            self._session.say_output(text)
+
+    def readline(self, limit: int = -1) -> str:
+        self.flush()
+        self.prompt = self._parts.pop() if self._parts else ""
+        return self._session.next_line()
+
+    def isatty(self) -> bool:
+        return False
+
+
+class _StreamsOf:
+    """What is printed meanwhile goes to whoever is attached."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __enter__(self) -> None:
+        self._kept = sys.stdout, sys.stderr
+        sys.stdout = sys.stderr = self._stream
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout, sys.stderr = self._kept
+
+
+class _Console(code.InteractiveConsole):
+    def __init__(self, session: Session, names: dict[str, Any]) -> None:
+        super().__init__(names)
+        self._session = session
+
+    def raw_input(self, prompt: str = "") -> str:
+        print(prompt, end="")
+        line = sys.stdout.readline()
+        if not line:
+            raise EOFError
+        return line.rstrip("\n")
+
+
+def _line_of(entry: tuple[FrameType, int]) -> Line:
+    frame, number = entry
+    made_of = frame.f_code
+    source = linecache.getline(made_of.co_filename, number, frame.f_globals).strip()
+    return Line(made_of.co_filename, number, made_of.co_name, source)

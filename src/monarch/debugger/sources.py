@@ -1,0 +1,71 @@
+"""Source lines of modules that exist at the client alone, for tracebacks and the debugger of other processes.
+
+A file that this process does not have is asked for once. What ends the wait: the answer, the end of the client, `_PATIENCE`.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+
+from .._core.plane import (
+    ERROR,
+    ControlRequest,
+    Failure,
+    Promise,
+    Reply,
+    SingleAnswer,
+    block,
+    current_hub,
+    pickling,
+    send_record,
+)
+from .protocol import GetSource
+
+_PATIENCE = 2.0  # seconds
+_MOST_FILES = 256
+_LONGEST = 4 << 20  # characters
+
+_asked: set[str] = set()  # also what the client does not have: a traceback with it is shown again and again
+
+
+def fetch(file: str) -> list[str]:
+    """The lines of a file that this process does not have, for `linecache`, which keeps them; none if the client hasn't either."""
+    hub = current_hub()
+    if file in _asked or len(_asked) >= _MOST_FILES or threading.get_ident() == hub.poller.thread_id:
+        return []
+    _asked.add(file)
+    came: Promise[str | None] = Promise(f"the source of {file}")
+    send_record(hub, hub.root, GetSource(file), SingleAnswer(hub.root, lambda reply: came.resolve(_text(reply))))
+    try:
+        block(came.future, _PATIENCE)
+    except TimeoutError:
+        return []
+    text = came.future.get()
+    if text is None:
+        return []
+    lines = text.splitlines(keepends=True)
+    linecache.cache[file] = (len(text), None, lines, file)
+    return lines
+
+
+def _text(reply: Reply) -> str | None:
+    if isinstance(reply, Failure) or reply.flags == ERROR:
+        return None
+    text: str | None = pickling.loads(reply.payload, reply.buffers)
+    return text
+
+
+def answer(request: ControlRequest, record: GetSource) -> None:
+    """At the client: the text of a module that this program has loaded, or of a cell; of no other file."""
+    threading.Thread(target=lambda: request.answer(read(record.file)), name="monarch-debugger", daemon=True).start()
+
+
+def read(file: str) -> str | None:
+    """The text of a module that this program has loaded; None if it has none, or is too long."""
+    loaded = file in linecache.cache or any(
+        getattr(module, "__file__", None) == file for module in list(sys.modules.values())
+    )
+    text = "".join(linecache.getlines(file)) if loaded else ""
+    return text if 0 < len(text) <= _LONGEST else None

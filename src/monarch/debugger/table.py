@@ -1,0 +1,249 @@
+"""In the root client: who is in the debugger, and which terminal is attached to whom. All of it on the I/O thread."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .._core.plane import (
+    DEAD,
+    ERROR,
+    ControlRequest,
+    Failure,
+    Hub,
+    ProcAddress,
+    SingleAnswer,
+    load_error,
+    pickling,
+    send_record,
+)
+from . import sources
+from .notices import Notices
+from .protocol import (
+    ENDED,
+    OUTPUT,
+    PROMPT,
+    RUNNING,
+    TAKEN,
+    Ask,
+    Complete,
+    Drive,
+    Event,
+    Follow,
+    GetSource,
+    ListSessions,
+    Opened,
+    Place,
+    Release,
+    Row,
+    Send,
+    Type,
+    Watched,
+    Who,
+)
+
+_KEPT = 1 << 18  # characters of output since the last line that was typed
+
+
+class Entry:
+    """A session, as the root client knows it."""
+
+    def __init__(self, number: int, proc: ProcAddress, name: int, who: Who, place: Place) -> None:
+        self.number = number  # here
+        self.proc = proc
+        self.name = name  # there
+        self.who = who
+        self.place = place
+        self.stopped = False
+        self.owed = 0  # lines that were typed and not done yet
+        self.since = time.monotonic()
+        self.prompt = ""
+        self.output = ""  # since the last line that was typed
+        self.driver = ""
+        self.terminal = 0
+        self.attached: ControlRequest | None = None
+
+    def tell(self, event: Event) -> None:
+        if self.attached is not None:
+            self.attached.answer(event)
+
+    def row(self, label: str) -> Row:
+        since = time.monotonic() - self.since
+        return Row(self.number, self.who, label, self.place, self.stopped, since, self.driver)
+
+
+class Table:
+    """Args:
+    hub: That of the root client.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._entries: dict[int, Entry] = {}
+        self._numbers = itertools.count(1)
+        self._notices = Notices(self.rows, hub)
+        hub.inbound_lost_hooks.append(self._terminal_lost)
+
+    def rows(self) -> list[Row]:
+        """The sessions, by name and rank; on any thread."""
+        entries = sorted(self._entries.copy().values(), key=lambda entry: (entry.who[:2], entry.number))
+        seen: dict[tuple[str, int], int] = {}
+        rows = []
+        for entry in entries:
+            key = entry.who.name, entry.who.rank
+            seen[key] = seen.get(key, 0) + 1
+            rows.append(entry.row(str(entry.who.rank) if seen[key] == 1 else f"{entry.who.rank}/{seen[key]}"))
+        return rows
+
+    # what ranks say
+
+    def opened(self, request: ControlRequest, record: Opened) -> None:
+        entry = Entry(next(self._numbers), request.peer, record.number, record.who, record.place)
+        self._entries[entry.number] = entry
+        send_record(
+            self._hub, entry.proc, Follow(record.number), _Following(entry.proc, lambda e: self._said(entry, e))
+        )
+
+    def _said(self, entry: Entry, event: Event) -> None:
+        kind, text, place = event
+        if kind == OUTPUT:
+            entry.output = (entry.output + text)[-_KEPT:]
+        elif kind == PROMPT:
+            if not entry.stopped:
+                entry.since = time.monotonic()
+            entry.stopped, entry.prompt, entry.place = True, text, place or entry.place
+            entry.owed = max(0, entry.owed - 1)
+            self._notices.stopped()
+            if entry.owed:
+                return
+        elif kind == RUNNING:
+            entry.stopped, entry.since = False, time.monotonic()
+        elif kind == ENDED:
+            self._entries.pop(entry.number, None)
+        entry.tell(event)
+
+    # what terminals ask
+
+    def list(self, request: ControlRequest, record: ListSessions) -> None:
+        request.answer(self.rows())
+
+    def drive(self, request: ControlRequest, record: Drive) -> None:
+        entry = self._entries.get(record.session)
+        if entry is None:
+            request.fail(LookupError("the session has ended"))
+            return
+        if entry.attached is not None and not record.take:
+            taking = f"`attach {entry.who} --take` takes it over"
+            request.fail(PermissionError(f"{entry.driver} is attached to {entry.who}: {taking}"))
+            return
+        entry.tell((TAKEN, f"{record.driver} has taken over {entry.who}", None))
+        entry.attached, entry.terminal, entry.driver = request, record.terminal, record.driver
+        request.answer(True)
+        if entry.output:
+            request.answer((OUTPUT, entry.output, None))
+        if entry.stopped and not entry.owed:
+            request.answer((PROMPT, entry.prompt, entry.place))
+        send_record(self._hub, entry.proc, Watched(entry.name, True))
+
+    def release(self, request: ControlRequest, record: Release) -> None:
+        entry = self._entries.get(record.session)
+        if entry is not None and entry.terminal == record.terminal:
+            self._detach(entry)
+        request.answer()
+
+    def _detach(self, entry: Entry) -> None:
+        entry.attached, entry.terminal, entry.driver = None, 0, ""
+        send_record(self._hub, entry.proc, Watched(entry.name, False))
+
+    def _terminal_lost(self, address: ProcAddress) -> None:
+        for entry in list(self._entries.values()):
+            if entry.attached is not None and entry.attached.peer == address:
+                self._detach(entry)
+
+    def send(self, request: ControlRequest, record: Send) -> None:
+        entry = self._entries.get(record.session)
+        if entry is None:
+            request.answer("the session has ended")
+        elif entry.terminal not in (0, record.terminal):
+            request.answer(f"{entry.driver} is attached")
+        elif not entry.stopped:
+            request.answer("it does not wait for a line: it runs")
+        else:
+            entry.output = ""
+            entry.owed += 1
+            send_record(self._hub, entry.proc, Type(entry.name, record.line))
+            request.answer("")
+
+    def ask(self, request: ControlRequest, record: Ask) -> None:
+        entry = self._entries.get(record.session)
+        if entry is None or not entry.stopped:
+            request.answer([])
+            return
+
+        def answered(reply: Any) -> None:
+            words = [] if isinstance(reply, Failure) or reply.flags == ERROR else pickling.loads(reply.payload)
+            request.answer(words)
+
+        question = Complete(entry.name, record.line, record.begin, record.end)
+        send_record(self._hub, entry.proc, question, SingleAnswer(entry.proc, answered))
+
+    def source(self, request: ControlRequest, record: GetSource) -> None:
+        sources.answer(request, record)
+
+
+class _Following:
+    """The request whose answers are what a session says."""
+
+    def __init__(self, proc: ProcAddress, said: Callable[[Event], None]) -> None:
+        self._proc = proc
+        self._said = said
+
+    def reply(self, frame: Any) -> bool:
+        if frame.flags == ERROR:
+            event: Event = (ENDED, str(load_error(frame.payload).exception), None)
+        elif frame.flags == DEAD:
+            event = _ended(pickling.loads(frame.payload))
+        else:
+            event = pickling.loads(frame.payload, frame.buffers)
+        self._said(event)
+        return event[0] == ENDED
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if address != self._proc:
+            return False
+        self._said(_ended(failure))
+        return True
+
+
+def _ended(failure: Failure) -> Event:
+    return ENDED, f"its process has ended: {failure.reason}", None
+
+
+_tables: weakref.WeakKeyDictionary[Any, Table] = weakref.WeakKeyDictionary()
+
+_TAKERS: dict[type, Callable[[Table, ControlRequest, Any], None]] = {
+    Opened: Table.opened,
+    GetSource: Table.source,
+    ListSessions: Table.list,
+    Drive: Table.drive,
+    Release: Table.release,
+    Send: Table.send,
+    Ask: Table.ask,
+}
+
+
+def take(hub: Hub, request: ControlRequest, record: Any) -> None:
+    """Take a control record."""
+    if hub.address != hub.root:
+        request.fail(
+            LookupError(f"process {os.getpid()} is not the client of a program: only that knows who is stopped")
+        )
+        return
+    table = _tables.get(hub)
+    if table is None:
+        table = _tables[hub] = Table(hub)
+    _TAKERS[type(record)](table, request, record)

@@ -1,0 +1,78 @@
+"""How sessions are shown: pure functions from rows to text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .protocol import Row
+
+HEADINGS = ("Actor Name", "Rank", "Coords", "Hostname", "Function", "Line No.", "State", "Attached")
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The sessions as a grid."""
+    cells = [HEADINGS, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+
+    def rule(sign: str) -> str:
+        return "+" + "+".join(sign * (width + 2) for width in widths) + "+"
+
+    lines = [rule("-")]
+    for index, row in enumerate(cells):
+        lines.append("|" + "|".join(f" {cell.ljust(width)} " for cell, width in zip(row, widths, strict=True)) + "|")
+        lines.append(rule("-" if index else "="))
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    line = row.place.line
+    state = f"{'stopped' if row.stopped else 'running'} {duration(row.since)}"
+    coordinates = ", ".join(f"{name}={index}" for name, index in row.who.coordinates.items())
+    return row.who.name, row.label, coordinates, row.who.host, line.function, str(line.number), state, row.driver
+
+
+def duration(seconds: float) -> str:
+    """A time for people: ``40 s``, ``12 min``, ``3 h``."""
+    for size, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def stacks(rows: Iterable[Row]) -> str:
+    """The stacks of all that have stopped, equal ones once; most ranks first."""
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        if row.stopped:
+            groups.setdefault((row.who.name, row.place.stack), []).append(row)
+    parts = []
+    for group in sorted(groups.values(), key=len, reverse=True):
+        lines = [f"{len(group)} {'rank' if len(group) == 1 else 'ranks'}: {who(group)}"]
+        for line in group[0].place.stack:
+            lines.append(f"  {line.file}:{line.number} in {line.function}()")
+            if line.source:
+                lines.append(f"    {line.source}")
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts)
+
+
+def grouped_ranks(rows: Iterable[Row]) -> list[list[Row]]:
+    """Those of one actor mesh that have stopped at the same line, for the same reason, together."""
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        line = row.place.line
+        groups.setdefault((row.who.name, row.place.why, line.file, line.number), []).append(row)
+    return list(groups.values())
+
+
+def who(group: Sequence[Row]) -> str:
+    """Name and ranks of rows of one name: ``trainer 0-3,7``."""
+    ranks = sorted({row.who.rank for row in group})
+    parts: list[list[int]] = []
+    for rank in ranks:
+        if parts and parts[-1][-1] == rank - 1:
+            parts[-1].append(rank)
+        else:
+            parts.append([rank])
+    shown = ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+    return f"{group[0].who.name} {shown}"

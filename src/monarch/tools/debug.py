@@ -1,0 +1,92 @@
+"""``monarch debug``: the prompt of the debugger, in a terminal or fed by a script."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from ..debugger.console import Completer, Console, PlainTerminal, Terminal
+from .programs import PROGRAM, reach
+
+_HISTORY = "~/.monarch/debug_history"
+_SOURCE = re.compile(r"(?P<head>\s*\d+\s+(?:B?(?:->|>>)?)\t|-> )(?P<code>.*)", re.DOTALL)  # as pdb shows it
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: monarch debug")
+def debug(program: PROGRAM = None) -> None:
+    """Debug the actors of a running program that have stopped: breakpoint(), errors, `break`, `interrupt`.
+
+    Reads commands from stdin, line by line, where that is no terminal: monarch debug < commands
+    """
+    with reach(program) as connection:
+        Console(connection.root, _terminal()).run()
+
+
+def _terminal() -> Terminal:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
+        return PlainTerminal(sys.stdin, sys.stdout)
+    try:
+        return _Prompting()
+    except ImportError as error:
+        print(f"Without line editing and colours: no {error.name} (pip install 'pymonarch[debug]').", file=sys.stderr)
+        return PlainTerminal(sys.stdin, sys.stdout)
+
+
+class _Prompting:
+    """A terminal with line editing, a history, completion, and source in colours."""
+
+    def __init__(self) -> None:
+        toolkit = importlib.import_module("prompt_toolkit")
+        completion = importlib.import_module("prompt_toolkit.completion")
+        history = importlib.import_module("prompt_toolkit.history")
+        self._completion = completion
+        self._patch: Any = importlib.import_module("prompt_toolkit.patch_stdout").patch_stdout
+        path = os.path.expanduser(_HISTORY)
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        self._prompt: Any = toolkit.PromptSession(history=history.FileHistory(path), complete_while_typing=False)
+        self._highlight = _highlighter()
+
+    def read(self, prompt: str, complete: Completer) -> str:
+        with self._patch(raw=True):
+            line: str = self._prompt.prompt(prompt, completer=self._completer(complete))
+        return line
+
+    def _completer(self, complete: Completer) -> Any:
+        completion = self._completion
+
+        class Words(completion.Completer):  # type: ignore[misc, name-defined]  # imported late
+            def get_completions(self, document: Any, event: Any) -> Any:
+                before = document.text_before_cursor
+                begin = len(before) - len(re.split(r"[\s`@#$%^&*()=+\[{\]}\\|;:'\",<>?]", before)[-1])
+                for word in complete(before, begin, len(before)):
+                    yield completion.Completion(word, start_position=begin - len(before))
+
+        return completion.ThreadedCompleter(Words())
+
+    def write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def write_code(self, text: str) -> None:
+        self.write("".join(map(self._coloured, text.splitlines(keepends=True))))
+
+    def _coloured(self, line: str) -> str:
+        found = _SOURCE.fullmatch(line)
+        if found is None or not found["code"].strip():
+            return line
+        return found["head"] + self._highlight(found["code"])
+
+
+def _highlighter() -> Callable[[str], str]:
+    pygments = importlib.import_module("pygments")
+    lexer = importlib.import_module("pygments.lexers").PythonLexer(stripnl=False, ensurenl=False)
+    formatter = importlib.import_module("pygments.formatters").TerminalFormatter()
+    return lambda code: str(pygments.highlight(code, lexer, formatter))

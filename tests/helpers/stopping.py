@@ -1,0 +1,121 @@
+"""Actors that stop for the debugger. Their lines are found by the marks at their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from monarch.actor import Actor, MeshFailure, concurrent_endpoint, context, endpoint
+
+# ruff: noqa: T100
+
+
+class Stopping(Actor):
+    """Stops on request, or at once."""
+
+    def __init__(self, early: bool = False) -> None:
+        self.spins = True
+        self.count = 0
+        self.kept: list[Any] = []
+        if early:
+            breakpoint()
+
+    @endpoint
+    def step(self, number: int, *ranks: int) -> int:
+        doubled = number * 2
+        if not ranks or context().actor_instance.rank.rank in ranks:
+            breakpoint()
+        tripled = doubled + number
+        return tripled  # noqa: RET504  # which can be changed before
+
+    @endpoint
+    def twice(self) -> str:
+        breakpoint()
+        found = "between"
+        breakpoint()
+        return found
+
+    @endpoint
+    def fail(self, stops: bool) -> None:
+        if stops:
+            breakpoint()
+        raise ValueError("no such thing")
+
+    @endpoint
+    def say(self, what: str) -> str:
+        return what
+
+    @endpoint
+    def spin(self) -> int:
+        while self.spins:
+            self.count += 1  # spinning
+        return self.count
+
+    @endpoint
+    def add(self, count: int) -> int:
+        total = 0
+        for number in range(count):
+            total += number  # adding
+        return total
+
+    @endpoint
+    def in_a_thread(self) -> int:
+        thread = threading.Thread(target=self._stop)
+        thread.start()
+        thread.join()
+        return self.count
+
+    def _stop(self) -> None:
+        breakpoint()
+        self.count = 7
+
+    @endpoint
+    def own(self, mesh: Any) -> None:
+        self.kept.append(mesh)
+
+    @endpoint
+    def own_one_that_fails(self) -> None:
+        child = context().actor_instance.proc.spawn("child", Failing)
+        self.kept.append(child)
+        child.fail.broadcast()
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.count = 1
+        breakpoint()
+        self.count = 2
+        return True
+
+
+class Failing(Actor):
+    @endpoint
+    def fail(self) -> None:
+        raise RuntimeError("on purpose")
+
+
+class AsyncStopping(Actor):
+    """The same on an event loop."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+
+    @endpoint
+    async def step(self, number: int) -> int:
+        doubled = number * 2
+        breakpoint()
+        await asyncio.sleep(0)
+        return doubled
+
+    @concurrent_endpoint
+    async def wait_and_stop(self, name: str) -> str:
+        breakpoint()
+        await self.gate.wait()
+        return name + "!"
+
+    @concurrent_endpoint
+    async def open(self) -> None:
+        self.gate.set()
+
+    @endpoint
+    async def fail(self) -> None:
+        raise ValueError("no such thing")

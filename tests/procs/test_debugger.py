@@ -1,0 +1,338 @@
+"""`breakpoint()` in actors, and the prompt of the debugger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers import stopping
+from helpers.debugging import person
+from helpers.stopping import AsyncStopping, Stopping
+from helpers.waiting import wait_until
+from monarch.actor import ActorError, Future
+from monarch.config import configured
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+
+FILE = Path(stopping.__file__)
+
+
+def line_of(mark: str) -> int:
+    lines = FILE.read_text().splitlines()
+    (number,) = [number for number, line in enumerate(lines, 1) if line.endswith(mark)]
+    return number
+
+
+def test_a_breakpoint_stops_one_rank_and_the_others_answer(spawn: Spawn) -> None:
+    actors = spawn(3).spawn("s", Stopping)
+    with person() as user:
+        answers = actors.step.call(2, 1)
+        (row,) = user.wait_stopped()
+        assert actors.slice(gpus=0).say.call_one("hello").get(timeout=20) == "hello"
+        assert (row.who.name, row.who.rank, row.who.coordinates) == ("s", 1, {"gpus": 1})
+        assert (row.place.line.function, row.place.line.file) == ("step", str(FILE))
+        user.type("attach s 1")
+        user.expect("Attached to debug session for s 1")
+        user.expect("(Pdb) ")
+        user.type("p doubled", "n", "n", "p tripled", "continue")
+        assert user.expect("-> tripled = doubled + number").startswith("4\n")
+        assert "6\n" in user.expect("Detached from debug session for s 1: the endpoint has returned")
+        assert answers.get(timeout=20).values() == [6, 6, 6]
+        assert user.rows() == []
+
+
+def test_list_is_a_table_sorted_by_name_and_rank(spawn: Spawn) -> None:
+    procs = spawn(2)
+    late, early = procs.spawn("z", Stopping), procs.spawn("a", Stopping)
+    with person() as user:
+        answers = [late.step.call(1), early.step.call(1)]
+        user.wait_stopped(4)
+        user.type("l")
+        user.expect("| Actor Name | Rank | Coords | Hostname")
+        shown = user.expect("monarch_dbg> ").splitlines()
+        assert [row.split()[1:4:2] for row in shown if row.startswith("| ")] == [
+            ["a", "0"], ["a", "1"], ["z", "0"], ["z", "1"],
+        ]  # fmt: skip
+        user.type("c")
+        assert [answer.get(timeout=20).values() for answer in answers] == [[3, 3], [3, 3]]
+
+
+def test_an_async_endpoint_is_stepped_through_over_its_awaits(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", AsyncStopping)
+    with person() as user:
+        answer = actor.step.call_one(2)
+        user.wait_stopped()
+        user.type("attach s 0", "n")
+        user.expect("-> await asyncio.sleep(0)")
+        user.type("n")
+        user.expect("-> return doubled")
+        user.type("doubled = 5", "c")
+        assert answer.get(timeout=20) == 5
+
+
+def test_init_and_supervise_and_threads_of_actors_stop_too(spawn: Spawn) -> None:
+    procs = spawn(1)
+    with person() as user:
+        early = procs.spawn("early", Stopping, True)
+        (row,) = user.wait_stopped()
+        assert row.place.line.function == "__init__"
+        user.type("c")
+        assert early.say.call_one("up").get(timeout=20) == "up"
+        early.own_one_that_fails.call_one().get(timeout=20)
+        (row,) = user.wait_stopped()
+        assert row.place.line.function == "__supervise__"
+        user.type("attach early 0", "n", "n", "c")
+        user.expect("Detached from debug session for early 0")
+        answer = early.in_a_thread.call_one()
+        (row,) = user.wait_stopped()
+        assert [line.function for line in row.place.stack][-1] == "_stop"
+        user.type("c")
+        assert answer.get(timeout=20) == 7
+        wait_until(lambda: user.rows() == [], what="the end of the session")
+
+
+def test_continue_goes_to_the_next_breakpoint_of_the_same_endpoint(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    with person() as user:
+        answer = actor.twice.call_one()
+        user.wait_stopped()
+        user.type("attach s 0", "c")
+        user.expect("-> breakpoint()")
+        user.expect("-> breakpoint()")
+        user.type("found = 'changed'", "c")
+        user.expect("Detached from debug session for s 0: the endpoint has returned")
+        assert answer.get(timeout=20) == "changed"
+
+
+def test_stepping_past_the_end_of_the_endpoint_ends_the_session(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    with person() as user:
+        answer = actor.step.call_one(1)
+        user.wait_stopped()
+        user.type("attach s 0", "n", "n", "n", "n")
+        user.expect("Detached from debug session for s 0: the endpoint has returned")
+        assert answer.get(timeout=20) == 3
+        assert actor.say.call_one("on").get(timeout=20) == "on"
+
+
+def test_quit_ends_one_session_and_its_caller_gets_one_error(spawn: Spawn) -> None:
+    actors = spawn(2).spawn("s", Stopping)
+    with person() as user:
+        first, second = (actors.slice(gpus=rank).step.call_one(1) for rank in range(2))
+        user.wait_stopped(2)
+        user.type("attach s 0", "q")
+        user.expect("Detached from debug session for s 0: the endpoint has raised")
+        with pytest.raises(
+            ActorError, match=r"s 0 was quit in the debugger, in step\(\) at .*stopping\.py:\d+"
+        ) as caught:
+            first.get(timeout=20)
+        assert "session.py" not in str(caught.value)
+        (row,) = user.wait_stopped()
+        assert row.who.rank == 1
+        user.type("c")
+        assert second.get(timeout=20) == 3
+        assert actors.slice(gpus=0).say.call_one("on").get(timeout=20) == "on"
+
+
+def test_detach_leaves_it_waiting_and_who_comes_back_sees_what_was_said(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    with person() as user:
+        answer = actor.step.call_one(4)
+        user.wait_stopped()
+        user.type("attach s 0", "p doubled", "detach")
+        user.expect("Detaching from debug session for s 0\n")
+        user.expect("Detached from debug session for s 0\n")
+        assert user.wait_stopped()
+        user.type("attach s gpus=0")
+        user.expect("<last pdb output for s 0 follows>")
+        user.expect("8")
+        user.type("c")
+        assert answer.get(timeout=20) == 12
+
+
+def test_cast_sends_a_command_to_the_selected_ranks(spawn: Spawn) -> None:
+    actors = spawn({"x": 2, "y": 2}).spawn("s", Stopping)
+    with person() as user:
+        answer = actors.step.call(1)
+        user.wait_stopped(4)
+        user.type("cast s ranks(y=1) doubled = 10", "cast s ranks(0:1) doubled = 20", "cast nobody ranks(1) c")
+        user.type("attach s 3", "p doubled")
+        user.expect("10")
+        user.type("detach", "continue")
+        assert answer.get(timeout=20).values() == [21, 11, 3, 11]
+
+
+def test_equal_stacks_are_shown_once(spawn: Spawn) -> None:
+    actors = spawn(3).spawn("s", Stopping)
+    with person() as user:
+        answers: list[Future[Any]] = [
+            actors.slice(gpus=slice(0, 2)).step.call(1),
+            actors.slice(gpus=2).twice.call_one(),
+        ]
+        user.wait_stopped(3)
+        user.type("where --all")
+        shown = user.expect("1 rank: s 2")
+        assert "2 ranks: s 0-1" in shown and shown.count("in step()") == 1
+        user.expect("in twice()")
+        user.type("c")
+        user.wait_stopped(1)
+        user.type("c")
+        for each in answers:
+            each.get(timeout=20)
+
+
+def test_one_terminal_drives_a_session_and_another_may_take_it_over(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    with person() as first, person() as second:
+        answer = actor.step.call_one(1)
+        first.wait_stopped()
+        first.type("attach s 0")
+        first.expect("(Pdb) ")
+        second.type("attach s 0")
+        second.expect("is attached to s 0: `attach s 0 --take` takes it over")
+        second.type("cast s ranks(0) c")
+        second.expect("is attached")
+        second.type("attach s 0 --take")
+        second.expect("(Pdb) ")
+        first.expect("[the session is over: press Enter]")
+        first.type("c")
+        first.expect("has taken over s 0")
+        second.type("doubled = 7", "c")
+        assert answer.get(timeout=20) == 8
+
+
+def test_an_exception_under_the_debugger_stops_where_it_was_raised(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    with person() as user:
+        answer = actor.fail.call_one(True)
+        user.wait_stopped()
+        user.type("attach s 0", "c")
+        user.expect("ValueError: no such thing")
+        user.expect('-> raise ValueError("no such thing")')
+        user.type("p stops", "c")
+        user.expect("True")
+        user.expect("Detached from debug session for s 0: the endpoint has raised")
+        with pytest.raises(ActorError, match="no such thing"):
+            answer.get(timeout=20)
+
+
+@pytest.mark.parametrize("kind", [Stopping, AsyncStopping])
+def test_with_debug_on_error_an_endpoint_that_raises_is_kept_at_its_frame(kind: type[Stopping], spawn: Spawn) -> None:
+    with configured(debug_on_error=True):
+        actor = spawn(1).spawn("s", kind)
+    with person() as user:
+        answer = actor.fail.call_one(*([False] if kind is Stopping else []))
+        (row,) = user.wait_stopped()
+        assert row.place.why == "raised ValueError: no such thing" and row.place.line.function == "fail"
+        user.type("attach s 0", "p type(self).__name__", "c")
+        user.expect(f"'{kind.__name__}'")
+        with pytest.raises(ActorError, match="no such thing"):
+            answer.get(timeout=20)
+
+
+def test_what_nobody_looks_at_is_not_kept_longer_than_configured(spawn: Spawn) -> None:
+    with configured(debug_on_error=True, debug_on_error_timeout="0.5s"):
+        actor = spawn(1).spawn("s", Stopping)
+    answer = actor.fail.call_one(False)
+    with pytest.raises(ActorError, match="no such thing"):
+        answer.get(timeout=20)
+
+
+def test_two_endpoints_of_one_actor_have_sessions_of_their_own(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", AsyncStopping)
+    with person() as user:
+        one = actor.wait_and_stop.call_one("one")
+        user.wait_stopped()
+        user.type("attach s 0", "n", "p name")  # on it goes, to the await, where the loop takes up the next
+        user.expect("'one'")
+        user.type("n")
+        other = actor.wait_and_stop.call_one("other")
+        wait_until(lambda: len(user.rows()) == 2, what="two sessions")
+        (running, stopped) = sorted(user.rows(), key=lambda row: row.stopped)
+        assert (running.label, stopped.label, running.stopped, stopped.stopped) == ("0", "0/2", False, True)
+        with person() as second:
+            second.type("attach s 0/2", "p name", "n", "n")
+            second.expect("'other'")
+            actor.open.broadcast()
+            user.expect('-> return name + "!"')
+            user.type("name = 'changed'", "c")
+            assert one.get(timeout=20) == "changed!"
+            second.expect('-> return name + "!"')
+            second.type("c")
+            assert other.get(timeout=20) == "other!"
+
+
+def test_a_breakpoint_from_outside_stops_the_ranks_that_it_names(spawn: Spawn) -> None:
+    actors = spawn(2).spawn("s", Stopping)
+    actors.say.call("up").get(timeout=20)
+    place = f"stopping.py:{line_of('# adding')}"
+    with person() as user:
+        user.type(f"break {place} if number == 3 ranks(1)", "break")
+        user.expect("in 1 proc")
+        user.expect(" if number == 3 in 1 proc")
+        answers = actors.add.call(5)
+        (row,) = user.wait_stopped()
+        assert (row.who.rank, row.place.why) == (1, "a breakpoint")
+        user.type("attach s 1", "p (number, total)")
+        user.expect("(3, 3)")
+        user.type("detach", f"clear {place}", "break", "c")
+        user.expect("Cleared 1 breakpoint")
+        user.expect("There are no breakpoints.")
+        assert answers.get(timeout=20).values() == [10, 10]
+        user.type("break stopping.py:100000", "break stopping.py:1 if 1 +")
+        user.expect("s 0, s 1: Line")
+        user.expect("is no expression")
+
+
+def test_interrupt_stops_a_rank_that_never_returns(spawn: Spawn) -> None:
+    actors = spawn(2).spawn("s", Stopping)
+    with person() as user:
+        answer = actors.slice(gpus=1).spin.call_one()
+        user.type("interrupt s 1")
+        user.expect("s 1: ")
+        (row,) = user.wait_stopped()
+        assert (row.place.line.function, row.who.rank) == ("spin", 1)
+        user.type("attach s 1", "self.spins = False", "c")
+        assert answer.get(timeout=20) > 0
+        user.type("interrupt s 7")
+        user.expect("No actor s 7")
+
+
+def test_a_rank_in_the_debugger_is_stopped_with_its_mesh(spawn: Spawn) -> None:
+    actors = spawn(1).spawn("s", Stopping)
+    with person() as user:
+        answer = actors.step.call_one(1)
+        user.wait_stopped()
+        actors.stop().get(timeout=20)
+        assert answer.exception(timeout=20) is not None
+        wait_until(lambda: user.rows() == [], what="the end of the session")
+
+
+def test_wrong_commands_say_what_would_be_right(spawn: Spawn) -> None:
+    with person() as user:
+        user.type("", "atach s 0", "attach s", "attach s x", "cast s 3 n", "attach s 0", "help", "where")
+        user.expect("Error parsing input: no command 'atach'")
+        user.expect("Error parsing input: attach takes a name and a rank")
+        user.expect("Error parsing input: 'x'")
+        user.expect("Error parsing input: cast takes a name, ranks and a pdb command")
+        user.expect("Error processing command: No debug session for s 0")
+        user.expect("who is in the debugger")
+        user.expect("Nobody has stopped.")
+
+
+def test_what_is_typed_can_be_completed_from_the_names_of_the_frame(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    with person() as user:
+        answer = actor.step.call_one(1)
+        user.wait_stopped()
+        assert user.complete("at", 0, 2) == ["attach"]
+        assert user.complete("attach ", 7, 7) == ["s"]
+        user.type("attach s 0")
+        user.expect("(Pdb) ")
+        assert user.complete("p doub", 2, 6) == ["doubled"]
+        assert "self.count" in user.complete("p self.co", 2, 9)
+        user.type("c")
+        answer.get(timeout=20)
