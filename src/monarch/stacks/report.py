@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -49,7 +50,7 @@ class Stacks:
             for line in each.lines:
                 function, file, number = line.frame
                 mark, kind = (">", PROGRAM) if line.kind == USER else (" ", PLAIN)
-                place = "(monarch)" if line.kind == ENGINE and not everything else f"{file}:{number}"
+                place = "(monarch)" if line.kind == ENGINE and not everything else f"{_near(file)}:{number}"
                 yield kind, f"    {mark} {function}  {place}"
         for host, reason in self.silent.items():
             yield TROUBLE, f"host {host} did not answer: {reason}"
@@ -84,6 +85,12 @@ class Stacks:
     @cached_property
     def _several_hosts(self) -> bool:
         return len({proc.host for proc in self.procs}) > 1
+
+
+def _near(file: str) -> str:
+    """A path below the working directory is shown without that."""
+    here = os.getcwd().rstrip("/") + "/"
+    return file.removeprefix(here)
 
 
 def _what(each: StackClass) -> str:
