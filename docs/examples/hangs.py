@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from monarch.actor import Actor, ActorMesh, current_rank, endpoint, this_host
+from monarch.actor import Actor, current_rank, endpoint, this_host
 
 
 # region trainers
@@ -14,7 +14,7 @@ class Trainer(Actor):
         self.data, _ = os.pipe()  # nobody writes to it: a loader that hangs
 
     @endpoint
-    def train(self, everybody: "ActorMesh[Trainer]") -> None:
+    def train(self, everybody: "Trainer") -> None:
         if current_rank().rank == 5:
             self.next_batch()
         everybody.slice(gpus=5).gradient.call_one().get()
