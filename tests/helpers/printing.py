@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 import threading
+import traceback
 
 from monarch.actor import Actor, Port, current_rank, endpoint
 
@@ -16,6 +17,10 @@ class Prints(Actor):
     def say(self, text: str, end: str = "\n") -> int:
         print(text, end=end)
         return current_rank().rank
+
+    @endpoint
+    def say_rank(self, text: str) -> None:
+        print(text.format(rank=current_rank().rank))
 
     @endpoint
     def complain(self, text: str) -> None:
@@ -78,3 +83,27 @@ class Asks(Actor):
     @endpoint
     def ask(self, text: str) -> None:
         self._printing.say.call(text).get()
+
+
+class PrintsLogs(Prints):
+    """And uses `logging`."""
+
+    @endpoint
+    def configure(self) -> None:
+        logging.basicConfig(format="%(message)s")
+        logging.getLogger("chatty").setLevel(logging.DEBUG)
+
+    @endpoint
+    def log(self, level: int, text: str) -> None:
+        logging.getLogger("of.a.library").log(level, text)
+
+    @endpoint
+    def log_as(self, name: str, level: int, text: str) -> None:
+        logging.getLogger(name).log(level, text)
+
+    @endpoint
+    def print_traceback(self, text: str) -> None:
+        try:
+            raise ValueError(text)
+        except ValueError:
+            traceback.print_exc()

@@ -8,6 +8,7 @@ from .actors.activities import activities, waits
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub
 from .actors.contracts import Owner
+from .actors.log import set_level
 from .actors.request import Gather, StopCall, Stream
 from .calls.failed_call import Reply
 from .calls.message import encode_meta
@@ -18,12 +19,12 @@ from .calls.waiting import block, running_loop
 from .client.guest import join
 from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
-from .hub.control_records import DescribeHost, HostDescription, HostedProc
+from .hub.control_records import DescribeHost, HostDescription, HostedProc, ShowOutput
 from .hub.control_service import ControlRequest, ControlService, handles, register
 from .hub.prints import Note
 from .mesh.shaped import ShapedMesh, names_of
 from .net.unix import hosts_here
-from .processes.output import Output, Source
+from .processes.output import Output, Source, write
 from .processes.stack_dump import FILE as STACK_FILE
 from .processes.stack_dump import SIGNAL as STACK_SIGNAL
 from .shape import Shape, Slice, grid
@@ -65,6 +66,7 @@ __all__ = [
     "Reply",
     "Shape",
     "ShapedMesh",
+    "ShowOutput",
     "SingleAnswer",
     "Slice",
     "Source",
@@ -94,7 +96,9 @@ __all__ = [
     "row_major_strides",
     "running_loop",
     "send_record",
+    "set_level",
     "subscribe",
     "supervision_error",
     "waits",
+    "write",
 ]  # fmt: skip

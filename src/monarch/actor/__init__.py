@@ -22,6 +22,7 @@ from .._core.mesh.bootstrap import BootstrapCommand, default_bootstrap_cmd
 from .._core.mesh.host_mesh import HostMesh, this_host
 from .._core.mesh.mock import patch_actor
 from .._core.mesh.proc_mesh import ProcMesh, this_proc
+from .._core.processes import output as _output
 from .._core.shape import Extent, Point, ValueMesh
 from .._core.supervision.failure import MeshFailure
 from .._core.wire.reducers import register_reducers as _register_reducers
@@ -67,6 +68,8 @@ _client.hook_finder = lambda: unhandled_fault_hook  # looked up at each fault: p
 _client.install()
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)  # sideways, so by name
 _adverbs._rref = lambda *args: _import_module("monarch.tensor_engine.endpoints").rref(*args)
+_proc_mesh._set_logging = lambda *options: _import_module("monarch.logs.options").set_options(*options)
+_output.make_view = lambda: _import_module("monarch.logs.view").View()
 _proc_mesh._device_mesh_of = lambda procs: _import_module("monarch.tensor_engine.engine_meshes").device_mesh_of(procs)
 _proc_mesh.stacks_of = lambda *args: _import_module("monarch.stacks.gather").of_hosts(*args)
 

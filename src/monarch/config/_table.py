@@ -227,6 +227,13 @@ _NETWORK = (
 
 _LOGS = (
     Knob(
+        "log_format",
+        choice("text", "json"),
+        "text",
+        "MONARCH_LOG_FORMAT",
+        "How the client prints the output of procs: as lines for people, or each line as a JSON object, for machines.",
+    ),
+    Knob(
         "tail_log_lines",
         count(example=100),
         0,

@@ -82,7 +82,7 @@ class Aggregator:
     """
 
     def __init__(self, window: float) -> None:
-        self._window = window
+        self.window = window
         self._held: dict[_Kind, _Group] = {}  # in the order of their first lines
         self._known: set[_Kind] = set()  # said in this window, or in the one before
         self._said: set[_Kind] = set()  # said in this window
@@ -95,17 +95,17 @@ class Aggregator:
         shown = self.expire(now)
         text = _STYLE.sub("", line.text) if "\x1b" in line.text else line.text
         if self._is_error(line, text) or len(text) > _LONGEST:
-            return [*shown, *self._before(line.rank), _alone(line)]
+            return [*shown, *self._before(line.rank), alone(line)]
         words, values = parse(text)
         kind = (line.stream, line.level, line.logger, line.location, words)
         if kind not in self._known and len(self._known) >= _MOST_KINDS:
             shown += self.flush()
         if self.due is None:
-            self.due = now + self._window
+            self.due = now + self.window
         self._said.add(kind)
         if kind not in self._known:
             self._known.add(kind)
-            return [*shown, *self._before(line.rank), _alone(line)]
+            return [*shown, *self._before(line.rank), alone(line)]
         group = self._held.get(kind)
         if group is None:
             self._held[kind] = _Group(line, words, values)
@@ -118,7 +118,7 @@ class Aggregator:
         if self.due is None or now < self.due:
             return []
         self._known, self._said = self._said, set()
-        self.due = now + self._window if self._known else None
+        self.due = now + self.window if self._known else None
         return self._release(len(self._held))
 
     def flush(self) -> list[Entry]:
@@ -209,7 +209,8 @@ class _Group:
         yield self._words[-1]
 
 
-def _alone(line: LogLine) -> Entry:
+def alone(line: LogLine) -> Entry:
+    """A line that is shown by itself."""
     return Entry(line, line.text, 1, {line.rank: line.point})
 
 

@@ -56,6 +56,15 @@ def take_over(client: LogSettings | None) -> None:
         logging.lastResort = _console(client)
 
 
+def set_level(level: int) -> None:
+    """Log from this level on, wherever nobody has set one for a logger or a handler of his own."""
+    import logging
+
+    logging.root.setLevel(level)
+    if logging.lastResort is not None:  # writes where nothing is configured, by itself from WARNING on
+        logging.lastResort.setLevel(level)
+
+
 def _console(client: LogSettings) -> logging.StreamHandler[Any]:
     import logging
 

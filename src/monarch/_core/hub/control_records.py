@@ -15,7 +15,7 @@ an answer without content; without "Answer" there is none.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._namedtuple import NamedTuple
@@ -309,6 +309,22 @@ class MarkOutput(NamedTuple):
     """
 
     number: int
+
+
+class ShowOutput(NamedTuple):
+    """What of the output of some procs their client sees from now on. Anybody ──▶ their host agents.
+
+    Answer: None, when what they had printed before was passed on as it was until then. A host that has ended shows nothing.
+
+    Attributes:
+        mesh: Id of the proc mesh.
+        views: Ranks, also of other hosts, and what is called with that id and each of their outputs, and returns what is left.
+        level: Level of the root logger of these procs, for when they start again; those that run are told otherwise.
+    """
+
+    mesh: str
+    views: Sequence[tuple[Sequence[int], Callable[[str, Any], Any]]]
+    level: int
 
 
 class JoinHosts(NamedTuple):

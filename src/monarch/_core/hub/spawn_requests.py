@@ -100,6 +100,7 @@ class Start(NamedTuple):
         cpus: CPUs it is bound to, as ``taskset`` writes them; empty for all.
         nodes: What ``numactl`` is asked for, ``cpunodebind`` for one, with its value.
         incarnation: How often it has been started before.
+        log_level: Level of its root logger, where a client has asked for one since; filled in by its agent.
     """
 
     rank: int
@@ -109,6 +110,7 @@ class Start(NamedTuple):
     cpus: str = ""
     nodes: tuple[tuple[str, str], ...] = ()
     incarnation: int = 0
+    log_level: int | None = None
 
     @property
     def key(self) -> Hashable:

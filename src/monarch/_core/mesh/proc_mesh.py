@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -244,24 +245,39 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         ranks: dict[str, Any] = self._device_mesh.ranks
         return ranks
 
-    async def logging_option(
-        self, stream_to_client: bool = False, aggregate_window_sec: int | None = None, level: int = 20
-    ) -> None:
-        """Set how output is streamed to the client. Until the options arrive, every line is streamed.
+    def logging_option(
+        self,
+        stream_to_client: bool = True,
+        aggregate_window_sec: float | None = None,
+        level: int = 20,
+        *,
+        ranks: Any = None,
+        match: str | re.Pattern[str] | None = None,
+    ) -> Future[None]:
+        """Set what of the output of these procs the client shows, and how. Each call sets all options anew; those of a rank
+        survive its restarts. Files of logs are written in any case.
 
         Args:
-            stream_to_client: Show the output of the procs on the client.
-            aggregate_window_sec: Seconds over which like lines become one; None for no such window.
-            level: Level of `logging` from which on records are shown, 0 to 255.
+            stream_to_client: Show the output at all. Without any call, all of it is shown, as it comes.
+            aggregate_window_sec: Seconds over which lines are collected that differ in numbers at most. The first is shown at
+                once, the others when the window ends, as one line. Errors and tracebacks are always shown at once. None shows
+                each line at once.
+            level: Level of `logging` from which on records are made and shown, 0 to 255; that of the root logger of the procs.
+            ranks: Show these ranks only: a rank, a `Point`, a sequence of them, a Python slice, what `slice` takes as
+                keywords, ``{"gpus": slice(0, 4)}``, or a text, ``"0-3,8"``, ``"hosts=1,gpus=0:4"``. Others are silent.
+            match: Show only lines in which this regular expression is found.
+
+        Returns:
+            A future that is done when the options are in force: what was printed before is shown as it was set before, what
+            is printed afterwards as it is set now.
 
         Raises:
             RuntimeError: A window without streaming.
-            ValueError: A level outside 0..255.
+            ValueError: A level outside 0..255, a window that is no number of seconds, or no regular expression.
+            IndexError: A rank that the mesh does not have.
+            TypeError: Ranks that are none.
         """
-        if aggregate_window_sec is not None and not stream_to_client:
-            raise RuntimeError("cannot set aggregate window without streaming to client")
-        if not 0 <= level <= 255:
-            raise ValueError(f"level must be within 0..255, got {level}")
+        return _set_logging(self, stream_to_client, aggregate_window_sec, level, ranks, match)
 
     def sync_workspace(self, *args: object, **kwargs: object) -> None:
         raise NotImplementedError("use HostMesh.sync_workspace, which arrives with code sync")
@@ -361,6 +377,10 @@ def _device_mesh_of(procs: ProcMesh) -> Any:
 def stacks_of(hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None, native: bool) -> Future[Any]:
     """The stacks of processes, a `monarch.stacks.Stacks`."""
     raise NotImplementedError  # replaced by the public face: this is a plane
+
+
+def _set_logging(procs: ProcMesh, *options: Any) -> Future[None]:
+    raise NotImplementedError  # replaced by the public face: logs are a plane
 
 
 def client_proc_mesh(address: ProcAddress) -> ProcMesh:

@@ -33,6 +33,7 @@ from ..hub.control_records import (
     ResolveProc,
     RestartProcs,
     RouteVia,
+    ShowOutput,
     ShutDownHost,
     SpawnProcs,
     StopClient,
@@ -47,6 +48,7 @@ from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
 from .host_procs import HostProcs
 from .output import Mark, Output
+from .proc_entry import Wanted
 
 if TYPE_CHECKING:
     from ..net.connection import Connection
@@ -106,6 +108,16 @@ class Agent(ControlService):
         mark = Mark(ProcAddress(self.hub.called_by(request.origin), AGENT), record.number)
         request.answer()
         self.procs.output.passed_on(lambda: self._publish(request.peer, mark))
+
+    @handles(ShowOutput)
+    def _show_output(self, request: ControlRequest, record: ShowOutput) -> None:
+        def change() -> None:
+            mesh = self.procs.meshes.get(record.mesh)
+            if mesh is not None:
+                mesh.wanted.update((rank, Wanted(view, record.level)) for ranks, view in record.views for rank in ranks)
+            request.answer()
+
+        self.procs.output.passed_on(change)
 
     def _publish(self, client: ProcAddress, output: Output | Mark) -> None:
         subscriber = self._subscribers.get(client)

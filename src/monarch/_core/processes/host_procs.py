@@ -118,7 +118,7 @@ class HostProcs:
             mesh.procs[start.rank] = self._procs[address.proc] = entry
             starting.entries[entry] = None
             self._starting[entry] = starting
-        self._spawner.send(request)
+        self._spawner.send(request._replace(starts=tuple(map(mesh.as_wanted, request.starts))))
         timeout = config.value("host_spawn_ready_timeout")
         if timeout:
             self._poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, starting, timeout))

@@ -6,10 +6,13 @@ terminal slows nothing else. For what is shown before an answer, see `unshown`.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from ... import config
 from ..._namedtuple import NamedTuple
@@ -53,6 +56,7 @@ class Output(NamedTuple):
         time: When the agent has read them, in seconds since the epoch.
         runs: The lines, without newlines.
         end: What follows the last of them: nothing, after a prompt.
+        collect: Where the client is to collect them before it shows them: the id of the mesh, and for how many seconds.
     """
 
     source: Source
@@ -60,6 +64,7 @@ class Output(NamedTuple):
     time: float
     runs: list[Run]
     end: str = "\n"
+    collect: tuple[str, float] | None = None
 
     @property
     def lines(self) -> Iterator[str]:
@@ -87,6 +92,24 @@ class Mark(NamedTuple):
     number: int
 
 
+class View(Protocol):
+    """Shows outputs where they are not simply written, on the printer's thread.
+
+    Attributes:
+        due: When `expire` has something to show, as `time.monotonic` counts.
+    """
+
+    @property
+    def due(self) -> float | None: ...
+    def show(self, output: Output, /) -> None: ...
+    def expire(self) -> None: ...
+    def flush(self) -> None: ...
+
+
+def make_view() -> View:
+    raise NotImplementedError  # replaced by the public face: how a terminal looks, and what is collected, is a plane's matter
+
+
 class Printer:
     """Writes to the client's ``sys.stdout`` and ``sys.stderr`` as they are at that moment, on a thread of its own.
 
@@ -100,8 +123,9 @@ class Printer:
         self._waiting = 0  # characters
         self._left_out = LeftOut(0, 0)
         self._closed = False
-        self.show: Callable[[Output], None] = show
+        self.show: Callable[[Output], None] = self._show
         """Writes what was put, on the thread of this printer."""
+        self._view: View | None = None
         self.written = 0
         """How many outputs were written."""
         self._thread = threading.Thread(target=self._run, name="monarch-output", daemon=True)
@@ -120,6 +144,11 @@ class Printer:
             self._queue.append(item)
             self._changed.notify()
 
+    def flush(self) -> None:
+        """Write what is held back to be shown together with more. Only to be called on the thread of this printer."""
+        if self._view is not None:
+            self._view.flush()
+
     def close(self) -> None:
         """Write everything that was put, and end the thread. Waits as long as the terminal makes it, like any print."""
         with self._changed:
@@ -130,13 +159,18 @@ class Printer:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._queue and not self._closed:
-                    self._changed.wait()
-                if not self._queue:
-                    return
-                item = self._queue.popleft()
+                if not self._queue and not self._closed:
+                    self._changed.wait(self._patience())
+                item = self._queue.popleft() if self._queue else None
+                ended = self._closed and item is None
+            if ended:
+                self.flush()
+                return
+            if self._view is not None and self._patience() == 0.0:
+                self._view.expire()
             if not isinstance(item, Output):
-                item()
+                if item is not None:
+                    item()
                 continue
             self.show(item)
             with self._changed:
@@ -145,6 +179,20 @@ class Printer:
                 left_out, self._left_out = self._left_out, LeftOut(0, 0)
             if left_out.lines:
                 write("stderr", left_out.explain() + "\n")
+
+    def _show(self, output: Output) -> None:
+        """Write an output as it is, unless something else is asked for, now or from now on."""
+        if output.collect is None and _is_plain(output.stream):
+            show(output)
+        else:
+            self._view = make_view()
+            self.show = self._view.show
+            self._view.show(output)
+
+    def _patience(self) -> float | None:
+        """Seconds until something that is held back is to be shown."""
+        due = self._view.due if self._view is not None else None
+        return None if due is None else max(0.0, due - time.monotonic())
 
 
 class LeftOut(NamedTuple):
@@ -163,6 +211,15 @@ class LeftOut(NamedTuple):
 def show(output: Output) -> None:
     """Write an output as it is where nothing else was asked for."""
     write(output.stream, output.to_text())
+
+
+def _is_plain(stream: str) -> bool:
+    if config.value("log_format") != "text" or os.environ.get("FORCE_COLOR"):
+        return False
+    try:
+        return not getattr(sys, stream).isatty()
+    except Exception:  # there is none, or the program has put something in its place
+        return True
 
 
 def write(stream: str, text: str) -> None:

@@ -150,6 +150,8 @@ def _settle(spec: ProcSpec) -> None:
     prints.who = log.who_prints
     prints.read_by_agent(spec.pipes)
     log.take_over(spec.logging)
+    if spec.log_level is not None:
+        log.set_level(spec.log_level)
 
 
 def _show_name(spec: ProcSpec) -> None:

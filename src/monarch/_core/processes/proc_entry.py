@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 from ... import config
+from ..._namedtuple import NamedTuple
 from ..hub.control_records import HostedProc
-from ..hub.spawn_requests import SpawnRequest
+from ..hub.spawn_requests import SpawnRequest, Start
 from ..shape import Extent, Point
 from ..supervision.failure import DEAF, DEAF_REASON, KILLED, STOPPED, UNSTARTED, Failure, exit_reason
 from ..supervision.failure import EXITED as EXITED_ITSELF
@@ -107,6 +110,18 @@ _DEAF = 1.0  # seconds for which a process that runs may not be reached; one tha
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
 
 
+class Wanted(NamedTuple):
+    """What a client has asked for of one rank.
+
+    Attributes:
+        view: See `ShowOutput`.
+        level: See there.
+    """
+
+    view: Callable[[str, Any], Any]
+    level: int
+
+
 class Mesh:
     """The procs of one proc mesh on one host.
 
@@ -126,6 +141,13 @@ class Mesh:
         self.ends_groups = request.ends_groups
         self.machine = machine
         self.procs: dict[int, ProcEntry] = {}
+        self.wanted: dict[int, Wanted] = {}
+        """What clients have asked for, by rank; it outlives the processes."""
+
+    def as_wanted(self, start: Start) -> Start:
+        """How a proc starts, with what was asked for since it first did."""
+        wanted = self.wanted.get(start.rank)
+        return start if wanted is None else start._replace(log_level=wanted.level)
 
 
 class ProcEntry:

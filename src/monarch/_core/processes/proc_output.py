@@ -89,14 +89,21 @@ class ProcOutput:
     def _pass_on(self, entry: ProcEntry, stream: str, lines: list[Run], unshown: list[Run]) -> None:
         if lines:
             entry.tail.extend(text for _, texts in lines for text in texts)
-            self._publish(entry.mesh.root, Output(self._source(entry), stream, time.time(), unshown))
+            self._show(entry, Output(self._source(entry), stream, time.time(), unshown))
 
     def _show_rest(self, entry: ProcEntry, stream: str, splitter: LineSplitter) -> None:
         """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing else prints."""
         self._rests.discard((entry, stream, splitter))
         prompt = splitter.prompt()
         if prompt:
-            self._publish(entry.mesh.root, Output(self._source(entry), stream, time.time(), prompt, end=""))
+            self._show(entry, Output(self._source(entry), stream, time.time(), prompt, end=""))
+
+    def _show(self, entry: ProcEntry, output: Output) -> None:
+        """To the client, as far as it wants to see it."""
+        wanted = entry.mesh.wanted.get(entry.rank)
+        shown = output if wanted is None else wanted.view(entry.mesh.uid, output)
+        if shown is not None:
+            self._publish(entry.mesh.root, shown)
 
     def _source(self, entry: ProcEntry) -> Source:
         mesh = entry.mesh

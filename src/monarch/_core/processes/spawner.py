@@ -194,7 +194,7 @@ class Spawner:
             spec = ProcSpec(
                 address, self._host, request.root, request.mesh, request.name, start.rank, listener, request.sys_path,
                 request.cwd, request.config, request.nesting, request.logging,
-                tuple(os.fstat(fd).st_ino for fd in theirs[1:]),
+                tuple(os.fstat(fd).st_ino for fd in theirs[1:]), start.log_level,
             )  # fmt: skip
             pid = self._fork(*theirs)
             if pid == 0:

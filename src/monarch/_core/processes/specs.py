@@ -69,6 +69,7 @@ class ProcSpec(NamedTuple):
     nesting: Nesting
     logging: LogSettings | None
     pipes: tuple[int, ...]
+    log_level: int | None
 
 
 def write_spec(spec: tuple[object, ...]) -> int:

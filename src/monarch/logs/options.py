@@ -1,0 +1,124 @@
+"""`ProcMesh.logging_option`: what of the output of some procs is shown at the client, and how."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .._core.plane import (
+    ControlRequest,
+    ControlService,
+    Output,
+    ProcAddress,
+    RankSelector,
+    ShowOutput,
+    StopCall,
+    current_hub,
+    handles,
+    register,
+    send_record,
+    set_level,
+)
+from ..actor import Future, Point, ProcMesh
+
+
+class Shown(NamedTuple):
+    """What is shown of the output of some procs. The agent of their host applies it: what is not shown does not travel.
+
+    Attributes:
+        stream: Whether anything is.
+        level: Level from which on records of `logging` are.
+        match: What a line must contain; None for anything.
+        window: Seconds over which the client collects equal lines; 0 for not at all.
+    """
+
+    stream: bool
+    level: int
+    match: re.Pattern[str] | None
+    window: float
+
+    def left_of(self, mesh: str, output: Output) -> Output | None:
+        """What is left of an output, if anything.
+
+        Args:
+            mesh: Id of the proc mesh.
+        """
+        if not self.stream:
+            return None
+        runs = []
+        for note, texts in output.runs:
+            if not note.logger or note.level >= self.level:
+                kept = texts if self.match is None else list(filter(self.match.search, texts))
+                if kept:
+                    runs.append((note, kept))
+        return output._replace(runs=runs, collect=(mesh, self.window)) if runs else None
+
+
+_HIDDEN = Shown(False, 0, None, 0.0)
+
+
+class SetLevel(NamedTuple):
+    """Set the level of the root logger. Anybody ──▶ the procs of a mesh."""
+
+    level: int
+
+
+@handles(SetLevel)
+def _set_level(service: ControlService, request: ControlRequest, record: SetLevel) -> None:
+    set_level(record.level)
+
+
+def set_options(
+    procs: ProcMesh, stream: bool, window: float | None, level: int, ranks: Any, match: str | re.Pattern[str] | None
+) -> Future[None]:
+    """See `ProcMesh.logging_option`."""
+    if window is not None:
+        if not stream:
+            raise RuntimeError("cannot set aggregate window without streaming to client")
+        if isinstance(window, bool) or not isinstance(window, (int, float)) or not 0 <= window < math.inf:
+            raise ValueError(f"aggregate_window_sec is a number of seconds, 0 or more, or None; got {window!r}")
+    if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= 255:
+        raise ValueError(f"Invalid logging level: {level!r}")
+    shown = Shown(bool(stream), level, _compiled(match), float(window or 0))
+    addresses = procs._addresses()
+    chosen = addresses if ranks is None else _pick(procs, ranks)._addresses()
+    views: list[tuple[Sequence[int], Callable[[str, Output], Output | None]]] = [(_ranks(chosen), shown.left_of)]
+    if len(chosen) < len(addresses):
+        views.append((_ranks(set(addresses) - set(chosen)), _HIDDEN.left_of))
+    hub = current_hub()
+    send_record(
+        hub, addresses, SetLevel(level)
+    )  # nobody waits: it is there before whatever this process asks of them next
+    agents = list(dict.fromkeys(address.agent for address in addresses))
+    request = StopCall(f"{procs.name}.logging_option()", agents)  # one that has ended shows nothing
+    send_record(hub, agents, ShowOutput(procs._procs.uid, views, level), request)
+    return request.future
+
+
+def _ranks(addresses: Iterable[ProcAddress]) -> list[int]:
+    return [int(address.proc.rpartition(".")[2]) for address in addresses]
+
+
+def _pick(procs: ProcMesh, ranks: Any) -> ProcMesh:
+    """Those of the procs that `ranks` says, in any way in which a mesh is sliced."""
+    if isinstance(ranks, Mapping):
+        return procs.slice(**ranks)
+    if isinstance(ranks, slice):
+        return procs.select(range(*ranks.indices(len(procs))))
+    if isinstance(ranks, str):
+        return procs.select(RankSelector(ranks).ranks(procs.extent))
+    if isinstance(ranks, Iterable) and not isinstance(ranks, Point):
+        return procs.select(ranks)
+    return procs.select([ranks])
+
+
+def _compiled(match: str | re.Pattern[str] | None) -> re.Pattern[str] | None:
+    try:
+        return match if match is None else re.compile(match)
+    except (re.error, TypeError) as error:
+        raise ValueError(f"match is a regular expression, and {match!r} is none: {error}") from error
+
+
+register(_set_level)

@@ -1,0 +1,90 @@
+"""In the client: lines of ranks where they are not simply written. On terminals; collected over a window; as JSON.
+
+One thread uses it: the one that writes them.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import groupby
+from typing import Any
+
+from .. import config
+from .._core.plane import Output, write
+from .aggregate import Aggregator, Entry, alone
+from .captured import log_lines
+from .line import LogLine
+from .terminal import Look, coloured, is_terminal
+
+
+class View:
+    """Shows what is given to it, or holds it until it is due."""
+
+    def __init__(self) -> None:
+        self._meshes: dict[str, Aggregator] = {}  # those of which something may be held, by their ids
+
+    def show(self, output: Output) -> None:
+        """Show lines, or collect them."""
+        mesh, window = output.collect or ("", 0.0)
+        if config.value("log_format") == "json":
+            for line in log_lines(output):
+                write(output.stream, line.to_json() + "\n")
+            return
+        found = self._meshes.get(mesh)
+        if found is not None and found.window != window:
+            _write(self._meshes.pop(mesh).flush())
+        if window and output.end:
+            lines = self._meshes.get(mesh) or self._meshes.setdefault(mesh, Aggregator(window))
+            now = time.monotonic()
+            _write(entry for line in _shown(output) for entry in lines.take(line, now))
+        elif output.source.alone:
+            with _bars_kept(output.stream):
+                write(output.stream, output.to_text())
+        else:
+            _write(map(alone, _shown(output)))
+
+    @property
+    def due(self) -> float | None:
+        """When `expire` has something to do, as `time.monotonic` counts."""
+        return min((each.due for each in self._meshes.values() if each.due is not None), default=None)
+
+    def expire(self) -> None:
+        """Show what has been held for its time."""
+        now = time.monotonic()
+        for mesh, lines in list(self._meshes.items()):
+            _write(lines.expire(now))
+            if lines.due is None:
+                del self._meshes[mesh]
+
+    def flush(self) -> None:
+        """Show all that is held."""
+        for lines in self._meshes.values():
+            _write(lines.flush())
+        self._meshes.clear()
+
+
+def _shown(output: Output) -> Iterator[LogLine]:
+    """The same as they are to be shown: where they were written to, of no mesh where there is but one proc."""
+    mesh = "" if output.source.alone or not config.value("prefix_with_rank") else output.source.mesh
+    return (line._replace(stream=output.stream, mesh=mesh) for line in log_lines(output))
+
+
+def _write(entries: Iterable[Entry]) -> None:
+    for stream, together in groupby(entries, lambda entry: entry.line.stream):
+        file = getattr(sys, stream)
+        look = Look(coloured(file), is_terminal(file))
+        text = "".join(look.render(entry) for entry in together)
+        with _bars_kept(stream):
+            write(stream, text)
+
+
+def _bars_kept(stream: str) -> AbstractContextManager[Any]:
+    """Progress bars of the program's own, which stand on a line without an end: out of the way while something is written."""
+    tqdm = sys.modules.get("tqdm.std")
+    if tqdm is None:
+        return nullcontext()
+    kept: AbstractContextManager[Any] = tqdm.tqdm.external_write_mode(getattr(sys, stream))
+    return kept
