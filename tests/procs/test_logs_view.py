@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from helpers.scripts import program, run_script
 from helpers.waiting import PATIENCE, wait_until
 from monarch.actor import Point, ProcMesh
 from monarch.logs.line import LogLine
+from monarch.logs.shown import HIDDEN, Shown
 from monarch.supervision import OneForOne
 
 if TYPE_CHECKING:
@@ -363,3 +365,17 @@ def test_a_program_that_sets_nothing_does_not_import_the_plane_of_logs() -> None
         )
     )
     assert result.stdout.splitlines()[-1] == "[]", str(result)
+
+
+def test_what_the_agent_is_told_brings_no_module_of_the_engine_with_it() -> None:
+    told = pickle.dumps([HIDDEN.left_of, Shown(True, 20, re.compile("a"), 3.0).left_of]).hex()
+    result = run_script(
+        f"""
+        import pickle, sys
+        pickle.loads(bytes.fromhex("{told}"))
+        print(*sorted(name for name in sys.modules if name.startswith("monarch.")))
+        """
+    )
+    assert result.stdout.split() == ["monarch._compat", "monarch._public", "monarch.logs", "monarch.logs.shown"], str(
+        result
+    )

@@ -22,41 +22,7 @@ from .._core.plane import (
     set_level,
 )
 from ..actor import Future, Point, ProcMesh
-
-
-class Shown(NamedTuple):
-    """What is shown of the output of some procs. The agent of their host applies it: what is not shown does not travel.
-
-    Attributes:
-        stream: Whether anything is.
-        level: Level from which on records of `logging` are.
-        match: What a line must contain; None for anything.
-        window: Seconds over which the client collects equal lines; 0 for not at all.
-    """
-
-    stream: bool
-    level: int
-    match: re.Pattern[str] | None
-    window: float
-
-    def left_of(self, mesh: str, output: Output) -> Output | None:
-        """What is left of an output, if anything.
-
-        Args:
-            mesh: Id of the proc mesh.
-        """
-        if not self.stream:
-            return None
-        runs = []
-        for note, texts in output.runs:
-            if not note.logger or note.level >= self.level:
-                kept = texts if self.match is None else list(filter(self.match.search, texts))
-                if kept:
-                    runs.append((note, kept))
-        return output._replace(runs=runs, collect=(mesh, self.window)) if runs else None
-
-
-_HIDDEN = Shown(False, 0, None, 0.0)
+from .shown import HIDDEN, Shown
 
 
 class SetLevel(NamedTuple):
@@ -86,7 +52,7 @@ def set_options(
     chosen = addresses if ranks is None else _pick(procs, ranks)._addresses()
     views: list[tuple[Sequence[int], Callable[[str, Output], Output | None]]] = [(_ranks(chosen), shown.left_of)]
     if len(chosen) < len(addresses):
-        views.append((_ranks(set(addresses) - set(chosen)), _HIDDEN.left_of))
+        views.append((_ranks(set(addresses) - set(chosen)), HIDDEN.left_of))
     hub = current_hub()
     send_record(
         hub, addresses, SetLevel(level)
