@@ -1,4 +1,4 @@
-"""Run workloads: each in a fresh subprocess, the contestants in turn (ABC ABC ABC), medians at the end.
+"""Run workloads: each in a fresh subprocess, the contestants in turn and back (ABC ACB ABC), medians at the end.
 
 A failure of any kind (exit status, timeout, nonsense on stdout) is a value here, so one broken workload is one row.
 """
@@ -138,7 +138,8 @@ def run_suite(
     progress: Progress,
     run: Execute = execute,
 ) -> tuple[Side, tuple[Row, ...]]:
-    """All rounds of all workloads: in each round, for each workload, the floor, this, the other.
+    """All rounds of all workloads: in each round, for each workload, the floor, this, the other; in every second one, the floor,
+    the other, this. What ran just before leaves its mark (caches, free memory, the clock of the cores), on both alike.
 
     Who failed a workload once is not asked again: with a timeout that would cost minutes per round. `run` is the seam
     for tests.
@@ -155,7 +156,7 @@ def run_suite(
         for workload in workloads:
             progress.status(f"round {number}, floor")
             floor.outcomes.append(run(FLOOR_WORKLOAD, this, settings))
-            for index, environment in enumerate(contestants):
+            for index, environment in list(enumerate(contestants))[:: 1 if number % 2 else -1]:
                 done += 1
                 place = f"[{done}/{steps}] round {number}, {workload.name}, {environment.label}"
                 _one(workload, environment, settings, tallies[workload.name, index], place, progress, run)

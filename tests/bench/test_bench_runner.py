@@ -46,24 +46,21 @@ def line(unit: str = "µs") -> str:
     return json.dumps({"workload": "x", "value": 5.0, "unit": unit, "extra": {"p99": 6.0}, "finished_at": 10.0})
 
 
-def test_contestants_run_in_turn_with_the_floor_before_them() -> None:
+def test_contestants_run_in_turn_and_back_with_the_floor_before_them() -> None:
     script = Script()
-    run_suite([CALL, SPAWN], THIS, REFERENCE, Settings(rounds=2), quiet()[0], script)
-    one_round = [
-        ("floor", "pymonarch"),
-        ("call_one_sync", "pymonarch"),
-        ("call_one_sync", "torchmonarch"),
-        ("floor", "pymonarch"),
-        ("spawn_64", "pymonarch"),
-        ("spawn_64", "torchmonarch"),
-    ]
-    assert script.ran == one_round * 2
+    run_suite([CALL, SPAWN], THIS, REFERENCE, Settings(rounds=3), quiet()[0], script)
+    floor = ("floor", "pymonarch")
+    calls = [("call_one_sync", "pymonarch"), ("call_one_sync", "torchmonarch")]
+    spawns = [("spawn_64", "pymonarch"), ("spawn_64", "torchmonarch")]
+    forth = [floor, *calls, floor, *spawns]
+    back = [floor, *reversed(calls), floor, *reversed(spawns)]
+    assert script.ran == forth + back + forth
 
 
 def test_a_row_holds_the_samples_of_all_rounds() -> None:
     floor, (row,) = run_suite([CALL], THIS, REFERENCE, Settings(rounds=3), quiet()[0], Script())
     assert row.other is not None
-    assert (floor.samples, row.this.samples, row.other.samples) == ((1, 4, 7), (2, 5, 8), (3, 6, 9))
+    assert (floor.samples, row.this.samples, row.other.samples) == ((1, 4, 7), (2, 6, 8), (3, 5, 9))
     assert row.floor == 4
     assert row.judged
 
