@@ -59,7 +59,7 @@ def run_with_a_slow_reader(tmp_path: Path, stream: str) -> tuple[int, bytes]:
         if process.poll() is None:
             process.kill()
             process.wait()
-    assert other.read_bytes() == b""
+    assert other.read_bytes() == b"", other.read_text()
     return code, text
 
 

@@ -16,6 +16,7 @@ from .calls.pending import PendingOperation, notice, operation_of, subscribe
 from .calls.promise import Promise, after, completed, map_future
 from .calls.remote_error import load_error, supervision_error
 from .calls.waiting import block, running_loop
+from .client.client import client
 from .client.guest import join
 from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
@@ -24,7 +25,7 @@ from .hub.control_service import ControlRequest, ControlService, handles, regist
 from .hub.prints import Note
 from .mesh.shaped import ShapedMesh, names_of
 from .net.unix import hosts_here
-from .processes.output import Output, Source, write
+from .processes.output import Output, OutputSink, Source, write
 from .processes.stack_dump import FILE as STACK_FILE
 from .processes.stack_dump import SIGNAL as STACK_SIGNAL
 from .shape import Shape, Slice, grid
@@ -57,6 +58,7 @@ __all__ = [
     "NotYet",
     "Note",
     "Output",
+    "OutputSink",
     "Owner",
     "PendingOperation",
     "ProcAddress",
@@ -76,6 +78,7 @@ __all__ = [
     "actors_of",
     "after",
     "block",
+    "client",
     "completed",
     "current_hub",
     "encode_meta",

@@ -14,6 +14,7 @@ from .._core.actors.ports import Channel, Port, PortReceiver
 from .._core.calls.future import Future
 from .._core.calls.returns_future import returns_future
 from .._core.client import client as _client
+from .._core.client import greeting as _greeting
 from .._core.client.faults import Hook as _Hook
 from .._core.client.faults import default_hook as _default_hook
 from .._core.mesh import proc_mesh as _proc_mesh
@@ -66,6 +67,7 @@ shutdown_context = _client.shutdown_context
 _client.proc_mesh_maker = _proc_mesh.client_proc_mesh
 _client.hook_finder = lambda: unhandled_fault_hook  # looked up at each fault: programs assign to it
 _client.install()
+_greeting.make_default = lambda: _import_module("monarch.logs.keep").keep_logs_of_program()
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)  # sideways, so by name
 _adverbs._rref = lambda *args: _import_module("monarch.tensor_engine.endpoints").rref(*args)
 _proc_mesh._set_logging = lambda *options: _import_module("monarch.logs.options").set_options(*options)

@@ -63,7 +63,6 @@ NO_EFFECT: dict[str, tuple[tuple[str, Kind, object] | tuple[str, Kind, object, s
         ("tokio_worker_threads", count(1, optional=True), None, "MONARCH_TOKIO_WORKER_THREADS"),
     ),
     "procs share the client's output; log streams and files are not written yet": (
-        ("enable_file_capture", BOOL, False, "HYPERACTOR_MESH_ENABLE_FILE_CAPTURE"),
         ("enable_log_forwarding", BOOL, False, "HYPERACTOR_MESH_ENABLE_LOG_FORWARDING"),
         ("force_file_log", BOOL, False),
         ("read_log_buffer", count(), 100),

@@ -234,6 +234,27 @@ _LOGS = (
         "How the client prints the output of procs: as lines for people, or each line as a JSON object, for machines.",
     ),
     Knob(
+        "enable_file_capture",
+        BOOL,
+        False,
+        "HYPERACTOR_MESH_ENABLE_FILE_CAPTURE",
+        "Keep what procs print in files below `.monarch/logs`, also in programs that use no job; jobs always do.",
+    ),
+    Knob(
+        "log_file_size",
+        SIZE,
+        "32 MiB",
+        "MONARCH_LOG_FILE_SIZE",
+        "Size after which a log file of a rank is put aside, and a new one begun.",
+    ),
+    Knob(
+        "log_file_count",
+        count(0, 1000),
+        4,
+        "MONARCH_LOG_FILE_COUNT",
+        "How many log files of each kind (text, JSON) a rank has, with the current one; 0 for no files at all.",
+    ),
+    Knob(
         "tail_log_lines",
         count(example=100),
         0,

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from .. import actor
 from ..errors import JobError
+from ..logs.keep import keep_logs
 from . import logs
 from .cache import CacheFile
 from .features import MeshAdminConfig, TelemetryConfig, missing
@@ -161,6 +162,9 @@ class JobTrait(ABC):
         owner = self._owner
         self._warn_of_what_is_missing()
         owner._prepare_client_gateway()
+        assert owner._apply_id is not None
+        place = Path(DEFAULT_JOB_PATH) if owner._cache is None else owner._cache.path
+        keep_logs(logs.folder_of(place, owner._apply_id), owner._apply_id)  # first: of all that is spawned there
         state = owner._state()
         owner._connected += (state,)
         return state

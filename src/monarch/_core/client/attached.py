@@ -26,6 +26,8 @@ from .attach_progress import AttachProgress
 if TYPE_CHECKING:
     from ..net.trust import Trust
 
+Greet = Callable[[Sequence[ProcAddress]], None]
+
 _LEAVE_BOUND = 1.0  # seconds beyond the grace time in which other hosts say that what the client had there is gone
 
 
@@ -33,11 +35,13 @@ class AttachedHosts:
     """Args:
     hub: Hub of the client.
     show: Takes the output of procs there.
+    greet: Called with agents that are attached, before anything else is sent to them.
     """
 
-    def __init__(self, hub: MessageHub, show: Callable[[Any], None]) -> None:
+    def __init__(self, hub: MessageHub, show: Callable[[ProcAddress, Any], None], greet: Greet) -> None:
         self._hub = hub
         self._show = show
+        self._greet = greet
         self._lock = threading.Lock()  # hosts are let go on any thread
         self._hosts: dict[str, int] = {}  # how often each is attached
         self._trust: dict[str, Trust] = {}  # how each of them was attached
@@ -80,7 +84,9 @@ class AttachedHosts:
             self._left.difference_update(hosts)
             self._given_up.difference_update(hosts)
             send_record(self._hub, self._hub.address.agent, JoinHosts(tuple(hosts), trust, config.exported()))
-        request = _Attaching(self._hub, self.agents(hosts), known, self._given_up, self._workers, self._show)
+        request = _Attaching(
+            self._hub, self.agents(hosts), known, self._given_up, self._workers, self._show, self._greet
+        )
         request.send(range(len(hosts)))
         self._attaching.add(request.future)
         subscribe(request.future, lambda: self._attaching.discard(request.future))
@@ -173,7 +179,8 @@ class _Attaching(Promise[bool]):
         known: set[str],
         given_up: Set[str],
         workers: dict[str, str],
-        show: Callable[[Any], None],
+        show: Callable[[ProcAddress, Any], None],
+        greet: Greet,
     ) -> None:
         self._hub = hub
         self._agents = list(agents)
@@ -182,6 +189,7 @@ class _Attaching(Promise[bool]):
         self._given_up = given_up
         self._workers = workers
         self._show = show
+        self._greet = greet
         self._shown: dict[int, int] = {}  # by rank: number of what was printed last
         super().__init__(f"{len(agents)} hosts to be attached")
         limit = config.value("mesh_attach_config_timeout")
@@ -192,6 +200,7 @@ class _Attaching(Promise[bool]):
         for agent in agents:
             self._hub.host_is_back(agent.host)
         send_record(self._hub, agents, Attach(config.exported()), self, ROOT, STANDING, ranks)
+        self._greet(agents)
 
     def reply(self, frame: Frame) -> bool:
         if frame.rank in self._missing:
@@ -207,7 +216,7 @@ class _Attaching(Promise[bool]):
             number = int.from_bytes(frame.meta, "big")
             if number > self._shown.get(frame.rank, 0):
                 self._shown[frame.rank] = number
-                self._show(pickling.loads(frame.payload, frame.buffers))
+                self._show(self._agents[frame.rank], pickling.loads(frame.payload, frame.buffers))
         return False
 
     def _answered(self, rank: int, identity: str) -> None:

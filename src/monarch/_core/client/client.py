@@ -44,10 +44,11 @@ from ..supervision.ownership import OwnedMesh
 from ..supervision.restart import Plan, RestartGroup
 from ..wire import pickling
 from ..wire.address import CLIENT, ROOT, ProcAddress, random_name
-from ..wire.frame import DEAD, URGENT, VALUE, Frame
+from ..wire.frame import DEAD, URGENT, Frame
 from . import faults
 from .attached import AttachedHosts
-from .unshown import Unshown
+from .greeting import Greeting
+from .unshown import OutputStream, Unshown
 
 if TYPE_CHECKING:
     import subprocess
@@ -169,7 +170,8 @@ class Client:
         self.printer = Printer()
         self.unshown = Unshown(self.hub, self.printer)
         self.hub.printed = self.unshown.printed
-        self.hosts = AttachedHosts(self.hub, self.unshown.take)
+        self.greeting = Greeting(self.hub)
+        self.hosts = AttachedHosts(self.hub, self.unshown.take, self.greeting.send)
         self.hub.neighbours.abroad = self._abroad
         self._agent: subprocess.Popen[bytes] | None = None
         self._followed: list[ProcAddress] = []
@@ -186,6 +188,7 @@ class Client:
                 self._agent = start_agent(self.hub.address.agent, self.hub.address)
                 agent = self.hub.address.agent
                 send_record(self.hub, agent, Subscribe(), _Events(self, agent))
+                self.greeting.send([agent])
                 self._watch_agent()
         return self.hub.address.agent
 
@@ -205,7 +208,8 @@ class Client:
         """Show the output of what this client is about to start at an agent that it neither started nor attached."""
         if agent.host not in self.hosts.names and agent not in self._followed:
             self._followed.append(agent)
-            send_record(self.hub, agent, Subscribe(), _Output(self, agent))
+            send_record(self.hub, agent, Subscribe(), OutputStream(self.unshown, agent))
+            self.greeting.send([agent])
 
     def _watch_agent(self) -> None:
         timeout = config.value("heartbeat_timeout")
@@ -307,24 +311,12 @@ class _Settled(StopCall):
         return super().reply(frame)
 
 
-class _Output:
-    """An agent's stream of output; never done while it lives."""
+class _Events(OutputStream):
+    """That of the client's own agent: at its end it says why it ended."""
 
     def __init__(self, client: Client, agent: ProcAddress) -> None:
+        super().__init__(client.unshown, agent)
         self._client = client
-        self._agent = agent
-
-    def reply(self, frame: Frame) -> bool:
-        if frame.flags == VALUE:  # else why the agent ends, which is told otherwise
-            self._client.unshown.take(pickling.loads(frame.payload, frame.buffers))
-        return frame.flags != VALUE
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        return address == self._agent
-
-
-class _Events(_Output):
-    """That of the client's own agent: at its end it says why it ended."""
 
     def reply(self, frame: Frame) -> bool:
         event = pickling.loads(frame.payload, frame.buffers)

@@ -23,13 +23,16 @@ from ..calls.failed_call import Reply
 from ..calls.promise import Promise
 from ..calls.waiting import block, wait_in_loop
 from ..hub.control import send_record
-from ..hub.control_records import MarkOutput
+from ..hub.control_records import MarkOutput, OutputShown
 from ..hub.message_hub import MessageHub
 from ..processes.output import Mark, Output, Printer
+from ..supervision.failure import Failure
+from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import VALUE, Frame
 
 _STUCK = 2.0  # seconds
+_MUCH = 1 << 18  # characters
 
 
 class Unshown:
@@ -42,7 +45,10 @@ class Unshown:
         self._hub = hub
         self._printer = printer
         self._lock = threading.Lock()
-        self._agents: set[ProcAddress] = set()  # hosts where something was printed
+        self._printed: set[ProcAddress] = set()  # processes that have printed something
+        self._unsaid: dict[
+            tuple[ProcAddress, str], int
+        ] = {}  # characters of a process that its agent does not know to be shown
         self._asked: dict[int, _Asked] = {}
         self._numbers = 0
         self._latest: _Asked | None = None
@@ -51,15 +57,25 @@ class Unshown:
     def printed(self, peer: ProcAddress) -> None:
         """A process has sent something, and had printed something before."""
         with self._lock:
-            self._agents.add(peer.agent)
+            self._printed.add(peer)
             futures.unshown = self
 
-    def take(self, item: Output | Mark) -> None:
+    def take(self, agent: ProcAddress, item: Output | Mark) -> None:
         """Something has come from a host: lines to be printed, or a mark behind those that have."""
         if isinstance(item, Output):
             self._printer.put(item)
+            self._say_shown(agent, item)
         elif item.number in self._asked:
             self._asked[item.number].came(item.agent)
+
+    def _say_shown(self, agent: ProcAddress, output: Output) -> None:
+        """Have the agent know when much of a process has been shown: it passes on no more than a bound before."""
+        proc = agent, output.source.proc
+        size = self._unsaid.get(proc, 0) + output.size
+        if size >= _MUCH:
+            shown, size = OutputShown(proc[1], size), 0
+            self._printer.put(lambda: send_record(self._hub, agent, shown))
+        self._unsaid[proc] = size
 
     def wait(self, timeout: float | None) -> None:
         """Let the current thread wait until all is shown that was printed before what it has got."""
@@ -103,15 +119,16 @@ class Unshown:
         with self._lock:
             if self._stuck:
                 return None
-            if not self._agents:
+            if not self._printed:
                 return self._latest
-            agents, self._agents = tuple(self._agents), set()
+            printed, self._printed = self._printed, set()
+            agents = tuple({proc.agent for proc in printed})
             self._numbers += 1
             number = self._numbers
             asked = self._latest = self._asked[number] = _Asked(
                 agents, lambda: self._printer.put(lambda: self._shown(number))
             )
-        send_record(self._hub, agents, MarkOutput(number), asked, ROOT)
+        send_record(self._hub, agents, MarkOutput(number, [proc.proc for proc in printed]), asked, ROOT)
         return asked
 
     def _shown(self, number: int) -> None:
@@ -121,7 +138,7 @@ class Unshown:
             self._stuck = False
             if self._latest is asked:
                 self._latest = None
-                if not self._agents and futures.unshown is self:
+                if not self._printed and futures.unshown is self:
                     futures.unshown = None
         asked.shown.resolve(None)
 
@@ -132,6 +149,22 @@ class Unshown:
                 futures.unshown = None
         for asked in list(self._asked.values()):
             asked.shown.resolve(None)
+
+
+class OutputStream:
+    """What an agent says of the output there; never done while it lives."""
+
+    def __init__(self, unshown: Unshown, agent: ProcAddress) -> None:
+        self._unshown = unshown
+        self._agent = agent
+
+    def reply(self, frame: Frame) -> bool:
+        if frame.flags == VALUE:  # else why the agent ends, which is told otherwise
+            self._unshown.take(self._agent, pickling.loads(frame.payload, frame.buffers))
+        return frame.flags != VALUE
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        return address == self._agent
 
 
 class _Asked(StopCall):

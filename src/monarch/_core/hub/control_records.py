@@ -306,9 +306,25 @@ class MarkOutput(NamedTuple):
     """Put a mark behind what the procs of this host have printed by now. Client ──▶ agents of ranks that have printed.
 
     Answer: None; the mark itself comes with the output. A host that has ended has nothing to show.
+
+    Attributes:
+        names: The processes that have printed.
     """
 
     number: int
+    names: Sequence[str]
+
+
+class OutputShown(NamedTuple):
+    """The client has shown output of a process. Client ──▶ the agent of that.
+
+    Attributes:
+        name: The process.
+        size: Characters, since it said so last.
+    """
+
+    name: str
+    size: int
 
 
 class ShowOutput(NamedTuple):

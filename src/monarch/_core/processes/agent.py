@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import socket
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from ..hub.control_records import (
     KillProcs,
     MarkOutput,
     MeshNamed,
+    OutputShown,
     Ping,
     ProcReady,
     ResolveProc,
@@ -42,12 +44,13 @@ from ..hub.control_records import (
 )
 from ..hub.control_service import ControlRequest, ControlService, handles
 from ..hub.message_hub import MessageHub
+from ..hub.prints import NOBODY
 from ..hub.spawn_requests import SpawnRequest
 from ..supervision.failure import MISSING, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
 from .host_procs import HostProcs
-from .output import Mark, Output
+from .output import Mark, Output, OutputSink, Source
 from .proc_entry import Wanted
 
 if TYPE_CHECKING:
@@ -107,7 +110,7 @@ class Agent(ControlService):
             return
         mark = Mark(ProcAddress(self.hub.called_by(request.origin), AGENT), record.number)
         request.answer()
-        self.procs.output.passed_on(lambda: self._publish(request.peer, mark))
+        self.procs.output.passed_on(lambda: self._publish(request.peer, mark), record.names)
 
     @handles(ShowOutput)
     def _show_output(self, request: ControlRequest, record: ShowOutput) -> None:
@@ -119,11 +122,31 @@ class Agent(ControlService):
 
         self.procs.output.passed_on(change)
 
-    def _publish(self, client: ProcAddress, output: Output | Mark) -> None:
+    @handles(OutputShown)
+    def _output_shown(self, request: ControlRequest, record: OutputShown) -> None:
+        self.procs.output.shown(record.name, record.size)
+
+    def _publish(self, client: ProcAddress, output: Output | Mark) -> bool:
         subscriber = self._subscribers.get(client)
-        if subscriber is not None:
-            number = next(self._published)  # when a host in between is lost, what was said is said again
-            subscriber.answer(output, meta=number.to_bytes(8, "big"))
+        if subscriber is None:
+            return False
+        number = next(self._published)  # when a host in between is lost, what was said is said again
+        subscriber.answer(output, meta=number.to_bytes(8, "big"))
+        return True
+
+    def keep_output(self, client: ProcAddress, sink: OutputSink) -> None:
+        """Have what procs of a client print from now on go somewhere else, too."""
+        self.procs.output.sinks[client] = sink
+
+    def tell_client(self, client: ProcAddress, text: str) -> None:
+        """Have a client show a line that is of no proc; on any thread."""
+        here = Source("", 0, "", socket.gethostname(), 0, 1, alone=True)
+        line = Output(here, "stderr", time.time(), [(NOBODY, [text])])
+
+        def tell() -> None:
+            self._publish(client, line)
+
+        self.hub.poller.call_soon(tell)
 
     # other hosts
 
@@ -255,6 +278,9 @@ class Agent(ControlService):
     @handles(ShutDownHost)
     def _shut_down_host(self, request: ControlRequest, record: ShutDownHost) -> None:
         def stopped() -> None:
+            self.procs.output.flush(lambda: self.hub.poller.call_soon(answer))
+
+        def answer() -> None:
             request.answer()
             if request.peer.host in self.hub.names:
                 self.hub.poller.stop()

@@ -42,6 +42,8 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
     if own.channel is None or _let_others_in(agent, own):
         hub.poller.run()
     agent.procs.kill_leftovers()
+    for sink in set(agent.procs.output.sinks.values()):
+        sink.close()
     if agent.gateway is not None:
         agent.gateway.close(f"its agent has ended: {agent.reason}")
     hub.close(Failure(STOPPED, "the host agent has ended"))

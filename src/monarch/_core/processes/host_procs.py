@@ -29,9 +29,8 @@ from .control import Bound, Changed, Forked, Kill, Unstarted
 from .heartbeat import Pauses
 from .leftovers import Leftovers
 from .oom_killer import OutOfMemory
-from .output import Output
 from .proc_entry import Mesh, ProcEntry
-from .proc_output import ProcOutput
+from .proc_output import ProcOutput, Publish
 from .resolver import Resolver
 from .spawner_link import SpawnerLink
 
@@ -67,7 +66,7 @@ class HostProcs:
         control: socket.socket,
         spawner_pid: int,
         spawner_lost: Callable[[str], None],
-        publish: Callable[[ProcAddress, Output], None],
+        publish: Publish,
     ) -> None:
         self._hub = hub
         self._poller = hub.poller

@@ -36,6 +36,7 @@ class Source(NamedTuple):
         incarnation: How often it has been started before.
         size: Number of ranks of the mesh.
         alone: Whether no other proc of its host can print.
+        proc: Name of its process.
     """
 
     mesh: str
@@ -45,6 +46,7 @@ class Source(NamedTuple):
     incarnation: int
     size: int
     alone: bool
+    proc: str = ""
 
 
 class Output(NamedTuple):
@@ -83,6 +85,30 @@ class Output(NamedTuple):
             prefix = f"[{self.source.mesh} {self.source.rank}] "
             text = prefix + text.replace("\n", "\n" + prefix)
         return text + self.end
+
+
+class OutputSink(Protocol):
+    """Takes the output of procs in the agent, beside their client. Used on the I/O thread: it never blocks."""
+
+    def put(self, output: Output, room: Callable[[], None]) -> bool:
+        """Take whole lines.
+
+        Args:
+            output: They are taken, whatever is returned.
+            room: Called, on any thread, when there is room again.
+
+        Returns:
+            Whether there is room for more of that proc, which waits otherwise.
+        """
+
+    def place_of(self, source: Source) -> str:
+        """Where a person finds the lines of a proc."""
+
+    def flush(self, then: Callable[[], None]) -> None:
+        """Call `then`, on any thread, when all is written that was put."""
+
+    def close(self) -> None:
+        """Write what was put, within bounds, and end."""
 
 
 class Mark(NamedTuple):

@@ -1,68 +1,128 @@
-"""In the agent: reads what procs print from their pipes, keeps the last lines of each, and passes all of it on."""
+"""In the agent: reads what procs print from their pipes, keeps the last lines of each, and passes all of it on.
+
+A proc that prints more than its client shows, or than a disk takes, waits in its `print`: its pipes are not read meanwhile,
+those of others are. If files keep its lines, they are left out of what the client is shown instead, and it is told so.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+from ..calls.pending import countdown
+from ..hub.prints import NOBODY
 from ..net.poller import Poller
 from ..shape import Extent, Point
 from ..wire.address import ProcAddress
 from .lines import LineSplitter
-from .output import Output, Run, Source
+from .output import Output, OutputSink, Run, Source
 from .proc_entry import ProcEntry
 
 _PROMPT = 0.2  # seconds after which text without a newline is shown
+_MOST_UNSHOWN = 1 << 20
+"""Characters of one proc that may be on their way to the client's terminal."""
+
+Publish = Callable[[ProcAddress, Output], bool]
 
 
 class ProcOutput:
     """Args:
     poller: Reads the pipes.
-    publish: Takes lines for the client that a proc belongs to.
+    publish: Takes lines for the client that a proc belongs to; False if that wants none.
     several: Whether procs of several meshes may print.
+
+    Attributes:
+        sinks: What else takes the lines of a client's procs, by client.
     """
 
-    def __init__(
-        self, poller: Poller, publish: Callable[[ProcAddress, Output], None], several: Callable[[], bool]
-    ) -> None:
+    def __init__(self, poller: Poller, publish: Publish, several: Callable[[], bool]) -> None:
         self._poller = poller
         self._publish = publish
         self._several = several
-        self._streams: dict[ProcEntry, dict[int, tuple[str, LineSplitter]]] = {}
-        self._sources: dict[ProcEntry, Source] = {}
-        self._rests: set[tuple[ProcEntry, str, LineSplitter]] = set()  # text without a newline, until it is shown
+        self._printing: dict[str, _Printing] = {}  # by the names of their processes
+        self._rests: set[tuple[_Printing, str, LineSplitter]] = set()  # text without a newline, until it is shown
+        self.sinks: dict[ProcAddress, OutputSink] = {}
 
     def follow(self, entry: ProcEntry, out: int, err: int) -> None:
         """Read a proc's pipes from now on, until they end; they are closed then."""
+        printing = self._printing[entry.address.proc] = _Printing(entry)
         for fd, stream in ((out, "stdout"), (err, "stderr")):
             os.set_blocking(fd, False)
-            self._streams.setdefault(entry, {})[fd] = (stream, LineSplitter())
-            self._poller.add(fd, lambda events, fd=fd: self._read(entry, fd))  # type: ignore[misc]  # bound now
+            printing.streams[fd] = (stream, LineSplitter())
+        self._listen(printing)
 
     def finish(self, entry: ProcEntry) -> None:
         """The proc has ended: what is left in its pipes is the rest."""
-        for fd in list(self._streams.get(entry, ())):
-            self._read(entry, fd)
-            self._close(entry, fd)
-        self._streams.pop(entry, None)
-        self._sources.pop(entry, None)
+        printing = self._printing.get(entry.address.proc)
+        if printing is None or printing.entry is not entry:
+            return
+        for fd in list(printing.streams):
+            self._read(printing, fd)
+            self._close(printing, fd)
+        self._say_left_out(printing)
+        del self._printing[entry.address.proc]
+        self._release(printing, *printing.held)
 
-    def passed_on(self, then: Callable[[], None]) -> None:
+    def passed_on(self, then: Callable[[], object], names: Collection[str] = ()) -> None:
         """Call `then` when all was passed on that procs have printed by now.
 
         A round of the poller reads what is in the pipes; the first that has not begun yet is the next.
+
+        Args:
+            then: What to call.
+            names: Processes that are waited for also if their pipes are not read at present.
         """
 
         def finish() -> None:
+            for printing in [self._printing[name] for name in names if name in self._printing]:
+                if printing.held:
+                    printing.when_read.append(lambda: self.passed_on(then, names))
+                    return
             for rest in self._rests.copy():
                 self._show_rest(*rest)
             then()
 
         self._poller.call_soon(lambda: self._poller.call_soon(finish))
 
-    def _read(self, entry: ProcEntry, fd: int) -> None:
-        stream, splitter = self._streams[entry][fd]
+    def flush(self, then: Callable[[], None]) -> None:
+        """Call `then`, on any thread, when the sinks have written what they have taken."""
+        sinks = set(self.sinks.values())
+        written = countdown(len(sinks), then)
+        for sink in sinks:
+            sink.flush(written)
+
+    def shown(self, name: str, size: int) -> None:
+        """The client has shown that many characters of a process."""
+        printing = self._printing.get(name)
+        if printing is not None:
+            printing.unshown = max(0, printing.unshown - size)
+            if printing.unshown <= _MOST_UNSHOWN // 2:
+                self._say_left_out(printing)
+                self._release(printing, "client")
+
+    def _listen(self, printing: _Printing) -> None:
+        for fd in printing.streams:
+            self._poller.add(fd, lambda events, fd=fd: self._read(printing, fd))  # type: ignore[misc]  # bound now
+
+    def _hold(self, printing: _Printing, reason: str) -> None:
+        if not printing.held:
+            for fd in printing.streams:
+                self._poller.remove(fd)
+        printing.held.add(reason)
+
+    def _release(self, printing: _Printing, *reasons: str) -> None:
+        if not printing.held:
+            return
+        printing.held.difference_update(reasons)
+        if not printing.held:
+            self._listen(printing)
+            waiting, printing.when_read = printing.when_read, []
+            for then in waiting:
+                then()
+
+    def _read(self, printing: _Printing, fd: int) -> None:
+        stream, splitter = printing.streams[fd]
         try:
             data = os.read(fd, 65536)
         except BlockingIOError:
@@ -70,56 +130,86 @@ class ProcOutput:
         except OSError:
             data = b""
         if data:
-            splitter.alone = self._source(entry).alone
-            self._pass_on(entry, stream, *splitter.feed(data))
+            splitter.alone = self._source(printing).alone
+            self._pass_on(printing, stream, *splitter.feed(data))
             if splitter.waiting:
-                rest = entry, stream, splitter
+                rest = printing, stream, splitter
                 self._rests.add(rest)
                 self._poller.call_later(_PROMPT, lambda: self._show_rest(*rest))
         else:
-            self._close(entry, fd)
+            self._close(printing, fd)
 
-    def _close(self, entry: ProcEntry, fd: int) -> None:
-        found = self._streams[entry].pop(fd, None)
+    def _close(self, printing: _Printing, fd: int) -> None:
+        found = printing.streams.pop(fd, None)
         if found is not None:
-            self._pass_on(entry, found[0], *found[1].finish())
+            self._pass_on(printing, found[0], *found[1].finish())
             self._poller.remove(fd)
             os.close(fd)
 
-    def _pass_on(self, entry: ProcEntry, stream: str, lines: list[Run], unshown: list[Run]) -> None:
-        if lines:
-            entry.tail.extend(text for _, texts in lines for text in texts)
-            self._show(entry, Output(self._source(entry), stream, time.time(), unshown))
+    def _pass_on(self, printing: _Printing, stream: str, lines: list[Run], unshown: list[Run]) -> None:
+        if not lines:
+            return
+        printing.entry.tail.extend(text for _, texts in lines for text in texts)
+        output = Output(self._source(printing), stream, time.time(), lines)
+        sink = self.sinks.get(printing.entry.mesh.root)
+        if sink is not None and not sink.put(
+            output, lambda: self._poller.call_soon(lambda: self._release(printing, "sink"))
+        ):
+            self._hold(printing, "sink")
+        self._show(printing, output._replace(runs=unshown), sink)
 
-    def _show_rest(self, entry: ProcEntry, stream: str, splitter: LineSplitter) -> None:
+    def _show(self, printing: _Printing, output: Output, sink: OutputSink | None) -> None:
+        """To the client, as far as it wants to see it, and keeps up."""
+        mesh = printing.entry.mesh
+        wanted = mesh.wanted.get(printing.entry.rank)
+        shown = output if wanted is None else wanted.view(mesh.uid, output)
+        if shown is None:
+            return
+        if sink is not None and printing.unshown > _MOST_UNSHOWN:
+            printing.left_out += sum(len(texts) for _, texts in shown.runs)
+        elif self._publish(mesh.root, shown):
+            printing.unshown += shown.size
+            if sink is None and printing.unshown > _MOST_UNSHOWN:
+                self._hold(printing, "client")
+
+    def _show_rest(self, printing: _Printing, stream: str, splitter: LineSplitter) -> None:
         """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing else prints."""
-        self._rests.discard((entry, stream, splitter))
+        self._rests.discard((printing, stream, splitter))
         prompt = splitter.prompt()
         if prompt:
-            self._show(entry, Output(self._source(entry), stream, time.time(), prompt, end=""))
+            self._show(printing, Output(self._source(printing), stream, time.time(), prompt, end=""), None)
 
-    def _show(self, entry: ProcEntry, output: Output) -> None:
-        """To the client, as far as it wants to see it."""
-        wanted = entry.mesh.wanted.get(entry.rank)
-        shown = output if wanted is None else wanted.view(entry.mesh.uid, output)
-        if shown is not None:
-            self._publish(entry.mesh.root, shown)
+    def _say_left_out(self, printing: _Printing) -> None:
+        sink = self.sinks.get(printing.entry.mesh.root)
+        if printing.left_out and sink is not None:
+            source = self._source(printing)
+            text = f"monarch: {printing.left_out:,} lines were left out here; they are in {sink.place_of(source)}"
+            printing.left_out = 0
+            self._publish(printing.entry.mesh.root, Output(source, "stderr", time.time(), [(NOBODY, [text])]))
 
-    def _source(self, entry: ProcEntry) -> Source:
+    def _source(self, printing: _Printing) -> Source:
+        entry, known = printing.entry, printing.source
         mesh = entry.mesh
         alone = mesh.size == 1 and not self._several()
-        known = self._sources.get(entry)
         if known is None or (known.mesh, known.alone) != (mesh.name, alone):
-            known = self._sources[entry] = Source(
-                mesh.name,
-                entry.rank,
-                _point(mesh.extent, entry.rank),
-                mesh.machine,
-                entry.incarnation,
-                mesh.size,
-                alone,
-            )
+            known = printing.source = Source(
+                mesh.name, entry.rank, _point(mesh.extent, entry.rank), mesh.machine, entry.incarnation, mesh.size, alone,
+                entry.address.proc,
+            )  # fmt: skip
         return known
+
+
+class _Printing:
+    """What a proc prints."""
+
+    def __init__(self, entry: ProcEntry) -> None:
+        self.entry = entry
+        self.streams: dict[int, tuple[str, LineSplitter]] = {}
+        self.source: Source | None = None
+        self.unshown = 0  # characters
+        self.left_out = 0  # lines
+        self.held: set[str] = set()  # why its pipes are not read
+        self.when_read: list[Callable[[], object]] = []
 
 
 def _point(extent: Extent, rank: int) -> str:

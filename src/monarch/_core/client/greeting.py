@@ -1,0 +1,39 @@
+"""What each host agent that a client uses is told first: a control record of a plane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ... import config
+from ..hub.contracts import Hub
+from ..hub.control import send_record
+from ..wire.address import ProcAddress
+
+Record = tuple[Any, ...]
+
+make_default: Callable[[], Record | None] = lambda: None  # noqa: E731  # replaced by monarch.actor
+"""Makes what is sent where `enable_file_capture` asks for files, and nothing else was said."""
+
+
+class Greeting:
+    """Sends it, to each agent once. There is one at a time."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._own: list[ProcAddress] = []  # the agent of this machine, if it was started
+        self._record: Record | None = None
+
+    def set(self, record: Record | None) -> None:
+        """Send this from now on to agents that are not used yet, and to that of this machine; None: nothing any more."""
+        self._record = record
+        self.send(self._own)
+
+    def send(self, agents: Sequence[ProcAddress]) -> None:
+        """These agents are used from now on: nothing was spawned there yet."""
+        if agents == [self._hub.address.agent]:
+            self._own = list(agents)
+        if self._record is None and config.value("enable_file_capture"):
+            self._record = make_default()
+        if self._record is not None and agents:
+            send_record(self._hub, agents, self._record)

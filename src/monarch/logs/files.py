@@ -1,0 +1,303 @@
+"""Writes log files: lines in, ``<folder>/<host>/<mesh>_<rank>.log`` and ``.jsonl`` out, on a thread of its own.
+
+A disk that is slow holds back the procs whose lines wait for it, one by one, and nobody else. One that is full, or does not
+answer, holds back nobody: lines are missing in the files then, which is said, and it is tried again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from json.encoder import encode_basestring_ascii as _quoted
+from pathlib import Path
+
+from .._core.plane import Note, Output, Source
+from .line import LogLine
+
+_MOST_WAITING = 1 << 20  # characters of one proc that wait for the disk
+_STUCK = (
+    10.0  # seconds without a write after which nobody waits for the disk, and after which a failed one is tried again
+)
+_CLOSE_BOUND = 5.0  # seconds that the last lines get
+_MOST_OPEN = 200  # ranks whose files are open
+_LONGEST_NAME = 100
+
+Room = Callable[[], None]
+
+
+class LogFiles:
+    """The files of one job, or program, on this host.
+
+    Args:
+        folder: They are in ``<folder>/<host>``.
+        job: Its id, for the lines.
+        size: Bytes after which a file is put aside.
+        count: How many files there are of each kind, with the current one.
+        tell: Called with a text for the user when lines can't be written, and when they can be again.
+    """
+
+    def __init__(self, folder: Path, job: str, size: int, count: int, tell: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._job = job
+        self._size = size
+        self._count = count
+        self._tell = tell
+        self._changed = threading.Condition()
+        self._queue: deque[Output | Callable[[], None]] = deque()
+        self._waiting: dict[str, int] = {}  # characters, by process
+        self._rooms: dict[str, Room] = {}
+        self._moved = time.monotonic()  # when something was written last, or there was nothing to write
+        self._busy = False
+        self._closed = False
+        self._files: dict[Path, _RankFiles] = {}
+        self._failed: float | None = None  # when writing failed last
+        self._missing = 0  # lines
+        self._thread = threading.Thread(target=self._run, name="monarch-log-files", daemon=True)
+        self._thread.start()
+
+    def put(self, output: Output, room: Room) -> bool:
+        """Have lines written; see `OutputSink.put`."""
+        name, size = output.source.proc, output.size
+        with self._changed:
+            if self._busy and time.monotonic() - self._moved > _STUCK:
+                self._missing += sum(len(texts) for _, texts in output.runs)
+                return True
+            self._queue.append(output)
+            waiting = self._waiting[name] = self._waiting.get(name, 0) + size
+            self._changed.notify()
+            if waiting <= _MOST_WAITING:
+                return True
+            self._rooms[name] = room
+            return False
+
+    def place_of(self, source: Source) -> str:
+        """Return the path of the text file of a proc."""
+        return str(self._base(source)) + ".log"
+
+    def flush(self, then: Callable[[], None]) -> None:
+        """Call `then`, on the thread of these files, when all is written that was put."""
+        with self._changed:
+            self._queue.append(then)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Write what was put, and end; a disk that takes longer than some seconds is not waited for."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(_CLOSE_BOUND)
+
+    def _base(self, source: Source) -> Path:
+        name = "".join("_" if character in "/\0" or character < " " else character for character in source.mesh)
+        return self._folder / source.host / f"{name[:_LONGEST_NAME]}_{source.rank}"
+
+    # on the thread
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                while not self._queue and not self._closed:
+                    self._changed.wait()
+                if not self._queue:
+                    break
+                items = list(self._queue)
+                self._queue.clear()
+                self._busy = True
+                self._moved = time.monotonic()
+            outputs = [item for item in items if isinstance(item, Output)]
+            self._write(outputs)
+            for item in items:
+                if not isinstance(item, Output):
+                    item()
+            self._written(outputs)
+        for file in self._files.values():
+            file.close()
+
+    def _written(self, outputs: list[Output]) -> None:
+        rooms: list[Room] = []
+        with self._changed:
+            self._moved = time.monotonic()
+            for output in outputs:
+                name = output.source.proc
+                self._waiting[name] -= output.size
+                if not self._waiting[name]:
+                    del self._waiting[name]
+                if self._waiting.get(name, 0) <= _MOST_WAITING // 2 and name in self._rooms:
+                    rooms.append(self._rooms.pop(name))
+        for room in rooms:
+            room()
+
+    def _write(self, outputs: list[Output]) -> None:
+        if self._failed is not None and time.monotonic() - self._failed < _STUCK:
+            self._miss(outputs)
+            return
+        together: dict[Path, list[Output]] = {}
+        for output in outputs:
+            together.setdefault(self._base(output.source), []).append(output)
+        for base, of_one in together.items():
+            try:
+                self._file(base).write(text_of(of_one), json_of(of_one, self._job))
+            except OSError as error:
+                self._fail(error)
+                self._miss(of_one)
+            else:
+                self._moved = time.monotonic()
+                self._recovered()
+
+    def _file(self, base: Path) -> _RankFiles:
+        file = self._files.pop(base, None)
+        if file is None:
+            if len(self._files) >= _MOST_OPEN:
+                self._files.pop(next(iter(self._files))).close()
+            file = _RankFiles(base, self._size, self._count)
+        self._files[base] = file  # the one used last is the last
+        return file
+
+    def _fail(self, error: OSError) -> None:
+        if self._failed is None:
+            self._tell(
+                f"monarch: no log files are written in {self._folder}: {error.strerror or error}; it is tried again every "
+                f"{_STUCK:g} s"
+            )
+        self._failed = time.monotonic()
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _miss(self, outputs: list[Output]) -> None:
+        with self._changed:
+            self._missing += sum(len(texts) for output in outputs for _, texts in output.runs)
+
+    def _recovered(self) -> None:
+        with self._changed:
+            missing, self._missing = self._missing, 0
+        self._failed = None
+        if missing:
+            self._tell(f"monarch: log files are written in {self._folder} again; {missing:,} lines are missing in them")
+
+
+class _RankFiles:
+    """The two files of a rank, and those put aside."""
+
+    def __init__(self, base: Path, size: int, count: int) -> None:
+        folder = base.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number in range(1, 1000):  # another worker of this machine may write for a mesh of the same name
+            name = base.name if number == 1 else f"{base.name}-{number}"
+            self._json = _File(folder / f"{name}.jsonl", size, count)
+            if self._json.locked:
+                break
+            self._json.close()
+        self._text = _File(folder / f"{name}.log", size, count)
+
+    def write(self, text: list[str], lines: list[str]) -> None:
+        self._text.write(text)
+        self._json.write(lines)
+
+    def close(self) -> None:
+        self._json.close()
+        self._text.close()
+
+
+class _File:
+    def __init__(self, path: Path, size: int, count: int) -> None:
+        self._path = path
+        self._most = size
+        self._count = count
+        self._open()
+
+    def _open(self) -> None:
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.locked = True
+        except BlockingIOError:
+            self.locked = False
+        except OSError:  # a file system without locks: nothing tells who else writes there
+            self.locked = True
+        self._size = os.fstat(self._fd).st_size
+        # who wrote here before may have been killed in the middle of a line
+        self._torn = bool(self._size) and os.pread(self._fd, 1, self._size - 1) != b"\n"
+
+    def write(self, lines: list[str]) -> None:
+        start = 0
+        sizes = [len(line) for line in lines]  # characters: as exact as a bound needs to be
+        while start < len(lines):
+            if self._size >= self._most:
+                self._rotate()
+            end, size = start, self._size
+            while end < len(lines) and (end == start or size + sizes[end] <= self._most):
+                size += sizes[end]
+                end += 1
+            self._write("".join(lines[start:end]).encode(errors="replace"))
+            start = end
+            if start < len(lines):
+                self._rotate()
+
+    def _write(self, data: bytes) -> None:
+        rest = memoryview(b"\n" + data if self._torn else data)
+        while rest:
+            written = os.write(self._fd, rest)
+            rest = rest[written:]
+            self._size += written
+        self._torn = False
+
+    def _rotate(self) -> None:
+        for number in range(self._count - 1, 0, -1):
+            older = self._path if number == 1 else self._path.with_name(f"{self._path.name}.{number - 1}")
+            with suppress(FileNotFoundError):
+                os.replace(older, self._path.with_name(f"{self._path.name}.{number}"))
+        if self._count == 1:
+            os.unlink(self._path)
+        self.close()
+        self._open()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+# what is written: for each run of lines as little as possible per line
+
+
+def text_of(outputs: Iterable[Output]) -> list[str]:
+    """Return the lines of outputs for people: the time, then the text."""
+    lines: list[str] = []
+    for output in outputs:
+        for note, texts in output.runs:
+            said = _clock(note.time or output.time)
+            lines += [f"{said} {text}\n" for text in texts]
+    return lines
+
+
+def json_of(outputs: Iterable[Output], job: str) -> list[str]:
+    """Return what `LogLine.to_json` returns for each line of outputs, with newlines."""
+    lines: list[str] = []
+    for output in outputs:
+        for note, texts in output.runs:
+            before, after = _around(output, note, job)
+            lines += [before + _quoted(text) + after for text in texts]
+    return lines
+
+
+def _around(output: Output, note: Note, job: str) -> tuple[str, str]:
+    source = output.source
+    stream = "log" if note.logger else output.stream
+    line = LogLine(
+        note.time or output.time, stream, note.level, "\0", source.host, source.mesh, source.rank, source.point, job,
+        source.incarnation, note.actor, note.endpoint, note.logger, note.location,
+    )  # fmt: skip
+    before, _, after = line.to_json().partition('"\\u0000"')
+    return before, after + "\n"
+
+
+def _clock(seconds: float) -> str:
+    parts = time.localtime(seconds)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', parts)}.{int(seconds % 1 * 1000):03}"

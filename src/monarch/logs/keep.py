@@ -1,0 +1,75 @@
+"""Has host agents keep what procs print in files.
+
+`keep_logs` (client) says so to each host agent that the program uses; the agent then imports this module, and `files` writes.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import config
+from .._core.plane import ControlRequest, client, handles, register
+from .files import LogFiles
+
+FOLDER = Path(".monarch") / "logs"
+"""Where programs keep logs, below their working directory."""
+
+
+class KeepLogs(NamedTuple):
+    """Keep what the procs of the sender print in files. Client ──▶ host agents, before anything is spawned there.
+
+    Attributes:
+        base: Working directory of the client; where there is none of that name, that of the agent counts.
+        folder: Where the files are, below `base`, or absolute.
+        job: Id of the job, or of the program.
+        size: Bytes of a file, at most.
+        files: Number of those of a rank of each kind, at most.
+    """
+
+    base: str
+    folder: str
+    job: str
+    size: int
+    files: int
+
+
+_files: dict[Path, LogFiles] = {}
+
+
+@handles(KeepLogs)
+def _keep(service: Any, request: ControlRequest, record: KeepLogs) -> None:
+    base = Path(record.base)
+    folder = (base if base.is_dir() else Path.cwd()) / record.folder
+    peer = request.peer
+    if folder not in _files:  # a job has one, for all programs that use it
+        _files[folder] = LogFiles(
+            folder, record.job, record.size, record.files, lambda text: service.tell_client(peer, text)
+        )
+    service.keep_output(peer, _files[folder])
+
+
+register(_keep)
+
+
+def keep_logs(folder: Path, job: str) -> None:
+    """Have all hosts that this program uses from now on keep what its procs print.
+
+    Args:
+        folder: Where; relative to the working directory.
+        job: Id of the job, or of the program.
+    """
+    client().greeting.set(_record(folder, job))
+
+
+def keep_logs_of_program() -> KeepLogs | None:
+    """The record that has hosts keep the logs of a program that is no job."""
+    job = f"{time.strftime('%Y%m%d-%H%M%S')}_{os.getpid()}"
+    return _record(FOLDER / job, job)
+
+
+def _record(folder: Path, job: str) -> KeepLogs | None:
+    count = config.value("log_file_count")
+    return KeepLogs(os.getcwd(), str(folder), job, config.value("log_file_size"), count) if count else None
