@@ -17,6 +17,8 @@ from helpers.leaks import describe
 from helpers.scripts import TAG, processes_tagged
 from helpers.waiting import wait_until
 
+_PATIENCE = 110  # seconds: less than the limit of a test, so that what the program has said is seen
+
 
 @dataclass(frozen=True)
 class Home:
@@ -90,10 +92,10 @@ class Home:
 
     def _finish(self, program: subprocess.Popen[str], exit_code: int) -> str:
         try:
-            out, err = program.communicate(timeout=60)
+            out, err = program.communicate(timeout=_PATIENCE)
         except subprocess.TimeoutExpired:
             program.kill()
             out, err = program.communicate()
-            raise AssertionError(f"the program had not ended after 60 s\n{out}\n--- stderr\n{err}") from None
+            raise AssertionError(f"the program had not ended after {_PATIENCE} s\n{out}\n--- stderr\n{err}") from None
         assert program.returncode == exit_code, f"exit status {program.returncode}\n{out}\n--- stderr\n{err}"
         return out + err

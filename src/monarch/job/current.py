@@ -35,7 +35,7 @@ def set_current_job(spec: str) -> JobTrait:
         AttributeError: The module has no such attribute, or it is None.
         TypeError: It is no job.
     """
-    job = _import_spec(spec)
+    job = import_spec(spec)
     name = active_context()
     use_context(name)
     (_folder(name) / _SPEC).write_text(spec + "\n")
@@ -52,7 +52,7 @@ def load_current_job() -> JobTrait:
     spec = path.read_text().strip() if path.is_file() else ""
     if not spec:
         raise FileNotFoundError(f"no job is set in {path.parent}: `monarch apply module.attribute` sets one")
-    return _import_spec(spec)
+    return import_spec(spec)
 
 
 def contexts() -> list[str]:
@@ -142,7 +142,8 @@ def _folder(context: str) -> Path:
     return folder
 
 
-def _import_spec(spec: str) -> JobTrait:
+def import_spec(spec: str) -> JobTrait:
+    """Import the job that is named as ``module.attribute``; raises as `set_current_job` does."""
     module, _, name = spec.rpartition(".")
     if not module or not name:
         raise ValueError(f"a job is named as module.attribute, such as jobs.training; got {spec!r}")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ..actor import Actor, ProcMesh, context, endpoint
+from ..actor import Actor, Point, ProcMesh, context, endpoint
 
 IPVersion = Literal["ipv4", "ipv6"]
 _FAMILIES = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
@@ -29,13 +29,9 @@ class SPMDActor(Actor):
         """
         if use_ipaddr is not None and use_ipaddr not in _FAMILIES:
             raise ValueError(f"use_ipaddr is 'ipv4', 'ipv6' or None, got {use_ipaddr!r}")
-        family = _FAMILIES[use_ipaddr or "ipv4"]
-        name = socket.gethostname()
-        if use_ipaddr or not _resolves(name):
-            name = _own_address(family)
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+        with socket.socket(_FAMILIES[use_ipaddr or "ipv4"], socket.SOCK_STREAM) as probe:
             probe.bind(("", 0))
-            return name, probe.getsockname()[1]
+            return own_name(use_ipaddr), probe.getsockname()[1]
 
     @endpoint
     def setup_env(self, master_addr: str, master_port: int) -> None:
@@ -131,8 +127,14 @@ async def setup_torch_elastic_env_async(
         await ranks.stop("the environment is set")
 
 
-def _set_environment(master_addr: str, master_port: int) -> None:
-    point = context().actor_instance.rank
+def variables(point: Point, master_addr: str, master_port: int) -> dict[str, str]:
+    """Return the variables of a rank.
+
+    Args:
+        point: Its place in the mesh of all ranks; the last dimension is that of the ranks of one host.
+        master_addr: Name or address of the host on which rank 0 runs.
+        master_port: TCP port there.
+    """
     local = point.extent.sizes[-1] if point.extent.sizes else 1
     rank, size = point.rank, point.extent.nelements
     values = {
@@ -148,7 +150,21 @@ def _set_environment(master_addr: str, master_port: int) -> None:
         "ROLE_WORLD_SIZE": size,
         "ROLE_NAME": "rank",
     }
-    os.environ.update({name: str(value) for name, value in values.items()})
+    return {name: str(value) for name, value in values.items()}
+
+
+def own_name(use_ipaddr: IPVersion | None = None) -> str:
+    """Return the name of this host, or its address where the name means nothing to the host itself.
+
+    Args:
+        use_ipaddr: ``"ipv4"`` or ``"ipv6"`` for an address of that kind in any case.
+    """
+    name = socket.gethostname()
+    return _own_address(_FAMILIES[use_ipaddr or "ipv4"]) if use_ipaddr or not _resolves(name) else name
+
+
+def _set_environment(master_addr: str, master_port: int) -> None:
+    os.environ.update(variables(context().actor_instance.rank, master_addr, master_port))
 
 
 def _resolves(name: str) -> bool:

@@ -21,7 +21,7 @@ from ..errors import MonarchError
 from ..job import current
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
-from . import contexts, debug, logs, programs, report, stacks
+from . import contexts, debug, logs, programs, report, scripts, stacks
 
 # What the user can put right; anything else is a bug, and shows a traceback.
 _USER_ERRORS = (MonarchError, ValueError, ImportError, OSError, NotImplementedError)
@@ -39,6 +39,7 @@ app.add_typer(report.app)
 app.add_typer(programs.app)
 app.add_typer(stacks.app)
 app.add_typer(debug.app)
+app.add_typer(scripts.app)
 
 _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 

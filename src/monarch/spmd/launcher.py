@@ -1,0 +1,244 @@
+"""`torchrun`'s place: a script on every rank of some hosts, started again when a rank fails.
+
+There is no rendezvous. One actor, the launcher, starts all ranks, so it knows them; each start has a store of its own, which
+listens before the first rank does. What ends the launcher's wait for a rank: the end of the script, of the rank's process, or
+of its host. When one has failed, the others get SIGTERM, and SIGKILL after `shutdown_timeout`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from ..actor import Actor, ActorError, HostMesh, MeshFailure, Point, SupervisionError, concurrent_endpoint, endpoint, this_proc
+from .options import Options
+from .rank import Attempt, Exit, HostProbe, RankProcess
+
+_STORE_TIMEOUT = 300.0  # seconds; the default of torch.distributed
+_LINKS = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+
+logger = logging.getLogger("monarch.spmd")
+
+
+class Outcome(NamedTuple):
+    """How a run has ended.
+
+    Attributes:
+        exits: How each rank of the last start has ended, in the order in which they did.
+        restarts: How often ranks were started again.
+        signal: The signal to the launcher that has ended it; 0 for none.
+    """
+
+    exits: tuple[Exit, ...]
+    restarts: int = 0
+    signal: int = 0
+
+    @property
+    def failures(self) -> list[Exit]:
+        """The ranks that failed, the first one first; those that were stopped on its account come behind."""
+        failed = [each for each in self.exits if each.status]
+        return sorted(failed, key=lambda each: (each.status == -signal.SIGTERM, each.time))
+
+    @property
+    def status(self) -> int:
+        """Exit status of the whole: 0; 1 if a rank has failed, as `torchrun` has it; 128 + the signal that has ended it."""
+        if self.signal:
+            return 128 + self.signal
+        return 1 if self.failures else 0
+
+
+class Launcher(Actor):
+    """Args:
+    hosts: Where ranks run.
+    options: What runs.
+    """
+
+    def __init__(self, hosts: HostMesh, options: Options) -> None:
+        self._hosts = hosts
+        self._options = options
+        self._folder = os.getcwd()
+        self._ranks: Any = None
+        self._signal = 0
+        self._lost: set[int] = set()
+        self._used: list[int] = []
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        return True  # whoever waits for the rank is told as well
+
+    @concurrent_endpoint
+    async def run(self) -> Outcome:
+        """Run the script, with restarts.
+
+        Raises:
+            ValueError: There are too few hosts, or not what `procs` asks for.
+        """
+        for number in itertools.count():
+            outcome = Outcome(tuple(await self._attempt(self._usable_hosts(), number)), number, self._signal)
+            if not outcome.failures or self._signal or number == self._options.max_restarts:
+                return outcome
+            first = outcome.failures[0]
+            logger.info(
+                "rank %d on %s %s; starting all ranks again (restart %d of %d)",
+                *(first.rank, first.host, describe(first.status), number + 1, self._options.max_restarts),
+            )
+        raise AssertionError
+
+    @endpoint
+    async def end(self, number: int) -> None:
+        """End the ranks.
+
+        Args:
+            number: The signal that asks for it; `Outcome.signal` says so.
+        """
+        self._signal = number
+        if self._ranks is not None:
+            _end(self._ranks, ())
+
+    def _usable_hosts(self) -> HostMesh:
+        hosts = self._hosts.flatten("hosts") if self._hosts.sizes else self._hosts
+        left = [index for index in range(len(hosts)) if index not in self._lost]
+        fewest, most = self._options.nodes or (len(hosts), len(hosts))
+        if len(left) < fewest:
+            gone = f", {len(self._lost)} of them lost" if self._lost else ""
+            raise ValueError(f"--nnodes asks for {fewest} hosts, and there are {len(hosts)}{gone}")
+        self._used = left[:most]
+        return hosts.select(self._used) if hosts.sizes else hosts
+
+    async def _attempt(self, hosts: HostMesh, number: int) -> list[Exit]:
+        size = await self._ranks_per_host(hosts)
+        procs = hosts.spawn_procs({"local": size}, name="rank")
+        try:
+            ranks: Any = procs.spawn("rank", RankProcess, self._options, self._folder)
+            first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
+            attempt = Attempt(number, *await first.open_store.call_one(len(hosts) == 1, _STORE_TIMEOUT))
+            self._ranks = ranks
+            return [] if self._signal else await self._wait(ranks, attempt)
+        finally:
+            self._ranks = None
+            await procs.stop("the script has ended")
+
+    async def _wait(self, ranks: Any, attempt: Attempt) -> list[Exit]:
+        exits: list[Exit] = []
+        async for future in ranks.run.stream(attempt):
+            try:
+                exits.append(await future)
+            except SupervisionError as error:
+                exits.append(self._gone(future.rank, error))
+            failures = [each for each in exits if each.status]
+            if len(failures) == 1 and exits[-1].status:
+                _end(ranks, {each.rank for each in exits})
+        return exits
+
+    def _gone(self, point: Point, error: SupervisionError) -> Exit:
+        """The end of a rank whose process or host is gone."""
+        local = point.extent.sizes[-1]
+        host = self._used[point.rank // local]
+        event = getattr(error.failure, "event", None)
+        if event is not None and event.cause == "host":
+            self._lost.add(host)
+        return Exit(point.rank, point.rank % local, f"host {host}", 0, -signal.SIGKILL, time.time(), str(error))
+
+    async def _ranks_per_host(self, hosts: HostMesh) -> int:
+        wanted = self._options.procs
+        if isinstance(wanted, int):
+            return wanted
+        procs = hosts.spawn_procs(name="probe")
+        try:
+            found = await procs.spawn("probe", HostProbe).ranks.call(wanted)
+        finally:
+            await procs.stop("the hosts have answered")
+        if len(set(found.values())) > 1:
+            raise ValueError(
+                f"--nproc-per-node {wanted}: hosts differ, they have {sorted(set(found.values()))}; give a number"
+            )
+        return found.values()[0]
+
+
+def _end(ranks: Any, ended: Collection[int]) -> None:
+    """End the ranks that have not ended, one by one: what is sent to a mesh is not sent where one of it is gone."""
+    for rank in set(range(len(ranks))).difference(ended):
+        with suppress(SupervisionError):
+            ranks.slice(**Point(rank, ranks.extent)).end.broadcast(signal.SIGTERM)
+
+
+def launch(hosts: HostMesh, options: Options) -> Outcome:
+    """Run a script on every rank of some hosts, in the place of `torchrun`.
+
+    The signals of `options.signals` end the ranks meanwhile, where this is called by the main thread.
+
+    Args:
+        hosts: Where ranks run.
+        options: What runs, and how.
+
+    Raises:
+        ValueError: There are too few hosts, or not what `options.procs` asks for.
+    """
+    launcher: Any = this_proc().spawn("launcher", Launcher, hosts, options)
+    running = launcher.run.call_one()
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in options.signals:
+            before[number] = signal.signal(number, lambda number, _: launcher.end.broadcast(number))
+    try:
+        outcome: Outcome = running.get()
+        return outcome
+    except ActorError as error:
+        raise error.exception from None  # it is about the arguments: no trace of the launcher is of use
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        launcher.stop("the script has ended").get()
+
+
+def describe(status: int) -> str:
+    """Say how a script ended, in words that follow its rank."""
+    if status >= 0:
+        return f"failed with exit status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+def explain(outcome: Outcome, options: Options) -> str:
+    """Say what has failed, in several lines: all ranks that have, and last of all the whole error of the first."""
+    if not outcome.failures:
+        return ""
+    first, *others = outcome.failures
+    stopped = [each for each in others if each.status in (-signal.SIGTERM, -signal.SIGKILL)]
+    lines = [f"{options.script} failed on rank {first.rank} first"]
+    lines += [f"  {_row(each)}" for each in others if each not in stopped]
+    if stopped:
+        count = "1 other rank was" if len(stopped) == 1 else f"{len(stopped)} other ranks were"
+        lines.append(f"  {count} stopped then")
+    lines.append(_row(first))
+    if first.error.strip():
+        lines += [f"  {line}" for line in traceback_of(first.error).splitlines()]
+    return "\n".join(lines)
+
+
+def traceback_of(text: str) -> str:
+    """Return the last traceback of a text, with those that led to it; where it has none, its last lines."""
+    lines = text.rstrip().splitlines()
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    if not starts:
+        return "\n".join(lines[-20:])
+    start = starts.pop()
+    while starts and any(lines[between].strip() in _LINKS for between in range(starts[-1], start)):
+        start = starts.pop()
+    return "\n".join(lines[start:])
+
+
+def _row(each: Exit) -> str:
+    when = time.strftime("%H:%M:%S", time.localtime(each.time))
+    return f"rank {each.rank} (local rank {each.local_rank} on {each.host}, process {each.pid}) {describe(each.status)} at {when}"

@@ -1,0 +1,312 @@
+"""One rank of a script: a program of its own, started by an actor, with the variables of `torchrun` in its environment.
+
+The script runs as ``python -u script arguments``, as under `torchrun`: it may handle signals, fork, call ``sys.exit``, be
+``__main__`` for `multiprocessing`. It is in the process group of the actor's proc, so it ends with that in any case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import glob
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..actor import Actor, Point, concurrent_endpoint, context, endpoint
+from .elastic import own_name, variables
+from .options import STDERR, STDOUT, Options
+
+_TAIL = 64 * 1024  # bytes of stderr that are kept for a report
+_REST = 1.0  # seconds in which what the script has left in its pipes is read, if somebody else holds them open
+
+
+class Exit(NamedTuple):
+    """How a rank has ended.
+
+    Attributes:
+        rank: Its rank.
+        local_rank: Its rank on its host.
+        host: Name of its host.
+        pid: Process number of the script; 0 if it never ran.
+        status: Exit status; negative: the signal that has ended it.
+        time: When, in seconds since the epoch; where the script has recorded its error, when that was.
+        error: The last it has written to stderr, or what it has recorded.
+    """
+
+    rank: int
+    local_rank: int
+    host: str
+    pid: int
+    status: int
+    time: float
+    error: str
+
+
+class Attempt(NamedTuple):
+    """What all ranks of one start have in common.
+
+    Attributes:
+        number: 0 for the first, 1 after the first restart, ...
+        address: Host of the store.
+        port: TCP port of the store.
+        has_store: Whether that is open already, so that rank 0 need not.
+    """
+
+    number: int
+    address: str
+    port: int
+    has_store: bool
+
+
+class HostProbe(Actor):
+    """Says what a host has."""
+
+    @endpoint
+    def ranks(self, wanted: str) -> int:
+        """Return the number of ranks for ``"auto"``, ``"gpu"`` or ``"cpu"``.
+
+        Raises:
+            ValueError: GPUs are wanted, and there are none.
+        """
+        gpus = _gpus()
+        if wanted == "gpu" and not gpus:
+            raise ValueError(f"--nproc-per-node gpu: there are none on {socket.gethostname()}")
+        return gpus if gpus and wanted != "cpu" else os.cpu_count() or 1
+
+
+class RankProcess(Actor):
+    """Args:
+    options: What to run.
+    folder: Working directory, where the host has it.
+    """
+
+    def __init__(self, options: Options, folder: str) -> None:
+        self._options = options
+        self._folder = folder if os.path.isdir(folder) else None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ending = False
+        self._store: Any = None
+
+    @endpoint
+    async def open_store(self, only_host: bool, timeout: float) -> tuple[str, int, bool]:
+        """Open the store at which ranks find each other. Returns at once; ranks can connect from then on.
+
+        Args:
+            only_host: No rank runs on another host.
+            timeout: Seconds that ranks wait for each other's keys.
+
+        Returns:
+            Its host and port; whether it is a store, or just a free port, as torch is not installed.
+        """
+        address = self._options.master_addr or ("localhost" if only_host else own_name())
+        listener = socket.create_server(("", self._options.master_port), backlog=4096)
+        port: int = listener.getsockname()[1]
+        has_store = find_spec("torch") is not None
+        if has_store:
+            threading.Thread(target=self._serve_store, args=(listener, port, timeout), daemon=True).start()
+        else:
+            listener.close()
+        return address, port, has_store
+
+    def _serve_store(self, listener: socket.socket, port: int, timeout: float) -> None:
+        """Importing torch takes a second, as it takes the ranks: they connect to a socket that listens already."""
+        from torch.distributed import TCPStore
+
+        self._store = TCPStore(
+            "localhost",
+            port,
+            is_master=True,
+            timeout=timedelta(seconds=timeout),
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+
+    @concurrent_endpoint
+    async def run(self, attempt: Attempt) -> Exit:
+        """Run the script to its end."""
+        point = context().actor_instance.rank
+        local = point.rank % _local(point)
+        error_file = Path(tempfile.gettempdir(), f"monarch_error_{os.urandom(8).hex()}.json")  # the script may make it
+        streams = _Streams(self._options, local, attempt.number)
+        try:
+            if self._ending:
+                return Exit(point.rank, local, socket.gethostname(), 0, 0, time.time(), "")
+            process = self._process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=streams.stdout.target,
+                stderr=streams.stderr.target,
+                env=self._environment(point, attempt, error_file),
+                cwd=self._folder,
+            )
+        finally:
+            streams.started()
+        await asyncio.to_thread(process.wait)
+        ended = time.time()
+        streams.finish()
+        ended, error = _recorded(error_file) or (ended, streams.stderr.tail())
+        error_file.unlink(missing_ok=True)
+        return Exit(point.rank, local, socket.gethostname(), process.pid, process.returncode, ended, error)
+
+    @concurrent_endpoint
+    async def end(self, number: int) -> None:
+        """Send the script a signal, and SIGKILL if it has not ended `shutdown_timeout` later.
+
+        Args:
+            number: The signal.
+        """
+        self._ending = True
+        if self._process is None:
+            return
+        self._process.send_signal(number)  # does nothing to one that has ended
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.to_thread(self._process.wait), self._options.shutdown_timeout)
+            return
+        self._process.kill()
+
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def _command(self) -> list[str]:
+        options = self._options
+        if options.no_python:
+            return [options.script, *options.args]
+        return [sys.executable, "-u", *(["-m"] if options.module else []), options.script, *options.args]
+
+    def _environment(self, point: Point, attempt: Attempt, error_file: Path) -> dict[str, str]:
+        options = self._options
+        made = {**os.environ, **variables(point, attempt.address, attempt.port), "ROLE_NAME": options.role}
+        made |= {
+            "TORCHELASTIC_RESTART_COUNT": str(attempt.number),
+            "TORCHELASTIC_MAX_RESTARTS": str(options.max_restarts),
+            "TORCHELASTIC_RUN_ID": options.run_id,
+            "TORCHELASTIC_USE_AGENT_STORE": str(attempt.has_store),
+            "TORCHELASTIC_ERROR_FILE": str(error_file),
+            "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(signal.Signals(number).name for number in options.signals),
+        }
+        made.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+        if _local(point) > 1:
+            made.setdefault("OMP_NUM_THREADS", "1")
+        if options.virtual_local_rank:
+            visible = made.get("CUDA_VISIBLE_DEVICES", "").split(",")
+            index = int(made["LOCAL_RANK"])
+            made["CUDA_VISIBLE_DEVICES"] = visible[index] if index < len(visible) and visible[index] else str(index)
+            made["LOCAL_RANK"] = "0"
+        return made
+
+
+class _Stream:
+    """Where a stream of the script goes: to that of this proc as it is, or through a thread that passes it on.
+
+    Args:
+        fd: Descriptor of the stream here.
+        shown: Whether it goes to that.
+        file: A file that it goes to, too.
+        keep: Bytes of its end to keep.
+    """
+
+    def __init__(self, fd: int, shown: bool, file: Path | None, keep: int) -> None:
+        self._out = fd if shown else None
+        self._file = None
+        self._keep = keep
+        self._kept = b""
+        self._read: int | None = None
+        self._thread: threading.Thread | None = None
+        self.target: int | None = None if shown else subprocess.DEVNULL
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._file = file.open("ab", buffering=0)
+        if file is not None or keep:
+            self._read, self.target = os.pipe()
+
+    def started(self) -> None:
+        if self._read is not None:
+            assert self.target is not None
+            os.close(self.target)
+            self._thread = threading.Thread(target=self._pass_on, name="monarch-rank-output", daemon=True)
+            self._thread.start()
+
+    def finish(self) -> None:
+        if self._thread is not None:
+            self._thread.join(_REST)  # what the script has started may go on and hold the pipe
+
+    def tail(self) -> str:
+        return self._kept.decode(errors="replace")
+
+    def _pass_on(self) -> None:
+        assert self._read is not None
+        while data := os.read(self._read, 65536):
+            if self._keep:
+                self._kept = (self._kept + data)[-self._keep :]
+            if self._out is not None:
+                _write(self._out, data)
+            if self._file is not None:
+                with suppress(OSError):  # a full disk is no reason to stop a training
+                    self._file.write(data)
+        os.close(self._read)
+        if self._file is not None:
+            self._file.close()
+
+
+class _Streams:
+    def __init__(self, options: Options, local_rank: int, attempt: int) -> None:
+        shown = options.shown_local_ranks is None or local_rank in options.shown_local_ranks
+        redirected, teed = options.redirects.of(local_rank), options.tee.of(local_rank)
+        folder = None
+        if redirected or teed:
+            folder = (
+                Path(options.log_dir or tempfile.gettempdir()) / options.run_id / f"attempt_{attempt}" / str(local_rank)
+            )
+
+        def stream(fd: int, bit: int, name: str, keep: int) -> _Stream:
+            file = folder / name if folder is not None and (redirected | teed) & bit else None
+            return _Stream(fd, shown and not (redirected & ~teed & bit), file, keep)
+
+        self.stdout = stream(1, STDOUT, "stdout.log", 0)
+        self.stderr = stream(2, STDERR, "stderr.log", _TAIL)
+
+    def started(self) -> None:
+        self.stdout.started()
+        self.stderr.started()
+
+    def finish(self) -> None:
+        self.stdout.finish()
+        self.stderr.finish()
+
+
+def _write(fd: int, data: bytes) -> None:
+    with suppress(OSError):
+        while data:
+            data = data[os.write(fd, data) :]
+
+
+def _recorded(file: Path) -> tuple[float, str] | None:
+    """What the script has recorded with ``torch.distributed.elastic.multiprocessing.errors.record``, if it has."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        message: Mapping[str, Any] = json.loads(file.read_text())["message"]
+        return float(message["extraInfo"]["timestamp"]), str(message["extraInfo"]["py_callstack"])
+    return None
+
+
+def _local(point: Point) -> int:
+    return point.extent.sizes[-1] if point.extent.sizes else 1
+
+
+def _gpus() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() and not device.startswith("-")])
+    return len(glob.glob("/dev/nvidia[0-9]*"))

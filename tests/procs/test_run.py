@@ -1,0 +1,291 @@
+"""`monarch run`: scripts that were written for `torchrun`, as they are, under both launchers."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.waiting import is_alive, wait_until
+
+if TYPE_CHECKING:
+    from helpers.jobs import Home
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed")
+LAUNCHERS = pytest.mark.parametrize(
+    "launcher", [pytest.param("torch.distributed.run", marks=needs_torch), "monarch.tools run"], ids=["torchrun", "monarch"]
+)
+
+# What differs from run to run, by its nature.
+OWN = {"TMPDIR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}
+
+RECORD = """
+    import json, os, sys
+    seen = {"environment": dict(os.environ), "argv": sys.argv, "path": sys.path[0], "name": __name__, "cwd": os.getcwd()}
+    with open("seen_" + os.environ["RANK"], "w") as file:
+        json.dump(seen, file)
+"""
+
+FAILS_ONCE = """
+    import os, signal, sys, time
+    attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
+    if attempt == "0" and rank == "1":
+        raise ValueError("rank 1 is unwell")
+    if attempt == "0":
+        time.sleep(600)
+    print("done", rank, attempt)
+"""
+
+TRAIN = """
+    import os
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    for step in range(3):
+        mine = torch.Generator().manual_seed(10 * step + dist.get_rank())
+        inputs = torch.randn(8, 4, generator=mine)
+        loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+    if dist.get_rank() == 0:
+        with open("weights", "w") as file:
+            file.write(repr([parameter.tolist() for parameter in model.parameters()]))
+    dist.destroy_process_group()
+"""
+
+
+def launch(home: Home, launcher: str, source: str, *options: str, exit_code: int = 0, args: tuple[str, ...] = ()) -> str:
+    """What the launcher prints when it runs a script, on stdout and then on stderr."""
+    (home.folder / "script.py").write_text(textwrap.dedent(source))
+    leaves_files = launcher.startswith("torch") or "import torch" in source
+    env = {"TMPDIR": str(home.folder)} if leaves_files else {}
+    return home._finish(home._start(["-m", *launcher.split(), *options, "script.py", *args], env), exit_code)
+
+
+def seen(home: Home, rank: int) -> dict[str, object]:
+    found: dict[str, object] = json.loads((home.folder / f"seen_{rank}").read_text())
+    return found
+
+
+@needs_torch
+def test_a_script_sees_what_torchrun_shows_it(home: Home) -> None:
+    launch(home, "torch.distributed.run", RECORD, "--nproc-per-node", "2", "--max-restarts", "2", args=("--lr", "1"))
+    theirs = seen(home, 1)
+    launch(home, "monarch.tools run", RECORD, "--nproc-per-node", "2", "--max-restarts", "2", args=("--lr", "1"))
+    ours = seen(home, 1)
+    their_environment, our_environment = theirs.pop("environment"), ours.pop("environment")
+    assert isinstance(their_environment, dict) and isinstance(our_environment, dict)
+    assert ours == theirs
+    assert set(their_environment) - set(our_environment) == set()
+    differ = {name for name, value in their_environment.items() if our_environment[name] != value}
+    assert differ - OWN == set(), {name: (their_environment[name], our_environment[name]) for name in differ - OWN}
+
+
+@LAUNCHERS
+def test_all_ranks_start_again_when_one_has_failed(home: Home, launcher: str) -> None:
+    said = launch(home, launcher, FAILS_ONCE, "--nproc-per-node", "2", "--max-restarts", "1")
+    assert "done 0 1" in said and "done 1 1" in said and "done 0 0" not in said
+
+
+@LAUNCHERS
+def test_a_script_that_fails_for_good_ends_the_run_with_status_1(home: Home, launcher: str) -> None:
+    said = launch(home, launcher, FAILS_ONCE, "--nproc-per-node", "2", exit_code=1)
+    assert "ValueError: rank 1 is unwell" in said
+    wait_until(lambda: not home.processes(), what="the end of all ranks")
+
+
+@needs_torch
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_training_has_the_same_result_under_both(home: Home) -> None:
+    weights = []
+    for launcher in ("torch.distributed.run", "monarch.tools run"):
+        launch(home, launcher, TRAIN, "--nproc-per-node", "2")
+        weights.append((home.folder / "weights").read_text())
+        (home.folder / "weights").unlink()
+    assert weights[0] == weights[1]
+
+
+def test_the_whole_error_of_the_rank_that_failed_first_comes_last(home: Home) -> None:
+    said = launch(home, "monarch.tools run", FAILS_ONCE, "--nproc-per-node", "3", exit_code=1)
+    report = said[said.index("script.py failed on rank 1 first") :]
+    assert "2 other ranks were stopped then" in report
+    assert report.rstrip().endswith("ValueError: rank 1 is unwell")
+    assert 'script.py", line 5, in <module>' in report
+
+
+def test_an_error_that_the_script_has_recorded_is_the_one_that_is_shown(home: Home) -> None:
+    source = """
+        import json, os, sys
+        error = {"message": "no", "extraInfo": {"py_callstack": "Traceback (most recent call last):\\nKeyError: 7", "timestamp": "1"}}
+        with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as file:
+            json.dump({"message": error}, file)
+        sys.exit(4)
+    """
+    said = launch(home, "monarch.tools run", source, exit_code=1)
+    assert said.rstrip().endswith("KeyError: 7")
+    assert "failed with exit status 4" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_the_scripts_which_may_end_in_their_own_way(home: Home, number: signal.Signals) -> None:
+    (home.folder / "script.py").write_text(
+        "import os, signal, sys, time\n"
+        "def save(number, frame):\n"
+        "    open('saved_' + os.environ['RANK'], 'w').close()\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, save)\n"
+        "open('ready_' + os.environ['RANK'], 'w').close()\n"
+        "time.sleep(600)\n"
+    )
+    launcher = home._start(["-m", "monarch.tools", "run", "--nproc-per-node", "2", "script.py"], {})
+    try:
+        for rank in range(2):
+            wait_until((home.folder / f"ready_{rank}").exists, what=f"rank {rank}")
+        launcher.send_signal(number)
+        home._finish(launcher, 128 + number)
+    finally:
+        launcher.kill()
+        launcher.wait()
+    assert all((home.folder / f"saved_{rank}").exists() for rank in range(2))
+    wait_until(lambda: not home.processes(), what="the end of all ranks")
+
+
+def test_a_script_that_ignores_sigterm_is_killed_after_the_time_that_it_has(home: Home) -> None:
+    source = """
+        import os, signal, sys, time
+        if os.environ["RANK"] == "1":
+            while not os.path.exists("ready"):
+                time.sleep(0.01)
+            sys.exit("unwell")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open("ready", "w").close()
+        time.sleep(600)
+    """
+    said = launch(home, "monarch.tools run", source, "--nproc-per-node", "2", "--shutdown-timeout", "0.2", exit_code=1)
+    assert "failed on rank 1 first" in said
+    wait_until(lambda: not home.processes(), what="the end of all ranks")
+
+
+def test_ranks_end_with_a_launcher_that_is_killed(home: Home) -> None:
+    (home.folder / "script.py").write_text(
+        "import os, time\nopen('pid_' + os.environ['RANK'], 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    launcher = home._start(["-m", "monarch.tools", "run", "--nproc-per-node", "2", "script.py"], {})
+    files = [home.folder / f"pid_{rank}" for rank in range(2)]
+    pids = [int(wait_until(lambda file=file: file.exists() and file.read_text(), what=str(file))) for file in files]  # type: ignore[misc]  # bound now
+    launcher.kill()
+    launcher.communicate()
+    for pid in pids:
+        wait_until(lambda pid=pid: not is_alive(pid), what=f"the end of {pid}")  # type: ignore[misc]  # bound now
+    wait_until(lambda: not home.processes(), what="the end of all")
+
+
+def test_output_goes_to_files_per_rank_and_not_to_the_terminal(home: Home) -> None:
+    source = "import os, sys\nprint('out', os.environ['RANK'])\nprint('err', os.environ['RANK'], file=sys.stderr)\n"
+    options = ("--nproc-per-node", "2", "--log-dir", "logs", "--rdzv-id", "night", "--redirects", "1", "--tee", "0:2")
+    said = launch(home, "monarch.tools run", source, *options)
+    folder = home.folder / "logs" / "night" / "attempt_0"
+    assert [(folder / str(rank) / "stdout.log").read_text() for rank in range(2)] == ["out 0\n", "out 1\n"]
+    assert (folder / "0" / "stderr.log").read_text() == "err 0\n"
+    assert "out" not in said and "err 0" in said and "err 1" in said
+
+
+def test_only_the_ranks_that_are_asked_for_are_shown(home: Home) -> None:
+    source = "import os\nprint('rank', os.environ['RANK'], 'speaks')\n"
+    said = launch(home, "monarch.tools run", source, "--nproc-per-node", "3", "--local-ranks-filter", "0,2")
+    assert "rank 0 speaks" in said and "rank 2 speaks" in said and "rank 1 speaks" not in said
+
+
+def test_modules_and_programs_run_as_well(home: Home) -> None:
+    (home.folder / "tool.py").write_text("import sys\nprint('module', __name__, sys.argv[1:])\n")
+    assert "module __main__ ['x']" in home.monarch("run", "-m", "tool", "x")
+    assert "hello" in home.monarch("run", "--no-python", "echo", "hello")
+
+
+def test_what_can_not_be_run_is_an_error_in_one_line(home: Home) -> None:
+    for arguments, said in (
+        (("nowhere.py",), "there is no script 'nowhere.py'"),
+        (("-m", "no_such_module"), "there is no module 'no_such_module'"),
+        (("--nnodes", "2", "nowhere.py"), "there is no script"),
+        (("--nproc-per-node", "x", "a.py"), "--nproc-per-node is a number, gpu, cpu or auto, got 'x'"),
+    ):
+        shown = home.monarch("run", *arguments, exit_code=1)
+        assert said in shown and len(shown.splitlines()) == 1, shown
+
+
+def test_options_without_effect_are_named(home: Home) -> None:
+    (home.folder / "script.py").write_text("print('ran')\n")
+    said = home.monarch("run", "--standalone", "--rdzv-backend", "c10d", "script.py")
+    assert "--rdzv-backend has no effect" in said and "--standalone" not in said and "ran" in said
+
+
+JOB = "from monarch.job import ProcessJob\njob = ProcessJob({'nodes': 3})\n"
+
+
+def test_a_script_runs_on_the_hosts_of_a_job(home: Home) -> None:
+    (home.folder / "cluster.py").write_text(JOB)
+    said = launch(
+        home, "monarch.tools run", RECORD, "--job", "cluster.job", "--nnodes", "2", "--nproc-per-node", "2"
+    )
+    environment = seen(home, 3)["environment"]
+    assert isinstance(environment, dict), said
+    names = ("WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK", "GROUP_WORLD_SIZE")
+    assert [environment[name] for name in names] == ["4", "1", "1", "2"]
+    assert "asks for 4 hosts, and there are 3" in launch(
+        home, "monarch.tools run", RECORD, "--job", "cluster.job", "--nnodes", "4", exit_code=1
+    )
+    home.monarch("kill")
+    home.wait_nothing_left()
+
+
+def test_a_run_goes_on_with_fewer_hosts_when_one_is_lost(home: Home) -> None:
+    (home.folder / "cluster.py").write_text(JOB)
+    source = """
+        import os, time
+        if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            open("ready_" + os.environ["RANK"], "w").write(str(os.getppid()))
+            time.sleep(600)
+        print("world of", os.environ["WORLD_SIZE"])
+    """
+    (home.folder / "script.py").write_text(textwrap.dedent(source))
+    options = ["--job", "cluster.job", "--nnodes", "2:3", "--max-restarts", "1"]
+    launcher = home._start(["-m", "monarch.tools", "run", *options, "script.py"], {})
+    try:
+        files = [home.folder / f"ready_{rank}" for rank in range(3)]
+        for file in files:
+            wait_until(lambda file=file: file.exists() and file.read_text(), what=str(file))  # type: ignore[misc]  # bound now
+        host = _agent_above(int(files[1].read_text()))
+        os.kill(host, signal.SIGKILL)
+        said = home._finish(launcher, 0)
+    finally:
+        launcher.kill()
+        launcher.wait()
+    assert said.count("world of 2") == 2
+    home.monarch("kill")
+    home.wait_nothing_left()
+
+
+def _agent_above(pid: int) -> int:
+    """The worker, several parents up: the agent of the host, whose title says so."""
+    while True:
+        title = Path(f"/proc/{pid}/cmdline").read_bytes()
+        if b"worker_main" in title or b"agent" in title:
+            return pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        assert pid > 1, sys.argv
