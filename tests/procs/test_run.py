@@ -18,9 +18,13 @@ from helpers.waiting import is_alive, wait_until
 if TYPE_CHECKING:
     from helpers.jobs import Home
 
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed")
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed"
+)
 LAUNCHERS = pytest.mark.parametrize(
-    "launcher", [pytest.param("torch.distributed.run", marks=needs_torch), "monarch.tools run"], ids=["torchrun", "monarch"]
+    "launcher",
+    [pytest.param("torch.distributed.run", marks=needs_torch), "monarch.tools run"],
+    ids=["torchrun", "monarch"],
 )
 
 # What differs from run to run, by its nature.
@@ -69,7 +73,9 @@ TRAIN = """
 """
 
 
-def launch(home: Home, launcher: str, source: str, *options: str, exit_code: int = 0, args: tuple[str, ...] = ()) -> str:
+def launch(
+    home: Home, launcher: str, source: str, *options: str, exit_code: int = 0, args: tuple[str, ...] = ()
+) -> str:
     """What the launcher prints when it runs a script, on stdout and then on stderr."""
     (home.folder / "script.py").write_text(textwrap.dedent(source))
     leaves_files = launcher.startswith("torch") or "import torch" in source
@@ -240,9 +246,7 @@ JOB = "from monarch.job import ProcessJob\njob = ProcessJob({'nodes': 3})\n"
 
 def test_a_script_runs_on_the_hosts_of_a_job(home: Home) -> None:
     (home.folder / "cluster.py").write_text(JOB)
-    said = launch(
-        home, "monarch.tools run", RECORD, "--job", "cluster.job", "--nnodes", "2", "--nproc-per-node", "2"
-    )
+    said = launch(home, "monarch.tools run", RECORD, "--job", "cluster.job", "--nnodes", "2", "--nproc-per-node", "2")
     environment = seen(home, 3)["environment"]
     assert isinstance(environment, dict), said
     names = ("WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK", "GROUP_WORLD_SIZE")

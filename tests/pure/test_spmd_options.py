@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from monarch.spmd.launcher import Outcome, describe, explain, traceback_of
-from monarch.spmd.options import Options, Streams, parse
+from monarch.spmd.options import Options, Streams, parse, parse_command
 from monarch.spmd.rank import Exit
 
 
@@ -67,6 +67,32 @@ def test_options_without_effect_are_known_and_say_why() -> None:
     found = parse(["--standalone", "--rdzv-backend=c10d", "--node-rank", "0", "train.py"])
     assert set(found.without_effect) == {"--rdzv-backend", "--node-rank"}
     assert all(found.without_effect.values())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["torchrun", "--nproc-per-node", "2", "train.py", "--lr", "1"],
+        ["/usr/bin/torchrun", "--nproc-per-node=2", "train.py", "--lr", "1"],
+        ["torch.distributed.run", "--nproc-per-node=2", "train.py", "--lr", "1"],
+        ["python", "-m", "torch.distributed.run", "--nproc-per-node=2", "train.py", "--lr", "1"],
+        ["python3", "-u", "-m", "torchrun", "--nproc-per-node=2", "train.py", "--lr", "1"],
+    ],
+)
+def test_a_whole_command_of_torchrun_is_read_in_all_its_forms(command: list[str]) -> None:
+    found = parse_command(command)
+    assert (found.procs, found.script, found.args) == (2, "train.py", ("--lr", "1"))
+
+
+def test_a_command_of_python_is_one_rank() -> None:
+    assert parse_command(["python", "train.py", "--lr", "1"]) == Options("train.py", ("--lr", "1"))
+    assert parse_command(["python3.11", "-m", "pkg.train"]) == Options("pkg.train", module=True)
+
+
+@pytest.mark.parametrize("command", [[], ["bash", "train.sh"], ["torchrun"]])
+def test_other_commands_are_refused(command: list[str]) -> None:
+    with pytest.raises(ValueError):
+        parse_command(command)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="compares with torchrun, which comes with torch")

@@ -13,7 +13,8 @@ earlier run of the same description has left running, and gives a host mesh for 
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
     current   the job that the command line works on
     service_identity  names that launchers give workers
-    kubernetes, spmd, later   what is announced and does not exist yet
+    spmd      `SPMDJob`, a command of torchrun on hosts; `StoreJob`, the hosts of a running torchrun
+    kubernetes, later   what is announced and does not exist yet
 
 Only public names of the packages below are used here, so that a job of another kind can be written anywhere.
 """

@@ -1,6 +1,11 @@
-"""SPMD programs on proc meshes: the environment that `torch.distributed` reads, on every rank.
+"""SPMD programs: scripts for `torchrun`, as they are, on hosts or on a proc mesh.
 
-`elastic` has the actor that sets it. Importing this package imports neither that nor torch.
+    elastic   the variables that `torch.distributed` reads, set on the procs of a mesh
+    options   the command line of `torchrun`
+    launcher  a script on every rank of some hosts, started again when it fails; `monarch run`
+    rank      one rank of it: a program of its own, and what it is told
+
+Importing this package imports none of them, nor torch.
 """
 
 from __future__ import annotations

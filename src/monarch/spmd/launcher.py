@@ -17,7 +17,17 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from ..actor import Actor, ActorError, HostMesh, MeshFailure, Point, SupervisionError, concurrent_endpoint, endpoint, this_proc
+from ..actor import (
+    Actor,
+    ActorError,
+    HostMesh,
+    MeshFailure,
+    Point,
+    SupervisionError,
+    concurrent_endpoint,
+    endpoint,
+    this_proc,
+)
 from .options import Options
 from .rank import Attempt, Exit, HostProbe, RankProcess
 

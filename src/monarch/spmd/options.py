@@ -30,6 +30,9 @@ _WITHOUT_EFFECT = {
 }
 
 
+_LAUNCHERS = ("torchrun", "torch.distributed.run")
+
+
 class Streams(NamedTuple):
     """Which streams of which local ranks.
 
@@ -202,6 +205,27 @@ def parse(arguments: Sequence[str], prog: str = "torchrun") -> Options:
 def _on(switch: bool | str) -> bool:
     """Whether a switch is given, or set in the environment."""
     return switch is True or switch not in ("0", "", False)
+
+
+def parse_command(command: Sequence[str]) -> Options:
+    """Parse a whole command: ``torchrun ...``, ``python -m torch.distributed.run ...``, or ``python script.py ...``.
+
+    Raises:
+        ValueError: It is empty, or none of these; or its arguments make no sense.
+    """
+    if not command:
+        raise ValueError("command cannot be empty")
+    first, *rest = command
+    name = os.path.basename(first)
+    if name in _LAUNCHERS:
+        return parse(rest, name)
+    if not name.startswith("python"):
+        raise ValueError(f"the command is torchrun ..., or python ..., got {list(command)}")
+    while rest and rest[0] == "-u":
+        rest = rest[1:]
+    if rest[:1] == ["-m"] and rest[1:2] and rest[1] in _LAUNCHERS:
+        return parse(rest[2:], rest[1])
+    return parse(rest, name)
 
 
 def _nodes(text: str | None) -> tuple[int, int] | None:

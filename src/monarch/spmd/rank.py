@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,9 +123,8 @@ class RankProcess(Actor):
 
     def _serve_store(self, listener: socket.socket, port: int, timeout: float) -> None:
         """Importing torch takes a second, as it takes the ranks: they connect to a socket that listens already."""
-        from torch.distributed import TCPStore
-
-        self._store = TCPStore(
+        distributed: Any = import_module("torch.distributed")
+        self._store = distributed.TCPStore(
             "localhost",
             port,
             is_master=True,

@@ -1,0 +1,137 @@
+"""`monarch.job.spmd`: commands of torchrun as jobs, and the hosts of a running torchrun as a job."""
+
+from __future__ import annotations
+
+import importlib.util
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from monarch.job import JobError, LocalJob, ProcessJob
+from monarch.job.spmd import SPMDJob, StoreJob, serve
+
+if TYPE_CHECKING:
+    from helpers.jobs import Home
+
+WRITES = "import os\nopen('rank_' + os.environ['RANK'], 'w').write(os.environ['GROUP_RANK'] + ' of ' + os.environ['WORLD_SIZE'])\n"
+
+
+def test_a_command_runs_on_this_machine(home: Home) -> None:
+    (home.folder / "train.py").write_text(WRITES)
+    home.run("""
+        from monarch.job.spmd import serve
+        job = serve(["torchrun", "--nproc-per-node", "2", "train.py"], scheduler="local_cwd")
+        assert job.state().workers.sizes == {}
+        job.run_spmd()
+        job.kill()
+    """)
+    assert [(home.folder / f"rank_{rank}").read_text() for rank in range(2)] == ["0 of 2", "0 of 2"]
+
+
+def test_a_command_runs_on_the_hosts_of_any_job(home: Home) -> None:
+    (home.folder / "train.py").write_text(WRITES)
+    home.run("""
+        from monarch.job import ProcessJob
+        from monarch.job.spmd import serve
+        job = serve(["torchrun", "--nnodes=2", "train.py"], ProcessJob({"nodes": 2}))
+        job.run_spmd()
+        assert job.state().workers.sizes == {"hosts": 2}
+        job.kill()
+    """)
+    assert [(home.folder / f"rank_{rank}").read_text() for rank in range(2)] == ["0 of 2", "1 of 2"]
+    home.wait_nothing_left()
+
+
+def test_a_rank_that_fails_is_an_error_with_its_traceback(home: Home) -> None:
+    (home.folder / "train.py").write_text("raise ValueError('unwell')\n")
+    said = home.run("""
+        from monarch.job import JobError
+        from monarch.job.spmd import serve
+        try:
+            serve(["python", "train.py"], "local").run_spmd()
+        except JobError as error:
+            print("JobError:", error)
+    """)
+    assert "JobError: train.py failed on rank 0 first" in said and "ValueError: unwell" in said
+
+
+def test_what_can_not_be_served_is_refused_at_the_call() -> None:
+    with pytest.raises(ValueError, match="command cannot be empty"):
+        serve([], "local")
+    with pytest.raises(ValueError, match="this machine is one host"):
+        serve(["torchrun", "--nnodes", "2", "train.py"], "local")
+    with pytest.raises(JobError, match=r"no scheduler 'mast_conda' here.*ProcessJob"):
+        serve(["torchrun", "train.py"], "mast_conda")
+    with pytest.raises(ValueError, match="a command as a list, or an AppDef"):
+        serve(3, "local")
+
+
+def test_of_an_appdef_the_first_role_runs() -> None:
+    first = SimpleNamespace(name="trainer", entrypoint="torchrun", args=["--nproc-per-node=2", "train.py"])
+    with pytest.warns(UserWarning, match="of 2 roles only the first runs: 'trainer'"):
+        job = serve(SimpleNamespace(roles=[first, first]), "local")
+    assert repr(job) == "SPMDJob(['torchrun', '--nproc-per-node=2', 'train.py'], LocalJob(('workers',)))"
+
+
+def test_a_job_serves_any_command_on_the_same_hosts() -> None:
+    local = SPMDJob(["python", "a.py"], LocalJob(("workers",)))
+    assert not local.can_run(LocalJob())
+    assert not SPMDJob(["python", "a.py"], ProcessJob({"a": 1})).can_run(
+        SPMDJob(["python", "a.py"], ProcessJob({"a": 1}))
+    )
+
+
+class Keys(dict[str, str]):
+    def set(self, key: str, value: str) -> None:
+        self[key] = value
+
+
+@pytest.mark.parametrize(
+    ("rank", "said"),
+    [
+        ({"rank": 4}, "rank 4 of 4"),
+        ({"local_rank": 2}, "local rank 2 of 2"),
+        ({"world_size": 3}, "rank 1 of 3, local rank 1 of 2"),
+        ({"transport": "udp"}, "transport is 'ipc' or 'tcp', got 'udp'"),
+    ],
+)
+def test_ranks_that_make_no_sense_are_refused(rank: dict[str, int], said: str) -> None:
+    given = {"rank": 1, "local_rank": 1, "world_size": 4, "local_world_size": 2, **rank}
+    with pytest.raises(ValueError, match=said):
+        StoreJob.from_store(Keys(), **given)  # type: ignore[arg-type]
+
+
+def test_a_rank_that_is_not_given_is_that_of_torchrun_or_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ValueError, match="give rank=, as RANK is not set"):
+        StoreJob.from_store(Keys(), local_rank=0, world_size=1, local_world_size=1)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed")
+def test_ranks_of_torchrun_become_hosts_of_their_first(home: Home) -> None:
+    (home.folder / "train.py").write_text(
+        "import os\n"
+        "from torch.distributed import TCPStore\n"
+        "from monarch.actor import Actor, endpoint\n"
+        "from monarch.job.spmd import StoreJob\n"
+        "class Echo(Actor):\n"
+        "    @endpoint\n"
+        "    def echo(self, text: str) -> str:\n"
+        "        return text\n"
+        "if __name__ == '__main__':\n"
+        "    rank = int(os.environ['RANK'])\n"
+        "    store = TCPStore('localhost', int(os.environ['MASTER_PORT']), is_master=False)\n"
+        "    job = StoreJob.from_store(store, local_rank=0, local_world_size=1)\n"
+        "    assert (job is None) == (rank > 0)\n"
+        "    if job is not None:\n"
+        "        procs = job.state().monarch_worker.spawn_procs({'gpus': 2})\n"
+        "        print('answers', procs.spawn('echo', Echo).echo.call('hi').get().values(), flush=True)\n"
+        "        store.set('done', '1')\n"
+        "    store.wait(['done'])\n"
+    )
+    program = home._start(
+        ["-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"], {"TMPDIR": str(home.folder)}
+    )
+    assert "answers ['hi', 'hi', 'hi', 'hi']" in home._finish(program, 0)
+    home.wait_nothing_left()
