@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from .. import config
 from ..errors import JobError
+from ..spmd.launcher import explain, launch
 from ..spmd.options import parse_command
 from .contract import WorkersJob, WorkerSpec, worker_command
 from .local import LocalJob
@@ -54,8 +55,6 @@ class SPMDJob(JobTrait):
         Raises:
             JobError: A rank has failed. The text ends with its traceback.
         """
-        from ..spmd.launcher import explain, launch
-
         state = self.state()
         outcome = launch(next(iter(state._hosts.values())), self._options)
         if outcome.status:
