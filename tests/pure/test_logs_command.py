@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from monarch.job import JobState, JobTrait, job_load
+from monarch.job import JobError, JobState, JobTrait, job_load
 from monarch.job.find_logs import find_logs
 from monarch.logs.line import LogLine
 from monarch.logs.text import printable, show
@@ -39,6 +39,8 @@ Type = Callable[..., Typed]
 
 class Fake(JobTrait):
     """A job that runs until it is told to end."""
+
+    _is_all_here = True
 
     def _create(self, client_script: str | None) -> None: ...
 
@@ -100,8 +102,8 @@ def test_lines_of_all_hosts_are_shown_by_time_with_host_mesh_and_rank(monarch: T
         0,
         "2026-03-01 12:00:00.000 h0 [trainers 0] starting\n"
         "2026-03-01 12:00:01.000 h0 [trainers 1] starting\n"
-        "2026-03-01 12:00:02.000 h0 [trainers 1] INFO train.py:12: loss is 0.5\n"
-        "2026-03-01 12:00:03.000 h1 [savers 0] ERROR train.py:12: disk is full\n"
+        "2026-03-01 12:00:02.000 h0 [trainers 1] INFO: loss is 0.5\n"
+        "2026-03-01 12:00:03.000 h1 [savers 0] ERROR: disk is full\n"
         "2026-03-01 12:00:04.000 h0 [trainers 0] bye\n",
         "",
     )
@@ -249,6 +251,45 @@ def test_a_job_that_cannot_be_loaded_any_more_does_not_hide_its_logs(
     assert find_logs().folder.name == job.apply_id
 
 
+class Elsewhere(Fake):
+    """A job whose hosts are other machines, which cannot be reached."""
+
+    _is_all_here = False
+
+    def _state(self) -> JobState:
+        raise JobError("no route to host\nand more")
+
+
+def test_hosts_that_cannot_be_reached_are_said_and_the_files_that_are_here_are_shown(monarch: Type) -> None:
+    job = Elsewhere()
+    with pytest.raises(JobError):
+        job.state()
+    name = job.apply_id
+    assert name is not None
+    write(name, [line(0, "from here")])
+    said = monarch("logs", "--json")
+    assert texts(said) == ["from here"]
+    assert said.err == f"not reachable: the hosts of {name}: no route to host\n"
+    job.kill()
+
+
+def test_once_a_job_has_ended_the_hosts_that_are_shown_are_named_and_where_the_others_keep_theirs(
+    monarch: Type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Elsewhere, "_state", Fake._state)
+    job = Elsewhere()
+    job.state()
+    name = job.apply_id
+    assert name is not None
+    folder = write(name, [line(0, "from here")])
+    job.kill()
+    said = monarch("logs", "--json")
+    assert texts(said) == ["from here"]
+    assert said.err == (
+        f"not reachable: files on hosts of {name} other than h0, as it does not run; there, they are in {folder.absolute()}\n"
+    )
+
+
 # follow
 
 
@@ -346,9 +387,13 @@ def test_levels_and_ranks_have_colours() -> None:
     assert shown[0].split("[trainers")[0] != shown[1].split("[trainers")[0]
 
 
+def test_a_level_that_the_program_has_written_is_not_written_again() -> None:
+    assert show(line(0, "12:00 WARNING disk", level=30), colours=False).endswith("[trainers 0] 12:00 WARNING disk")
+
+
 def test_records_of_several_lines_are_indented() -> None:
     shown = show(line(0, "failed\nTraceback:\n  x", level=40), colours=False)
-    assert shown.endswith(" ERROR train.py:12: failed\n    Traceback:\n      x")
+    assert shown.endswith(" ERROR: failed\n    Traceback:\n      x")
 
 
 def test_text_that_the_terminal_cannot_encode_is_shown_all_the_same(

@@ -8,6 +8,7 @@ import random
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,9 +25,9 @@ def _close_readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made: list[Reader] = []
     begin = Reader.__init__
 
-    def noted(self: Reader, folder: Path, wanted: LineFilter = LineFilter()) -> None:  # noqa: B008  # a constant
+    def noted(self: Reader, *args: Any) -> None:
         made.append(self)
-        begin(self, folder, wanted)
+        begin(self, *args)
 
     monkeypatch.setattr(Reader, "__init__", noted)
     yield
@@ -72,7 +73,7 @@ def test_lines_of_all_ranks_and_hosts_are_merged_by_time(tmp_path: Path) -> None
     write(path_of(tmp_path, 2, "h1"), [line(3, rank=2, host="h1"), line(6, rank=2, host="h1")])
     lines = Reader(tmp_path)
     assert [(each.time, each.rank) for each in lines.read()] == [(1, 0), (2, 1), (3, 2), (4, 0), (5, 1), (6, 2)]
-    assert lines.hosts == ["h0", "h1"] and lines.rubbish == 0
+    assert lines.find() == ["h0", "h1"] and lines.rubbish == 0
 
 
 def test_lines_of_one_rank_stay_in_order_whatever_their_times_say(tmp_path: Path) -> None:
@@ -103,6 +104,12 @@ def test_a_line_that_is_written_in_two_pieces_is_read_once_it_is_whole(tmp_path:
     assert texts(lines.read()) == []
     write(path_of(tmp_path), ["\n"])
     assert texts(lines.read()) == ["whole"] and lines.rubbish == 0
+
+
+def test_files_of_some_hosts_can_be_left_to_others(tmp_path: Path) -> None:
+    write(path_of(tmp_path, 0, "h0"), [line(1)])
+    write(path_of(tmp_path, 0, "h1"), [line(2)])
+    assert times(Reader(tmp_path, LineFilter(), ["h0"]).read()) == [2]
 
 
 def test_rotated_files_are_read_first(tmp_path: Path) -> None:

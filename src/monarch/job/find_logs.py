@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from ..actor import HostMesh
 from ..errors import JobError
 from . import current
 from .logs import folder_of, read_label
@@ -20,11 +21,13 @@ class JobLogs(NamedTuple):
         name: Its id, or the folder that was given.
         folder: Where they are; it may not exist yet.
         state: The file of the job, if that is known.
+        all_here: Whether all hosts of the job are this machine; of a program without a job nothing else is looked for.
     """
 
     name: str
     folder: Path
     state: Path | None = None
+    all_here: bool = True
 
     def job(self) -> JobTrait | None:
         """Return the job if it still runs, as far as this machine can tell."""
@@ -32,6 +35,11 @@ class JobLogs(NamedTuple):
             return None
         job = job_load(self.state)
         return job if job.apply_id == self.name and job._is_running() else None
+
+    def other_hosts(self) -> list[HostMesh]:
+        """Attach the hosts of the job, if it runs and has others than this machine."""
+        job = self.job()
+        return [] if job is None or self.all_here else list(job.state(self.state)._hosts.values())
 
 
 def find_logs(job: str | None = None) -> JobLogs:
@@ -77,7 +85,8 @@ def _last_written(folder: Path) -> float:
 
 def _of_folder(folder: Path) -> JobLogs:
     state = read_label(folder).get("state")
-    return JobLogs(folder.name, folder, Path(state) if isinstance(state, str) else None)
+    all_here = read_label(folder).get("all_here") is not False
+    return JobLogs(folder.name, folder, Path(state) if isinstance(state, str) else None, all_here)
 
 
 def _of_context(context: str) -> JobLogs | None:
@@ -90,11 +99,11 @@ def _of_context(context: str) -> JobLogs | None:
         path = path if plain.is_symlink() or not plain.exists() else plain
     if path.exists():
         try:
-            saved = job_load(path).apply_id
+            saved = job_load(path)
         except JobError:  # of a module that is gone, say: what it has logged is still there
             saved = None
-        if saved is not None:
-            return JobLogs(saved, _base() / saved, path)
+        if saved is not None and saved.apply_id is not None:
+            return JobLogs(saved.apply_id, _base() / saved.apply_id, path, saved._is_all_here)
     ended = [folder for folder in _folders() if read_label(folder).get("state") in places]
     return _of_folder(ended[-1]) if ended else None
 

@@ -30,6 +30,7 @@ class LocalJob(JobTrait):
     """
 
     _saves_itself = False
+    _is_all_here = True
     _LIVE = (*JobTrait._LIVE, "_process")
     _process: subprocess.Popen[bytes] | None = None
 

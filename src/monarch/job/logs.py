@@ -29,11 +29,18 @@ def folder_of(state: Path, apply_id: str) -> Path:
     return state.absolute().parent / "logs" / apply_id
 
 
-def label(state: Path, apply_id: str, job: str) -> None:
-    """Say in the folder which job it is of: `job` describes it for people."""
+def label(state: Path, apply_id: str, job: str, all_here: bool) -> None:
+    """Say in the folder which job it is of.
+
+    Args:
+        state: The file that it is saved to.
+        apply_id: Its id.
+        job: The job, described for people.
+        all_here: Whether all of its hosts are this machine.
+    """
     folder = folder_of(state, apply_id)
     trusted.make_folder(folder)
-    about = {"job": job, "state": os.path.realpath(state), "started": time.time()}
+    about = {"job": job, "state": os.path.realpath(state), "all_here": all_here, "started": time.time()}
     (folder / _ABOUT).write_text(json.dumps(about) + "\n")
 
 

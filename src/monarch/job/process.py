@@ -43,6 +43,7 @@ class ProcessJob(WorkersJob):
         ValueError: A number is below 1, or a name could not be read as an attribute of the state.
     """
 
+    _is_all_here = True
     _LIVE = (*JobTrait._LIVE, "_watch", "_leashes")
     _watch: WorkerWatch | None = None
     _leashes: tuple[socket.socket, ...] = ()

@@ -56,6 +56,7 @@ class JobTrait(ABC):
     `_prepare_client_gateway`, `_cleanup_log_context`). It never sets `_status`.
     """
 
+    _is_all_here = False  # whether all of its hosts are this machine, whose files need not be read by way of them
     _saves_itself = True  # whether there is anything that another program could connect to
     _LIVE: tuple[str, ...] = (
         "_cache",
@@ -286,7 +287,7 @@ class JobTrait(ABC):
             if cache is not None:
                 cache.write(self._pickled())
                 self._kept()
-                logs.label(cache.path, self._apply_id, repr(self))
+                logs.label(cache.path, self._apply_id, repr(self), self._is_all_here)
         except BaseException:
             self._abandon()
             self._status, self._apply_id, self._cache = "not_running", None, None
@@ -308,7 +309,7 @@ class JobTrait(ABC):
             self._owner._cache = cache
         self._owner._kept()
         assert self.apply_id is not None
-        logs.label(cache.path, self.apply_id, repr(self._owner))
+        logs.label(cache.path, self.apply_id, repr(self._owner), self._owner._is_all_here)
 
     def _abandon(self) -> None:
         """Remove what is left of a job that has failed; nothing useful could be done if that fails as well."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from io import BufferedReader
 from operator import itemgetter
@@ -24,6 +24,8 @@ _LONGEST = 64 << 20  # bytes: a line that is longer is passed over
 _BEGIN = b'{"time":'  # of each line, and of nothing else: within a line, quotes are escaped
 _DISORDER = 10.0  # seconds by which a line may be older than the one before it: a record is made before it is written
 
+_ALL = LineFilter()
+
 Timed = tuple[float, LogLine]
 
 
@@ -33,20 +35,24 @@ class Reader:
     Args:
         folder: The files are ``<folder>/<host>/*.jsonl``; it need not exist yet.
         wanted: Which lines.
+        without: Names of hosts whose files are read elsewhere.
 
     Raises:
         ValueError: The filter makes no sense.
     """
 
-    def __init__(self, folder: Path, wanted: LineFilter = LineFilter()) -> None:  # noqa: B008  # a constant
+    def __init__(self, folder: Path, wanted: LineFilter = _ALL, without: Collection[str] = ()) -> None:
         self._folder = folder
+        self._without = frozenset(without)
         self._since = wanted.since
         self._matches = wanted.matcher()
         self._ranks: dict[Path, RankFile] = {}
 
-    @property
-    def hosts(self) -> list[str]:
-        """Names of the hosts of which there are files, sorted."""
+    def find(self) -> list[str]:
+        """Look for files; returns the names of the hosts of which there are some, sorted."""
+        for path in sorted(self._folder.glob("*/*.jsonl")):
+            if path not in self._ranks and path.parent.name not in self._without:
+                self._ranks[path] = RankFile(path, self._since)
         return sorted({path.parent.name for path in self._ranks})
 
     @property
@@ -60,9 +66,7 @@ class Reader:
         Raises:
             OSError: A file cannot be opened.
         """
-        for path in sorted(self._folder.glob("*/*.jsonl")):
-            if path not in self._ranks:
-                self._ranks[path] = RankFile(path, self._since)
+        self.find()
         streams = (rank.read(self._matches) for rank in self._ranks.values())
         return map(itemgetter(1), heapq.merge(*streams, key=itemgetter(0)))
 

@@ -31,8 +31,9 @@ def show(line: LogLine, colours: bool, who: str = "", text: str | None = None) -
     """
     time = datetime.fromtimestamp(line.time).isoformat(" ", "milliseconds")
     said = printable(line.text if text is None else text, colours)
-    if line.level:
-        said = f"{printable(logging.getLevelName(line.level))} {printable(line.location)}: {said}"
+    level = logging.getLevelName(line.level) if line.level else ""
+    if level not in said:  # most programs write it themselves
+        said = f"{printable(level)}: {said}"
     place, who = f"{time} {printable(line.host)}", f"[{printable(line.mesh)} {printable(who or str(line.rank))}]"
     if colours:
         colour = _RED if line.level >= logging.ERROR else _YELLOW if line.level >= logging.WARNING else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import re
@@ -14,11 +15,13 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from ..errors import MonarchError
 from ..job.find_logs import JobLogs, find_logs
 from ..logs.aggregate import Aggregator, Entry
 from ..logs.filter import LEVELS, LineFilter, parse_level
 from ..logs.line import LogLine
 from ..logs.reader import Reader
+from ..logs.remote import Found, open_remote
 from ..logs.text import show
 
 app = typer.Typer()
@@ -56,9 +59,18 @@ def logs(
     earliest = _option("--since", lambda: parse_since(since, time.time()) if since else 0.0)
     found = find_logs(job)
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    reader = Reader(found.folder, LineFilter(mesh, rank, lowest, grep, earliest))
+    wanted = LineFilter(mesh, rank, lowest, grep, earliest)
+    reader = Reader(found.folder, wanted)
+    here = reader.find()
+    files, unreachable = _open_remote(found, wanted, here)
+    for why in unreachable:
+        typer.echo(f"not reachable: {why}", err=True)
+
+    def read() -> Iterator[LogLine]:
+        return heapq.merge(reader.read(), *(each.read() for each in files), key=lambda line: line.time)
+
     try:
-        batches = _follow(reader, found) if follow else iter([reader.read()])
+        batches = _follow(read, found) if follow else iter([read()])
         shown = _show(_merge(batches) if merge else batches, as_json, colours)
     except KeyboardInterrupt:  # the way to end --follow
         return
@@ -67,14 +79,30 @@ def logs(
         return
     finally:
         reader.close()
-    if not reader.hosts:
+    hosts = sorted({*reader.find(), *(host for each in files for host in each.hosts)})
+    for each in files:
+        if each.error:
+            typer.echo(f"reading of {', '.join(each.hosts)} has ended: {each.error}", err=True)
+    if not hosts:
         raise FileNotFoundError(f"no logs of {found.name}: there are no files in {found.folder}/<host>")
     if reader.rubbish:
         typer.echo(f"{reader.rubbish} lines were torn, or none, and were left out", err=True)
     if not shown:
-        typer.echo(
-            f"no line of {found.name} matches, on {len(reader.hosts)} hosts: {', '.join(reader.hosts)}", err=True
-        )
+        typer.echo(f"no line of {found.name} matches, on {len(hosts)} hosts: {', '.join(hosts)}", err=True)
+
+
+def _open_remote(found: JobLogs, wanted: LineFilter, here: list[str]) -> Found:
+    """What other hosts have, while the job runs; else, and where that fails, the reason why it is missing."""
+    if found.all_here:
+        return Found([], [])
+    try:
+        hosts = found.other_hosts()
+    except (MonarchError, RuntimeError, OSError, ValueError) as error:
+        return Found([], [f"the hosts of {found.name}: {str(error).splitlines()[0]}"])
+    if not hosts:
+        why = f"files on hosts of {found.name} other than {', '.join(here) or 'none'}, as it does not run; there, they are in"
+        return Found([], [f"{why} {found.folder}"])
+    return open_remote(hosts, found.folder, wanted, here)
 
 
 def parse_since(text: str, now: float) -> float:
@@ -99,7 +127,7 @@ def _option(name: str, parse: Callable[[], T]) -> T:
         raise typer.BadParameter(str(error), param_hint=name) from None
 
 
-def _follow(reader: Reader, found: JobLogs) -> Iterator[Iterator[LogLine]]:
+def _follow(read: Callable[[], Iterator[LogLine]], found: JobLogs) -> Iterator[Iterator[LogLine]]:
     """Batches of lines until the job has ended; for a program without one, for ever."""
     check = 0.0
     while True:
@@ -107,7 +135,7 @@ def _follow(reader: Reader, found: JobLogs) -> Iterator[Iterator[LogLine]]:
         if found.state is not None and time.monotonic() >= check:
             ended = found.job() is None  # first: what it wrote before is read below
             check = time.monotonic() + _CHECK
-        yield reader.read()
+        yield read()
         if ended:
             typer.echo(f"{found.name} does not run", err=True)
             return

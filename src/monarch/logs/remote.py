@@ -1,0 +1,116 @@
+"""Reads log files on other hosts: an actor there reads and filters, and what is wanted comes here in pieces.
+
+The actor has a proc of its own, for as long as somebody looks: a host agent has better things to do than to search for a
+regular expression. What ends a wait for a piece is the piece, or the end of the proc, or of its host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ..actor import Actor, HostMesh, endpoint
+from ..errors import MonarchError
+from .filter import LineFilter
+from .line import LogLine
+from .reader import Reader
+
+_MOST = 1 << 20  # characters of a piece
+_PATIENCE = 30.0  # seconds in which a host must answer first
+
+
+class LogReader(Actor):
+    """Reads the log files of its host.
+
+    Args:
+        folder: Of the job.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._reader: Reader | None = None
+        self._lines: Iterator[LogLine] = iter(())
+
+    @endpoint
+    def hosts(self) -> list[str]:
+        """Names of the hosts of which there are files here."""
+        return Reader(self._folder).find()
+
+    @endpoint
+    def begin(self, wanted: LineFilter, without: list[str]) -> None:
+        """Read from now on, but not the files of some hosts."""
+        self._reader = Reader(self._folder, wanted, without)
+        self._lines = self._reader.read()
+
+    @endpoint
+    def read(self) -> tuple[list[str], bool]:
+        """Some lines that were not read yet, as JSON; and whether these were all that are there now."""
+        texts, size = [], 0
+        for line in self._lines:
+            texts.append(line.to_json())
+            size += len(texts[-1])
+            if size > _MOST:
+                return texts, False
+        assert self._reader is not None
+        self._lines = self._reader.read()  # for the next time
+        return texts, True
+
+
+class RemoteFiles:
+    """The files of hosts that one host can read; used like a `Reader`.
+
+    Attributes:
+        hosts: Names of these hosts.
+        error: Why nothing more can be read, if that is so.
+    """
+
+    def __init__(self, hosts: list[str], reader: LogReader) -> None:
+        self.hosts = hosts
+        self.error = ""
+        self._reader = reader
+
+    def read(self) -> Iterator[LogLine]:
+        """Yield the lines that are there now and were not read before."""
+        done = bool(self.error)
+        while not done:
+            try:
+                texts, done = self._reader.read.call_one().get()
+            except MonarchError as error:
+                self.error = str(error)
+                return
+            yield from map(LogLine.from_json, texts)
+
+
+class Found(NamedTuple):
+    """What can be read of other hosts, and why the rest cannot."""
+
+    files: list[RemoteFiles]
+    unreachable: list[str]
+
+
+def open_remote(meshes: Iterable[HostMesh], folder: Path, wanted: LineFilter, here: Sequence[str]) -> Found:
+    """Find the files that are not here on the hosts of a job; each is read at one host, though several may see it.
+
+    Args:
+        meshes: Attached hosts.
+        folder: Of the job, the same on every host.
+        wanted: Which lines.
+        here: Names of the hosts whose files are here.
+    """
+    readers, unreachable = [], []
+    for mesh in meshes:
+        for rank in range(len(mesh)):
+            procs = mesh.select([rank]).spawn_procs(name="monarch_logs")
+            readers.append((mesh, rank, procs.spawn("log_reader", LogReader, str(folder))))
+    seen, files = set(here), []
+    for mesh, rank, reader in readers:
+        try:
+            hosts = [host for host in reader.hosts.call_one().get(timeout=_PATIENCE) if host not in seen]
+            if hosts:
+                reader.begin.call_one(wanted, sorted(seen)).get(timeout=_PATIENCE)
+                files.append(RemoteFiles(hosts, reader))
+                seen.update(hosts)
+        except (MonarchError, RuntimeError, TimeoutError) as error:
+            unreachable.append(f"host {rank} of {mesh!r}: {str(error).splitlines()[0]}")
+    return Found(files, unreachable)
