@@ -17,7 +17,7 @@ _ESCAPE = re.compile(
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # cursor, erase, modes
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # titles, clipboard, ...
     r"|\x1b[ -/]*[0-~]?"
-    r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]"
+    r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # and what turns the direction of text around
 )
 
 

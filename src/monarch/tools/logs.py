@@ -22,7 +22,8 @@ from ..logs.filter import LEVELS, LineFilter, parse_level
 from ..logs.line import LogLine
 from ..logs.reader import Reader
 from ..logs.remote import Found, open_remote
-from ..logs.text import show
+from ..logs.terminal import coloured
+from ..logs.text import dated
 
 app = typer.Typer()
 
@@ -58,7 +59,7 @@ def logs(
     lowest = _option("--level", lambda: parse_level(level) if level else 0)
     earliest = _option("--since", lambda: parse_since(since, time.time()) if since else 0.0)
     found = find_logs(job)
-    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    colours = coloured(sys.stdout)
     wanted = LineFilter(mesh, rank, lowest, grep, earliest)
     reader = Reader(found.folder, wanted)
     here = reader.find()
@@ -163,20 +164,18 @@ def _show(batches: Iterable[Iterator[LogLine] | Iterator[Entry]], as_json: bool,
     shown = 0
     for batch in batches:
         for each in batch:
-            sys.stdout.write((_as_json(each) if as_json else _as_text(each, colours)) + "\n")
+            sys.stdout.write(_as_json(each) if as_json else dated(_as_entry(each), colours))
             shown += 1
         sys.stdout.flush()
     return shown
 
 
-def _as_text(each: LogLine | Entry, colours: bool) -> str:
-    if isinstance(each, LogLine):
-        return show(each, colours)
-    return show(each.line, colours, "" if each.lines == 1 else each.who, each.text)
+def _as_entry(each: LogLine | Entry) -> Entry:
+    return Entry(each, each.text, 1, {each.rank: each.point}) if isinstance(each, LogLine) else each
 
 
 def _as_json(each: LogLine | Entry) -> str:
     if isinstance(each, LogLine):
-        return each.to_json()
+        return each.to_json() + "\n"
     merged = {"text": each.text, "lines": each.lines, "ranks": sorted(each.ranks)}
-    return json.dumps({**json.loads(each.line.to_json()), **merged})
+    return json.dumps({**json.loads(each.line.to_json()), **merged}) + "\n"
