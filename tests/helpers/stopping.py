@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from typing import Any
 
 from monarch.actor import Actor, MeshFailure, concurrent_endpoint, context, endpoint
@@ -69,6 +70,18 @@ class Stopping(Actor):
     def _stop(self) -> None:
         breakpoint()
         self.count = 7
+
+    @endpoint
+    def run(self, function: Any) -> Any:
+        return function(1)
+
+    @endpoint
+    def trace(self, function: Any) -> str:
+        try:
+            function(1)
+        except Exception:
+            return traceback.format_exc()
+        return ""
 
     @endpoint
     def own(self, mesh: Any) -> None:

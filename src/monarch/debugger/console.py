@@ -73,17 +73,24 @@ class Terminal(Protocol):
 
 
 class PlainTerminal:
-    """Two files, without line editing."""
+    """Two files, without line editing.
 
-    def __init__(self, read_from: TextIO, write_to: TextIO) -> None:
+    Args:
+        echo: Whether to write what was read as well: no person has typed it there.
+    """
+
+    def __init__(self, read_from: TextIO, write_to: TextIO, echo: bool = False) -> None:
         self._in = read_from
         self._out = write_to
+        self._echo = echo
 
     def read(self, prompt: str, complete: Completer) -> str:
         self.write(prompt)
         line = self._in.readline()
         if not line:
             raise EOFError
+        if self._echo:
+            self.write(line)
         return line.rstrip("\r\n")
 
     def write(self, text: str) -> None:
@@ -113,8 +120,8 @@ class Console:
         try:
             while self._step():
                 pass
-        except SupervisionError as error:
-            self._terminal.write(f"The program has ended: {_reason(error)}\n")
+        except SupervisionError:
+            self._terminal.write("The program has ended.\n")
 
     def _step(self) -> bool:
         try:
@@ -378,10 +385,6 @@ class _Attached:
 
 def _text(error: BaseException) -> str:
     return str(error.args[0]) if error.args else str(error)
-
-
-def _reason(error: SupervisionError) -> str:
-    return error.failure.reason if error.failure is not None else str(error)
 
 
 def debug() -> None:

@@ -129,7 +129,7 @@ def _interrupt(request: ControlRequest, record: Interrupt) -> None:
     """Have actors stop at their next line. Code in C goes on until it returns."""
     found = []
     for actor in breakpoints.selected(record.name, record.ranks):
-        thread = actor.thread_id
+        thread = actor.thread
         if thread is not None:
             found.append((actor.instance.rank.rank, _where(thread)))
             tracing.interrupts[thread] = "interrupted"

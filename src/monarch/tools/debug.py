@@ -32,7 +32,7 @@ def debug(program: PROGRAM = None) -> None:
 
 def _terminal() -> Terminal:
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM") == "dumb":
-        return PlainTerminal(sys.stdin, sys.stdout)
+        return PlainTerminal(sys.stdin, sys.stdout, echo=not sys.stdin.isatty())
     try:
         return _Prompting()
     except ImportError as error:

@@ -102,11 +102,6 @@ class ActorCell(BaseCell):
     def ending(self) -> Failure | None:
         return self._ending
 
-    @property
-    def thread_id(self) -> int | None:
-        """The thread that runs it; None if it has none, or not yet."""
-        return None if self._thread is None else self._thread.ident
-
     def own_failure(self, cause: str, reason: str, source: Failure | None = None, error: bytes = b"") -> Failure:
         failure = super().own_failure(cause, reason, source, error)
         return failure._replace(restarts=self._spec.restarts, incarnation=self._spec.incarnation)
@@ -429,7 +424,7 @@ class ActorCell(BaseCell):
 
 
 def actors_of(hub: MessageHub) -> list[ActorCell]:
-    """The actors of this process that have not ended: who each is (`instance`), and which thread runs it (`thread_id`)."""
+    """The actors of this process that have not ended: who each is (`instance`), and which thread runs it (`thread`)."""
     return [each for each in list(hub.actors.values()) if isinstance(each, ActorCell)]
 
 
