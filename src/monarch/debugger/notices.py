@@ -20,7 +20,8 @@ from .console import Console, PlainTerminal
 from .protocol import Row
 from .views import grouped_ranks
 
-_GATHER = 0.2  # seconds in which ranks that stop together are told together
+_GATHER = 0.15  # seconds without another rank that stops, after which those that have are told together
+_LONGEST = 1.0  # seconds, however many stop
 _AGAIN = 60.0  # seconds
 _LOOK = 0.5  # seconds between looks at whether Enter was pressed
 
@@ -53,8 +54,7 @@ class Notices:
             _say(served)
         while True:
             if self._news.wait(_LOOK):
-                self._news.clear()
-                time.sleep(_GATHER)
+                self._gather()
             rows = self._rows()
             with self._lock:
                 if not rows and not self._news.is_set():
@@ -63,6 +63,12 @@ class Notices:
             self._tell(rows, told)
             if _enter_pressed():
                 Console(self._hub.root, PlainTerminal(sys.stdin, sys.stdout)).run()
+
+    def _gather(self) -> None:
+        until = time.monotonic() + _LONGEST
+        while self._news.wait(_GATHER) and time.monotonic() < until:
+            self._news.clear()
+            time.sleep(_GATHER)
 
     def _tell(self, rows: list[Row], told: dict[int, float]) -> None:
         now = time.monotonic()
