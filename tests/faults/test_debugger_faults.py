@@ -90,7 +90,9 @@ def test_commands_may_come_from_a_file(spawn: Spawn) -> None:
         timeout=50,
         check=True,
     )
-    assert "| s " in done.stdout and "(Pdb) p doubled\n8\n" in done.stdout and "the endpoint has returned" in done.stdout
+    assert (
+        "| s " in done.stdout and "(Pdb) p doubled\n8\n" in done.stdout and "the endpoint has returned" in done.stdout
+    )
     assert "Nobody is in the debugger." in done.stdout
     assert answer.get(timeout=20) == 12
 
