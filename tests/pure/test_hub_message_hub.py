@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from monarch._core.actors.deadlock import DeadlockDetector
+from monarch._core.actors.sync_cell import SyncCell
 from monarch._core.hub.message_hub import MessageHub
 from monarch._core.hub.pressure import Pressure
+from monarch._core.hub.spawn_requests import CreatorInstance, SpawnSpec
 from monarch._core.net import unix
 from monarch._core.net.poller import Timer
+from monarch._core.shape import Extent, Point
 from monarch._core.supervision.failure import EXCEPTION, KILLED, STOPPED, Failure
-from monarch._core.wire.address import ProcAddress, random_name
+from monarch._core.wire.address import ActorAddress, ProcAddress, random_name
 from monarch._core.wire.frame import CALL, DEAD, HOLD, URGENT, Frame
 from monarch.config import configured
 
@@ -170,3 +175,54 @@ def test_a_sender_that_is_held_just_as_the_actor_comes_is_let_go(
         hub.dispatch(origin, large(request))
     assert actor.received == [1, 2, 3]
     assert holds(origin) == [1, 0]
+
+
+class EndsAsItIsToldToWait(Origin):
+    """A caller whose word to wait comes as the actor ends, on another thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell: Any = None
+
+    def send(self, frame: Frame) -> bool:
+        super().send(frame)
+        if frame.kind == HOLD and frame.flags:
+            self.cell.end(Failure(STOPPED, "enough"))
+        return True
+
+
+@pytest.mark.parametrize("limit", ["mailbox_limit", "mailbox_bytes_limit"])
+def test_who_is_told_to_wait_as_an_actor_ends_is_let_go(hub: MessageHub, limit: str) -> None:
+    origin = EndsAsItIsToldToWait()
+    owner = CreatorInstance("root", None, Point(0, Extent([], [])), None, None)
+    spec = SpawnSpec(ACTOR, "store", "Store", ActorAddress(hub.address, 2), owner, None, Extent([], []))
+    hub.detector = DeadlockDetector(hub)
+    with configured(mailbox_limit=1 if limit == "mailbox_limit" else 100, mailbox_bytes_limit="4KiB"):
+        cell = origin.cell = SyncCell(hub, spec, 0, (b"", []))
+    hub.register(ACTOR, cell)
+    for request in (1, 2):
+        hub.dispatch(origin, Frame(CALL, 0, 0, ACTOR, 0, request, b"step", b"x" * 3000))
+    assert [frame.flags for frame in origin.answers if frame.kind == HOLD] == [1, 0]
+    assert sorted(frame.request for frame in origin.answers if frame.flags == DEAD) == [1, 2]
+    assert not cell.pressure.held
+
+
+def test_a_requester_that_goes_is_forgotten_while_other_threads_answer(hub: MessageHub) -> None:
+    gone, another = ProcAddress(hub.address.host, "gone.0"), ProcAddress(hub.address.host, "another.0")
+    unanswered: Any = (ACTOR, Origin(), called(1))
+
+    class Gone(ProcAddress):
+        """As another thread answers one call, and takes up the next, whenever this is compared."""
+
+        __hash__ = ProcAddress.__hash__
+        numbers = itertools.count(100)
+
+        def __eq__(self, other: object) -> bool:
+            hub.open_responses.pop((another, 1, 0), None)
+            hub.open_responses[another, next(self.numbers), 0] = unanswered
+            return ProcAddress.__eq__(self, other)
+
+    for number in range(5):
+        hub.open_responses[gone, number, 0] = hub.open_responses[another, number, 0] = unanswered
+    hub.requester_gone(Gone(*gone))
+    assert {key[0] for key in hub.open_responses} == {another}

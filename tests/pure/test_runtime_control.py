@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import select
 import socket
 import threading
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.leaks import nothing_left
-from monarch._core.processes.control import _INLINE, ControlQueue, control_pair, receive_message, send_message
+from monarch._core.processes.control import _PIECE, ControlQueue, ControlReader, control_pair, send_message
 
 PATIENCE = 20.0
 Pair = tuple[socket.socket, socket.socket]
@@ -34,27 +35,66 @@ def pair() -> Iterator[Pair]:
         yield here, there
 
 
+def receive_message(sock: socket.socket) -> tuple[Any, list[int]]:
+    return ControlReader(sock).receive()
+
+
 @settings(max_examples=40)
-@given(st.lists(st.integers(0, 3 * _INLINE) | st.integers(_INLINE - 20, _INLINE + 20), min_size=1, max_size=8))
+@given(st.lists(st.integers(0, 3 * _PIECE) | st.integers(_PIECE - 20, _PIECE + 20), min_size=1, max_size=8))
 def test_messages_of_any_size_keep_their_boundaries_and_their_order(sizes: list[int]) -> None:
     here, there = control_pair()
     there.settimeout(PATIENCE)
     with here, there:
+
+        def send() -> None:
+            for number, size in enumerate(sizes):
+                send_message(here, (number, bytes(size)))
+
+        sender = threading.Thread(target=send)  # more than the socket holds
+        sender.start()
+        reader = ControlReader(there)
         for number, size in enumerate(sizes):
-            send_message(here, (number, bytes(size)))
-        for number, size in enumerate(sizes):
-            assert receive_message(there) == ((number, bytes(size)), [])
+            assert reader.receive() == ((number, bytes(size)), [])
+        sender.join()
 
 
-def test_a_message_larger_than_the_sockets_buffer_does_not_block(pair: Pair) -> None:
+def test_a_message_larger_than_the_sockets_buffer_is_read_as_it_comes(pair: Pair) -> None:
     here, there = pair
-    here.setblocking(False)
+    there.setblocking(False)
     message = os.urandom(4 * here.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
-    send_message(here, message)
-    assert receive_message(there) == (message, [])
+    queue, reader = ControlQueue(here, Watch()), ControlReader(there)
+    queue.send(message)
+    for _ in range(100):
+        try:
+            assert reader.receive() == (message, [])
+        except BlockingIOError:
+            queue.flush()
+        else:
+            return
+    raise AssertionError("it never came")
 
 
-@pytest.mark.parametrize("size", [10, 10 * _INLINE], ids=["small", "large"])
+@pytest.mark.parametrize("size", [10, 4 * _PIECE], ids=["small", "large"])
+def test_a_message_comes_also_where_neither_side_has_a_descriptor_left(pair: Pair, size: int) -> None:
+    here, there = pair
+    queue, reader = ControlQueue(here, Watch()), ControlReader(there)
+    read, write = os.pipe()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1, limits[1]))  # those that are open stay so
+    try:
+        queue.send(b"x" * size)
+        got = reader.receive()
+        send_message(here, "with a descriptor", [read])
+        with_one = reader.receive()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        os.close(read)
+        os.close(write)
+    assert got == (b"x" * size, [])
+    assert with_one == ("with a descriptor", [])
+
+
+@pytest.mark.parametrize("size", [10, 3 * _PIECE], ids=["small", "large"])
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_descriptors_travel_with_a_message_in_their_order(pair: Pair, size: int, count: int) -> None:
     here, there = pair
@@ -73,7 +113,7 @@ def test_descriptors_travel_with_a_message_in_their_order(pair: Pair, size: int,
         os.close(fd)
 
 
-@pytest.mark.parametrize("size", [10, 10 * _INLINE], ids=["small", "large"])
+@pytest.mark.parametrize("size", [10, 3 * _PIECE], ids=["small", "large"])
 def test_what_was_sent_before_the_end_arrives_and_then_the_end(pair: Pair, size: int) -> None:
     here, there = pair
     send_message(here, b"x" * size)
@@ -84,7 +124,7 @@ def test_what_was_sent_before_the_end_arrives_and_then_the_end(pair: Pair, size:
             receive_message(there)
 
 
-@pytest.mark.parametrize("size", [10, 10 * _INLINE], ids=["small", "large"])
+@pytest.mark.parametrize("size", [10, 3 * _PIECE], ids=["small", "large"])
 def test_a_receiver_that_is_gone_is_an_error_and_leaves_no_descriptor(pair: Pair, size: int) -> None:
     here, there = pair
     there.close()
@@ -128,7 +168,7 @@ def test_a_queue_sends_at_once_while_there_is_room(pair: Pair) -> None:
     assert all(events & select.EPOLLIN for events in watch.events)
 
 
-@pytest.mark.parametrize("size", [100, 10 * _INLINE], ids=["small", "large"])
+@pytest.mark.parametrize("size", [100, 3 * _PIECE], ids=["small", "large"])
 def test_a_queue_never_blocks_and_loses_nothing_when_nobody_reads(pair: Pair, size: int) -> None:
     here, there = pair
     watch = Watch()
@@ -142,10 +182,18 @@ def test_a_queue_never_blocks_and_loses_nothing_when_nobody_reads(pair: Pair, si
         queue.send((count, b"x" * size))
         count += 1
     assert watch.for_room
+    reader = ControlReader(there)
+    there.setblocking(False)
     for number in range(count):
         if watch.for_room and number % 3 == 0:
             queue.flush()
-        assert receive_message(there) == ((number, b"x" * size), [])
+        while True:
+            try:
+                got = reader.receive()
+                break
+            except BlockingIOError:  # part of it has not been sent
+                queue.flush()
+        assert got == ((number, b"x" * size), [])
     queue.flush()
     assert not watch.for_room
     assert watch.events[-1] & select.EPOLLIN

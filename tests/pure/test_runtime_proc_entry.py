@@ -6,6 +6,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ from monarch._core.processes.proc_entry import (
 )
 from monarch._core.supervision import failure as causes
 from monarch._core.supervision.failure import Failure
+from monarch._core.supervision.tombstones import Tombstones
 from monarch._core.wire.address import ActorAddress, ProcAddress
 
 STATES = (ASKED, BOUND, STARTING, UP, CANCELLED, HALTING, STOPPING, EXITED, HALTED, ENDED)
@@ -73,12 +75,73 @@ def test_a_proc_does_not_start_again_before_the_one_of_its_name_has_ended() -> N
     request = SpawnRequest(
         mesh.uid, mesh.name, PAIR, 2, (Start(1, None, {}),), ActorAddress(OWNER, 1), OWNER, [], "/", None, (), {}
     )
-    procs: HostProcs = object.__new__(HostProcs)  # without a spawner, to which nothing may be said
-    procs.meshes = {mesh.uid: mesh}
+    procs, agent = procs_without_processes()
+    procs.meshes[mesh.uid] = mesh
     answers: list[Exception | None] = []
     procs.start(request, answers.append)
     assert [str(error) for error in answers] == ["trainers[1] can't start again: the process before has not ended"]
     assert mesh.procs[1] is given_up
+    assert agent.sent == [], "the spawner hears nothing of it"
+
+
+class _Agent:
+    """What the procs of a host ask of the rest of its agent, without a process."""
+
+    def __init__(self) -> None:
+        self.address, self.peers = OWNER.agent, {}  # type: ignore[var-annotated]  # nobody is connected
+        self.later: list[Callable[[], object]] = []
+        self.sent: list[Any] = []
+        self.poller = self
+
+    def call_later(self, seconds: float, function: Callable[[], object]) -> None:
+        self.later.append(function)
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        function()
+
+    def send(self, request: object) -> None:
+        self.sent.append(request)
+
+    def local(self, address: ProcAddress) -> ProcAddress:
+        return address
+
+    def settle(self, name: str) -> None: ...
+
+    def tell(self, *what: object) -> None: ...
+
+    def end(self, pid: int, done: Callable[[], None]) -> None:
+        done()
+
+
+def procs_without_processes() -> tuple[HostProcs, Any]:
+    procs: Any = object.__new__(HostProcs)
+    agent = procs._hub = procs._poller = procs._spawner = procs.resolver = procs._leftovers = _Agent()
+    procs.meshes, procs._procs, procs._starting, procs._awaiting_end, procs._running = {}, {}, {}, {}, {}
+    procs._past, procs._machine = Tombstones(), "machine"
+    return procs, agent
+
+
+def test_a_mesh_is_forgotten_though_a_proc_of_it_was_given_up_before_it_was_forked() -> None:
+    """As the spawner was busy with an import until nobody waited for its end any more."""
+    procs, agent = procs_without_processes()
+    request = SpawnRequest(
+        "uid", "trainers", {"gpus": 2}, 2, (Start(0, None, {}), Start(1, None, {})), ActorAddress(OWNER, 1), OWNER, [], "/", None,
+        (), {}, host="host",
+    )  # fmt: skip
+    answers: list[object] = []
+    procs.start(request, answers.append)
+    stopped: list[bool] = []
+    procs.stop_meshes([procs.meshes["uid"]], "enough", 1.0, lambda: stopped.append(True))
+    assert not stopped
+    agent.later[-1]()  # the time to end is over
+    assert stopped == [True]
+    procs._bound("uid", [0, 1])
+    for entry in list(procs._procs.values()):
+        assert "uid" in procs.meshes
+        procs._follow(entry, entry.forked(42, 12.0))
+        procs._follow(entry, entry.exited(SIGKILLED, "", 13.0))
+    assert (procs.meshes, procs._procs, procs._awaiting_end, procs._starting) == ({}, {}, {}, {})
+    assert len(answers) == 1 and "trainers" in str(answers[0])
 
 
 class World:

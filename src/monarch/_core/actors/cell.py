@@ -152,13 +152,13 @@ class ActorCell(BaseCell):
         """First step of the end, at once, whatever the actor's thread does: nobody queues here any more."""
         self.hub.actors.unregister(self.uid, failure)
         self._refuse_queued(failure)
-        self.pressure.release()
         if not failure.is_stop and failure.cause != HOST:  # of which the agent tells
             self._tell_owner(failure)
 
     def _refuse_queued(self, failure: Failure) -> None:
         for origin, frame in self._drain():
             self.hub.refuse(origin, frame, failure)
+        self.pressure.release()  # also those who were told to wait at this very moment
 
     def _stop_owned(self, failure: Failure) -> Iterator[Future[Any]]:
         """Stop what it owns, one after the other, youngest first; from now on it cannot own anything more."""

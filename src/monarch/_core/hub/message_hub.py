@@ -418,8 +418,9 @@ class MessageHub:
 
     def requester_gone(self, address: ProcAddress) -> None:
         """A process that sent requests here has ended, or lost the way."""
-        for key in [key for key in self.open_responses if key[0] == address]:
-            self.open_responses.pop(key, None)
+        for key in list(self.open_responses):  # other threads add to it, and take out
+            if key[0] == address:
+                self.open_responses.pop(key, None)
         for hook in self.inbound_lost_hooks:
             hook(address)
 

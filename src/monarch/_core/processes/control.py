@@ -3,11 +3,12 @@
 Each message is one of these records. The agent sends a `SpawnRequest`, which is answered with `Bound` or `Unstarted` for all of it,
 then with `Forked` or `Unstarted` for each of its ranks; and `Kill`. The spawner says `Changed` by itself. There is no dead
 receiver: the agent ends with its spawner, and the spawner with its agent.
+
+A large message is several pieces on the socket. None of them needs a descriptor: what is out of those can still be told.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import select
 import socket
@@ -17,8 +18,8 @@ from typing import Any
 
 from ..._namedtuple import NamedTuple
 
-_INLINE = 8 * 1024  # a larger message travels as an anonymous file, so that any message fits the socket's buffer
-_HERE, _IN_FILE = b"h", b"f"
+_PIECE = 32 * 1024  # bytes; several fit into the socket's buffer
+_LAST, _MORE = b"l", b"m"
 _MAX_FDS = 8
 
 
@@ -69,33 +70,44 @@ def send_message(sock: socket.socket, message: Any, fds: Sequence[int] = ()) -> 
     Raises:
         ConnectionError: The other side is gone.
     """
+    *most, last = _pieces(message)
+    for piece in most:
+        sock.send(piece)
+    socket.send_fds(sock, [last], list(fds))
+
+
+def _pieces(message: Any) -> list[bytes]:
     data = pickle.dumps(message)
-    if len(data) <= _INLINE:
-        socket.send_fds(sock, [_HERE + data], list(fds))
-        return
-    file = os.memfd_create("monarch-control", os.MFD_CLOEXEC)
-    try:
-        with open(os.dup(file), "wb") as stream:
-            stream.write(data)
-        socket.send_fds(sock, [_IN_FILE], [file, *fds])
-    finally:
-        os.close(file)
+    ends = range(_PIECE, len(data), _PIECE)
+    return [*(_MORE + data[end - _PIECE : end] for end in ends), _LAST + data[len(ends) * _PIECE :]]
 
 
-def receive_message(sock: socket.socket) -> tuple[Any, list[int]]:
-    """The next object and its descriptors.
+class ControlReader:
+    """Takes whole messages from the socket.
 
-    Raises:
-        EOFError: The other side is gone.
+    Args:
+        sock: Either end.
     """
-    data, fds, _, _ = socket.recv_fds(sock, _INLINE + 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
-    if not data:
-        raise EOFError
-    if data[:1] == _HERE:
-        return pickle.loads(data[1:]), fds
-    with open(fds[0], "rb") as stream:
-        stream.seek(0)
-        return pickle.load(stream), fds[1:]
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._begun: list[bytes] = []
+
+    def receive(self) -> tuple[Any, list[int]]:
+        """The next object and its descriptors; fewer than were sent, if this process has no room for more.
+
+        Raises:
+            BlockingIOError: It is not all there yet, and the socket is non-blocking.
+            EOFError: The other side is gone.
+        """
+        while True:
+            data, fds, _, _ = socket.recv_fds(self._sock, _PIECE + 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+            if not data:
+                raise EOFError
+            self._begun.append(data[1:])
+            if data[:1] == _LAST:
+                pieces, self._begun = self._begun, []
+                return pickle.loads(b"".join(pieces)), fds
 
 
 class ControlQueue:
@@ -110,16 +122,16 @@ class ControlQueue:
         sock.setblocking(False)
         self._sock = sock
         self._watch = watch
-        self._queue: deque[Any] = deque()
+        self._queue: deque[bytes] = deque()  # pieces
 
     def send(self, message: Any) -> None:
-        self._queue.append(message)
+        self._queue.extend(_pieces(message))
         self.flush()
 
     def flush(self) -> None:
         while self._queue:
             try:
-                send_message(self._sock, self._queue[0])
+                self._sock.send(self._queue[0])
             except BlockingIOError:
                 break
             except ConnectionError:  # the spawner is gone; the read side reports that

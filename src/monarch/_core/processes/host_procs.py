@@ -101,13 +101,12 @@ class HostProcs:
         Args:
             request: With the ranks of this host.
         """
-        mesh = self.meshes.get(request.mesh) or self.meshes.setdefault(request.mesh, Mesh(request, self._machine))
-        living = [
-            entry.label for entry in self.of(mesh.uid, [start.rank for start in request.starts]) if entry.end is None
-        ]
+        ranks = [start.rank for start in request.starts]
+        living = [entry.label for entry in self.of(request.mesh, ranks) if entry.end is None]
         if living:  # given up, but the spawner may yet start them
             answer(RuntimeError(f"{', '.join(living)} can't start again: the process before has not ended"))
             return
+        mesh = self.meshes.get(request.mesh) or self.meshes.setdefault(request.mesh, Mesh(request, self._machine))
         starting = _Starting(answer)
         for start in request.starts:
             address = ProcAddress(request.host, request.proc_name(start.rank))
@@ -157,6 +156,7 @@ class HostProcs:
         def stopped() -> None:
             done()
             for mesh in meshes:
+                mesh.over = True
                 self._forget(mesh)
 
         self.stop(entries, reason, grace, stopped)
@@ -363,6 +363,8 @@ class HostProcs:
     def _end_waits(self, entry: ProcEntry) -> None:
         for gone in self._awaiting_end.pop(entry, []):
             gone()
+        if entry.mesh.over:  # one that nobody waited for any more: it was forked late, to be killed
+            self._forget(entry.mesh)
 
 
 _HEARD: dict[type, Callable[..., None]] = {

@@ -140,6 +140,7 @@ class Mesh:
         self.restarts = request.restarts
         self.ends_groups = request.ends_groups
         self.machine = machine
+        self.over = False  # whether all of it was stopped, for good
         self.procs: dict[int, ProcEntry] = {}
         self.wanted: dict[int, Wanted] = {}
         """What clients have asked for, by rank; it outlives the processes."""

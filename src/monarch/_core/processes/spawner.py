@@ -32,7 +32,7 @@ from ..net import unix
 from ..net.descriptors import allow_many
 from ..wire.address import ProcAddress
 from .children import ChildWatch, changes
-from .control import Bound, Changed, Forked, Kill, Unstarted, receive_message, send_message
+from .control import Bound, Changed, ControlReader, Forked, Kill, Unstarted, send_message
 from .fork_exit import disarm_finalizers
 from .leftovers import signal_group
 from .specs import ProcSpec, needs_exec, write_spec
@@ -76,6 +76,7 @@ class Spawner:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(children.fd, select.POLLIN)
+        reader = ControlReader(self._control)
         while True:
             ready = {fd for fd, _ in poll.poll(None if self._warm or not self._groups else _SETTLED)}
             if not ready:
@@ -85,7 +86,7 @@ class Spawner:
                     children.clear()
                     self._report_changes()
                 if self._control.fileno() in ready:
-                    request, _ = receive_message(self._control)
+                    request, _ = reader.receive()
                     if isinstance(request, Kill):
                         self._kill(request)
                         continue

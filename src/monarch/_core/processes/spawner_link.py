@@ -12,7 +12,7 @@ from typing import Any
 from ..net.poller import Poller
 from ..supervision.failure import frozen_reason
 from .children import ChildWatch, changes
-from .control import ControlQueue, receive_message
+from .control import ControlQueue, ControlReader
 from .heartbeat import Pauses
 
 
@@ -42,6 +42,7 @@ class SpawnerLink:
         poller.add(control.fileno(), self._hear)
         self._queue = ControlQueue(control, lambda events: poller.modify(control.fileno(), events))
         self.send = self._queue.send
+        self._reader = ControlReader(control)
         self._pauses = Pauses(poller, self._frozen)
         self._children = ChildWatch()
         poller.add(self._children.fd, lambda events: self._changed())
@@ -51,7 +52,7 @@ class SpawnerLink:
         if events & select.EPOLLOUT:
             self._queue.flush()
         try:
-            record, fds = receive_message(self._control)
+            record, fds = self._reader.receive()
         except BlockingIOError:
             return
         except (EOFError, ConnectionError):
