@@ -17,8 +17,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Collection
 from contextlib import suppress
+from itertools import takewhile
 from typing import NoReturn
 
 from ..calls.callbacks import CALLBACK_THREAD
@@ -33,11 +33,11 @@ def disarm_finalizers() -> None:
         finalizer.atexit = False
 
 
-def leave(inherited: Collection[str]) -> NoReturn:
+def leave(inherited: dict[str, None]) -> NoReturn:
     """End the process, with status 0. What is waited for: threads that are no daemons, as at the end of any Python program.
 
     Args:
-        inherited: Names of the modules that were there before the fork.
+        inherited: Names of the modules that were there before the fork, in their order.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls, and `multiprocessing` in its children
     atexit._run_exitfuncs()
@@ -60,10 +60,14 @@ def _is_alone() -> bool:
     return True
 
 
-def _take_modules_down(inherited: Collection[str]) -> None:
+def _take_modules_down(inherited: dict[str, None]) -> None:
     """Let go of what modules of this process hold, the last first. Objects with ``__del__`` are told."""
     sys.meta_path = None  # type: ignore[assignment]  # what is gone is not to be imported once more
-    modules = [weakref.ref(sys.modules.pop(name)) for name in reversed(list(sys.modules)) if name not in inherited]
+    last = next(
+        reversed(inherited), None
+    )  # those before it were there, too: to look at their names would copy their pages
+    later = [*takewhile(lambda name: name != last, reversed(sys.modules))]
+    modules = [weakref.ref(sys.modules.pop(name)) for name in later if name not in inherited]
     gc.collect()
     for reference in modules:
         module = reference()

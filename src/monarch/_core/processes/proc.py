@@ -9,7 +9,6 @@ import pickle
 import signal
 import socket
 import sys
-from collections.abc import Collection
 from typing import Any, NoReturn
 
 from ... import config
@@ -119,11 +118,11 @@ def _as_client() -> Context:
     return found
 
 
-def run_forked(spec: ProcSpec, inherited: Collection[str]) -> NoReturn:
+def run_forked(spec: ProcSpec, inherited: dict[str, None]) -> NoReturn:
     """As `run`, in a fork of the spawner, which ends without taking down what it shares with it.
 
     Args:
-        inherited: Names of the modules that were there before the fork.
+        inherited: Names of the modules that were there before the fork, in their order.
     """
     if spec.rank == 0:  # one of the mesh says it for all
         slow_imports.watch()

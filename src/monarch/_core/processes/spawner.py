@@ -18,7 +18,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -56,7 +56,7 @@ class Spawner:
         self._pid = os.getpid()
         self._groups: dict[int, bool] = {}  # children, each of which leads a group, and whether that ends with it
         self._warm = False
-        self.inherited: Collection[str] = ()  # names of the modules that the last forks have found
+        self.inherited: dict[str, None] = {}  # names of the modules that the last forks have found, in their order
 
     def serve(self) -> ProcSpec | None:
         """Fork on request until the agent is gone; returns in each child with its spec."""
@@ -139,7 +139,7 @@ class Spawner:
             self._warm_up()
         # here, not in each fork, which would get a copy of each page that it touches
         if len(self.inherited) != len(sys.modules):
-            self.inherited = frozenset(sys.modules)
+            self.inherited = dict.fromkeys(sys.modules)
         here = dict(os.environ)
         environ = here if request.environ is None else request.environ
         disarm_finalizers()
