@@ -9,7 +9,7 @@ import shutil
 import socket
 import tempfile
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -25,28 +25,25 @@ from .rank_mesh import RankMesh
 
 def groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
     """The number of the groups along some dimensions of a mesh."""
-    engine = mesh.engine
-    key = "groups", mesh._shape, names
-    number = engine.defined.get(key)
-    if number is None:
-        number = engine.defined[key] = len(engine.defined)
-        _define(engine, "define_groups", number, _members_along(mesh, names))
-    return number
+
+    def define(number: int) -> None:
+        _define(mesh.engine, "define_groups", number, _members_along(mesh, names))
+
+    return _number(mesh.engine, ("groups", mesh._shape, names), define)
 
 
 def public_groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
     """The number of the groups of `torch.distributed` along some dimensions of a mesh."""
     engine = mesh.engine
-    key = "public groups", mesh._shape, names
-    number = engine.defined.get(key)
-    if number is None:
-        number = engine.defined[key] = len(engine.defined)
+
+    def define(number: int) -> None:
         engine.check(engine.everyone)  # all of them take part
         args = engine.uid, number, engine.size, meeting_of(engine), _members_along(mesh, names)
         engine.pass_on(
             engine.everyone, (MOVE, call_sites.here(), "make_groups", args)
         )  # once, even where it is recorded
-    return number
+
+    return _number(engine, ("public groups", mesh._shape, names), define)
 
 
 def _members_along(mesh: RankMesh, names: tuple[str, ...]) -> list[tuple[int, ...]]:
@@ -60,22 +57,30 @@ def _members_along(mesh: RankMesh, names: tuple[str, ...]) -> list[tuple[int, ..
 
 def routes_between(source: RankMesh, destination: RankMesh) -> int:
     """The number of the routes from one mesh to another."""
-    engine = source.engine
-    key = "routes", source._shape, destination._shape
-    number = engine.defined.get(key)
-    if number is None:
+
+    def define(number: int) -> None:
         routes: dict[int, tuple[int, ...]] = dict.fromkeys(source.group.ranks, ())
         for sender, receiver in pairs(source, destination):
             routes[sender] += (receiver,)
-        number = engine.defined[key] = len(engine.defined)
-        _define(engine, "define_routes", number, routes)
-    return number
+        _define(source.engine, "define_routes", number, routes)
+
+    return _number(source.engine, ("routes", source._shape, destination._shape), define)
 
 
 def pairs(source: RankMesh, destination: RankMesh) -> Iterator[tuple[int, int]]:
     """Who sends to whom: for each rank of the destination the one of the source with the same coordinates."""
     for position, rank in zip(positions(destination, source._labels), destination.group.ranks, strict=True):
         yield source.group.ranks[position], rank
+
+
+def _number(engine: Engine, key: Hashable, define: Callable[[int], None]) -> int:
+    """What the workers of an engine know something by; it is defined there if it is new."""
+    number = engine.defined.get(key)
+    if number is None:
+        number = len(engine.defined)
+        define(number)
+        engine.defined[key] = number
+    return number
 
 
 def _define(engine: Engine, name: str, number: int, who: Any) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._namedtuple import NamedTuple
+from ...errors import DeadlockError
 from ..wire.address import ProcAddress
 from .failed_call import Unread
 
@@ -72,6 +73,17 @@ class PendingOperation:
     def deadlock(self) -> str | None:
         """Why the current thread must not block on this, if it must not."""
         return None
+
+    def before_blocking(self, future: FutureState) -> None:
+        """A thread is about to block on this.
+
+        Raises:
+            DeadlockError: It must not.
+        """
+        self.observed(future, None)
+        reason = self.deadlock()
+        if reason is not None:
+            raise DeadlockError(reason)
 
     def awaited(self) -> PendingCall | None:
         """The call that must be answered, by all it says, before the wait ends; None if something else may end it."""

@@ -11,7 +11,6 @@ import threading
 import weakref
 from typing import Any
 
-from ...errors import DeadlockError
 from .pending import FutureState, has_failed, subscribe, unsubscribe
 
 
@@ -55,10 +54,7 @@ class Outside:
             return
         operation = future._operation
         if operation is not None:
-            operation.observed(future, None)
-            reason = operation.deadlock()
-            if reason is not None:
-                raise DeadlockError(reason)
+            operation.before_blocking(future)
 
         def tell() -> None:
             (waiter.add_exception if has_failed(future) else waiter.add_result)(future)

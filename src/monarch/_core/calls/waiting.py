@@ -8,7 +8,6 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ...errors import DeadlockError
 from ..net.loan import Lendable
 from ..net.waiter import put_back, take_waiter
 from . import pending
@@ -109,10 +108,7 @@ def _before_blocking(future: FutureState) -> Lendable | None:
     _check_process(future)
     operation = future._operation
     if operation is not None:
-        operation.observed(future, None)
-        reason = operation.deadlock()
-        if reason is not None:
-            raise DeadlockError(reason)
+        operation.before_blocking(future)
     if running_loop() is not None and not _in_a_notebook():
         warnings.warn(
             "Blocking get() was called from a running asyncio event loop; it stops everything else on that loop. "
