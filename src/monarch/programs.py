@@ -11,7 +11,9 @@ stopped.
 
 from __future__ import annotations
 
+import json
 import os
+from contextlib import suppress
 from typing import Any
 
 from ._core.plane import (
@@ -49,6 +51,7 @@ class Program(NamedTuple):
         since: When its host came up, in seconds since 1970.
         is_worker: Whether it is a worker.
         host: Name of its host on this machine.
+        folder: Its working directory; empty where that can't be told.
     """
 
     pid: int
@@ -56,6 +59,7 @@ class Program(NamedTuple):
     since: float
     is_worker: bool
     host: str
+    folder: str = ""
 
     def __str__(self) -> str:
         return f"{self.pid} ({self.command})"
@@ -119,7 +123,8 @@ def connect(program: int | Program | None = None) -> Connection:
     """Connect to a running program.
 
     Args:
-        program: Its process id, or one that `find` gave; None for the only one that there is, workers apart.
+        program: Its process id, or one that `find` gave; None for the only one that there is, workers apart; if there are
+            several, the only one that was started in this working directory.
 
     Raises:
         ConnectionError: There is none, or it does not answer within `PATIENCE` seconds, or has just ended.
@@ -157,9 +162,10 @@ def _choose(pid: int | None, found: list[Program]) -> Program:
         programs = [each for each in found if not each.is_worker] or found
         if not programs:
             raise ConnectionError("no Monarch program of yours runs on this machine")
-        if len(programs) > 1:
-            raise ValueError(f"{len(programs)} programs run here, say which: {_listed(programs)}")
-        return programs[0]
+        here = programs if len(programs) == 1 else [each for each in programs if each.folder == os.getcwd()]
+        if len(here) != 1:
+            raise ValueError(f"{len(programs)} programs run here, say which: {_listed(here or programs)}")
+        return here[0]
     for each in found:
         if each.pid == pid:
             return each
@@ -183,10 +189,15 @@ def _join(program: Program, host: str) -> HostDescription:
 def _program(host: str, pid: int, since: float, is_worker: bool) -> Program:
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            command = file.read().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+            words = file.read().rstrip(b"\0").decode(errors="replace").split("\0")
+        folder = os.readlink(f"/proc/{pid}/cwd")
     except OSError:  # of another namespace, or just ended
-        command = "?"
-    return Program(pid, command, since, is_worker, host)
+        words, folder = ["?"], ""
+    if is_worker and words[-1].startswith("{"):  # what its launcher has told it; see `monarch.job.contract`
+        with suppress(ValueError, KeyError):
+            told = json.loads(words[-1])
+            words = ["monarch worker", f"{told['mesh']}[{told['rank']}]"]
+    return Program(pid, " ".join(words), since, is_worker, host, folder)
 
 
 def _listed(programs: list[Program]) -> str:

@@ -186,6 +186,24 @@ def test_none_or_several_programs_is_an_error_that_says_so(tmp_path: Path, monke
         programs.connect(13)
 
 
+def test_of_several_programs_the_one_of_this_folder_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = [
+        programs.Program(pid, f"python {pid}.py", 0.0, False, "x", folder)
+        for pid, folder in ((11, "/"), (12, os.getcwd()))
+    ]
+    monkeypatch.setattr(programs, "find", lambda: several)
+    asked: list[programs.Program] = []
+
+    def refuse(program: programs.Program, host: str) -> programs.HostDescription:
+        asked.append(program)
+        raise ConnectionError("not asked further")
+
+    monkeypatch.setattr(programs, "_join", refuse)
+    with pytest.raises(ConnectionError, match="not asked further"):
+        programs.connect()
+    assert [program.pid for program in asked] == [12]
+
+
 def test_a_program_that_uses_monarch_cannot_connect_to_another(tmp_path: Path) -> None:
     with running(TRAINERS, tmp_path) as program:
         program.wait_for("up")

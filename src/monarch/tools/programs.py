@@ -15,7 +15,12 @@ from ..errors import SupervisionError
 from ..programs import PATIENCE, Connection, Program, connect, find
 
 PROGRAM = Annotated[
-    str | None, typer.Option("--program", "-p", help="Process id of the program. Default: the only one that runs.")
+    str | None,
+    typer.Option(
+        "--program",
+        "-p",
+        help="Process id of the program. Default: the only one that runs, or that was started in this folder.",
+    ),
 ]
 """The option of commands that look at a running program, for `reach`."""
 
