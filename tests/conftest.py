@@ -32,6 +32,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.g
 if TYPE_CHECKING:
     from helpers.faults import Faults
     from helpers.jobs import Home
+    from helpers.slurm import Slurm
     from helpers.workers import Cluster
     from monarch.actor import ProcMesh
 
@@ -165,6 +166,29 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     finally:
         home.end_everything()
         shutil.rmtree(home.temporary)
+
+
+@pytest.fixture(scope="session")
+def slurm_of_session() -> Iterator[Slurm]:
+    from helpers.slurm import running_slurm, why_not
+
+    if reason := why_not():
+        pytest.skip(reason)
+    with running_slurm() as slurm:
+        yield slurm
+
+
+@pytest.fixture
+def slurm(slurm_of_session: Slurm, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
+    """A Slurm of three nodes, which all have the folders of `home`. A test must end its jobs: what is left is a failure."""
+    for name, value in slurm_of_session.environment.items():
+        monkeypatch.setenv(name, value)
+    yield slurm_of_session
+    left = slurm_of_session.ask("squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%i %j %T").strip()
+    slurm_of_session.ask("scancel", "--user=root")
+    slurm_of_session.wait_idle()
+    home.wait_nothing_left()
+    assert not left, f"jobs that a test has left: {left}"
 
 
 @pytest.fixture(scope="module")

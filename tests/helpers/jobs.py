@@ -33,11 +33,15 @@ class Home:
 
     def start(self, source: str, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a program, given as text, in this folder."""
+        return self._start([self.program(source), *args], env or {})
+
+    def program(self, source: str) -> str:
+        """Write a program into this folder; returns its path."""
         text = textwrap.dedent(source)
         script = self.folder / "program.py"
         if not script.exists() or script.read_text() != text:  # another start of it may be about to read the file
             script.write_text(text)
-        return self._start([str(script), *args], env or {})
+        return str(script)
 
     def run(self, source: str, *args: str, env: Mapping[str, str] | None = None, exit_code: int = 0) -> str:
         """What the program prints, on stdout and then on stderr; it must end with `exit_code`."""

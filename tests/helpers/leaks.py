@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SETTLE_SECONDS = 5.0
+OF_SESSION = "MONARCH_TEST_SESSION=1"
+"""In the environment of daemons that tests share, and may replace: their owner sees to their end."""
+
 _EVENTFD = "anon_inode:[eventfd]"
 
 
@@ -35,6 +38,13 @@ def _stat(pid: int) -> tuple[int, str] | None:
     except OSError:
         return None
     return int(fields[1]), fields[19]
+
+
+def _is_of_session(pid: int) -> bool:
+    try:
+        return OF_SESSION.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
 
 
 def descendants(root: int) -> dict[int, str]:
@@ -105,7 +115,7 @@ def segments() -> frozenset[str]:
 
 
 def take_snapshot() -> Snapshot:
-    processes = descendants(os.getpid())
+    processes = {pid: begun for pid, begun in descendants(os.getpid()).items() if not _is_of_session(pid)}
     watched = [os.getpid(), *processes]
     return Snapshot(processes, {pid: open_descriptors(pid) for pid in watched}, os_threads(), segments())
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -120,7 +119,7 @@ def test_a_worker_of_another_release_is_refused_with_the_side_to_upgrade(home: H
 
 def test_a_worker_ends_with_its_lifeline_and_so_does_what_it_runs(home: Home, launch: Any) -> None:
     worker = launch()
-    client = home._start([_program(home), worker.report().address, "stay"], worker.secret, subprocess.PIPE)
+    client = home._start([home.program(USE), worker.report().address, "stay"], worker.secret, subprocess.PIPE)
     assert client.stdout is not None
     assert client.stdout.readline() == "['hi']\n"
     worker.cut_lifeline()
@@ -145,7 +144,7 @@ def test_a_worker_ends_by_itself_when_no_client_comes_for_the_idle_limit(home: H
 
 def test_the_idle_limit_begins_when_the_last_client_is_gone(home: Home, launch: Any) -> None:
     secret = {SECRET_FILE: str(make_secret_file(home.folder / ".monarch" / "of client"))}
-    client = home._start([_program(home), "is told where", "stay"], secret, subprocess.PIPE)
+    client = home._start([home.program(USE), "is told where", "stay"], secret, subprocess.PIPE)
     assert client.stdout is not None and client.stdin is not None
     assert client.stdout.readline() == "ready\n"
     worker = launch({IDLE_LIMIT: "2s", **secret}, lifeline=-1)
@@ -186,11 +185,3 @@ def test_the_command_reports_its_port_and_ends_with_its_stdin(home: Home) -> Non
     assert worker.stderr.readline() == f"listening: {report.address}\n"
     worker.communicate(timeout=30)
     assert worker.returncode == 0
-
-
-def _program(home: Home) -> str:
-    import textwrap
-
-    path = Path(home.folder, "program.py")
-    path.write_text(textwrap.dedent(USE))
-    return str(path)

@@ -9,6 +9,7 @@ earlier run of the same description has left running, and gives a host mesh for 
     local     `LocalJob`, this machine as it is; and scripts that run apart from the program that submits them
     contract  what every job with workers has with them, wherever they run: rank, address, lifeline; `worker_main` is their program
     process   `ProcessJob`, worker processes on this machine; with `launch`, `processes` and `watch`
+    slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script` and `waiting`
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
     current   the job that the command line works on
@@ -26,7 +27,7 @@ from ..errors import JobError
 from .current import load_current_job, set_current_job
 from .features import MeshAdminConfig, TelemetryConfig
 from .hosts import hosts_from_config
-from .later import PortForwarder, SlurmJob, exec_command, shell
+from .later import PortForwarder, exec_command, shell
 from .local import LocalJob
 from .process import ProcessJob
 from .service_identity import (
@@ -39,6 +40,7 @@ from .service_identity import (
     service_proc_addr,
     service_proc_addrs,
 )
+from .slurm import SlurmJob
 from .state import JobState
 from .trait import DEFAULT_JOB_PATH, JobTrait, job_load, job_loads
 

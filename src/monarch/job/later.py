@@ -7,13 +7,6 @@ from typing import Any
 from .features import missing
 
 
-class SlurmJob:
-    """Workers on the nodes of a Slurm allocation."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        missing("SlurmJob", "the Slurm scheduler's commands behind a job")
-
-
 class PortForwarder:
     """Reaches TCP ports of workers through actors."""
 

@@ -82,7 +82,11 @@ def _check_client(function: str) -> None:
 
 
 def attach(
-    addr: str, *, ca: str | os.PathLike[str] | None = None, private_key: str | os.PathLike[str] | None = None
+    addr: str,
+    *,
+    ca: str | os.PathLike[str] | None = None,
+    private_key: str | os.PathLike[str] | None = None,
+    secret: str | None = None,
 ) -> None:
     """Reach all other hosts through one worker: over a forwarded port, from behind a router. Call it before anything else.
 
@@ -90,6 +94,7 @@ def attach(
         addr: Address of that worker.
         ca: As in `attach_to_workers`.
         private_key: As in `attach_to_workers`.
+        secret: As in `attach_to_workers`.
 
     Raises:
         RuntimeError: This program uses the API already, or goes through another worker.
@@ -97,7 +102,7 @@ def attach(
     """
     global _attached_via
     refuse_imports("attach")
-    trust = _trust_for(ca, private_key)
+    trust = _trust_for(ca, private_key, secret)
     (host,) = check_workers([addr], trust)
     if _attached_via is not None and client.is_running():
         if host == _attached_via:

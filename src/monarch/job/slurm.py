@@ -1,0 +1,487 @@
+"""`SlurmJob`: workers on the nodes of a Slurm allocation.
+
+One batch script starts a step of workers for each mesh (see `slurm_script`). Each worker takes a free port and leaves its address
+in the folder of the job, below the working directory, which the nodes must share with the client. The secret is in
+that folder, too, for its user alone.
+
+What ends the workers: `kill`; the end of the allocation; `idle_limit` seconds without a client, also if that was killed.
+What ends the wait for them: all have reported; the job has ended, or its script; `job_start_timeout`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ipaddress
+import logging
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import actor
+from ..errors import JobError
+from ..trust import read_secret_file
+from . import logs, trusted
+from .cache import CacheFile
+from .contract import Report, WorkersJob, check_size, make_secret_file, read_reports
+from .local import BatchJob
+from .slurm_script import PENDING, Group, Resources, Script, Status, first_error, parse_status
+from .state import check_mesh_names
+from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
+from .waiting import Waiting
+
+_COMMAND_LIMIT = 60.0  # seconds that a command of Slurm may take
+_ASK = 1.0  # seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
+_LOOK = 0.05
+_REACHABLE = 2.0  # seconds in which workers must accept a connection, all at once
+_TAIL_LINES = 12
+_CURRENT = "current"
+_NOT_FOUND = "Invalid job id"
+
+logger = logging.getLogger("monarch.job")
+
+
+class _Described(NamedTuple):
+    """What the user has described, beside the meshes: jobs alike in this can take each other's place."""
+
+    python_exe: str
+    srun_args: tuple[str, ...]
+    monarch_port: int
+    job_name: str
+    time_limit: str | None
+    log_dir: str | None
+    account: str | None
+    qos: str | None
+    out_of_cluster: bool
+    attach_to: str | None
+    bind_to: str | None
+    setup: tuple[str, ...]
+    idle_limit: float
+    allocation: str | None
+
+
+class SlurmJob(WorkersJob):
+    """Hosts that are nodes of a Slurm allocation, with one worker each.
+
+    `state` submits the job, waits for its nodes, and shows why it does while they are pending. The job outlives the
+    program, and the next run of it finds the same workers. With ``cached_path=None`` it ends with the program.
+
+    Args:
+        meshes: Name to number of nodes. `add_mesh` adds others, with resources of their own.
+        python_exe: The interpreter of workers; by default that of this program, which nodes must find at the same path.
+        slurm_args: Further options of sbatch, such as ``["--constraint=h100"]``; the last one of a kind counts.
+        monarch_port: TCP port of workers; 0 is any free one.
+        job_name: Name of the job.
+        ntasks_per_node: Tasks for which each node has CPUs. There is one worker on each.
+        time_limit: Limit of the job, as ``"2:00:00"``.
+        partition: Where to queue.
+        log_dir: Folder for the output of Slurm and of workers; by default that of the job, below ``.monarch/logs``.
+        exclusive: Whether no other job may use the nodes.
+        gpus_per_node: GPUs of each node.
+        cpus_per_task: CPUs of each task.
+        mem: Memory of each node, such as ``"64G"``.
+        job_start_timeout: Seconds within which all workers must run, else the job is cancelled; None waits for ever.
+        account: To charge.
+        qos: Quality of service.
+        out_of_cluster: Whether this machine reaches only the first node, through which all traffic passes then.
+        attach_to: Address at which this machine reaches the first worker, if not the worker's own; needs `monarch_port`.
+        bind_to: IP address on which workers listen, if not the one by which nodes know each other.
+        srun_args: Further options of the steps of workers: ``["--container-image=nvcr.io#nvidia/pytorch:24.10-py3"]``.
+        setup: Lines of bash to run before the workers start: ``["module load cuda"]``.
+        idle_limit: Seconds without a client after which workers end, and with them the job; 0 is no limit.
+        allocation: A running job whose nodes to use, by its id, or ``"current"`` for the one in which this program runs;
+            by default a new job is submitted.
+
+    Raises:
+        TypeError: A number of nodes or a list of options has the wrong type.
+        ValueError: A number is below 1, or a name or an address is not usable.
+    """
+
+    _LIVE = (*JobTrait._LIVE, "_ends_with_program")
+    _ends_with_program = False
+
+    def __init__(
+        self,
+        meshes: Mapping[str, int],
+        python_exe: str | None = None,
+        slurm_args: Sequence[str] = (),
+        monarch_port: int = 0,
+        job_name: str = "monarch_job",
+        ntasks_per_node: int = 1,
+        time_limit: str | None = None,
+        partition: str | None = None,
+        log_dir: str | None = None,
+        exclusive: bool = True,
+        gpus_per_node: int | str | None = None,
+        cpus_per_task: int | None = None,
+        mem: str | None = None,
+        job_start_timeout: float | None = None,
+        account: str | None = None,
+        qos: str | None = None,
+        out_of_cluster: bool = False,
+        attach_to: str | None = None,
+        bind_to: str | None = None,
+        *,
+        srun_args: Sequence[str] = (),
+        setup: Sequence[str] = (),
+        idle_limit: float = 3600.0,
+        allocation: str | int | None = None,
+    ) -> None:
+        if meshes:
+            super().__init__(meshes)
+        else:
+            self._meshes = {}
+        if bind_to is not None:
+            ipaddress.ip_address(bind_to)  # a ValueError that names it
+        if attach_to is not None and not monarch_port:
+            raise ValueError(f"attach_to={attach_to!r} needs a monarch_port: with any free port it could not be known")
+        self._described = _Described(
+            python_exe or sys.executable,
+            _options("srun_args", srun_args),
+            monarch_port,
+            job_name,
+            time_limit,
+            log_dir,
+            account,
+            qos,
+            out_of_cluster or attach_to is not None,
+            attach_to,
+            bind_to,
+            _options("setup", setup),
+            idle_limit,
+            None if allocation is None else str(allocation),
+        )
+        self._resources = Resources(
+            partition, gpus_per_node, cpus_per_task, ntasks_per_node, mem, exclusive, _options("slurm_args", slurm_args)
+        )
+        self._own_resources: dict[str, Resources] = {}
+        self._job_start_timeout = job_start_timeout
+        self._job_id: str | None = None
+        self._folder: Path | None = None
+        self._logs = ""
+        self._is_batch = False
+
+    def add_mesh(self, name: str, num_nodes: int, **resources: Any) -> None:
+        """Add a mesh.
+
+        Args:
+            name: Its name.
+            num_nodes: Number of its nodes.
+            resources: What its nodes need, where that is something else than for those of the job: `partition`,
+                `gpus_per_node`, `cpus_per_task`, `ntasks_per_node`, `mem`, `exclusive`, `slurm_args`. The job is a heterogeneous one then.
+
+        Raises:
+            TypeError: There is no such resource, or the number is none.
+            ValueError: The name is taken or not usable, the number is below 1, or the job runs.
+        """
+        check_mesh_names([name])
+        check_size(name, num_nodes)
+        if name in self._meshes or self.active:
+            raise ValueError(f"mesh {name!r} can't be added: " + ("the job runs" if self.active else "there is one"))
+        if unknown := set(resources) - set(Resources._fields):
+            raise TypeError(f"mesh {name!r}: {sorted(unknown)} are no resources of a mesh: {list(Resources._fields)}")
+        self._meshes[name] = num_nodes
+        if resources:
+            if "slurm_args" in resources:
+                resources["slurm_args"] = _options("slurm_args", resources["slurm_args"])
+            self._own_resources[name] = self._resources._replace(**resources)
+
+    # the life of the job
+
+    def _create(self, client_script: str | None) -> None:
+        if not self._meshes:
+            raise ValueError("a job needs at least one mesh of hosts, got none")
+        assert self._apply_id is not None
+        home = Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path
+        self._folder = home.parent / "slurm" / self._apply_id
+        self._secret_file = make_secret_file(self._folder)
+        self._is_batch = client_script is not None
+        self._logs = self._make_logs(home)
+        allocation = self._find_allocation()
+        if self._is_batch:
+            CacheFile(self._folder / "job.pkl").write(BatchJob(self)._pickled())
+        script = self._folder / "job.sh"
+        script.write_text(self._script(allocation, client_script or "").render())
+        if allocation:
+            self._run_in(allocation, script)
+        else:
+            self._submit(script)
+        if self._cache is None and not self._is_batch:  # unless it is saved later, nobody else can find it
+            self._ends_with_program = True
+            atexit.register(self._program_ends)
+
+    def _make_logs(self, home: Path) -> str:
+        assert self._apply_id is not None
+        given = self._described.log_dir
+        if given is None:
+            folder = logs.folder_of(home, self._apply_id) / "workers"
+            trusted.make_folder(folder)
+            return f"{folder}/"
+        Path(given).mkdir(parents=True, exist_ok=True)
+        return f"{Path(given).absolute()}/slurm_%j_"
+
+    def _script(self, allocation: str, client: str) -> Script:
+        described = self._described
+        alike = {mesh: size for mesh, size in self._meshes.items() if mesh not in self._own_resources}
+        groups = [Group(alike, self._resources)] if alike and not self._own_resources else []
+        if not groups:  # each mesh is a component of its own, in their order
+            groups = [
+                Group({mesh: size}, self._own_resources.get(mesh, self._resources))
+                for mesh, size in self._meshes.items()
+            ]
+        for_all = {"time": described.time_limit, "account": described.account, "qos": described.qos}
+        output = f"{self._logs}{described.job_name}"
+        own = {"job-name": described.job_name, "output": f"{output}.out", "error": f"{output}.err"}
+        return Script(
+            groups=groups,
+            options=[f"--{name}={value}" for name, value in for_all.items() if value is not None],
+            first_options=[*(f"--{name}={value}" for name, value in own.items()), "--no-kill", "--export=ALL"],
+            folder=str(self._folder),
+            logs=self._logs,
+            setup=described.setup,
+            python=described.python_exe,
+            port=described.monarch_port,
+            bind=described.bind_to or "",
+            srun_args=described.srun_args,
+            idle_limit=0.0 if client else described.idle_limit,  # a program may prepare for hours before it uses hosts
+            allocation=allocation,
+            step_name=self._step_name,
+            client=client,
+            batch={BATCH: "1", BATCH_FILE: f"{self._folder}/job.pkl"},
+        )
+
+    @property
+    def _step_name(self) -> str:
+        return f"monarch-{self._apply_id}"
+
+    def _find_allocation(self) -> str:
+        wanted = self._described.allocation
+        if wanted is None:
+            if "SLURM_JOB_ID" in os.environ:
+                logger.info('a new job is submitted; SlurmJob(..., allocation="current") uses the nodes of this one')
+            return ""
+        if wanted == _CURRENT:
+            if "SLURM_JOB_ID" not in os.environ:
+                raise JobError('allocation="current": this program runs in no Slurm job; salloc or srun starts one')
+            wanted = os.environ["SLURM_JOB_ID"]
+        nodes, needed = _ask(wanted).nodes, sum(self._meshes.values())
+        if nodes < needed:
+            raise JobError(f"Slurm job {wanted} has {nodes} nodes, and {needed} are needed: {self._meshes}")
+        if self._own_resources:
+            raise JobError("resources of single meshes are for jobs that are submitted; an allocation has what it has")
+        return wanted
+
+    def _run_in(self, allocation: str, script: Path) -> None:
+        """Run the script here, apart from this program, in a job that runs already."""
+        log = os.open(script.with_name("srun.log"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            subprocess.Popen(
+                ["bash", str(script)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        finally:
+            os.close(log)
+        self._job_id = allocation
+
+    def _submit(self, script: Path) -> None:
+        # what a job around this one has set would count as options of ours
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"
+        }
+        _run("sbatch", "--test-only", str(script), env=environment)  # else it may wait for what will never be
+        said = _run("sbatch", "--parsable", str(script), env=environment)
+        self._job_id = said.strip().splitlines()[-1].partition(";")[0]
+        logger.info("submitted as Slurm job %s; its output is in %s*", self._job_id, self._logs)
+
+    def _addresses(self) -> Mapping[str, Sequence[str]]:
+        reports = self._wait_for_workers()
+        return {mesh: [reports[mesh, rank].address for rank in range(size)] for mesh, size in self._meshes.items()}
+
+    def _wait_for_workers(self) -> dict[tuple[str, int], Report]:
+        assert self._folder is not None
+        total = sum(self._meshes.values())
+        waiting = Waiting(f"Slurm job {self._id}")
+        try:
+            asked, status = 0.0, _ask(self._id)
+            while True:
+                found = self._reports(status)
+                if len(found) == total:
+                    return found
+                self._check_that_they_come(status)
+                if self._job_start_timeout is not None and waiting.seconds > self._job_start_timeout:
+                    late = (
+                        f"Slurm job {self._id} was cancelled: {total - len(found)} of {total} workers did not run within "
+                        f"{self._job_start_timeout:g} s (job_start_timeout); it was {status.describe()}"
+                    )
+                    self.kill()
+                    raise JobError(late)
+                state = status.describe() if status.state in PENDING else f"{len(found)} of {total} workers run"
+                waiting.show(state)
+                time.sleep(_LOOK)
+                if waiting.seconds - asked > _ASK:
+                    asked, status = waiting.seconds, _ask(self._id)
+        finally:
+            waiting.end()
+
+    def _reports(self, status: Status) -> dict[tuple[str, int], Report]:
+        assert self._folder is not None
+        found = read_reports(self._folder / f"workers.{self._attempt(status)}")
+        return {(report.mesh, report.rank): report for report in found}
+
+    def _attempt(self, status: Status) -> int:
+        """Which attempt of a requeued job this is; steps in an allocation are started once."""
+        if self._described.allocation is not None:
+            return int(os.environ.get("SLURM_RESTART_COUNT", 0))
+        return status.restarts
+
+    def _check_that_they_come(self, status: Status) -> None:
+        assert self._folder is not None
+        ended = (self._folder / f"ended.{self._attempt(status)}").exists()
+        if ended or not status.lives:
+            how = "its workers have ended" if ended else f"it is {status.describe()}"
+            raise JobError(f"Slurm job {self._id} has no workers: {how}; {self._last_words()}")
+
+    def _last_words(self) -> str:
+        """What Slurm and the workers have printed last."""
+        assert self._folder is not None
+        prefix = Path(self._logs.replace("%j", self._id) + "x")
+        files = sorted(prefix.parent.glob(prefix.name[:-1] + "*"), key=lambda path: path.suffix != ".err")
+        for file in (self._folder / "srun.log", *files):
+            lines = file.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if file.exists() else []
+            if any(line.strip() for line in lines):
+                return f"its last output, from {file}:\n" + "\n".join(f"  | {line}" for line in lines)
+        return f"nothing was printed (to {prefix.parent})"
+
+    @property
+    def _id(self) -> str:
+        if self._job_id is None:  # in the batch script, which was saved before Slurm gave it an id
+            self._job_id = os.environ["SLURM_JOB_ID"]
+        return self._job_id
+
+    def can_run(self, spec: JobTrait) -> bool:
+        """Check whether `spec` describes the same job, and it waits for its nodes, or all its workers can be reached."""
+        if not self._same_spec(spec) or not self._is_running():
+            return False
+        status = _ask(self._id)
+        reports = self._reports(status).values()
+        return status.state in PENDING or self._described.out_of_cluster or _reachable(reports)
+
+    def _same_spec(self, spec: JobTrait) -> bool:
+        if type(spec) is not type(self):
+            return False
+        ours, theirs = (
+            (job._meshes, job._described, job._resources, job._own_resources, job._is_batch) for job in (self, spec)
+        )
+        return ours == theirs
+
+    def _is_running(self) -> bool:
+        if self._job_id is None or self._folder is None:
+            return False
+        try:
+            status = _ask(self._id)
+        except JobError as error:
+            if _NOT_FOUND in str(error):
+                return False
+            raise
+        return status.lives and not (self._folder / f"ended.{self._attempt(status)}").exists()
+
+    def _kept(self) -> None:
+        self._ends_with_program = False
+        atexit.unregister(self._program_ends)
+
+    def _program_ends(self) -> None:
+        if self._ends_with_program:
+            self._abandon()
+
+    def _prepare_client_gateway(self) -> None:
+        if not self._described.out_of_cluster or in_batch():
+            return
+        assert self._secret_file is not None
+        first = self._wait_for_workers()[next(iter(self._meshes)), 0].address
+        actor.attach(self._described.attach_to or first, secret=read_secret_file(self._secret_file))
+
+    def _kill(self) -> None:
+        self._ends_with_program = False
+        atexit.unregister(self._program_ends)
+        if self._job_id is not None:
+            for job in self._own_steps() if self._described.allocation is not None else [self._job_id]:
+                try:
+                    _run("scancel", job)
+                except JobError as error:
+                    if _NOT_FOUND not in str(error) and "already" not in str(error):
+                        raise
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._job_id, self._folder, self._secret_file = None, None, None
+
+    def _own_steps(self) -> list[str]:
+        assert self._job_id is not None
+        steps = [
+            line.split() for line in _run("squeue", "--steps", "-h", "-j", self._job_id, "-o", "%i %j").splitlines()
+        ]
+        return [step for step, name in (words for words in steps if len(words) == 2) if name == self._step_name]
+
+    def _cleanup_log_context(self) -> str:
+        return f"(Slurm job {self._job_id}: scancel {self._job_id})"
+
+    def __repr__(self) -> str:
+        job = f", Slurm job {self._job_id}" if self._job_id else ""
+        return f"SlurmJob({self._meshes!r}{job})"
+
+
+def _ask(job: str) -> Status:
+    try:
+        return parse_status(_run("scontrol", "-o", "show", "job", job))
+    except ValueError as error:
+        raise JobError(str(error)) from error
+
+
+def _run(*command: str, env: Mapping[str, str] | None = None) -> str:
+    """What a command of Slurm prints.
+
+    Raises:
+        JobError: There is no such command, or it has failed, with what it said; or it does not come back.
+    """
+    try:
+        done = subprocess.run(
+            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_LIMIT
+        )
+    except FileNotFoundError:
+        raise JobError(f"there is no {command[0]} on the PATH of this machine: it is not set up to use Slurm") from None
+    except subprocess.TimeoutExpired:
+        raise JobError(
+            f"{shlex.join(command)} did not come back within {_COMMAND_LIMIT:g} s: is Slurm's controller up?"
+        ) from None
+    if done.returncode:
+        raise JobError(f"{shlex.join(command[:2])}: {first_error(done.stderr + done.stdout)}")
+    return done.stdout
+
+
+def _options(name: str, given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not all(isinstance(option, str) for option in given):
+        raise TypeError(f"{name} is a list of strings, got {given!r}")
+    return tuple(given)
+
+
+def _reachable(reports: Iterable[Report]) -> bool:
+    """Whether each of the workers accepts a connection."""
+    sockets = []
+    end = time.monotonic() + _REACHABLE
+    try:
+        for report in reports:
+            host, _, port = report.address.partition("://")[2].rpartition(":")
+            try:
+                sockets.append(
+                    socket.create_connection((host.strip("[]"), int(port)), max(0.01, end - time.monotonic()))
+                )
+            except OSError:
+                return False
+        return True
+    finally:
+        for sock in sockets:
+            sock.close()
