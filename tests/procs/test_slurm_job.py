@@ -265,4 +265,6 @@ def test_a_job_that_slurm_has_requeued_is_used_again(home: Home, slurm: Slurm) -
     slurm.ask("scontrol", "requeue", job)
     wait_until(lambda: active(slurm) == ["monarch_job PENDING"], what="the job to wait again", interval=0.05)
     slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now")  # Slurm lets it wait for two minutes
-    assert home.run(one, "kill").split()[-1] == first.split()[-1]
+    again = home.run(one, "kill")
+    said = "".join(path.read_text() for path in home.folder.glob(".monarch/logs/*/workers/*"))
+    assert again.split()[-1] == first.split()[-1], said

@@ -31,7 +31,7 @@ from . import logs, trusted
 from .cache import CacheFile
 from .contract import Report, WorkersJob, check_size, make_secret_file, read_reports
 from .local import BatchJob
-from .slurm_script import PENDING, Group, Resources, Script, Status, first_error, parse_status
+from .slurm_script import COMPLETING, PENDING, Group, Resources, Script, Status, first_error, parse_status
 from .state import check_mesh_names
 from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
 from .waiting import Waiting
@@ -340,8 +340,9 @@ class SlurmJob(WorkersJob):
         return status.restarts
 
     def _check_that_they_come(self, status: Status) -> None:
-        assert self._folder is not None
-        ended = (self._folder / f"ended.{self._attempt(status)}").exists()
+        if status.state == COMPLETING:  # soon it has ended, or waits again
+            return
+        ended = self._script_has_ended(status)
         if ended or not status.lives:
             how = "its workers have ended" if ended else f"it is {status.describe()}"
             raise JobError(f"Slurm job {self._id} has no workers: {how}; {self._last_words()}")
@@ -388,7 +389,12 @@ class SlurmJob(WorkersJob):
             if _NOT_FOUND in str(error):
                 return False
             raise
-        return status.lives and not (self._folder / f"ended.{self._attempt(status)}").exists()
+        return status.lives and not self._script_has_ended(status)
+
+    def _script_has_ended(self, status: Status) -> bool:
+        """Whether nothing starts workers any more. A job that waits was requeued, and what has ended was another attempt."""
+        assert self._folder is not None
+        return status.state not in PENDING and (self._folder / f"ended.{self._attempt(status)}").exists()
 
     def _kept(self) -> None:
         self._ends_with_program = False

@@ -15,6 +15,7 @@ from .contract import IDLE_LIMIT, SECRET_FILE, WorkerSpec, worker_command
 
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 LIVE = (*PENDING, "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
+COMPLETING = "COMPLETING"
 ATTEMPT = "MONARCH_ATTEMPT"
 """Environment variable of workers: how often Slurm has requeued their job."""
 
