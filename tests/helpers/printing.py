@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import subprocess
 import sys
@@ -107,3 +108,17 @@ class PrintsLogs(Prints):
             raise ValueError(text)
         except ValueError:
             traceback.print_exc()
+
+
+class Stuck(io.StringIO):
+    """Somebody who does not read what the program writes, until he is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = threading.Event()
+        self.begun = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.begun.set()
+        self.reads.wait()
+        return super().write(text)

@@ -6,13 +6,12 @@ import asyncio
 import io
 import re
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from helpers.printing import Asks, Prints, PrintsAsync
+from helpers.printing import Asks, Prints, PrintsAsync, Stuck
 from helpers.scripts import program, run_script
 from helpers.waiting import PATIENCE, wait_until
 from monarch.actor import Channel
@@ -124,25 +123,11 @@ def test_an_answer_that_was_there_before_it_is_read_waits_for_its_line(spawn: Sp
         assert f"line {number}\n" in shown()
 
 
-class _Stuck(io.StringIO):
-    """Somebody who does not read what the program writes, until he is told to."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reads = threading.Event()
-        self.begun = threading.Event()
-
-    def write(self, text: str) -> int:
-        self.begun.set()
-        self.reads.wait()
-        return super().write(text)
-
-
 def test_who_waits_for_an_answer_does_not_wait_for_a_reader_that_stands_still(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prints = spawn().spawn("prints", Prints)
-    stuck = _Stuck()
+    stuck = Stuck()
     monkeypatch.setattr(sys, "stdout", stuck)
     try:
         for number in range(ROUNDS):  # the first waits for a while, to see that nothing moves; the others do not
@@ -162,7 +147,7 @@ def test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_counted(
 ) -> None:
     monkeypatch.setattr("monarch._core.processes.output._LIMIT", 100_000)
     prints = spawn().spawn("prints", Prints)
-    stuck = _Stuck()
+    stuck = Stuck()
     monkeypatch.setattr(sys, "stdout", stuck)
     errors = io.StringIO()
     monkeypatch.setattr(sys, "stderr", errors)
