@@ -48,6 +48,7 @@ from ..wire.frame import DEAD, URGENT, Frame
 from . import faults
 from .attached import AttachedHosts
 from .greeting import Greeting
+from .session import at_end_of_cells
 from .unshown import OutputStream, Unshown
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class Client:
         self.hub.neighbours.abroad = self._abroad
         self._agent: subprocess.Popen[bytes] | None = None
         self._followed: list[ProcAddress] = []
+        at_end_of_cells(lambda: self.unshown.flush_briefly(self.agents))
         self._lock = threading.Lock()
         self._shutting_down: Promise[None] | None = None
         self._io_thread = threading.Thread(target=self.hub.poller.run, name="monarch-io", daemon=True)
@@ -210,6 +212,12 @@ class Client:
             self._followed.append(agent)
             send_record(self.hub, agent, Subscribe(), OutputStream(self.unshown, agent))
             self.greeting.send([agent])
+
+    @property
+    def agents(self) -> list[ProcAddress]:
+        """The host agents that it uses."""
+        own = [] if self._agent is None else [self.hub.address.agent]
+        return [*own, *self.hosts.agents(self.hosts.names), *self._followed]
 
     def _watch_agent(self) -> None:
         timeout = config.value("heartbeat_timeout")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -39,6 +39,14 @@ class Prompt:
     def report(self, failures: Sequence[MeshFailure], text: str) -> None:
         sys.stderr.write(text)
         sys.stderr.flush()
+
+
+def at_end_of_cells(callback: Callable[[], object]) -> None:
+    """Have something called at the end of each cell, where a notebook, or IPython, runs this program."""
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    shell: Any = get_shell() if get_shell is not None else None
+    if shell is not None:
+        shell.events.register("post_run_cell", lambda *result: callback())
 
 
 current: Session | None = None

@@ -20,7 +20,8 @@ from contextlib import suppress
 from ..actors.request import StopCall
 from ..calls import future as futures
 from ..calls.failed_call import Reply
-from ..calls.promise import Promise
+from ..calls.future import Future
+from ..calls.promise import Promise, completed
 from ..calls.waiting import block, wait_in_loop
 from ..hub.control import send_record
 from ..hub.control_records import MarkOutput, OutputShown
@@ -32,6 +33,7 @@ from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import VALUE, Frame
 
 _STUCK = 2.0  # seconds
+_BRIEF = 3.0  # seconds that the end of a cell may take
 _MUCH = 1 << 18  # characters
 
 
@@ -53,12 +55,35 @@ class Unshown:
         self._numbers = 0
         self._latest: _Asked | None = None
         self._stuck = False
+        self._flushes = False
+        self._closed = False
 
     def printed(self, peer: ProcAddress) -> None:
         """A process has sent something, and had printed something before."""
         with self._lock:
             self._printed.add(peer)
             futures.unshown = self
+
+    def ends(self, agents: Sequence[ProcAddress]) -> None:
+        """Procs of these hosts are about to end: who reads that they have has seen all that they printed."""
+        with self._lock:
+            self._printed.update(agents)
+            self._flushes = True
+            futures.unshown = self
+
+    def flush(self, agents: Sequence[ProcAddress]) -> Future[None]:
+        """Show all that was printed on these hosts by now, and write it to files; a future that is done then."""
+        with self._lock:
+            if self._closed or not agents:
+                return completed(None)
+            asked, number = self._new(tuple(agents), True)
+        send_record(self._hub, tuple(agents), MarkOutput(number, None, True), asked, ROOT)
+        return asked.shown.future
+
+    def flush_briefly(self, agents: Sequence[ProcAddress]) -> None:
+        """As `flush`, and wait for it, within a bound."""
+        with suppress(TimeoutError):
+            block(self.flush(agents), _BRIEF)
 
     def take(self, agent: ProcAddress, item: Output | Mark) -> None:
         """Something has come from a host: lines to be printed, or a mark behind those that have."""
@@ -123,16 +148,22 @@ class Unshown:
                 return self._latest
             printed, self._printed = self._printed, set()
             agents = tuple({proc.agent for proc in printed})
-            self._numbers += 1
-            number = self._numbers
-            asked = self._latest = self._asked[number] = _Asked(
-                agents, lambda: self._printer.put(lambda: self._shown(number))
-            )
-        send_record(self._hub, agents, MarkOutput(number, [proc.proc for proc in printed]), asked, ROOT)
+            flush, self._flushes = self._flushes, False
+            asked, number = self._new(agents, flush)
+            self._latest = asked
+        send_record(self._hub, agents, MarkOutput(number, [proc.proc for proc in printed], flush), asked, ROOT)
         return asked
 
-    def _shown(self, number: int) -> None:
+    def _new(self, agents: Sequence[ProcAddress], flush: bool) -> tuple[_Asked, int]:
+        self._numbers += 1
+        number = self._numbers
+        asked = self._asked[number] = _Asked(agents, lambda: self._printer.put(lambda: self._shown(number, flush)))
+        return asked, number
+
+    def _shown(self, number: int, flush: bool) -> None:
         """On the printer's thread, when it has written all that came before the mark."""
+        if flush:
+            self._printer.flush()
         with self._lock:
             asked = self._asked.pop(number)
             self._stuck = False
@@ -145,6 +176,7 @@ class Unshown:
     def close(self) -> None:
         """Nothing more will be shown: nobody waits for it."""
         with self._lock:
+            self._closed = True
             if futures.unshown is self:
                 futures.unshown = None
         for asked in list(self._asked.values()):

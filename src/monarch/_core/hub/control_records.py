@@ -308,11 +308,13 @@ class MarkOutput(NamedTuple):
     Answer: None; the mark itself comes with the output. A host that has ended has nothing to show.
 
     Attributes:
-        names: The processes that have printed.
+        names: The processes whose output is waited for, if more of it was printed than is taken; None for all.
+        flush: Wait for files, too.
     """
 
     number: int
-    names: Sequence[str]
+    names: Sequence[str] | None
+    flush: bool
 
 
 class OutputShown(NamedTuple):

@@ -11,6 +11,8 @@ from ..actors.proc_service import spawn_record
 from ..actors.request import SpawnCall, StopCall
 from ..calls.future import Future
 from ..calls.pending import subscribe
+from ..client.client import client
+from ..hub.contracts import Hub
 from ..hub.control import send_record
 from ..hub.control_records import AbandonProcs, StopActor, StopMesh
 from ..hub.spawn_requests import SpawnSpec
@@ -123,6 +125,7 @@ class OwnedProcs(Owned):
             request = StopCall(f"{self.name}.stop()", agents)
             self.stopping = request.future
             self._cell.disown(self.uid)
+            _output_ends(self._cell.hub, agents)
             send_record(self._cell.hub, agents, StopMesh(self._mesh, None, reason), request, self._cell.uid)
             subscribe(request.future, lambda: self._stopped(reason))
         return self.stopping
@@ -151,3 +154,8 @@ class OwnedProcs(Owned):
             here = [rank for rank in ranks if self._procs[rank].agent == agent]
             send_record(self._cell.hub, agent, record(here), request, self._cell.uid, ranks=[index])
         return request.future
+
+
+def _output_ends(hub: Hub, agents: Sequence[ProcAddress]) -> None:
+    if hub.address == hub.root:
+        client().unshown.ends(agents)

@@ -19,6 +19,7 @@ from ..actors.request import Gather, SpawnCall
 from ..calls.future import Future
 from ..calls.promise import completed
 from ..calls.remote_error import explain_arguments, supervision_error
+from ..client.client import client
 from ..hub.control import send_record
 from ..hub.control_records import GetStatistics
 from ..hub.spawn_requests import CreatorInstance, SpawnSpec
@@ -278,6 +279,20 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
             TypeError: Ranks that are none.
         """
         return _set_logging(self, stream_to_client, aggregate_window_sec, level, ranks, match)
+
+    def flush_logs(self) -> Future[None]:
+        """Show all that these procs have printed and logged by now, and write it to files.
+
+        Returns:
+            A future that is done then. Where nobody reads what this program prints, that may be never: give `get` a time.
+
+        Raises:
+            RuntimeError: This is not the client, which shows what is printed.
+        """
+        hub = current_hub()
+        if hub.address != hub.root:
+            raise RuntimeError("flush_logs() is for the client, which shows what is printed")
+        return client().unshown.flush(list({address.agent for address in self._addresses()}))
 
     def sync_workspace(self, *args: object, **kwargs: object) -> None:
         raise NotImplementedError("use HostMesh.sync_workspace, which arrives with code sync")

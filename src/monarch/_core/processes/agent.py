@@ -110,7 +110,15 @@ class Agent(ControlService):
             return
         mark = Mark(ProcAddress(self.hub.called_by(request.origin), AGENT), record.number)
         request.answer()
-        self.procs.output.passed_on(lambda: self._publish(request.peer, mark), record.names)
+        output = self.procs.output
+
+        def publish() -> None:
+            self._publish(request.peer, mark)
+
+        def write() -> None:
+            output.flush(lambda: self.hub.poller.call_soon(publish))
+
+        output.passed_on(write if record.flush else publish, record.names)
 
     @handles(ShowOutput)
     def _show_output(self, request: ControlRequest, record: ShowOutput) -> None:

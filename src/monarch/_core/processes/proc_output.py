@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 
 from ..calls.pending import countdown
 from ..hub.prints import NOBODY
@@ -64,20 +65,21 @@ class ProcOutput:
         del self._printing[entry.address.proc]
         self._release(printing, *printing.held)
 
-    def passed_on(self, then: Callable[[], object], names: Collection[str] = ()) -> None:
+    def passed_on(self, then: Callable[[], object], names: Collection[str] | None = ()) -> None:
         """Call `then` when all was passed on that procs have printed by now.
 
         A round of the poller reads what is in the pipes; the first that has not begun yet is the next.
 
         Args:
             then: What to call.
-            names: Processes that are waited for also if their pipes are not read at present.
+            names: Processes that are waited for also if their pipes are not read at present; None for all.
         """
 
         def finish() -> None:
-            for printing in [self._printing[name] for name in names if name in self._printing]:
-                if printing.held:
-                    printing.when_read.append(lambda: self.passed_on(then, names))
+            for name in self._printing if names is None else names:
+                if name in self._printing and self._printing[name].held:
+                    others = set(self._printing if names is None else names) - {name}  # once: it may print for ever
+                    self._printing[name].when_read.append(partial(self.passed_on, then, others))
                     return
             for rest in self._rests.copy():
                 self._show_rest(*rest)

@@ -1,0 +1,25 @@
+"""Waiting for what was printed to be seen."""
+
+from __future__ import annotations
+
+from .._core.plane import client, current_hub
+from ..actor import Future
+
+
+def flush_logs() -> Future[None]:
+    """Show all that the procs of this program have printed and logged by now, on every host, and write it to files.
+
+    `ProcMesh.flush_logs` does so for the hosts of one mesh. Neither is needed for what was printed before an answer, which is
+    shown before the program gets that; nor at the end of a program, of a mesh or of a cell of a notebook.
+
+    Returns:
+        A future that is done then. Where nobody reads what this program prints, that may be never: give `get` a time.
+
+    Raises:
+        RuntimeError: This is not the client, which shows what is printed.
+    """
+    hub = current_hub()
+    if hub.address != hub.root:
+        raise RuntimeError("flush_logs() is for the client, which shows what is printed")
+    running = client()
+    return running.unshown.flush(running.agents)
