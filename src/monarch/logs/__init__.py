@@ -6,11 +6,17 @@ Read `line` first: the model of one line, which everything else here takes or ma
 from __future__ import annotations
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
-
-from .._lazy import lazy_names as _lazy_names
+from typing import Any as _Any
 
 if _TYPE_CHECKING:
     from .flush import flush_logs
 
-__getattr__, __dir__ = _lazy_names(__name__, {"flush": ("flush_logs",)})
 __all__ = ["flush_logs"]
+
+
+def __getattr__(name: str) -> _Any:
+    if name != "flush_logs":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .flush import flush_logs  # late: an agent imports this package, and shows nothing
+
+    return flush_logs
