@@ -5,6 +5,7 @@ Read `line` first: the model of one line, which everything else here takes or ma
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -17,6 +18,4 @@ __all__ = ["flush_logs"]
 def __getattr__(name: str) -> _Any:
     if name != "flush_logs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .flush import flush_logs  # late: an agent imports this package, and shows nothing
-
-    return flush_logs
+    return import_module(f"{__name__}.flush").flush_logs  # late: an agent imports this package, and shows nothing
