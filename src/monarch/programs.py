@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -101,6 +102,18 @@ class Connection:
             A future of the answer. It raises `SupervisionError` if the process has ended, and what the handler has raised.
         """
         return ask(self.hub, process, record)
+
+    def wait(self) -> None:
+        """Wait for the end of the program."""
+        ended = threading.Event()
+
+        def lost(address: ProcAddress, failure: Failure) -> None:
+            if address == self.description.agent:
+                ended.set()
+
+        self.hub.peer_lost_hooks.append(lost)
+        if self.hub.process_fate(self.description.agent) is None:  # else it was before anybody could say so
+            ended.wait()
 
     def close(self) -> None:
         """Be no client of the program any more: what waits for an answer is told so."""

@@ -49,6 +49,16 @@ class RunningProgram:
         """What the command `monarch` says at another terminal, which is wide."""
         return self._run([sys.executable, "-m", "monarch.tools", *args], timeout)
 
+    def start_monarch(self, *args: str) -> subprocess.Popen[str]:
+        """The command `monarch` at another terminal, which goes on."""
+        return subprocess.Popen(
+            [sys.executable, "-u", "-m", "monarch.tools", *args],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
     def _run(self, command: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
         environment = {**self._environment, "COLUMNS": "200"}
         return subprocess.run(

@@ -24,6 +24,7 @@ from .hub.control_records import DescribeHost, HostDescription, HostedProc, Show
 from .hub.control_service import ControlRequest, ControlService, handles, register
 from .hub.prints import Note
 from .mesh.shaped import ShapedMesh, names_of
+from .net.peer_credentials import check_same_user
 from .net.unix import hosts_here
 from .processes.output import Output, OutputSink, Source, write
 from .processes.stack_dump import FILE as STACK_FILE
@@ -78,6 +79,7 @@ __all__ = [
     "actors_of",
     "after",
     "block",
+    "check_same_user",
     "client",
     "completed",
     "current_hub",

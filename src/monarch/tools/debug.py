@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Annotated, Any
 
 import typer
 
 from ..debugger.console import Completer, Console, PlainTerminal, Terminal
+from ..debugger.dap import Port, find
+from ..programs import Connection
 from .programs import PROGRAM, reach
 
 _HISTORY = "~/.monarch/debug_history"
@@ -21,13 +25,40 @@ app = typer.Typer()
 
 
 @app.command(epilog="Example: monarch debug")
-def debug(program: PROGRAM = None) -> None:
+def debug(
+    program: PROGRAM = None,
+    dap: Annotated[
+        str | None,
+        typer.Option(metavar="MESH[RANKS]", help="Let an editor debug these ranks: trainers[3], trainers[gpus=0:2]."),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port on this machine for the first rank, with --dap; 0 for any.")] = 5678,
+) -> None:
     """Debug the actors of a running program that have stopped: breakpoint(), errors, `break`, `interrupt`.
 
-    Reads commands from stdin, line by line, where that is no terminal: monarch debug < commands
+    Reads commands from stdin, line by line, where that is no terminal: monarch debug < commands. With --dap, an editor debugs ranks
+    that need not have stopped, by the Debug Adapter Protocol.
     """
     with reach(program) as connection:
+        if dap is not None:
+            _serve_editors(connection, dap, port)
+            return
         Console(connection.root, _terminal()).run()
+
+
+def _serve_editors(connection: Connection, wanted: str, port: int) -> None:
+    found = re.fullmatch(r"(?P<mesh>[^\[\]]+)\[(?P<ranks>[^\[\]]+)\]", wanted)
+    if found is None:
+        raise ValueError(f"--dap takes a mesh of procs and ranks, such as trainers[3], not {wanted!r}")
+    for index, proc in enumerate(find(connection, found["mesh"], found["ranks"])):
+        tell = functools.partial(_say, f"{proc.mesh}[{proc.rank}]")
+        opened = Port(connection.hub, proc.address, port and port + index, tell)
+        tell(f"an editor can attach to {opened.address}")
+    with suppress(KeyboardInterrupt):
+        connection.wait()
+
+
+def _say(label: str, text: str) -> None:
+    print(f"{label}: {text}", flush=True)
 
 
 def _terminal() -> Terminal:

@@ -1,0 +1,203 @@
+"""An editor debugs a rank: in the proc, what speaks the Debug Adapter Protocol to it, which is `debugpy`'s debugger.
+
+That wants a socket to its editor. It gets one end of a pair; what it says there goes to the terminal as answers to `Attach`, and what the
+editor says comes as `Said`. So nothing listens here. The I/O thread is hidden from the debugger, or a breakpoint would stop it as well, and
+with it the way to the editor.
+
+What ends a session: `Detach`, the end of the terminal, or of the debugger. Then the threads go on, and nothing is traced any more.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+from contextlib import suppress
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any, NamedTuple
+
+from .._core.plane import ControlRequest, ControlService, Hub, ProcAddress, handles, register
+
+_LARGEST_READ = 1 << 16  # bytes
+_RESUMED_WITHIN = 2.0  # seconds in which the debugger lets its threads go on
+_QUIET = "PYDEVD_DISABLE_FILE_VALIDATION"  # no warning that the standard library is frozen, in the output of the rank
+_LAST = 1 << 30  # number of our own request to it
+_GOODBYE = {"seq": _LAST, "type": "request", "command": "disconnect", "arguments": {"terminateDebuggee": False}}
+
+
+class Attach(NamedTuple):
+    """Let an editor debug this process. Terminal ──▶ proc.
+
+    Answers: what the debugger says, bytes each; empty bytes as the last. An error where it is not installed, or another editor is
+    attached.
+
+    Attributes:
+        session: A number that no other has.
+    """
+
+    session: int
+
+
+class Said(NamedTuple):
+    """What the editor says. Terminal ──▶ proc."""
+
+    session: int
+    data: bytes
+
+
+class Detach(NamedTuple):
+    """The editor has left. Terminal ──▶ proc."""
+
+    session: int
+
+
+class _Session:
+    """The debugger of this process, as long as an editor is attached."""
+
+    def __init__(self, request: ControlRequest, number: int) -> None:
+        self.number = number
+        self.peer: ProcAddress = request.peer
+        self._request = request
+        self._ours, self._theirs = socket.socketpair()
+        self._said: SimpleQueue[bytes | None] = SimpleQueue()
+        self._goes_on = threading.Event()
+
+    def start(self) -> None:
+        for function in (self._serve, self._pass_on):
+            thread = threading.Thread(target=function, name="monarch-dap", daemon=True)
+            _hide(thread)
+            thread.start()
+
+    def said(self, data: bytes | None) -> None:
+        """Of the editor; None when it has left. On the I/O thread, which never waits for the debugger."""
+        self._said.put(data)
+
+    def _pass_on(self) -> None:
+        with suppress(OSError):  # the debugger has ended
+            while (data := self._said.get()) is not None:
+                self._ours.sendall(data)
+            text = json.dumps(_GOODBYE).encode()
+            self._ours.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
+            self._goes_on.wait(_RESUMED_WITHIN)
+        with suppress(OSError):
+            self._ours.shutdown(socket.SHUT_RDWR)
+
+    def _serve(self) -> None:
+        """Start the debugger, and pass on what it says."""
+        try:
+            pydevd = _start(self._theirs)
+            try:
+                while data := self._ours.recv(_LARGEST_READ):
+                    self._request.answer(data)
+                    if str(_LAST).encode() in data:
+                        self._goes_on.set()
+            finally:
+                _end(pydevd)
+        except ImportError as error:
+            text = f"an editor needs debugpy in the actor's process, which can't import it: {error} (pip install 'pymonarch[debug]')"
+            self._request.fail(ImportError(text))
+        except BaseException as error:
+            self._request.fail(error)
+        else:
+            self._request.answer(b"")
+        finally:
+            self.said(None)
+            self._ours.close()
+            _over(self)
+
+
+_running: _Session | None = None
+_watched: set[Hub] = set()  # of which the end of terminals is told
+_lock = threading.Lock()
+
+
+def _over(session: _Session) -> None:
+    global _running
+    with _lock:
+        if _running is session:
+            _running = None
+
+
+def _start(end: socket.socket) -> Any:
+    """Have the debugger look at this process, over a socket that is connected already."""
+    before = os.environ.get(_QUIET)
+    os.environ[_QUIET] = "1"
+    try:
+        importlib.import_module("debugpy.server")  # finds its own copy of pydevd, and has that speak the protocol
+        pydevd: Any = importlib.import_module("pydevd")
+    finally:
+        del os.environ[_QUIET]
+        if before is not None:
+            os.environ[_QUIET] = before
+    connect = pydevd.start_client
+    pydevd.start_client = lambda host, port: end
+    try:
+        pydevd.settrace(host="127.0.0.1", port=0, suspend=False, wait_for_ready_to_run=False, notify_stdin=False)
+    finally:
+        pydevd.start_client = connect
+    # it ends itself where all threads are daemons, as those of actors are
+    importlib.import_module("_pydevd_bundle.pydevd_constants").get_global_debugger().has_user_threads_alive = _yes
+    return pydevd
+
+
+def _end(pydevd: Any) -> None:
+    """Trace nothing any more: the debugger stops listening, but would leave each thread slow."""
+    pydevd.stoptrace()
+    if not importlib.import_module("_pydevd_bundle.pydevd_constants").PYDEVD_USE_SYS_MONITORING:
+        importlib.import_module("pydevd_tracing").set_trace_to_threads(_trace_no_more)
+
+
+def _trace_no_more(frame: FrameType, event: str, arg: Any) -> None:
+    """Called in each thread at its next call of a function."""
+    sys.settrace(None)
+
+
+def _hide(thread: threading.Thread) -> None:
+    """Keep the debugger from tracing a thread, stopping it, and showing it."""
+    vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+
+
+def _yes() -> bool:
+    return True
+
+
+@handles(Attach)
+def _attach(service: ControlService, request: ControlRequest, record: Attach) -> None:
+    global _running
+    session = _Session(request, record.session)
+    with _lock:
+        if _running is not None:
+            raise RuntimeError(f"another editor is attached to this process, through {_running.peer}")
+        _running = session
+    _hide(threading.current_thread())
+    if service.hub not in _watched:
+        _watched.add(service.hub)
+        service.hub.inbound_lost_hooks.append(_terminal_lost)
+    session.start()
+
+
+@handles(Said)
+def _said(service: ControlService, request: ControlRequest, record: Said) -> None:
+    session = _running
+    if session is not None and session.number == record.session:
+        session.said(record.data)
+
+
+@handles(Detach)
+def _detach(service: ControlService, request: ControlRequest, record: Detach) -> None:
+    session = _running
+    if session is not None and session.number == record.session:
+        session.said(None)
+
+
+def _terminal_lost(address: ProcAddress) -> None:
+    session = _running
+    if session is not None and session.peer == address:
+        session.said(None)
+
+
+register(_attach, _said, _detach)

@@ -1,0 +1,138 @@
+"""An editor debugs ranks: at the terminal, a port on this machine for each rank that is to be debugged, relayed to its process.
+
+Only processes of the same user may connect: the Debug Adapter Protocol is code execution. What ends a relay: the editor hangs up, or the
+rank's process, or its debugger, ends.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from .._core.plane import (
+    DEAD,
+    ERROR,
+    Failure,
+    HostedProc,
+    Hub,
+    ProcAddress,
+    RankSelector,
+    check_same_user,
+    load_error,
+    pickling,
+    random_uid,
+    send_record,
+)
+from ..programs import PATIENCE, Connection
+from .adapter import Attach, Detach, Said
+
+_LARGEST_READ = 1 << 16  # bytes
+_ENDED_WITHIN = 10.0  # seconds in which the debugger of a rank lets its threads go on, and ends
+
+
+def find(connection: Connection, mesh: str, ranks: str) -> list[HostedProc]:
+    """The procs of a mesh that an expression for ranks means, in order.
+
+    Raises:
+        ValueError: There are none; the message says which meshes there are.
+    """
+    selector = RankSelector(ranks)
+    procs = [proc for answer in connection.describe() for proc in answer.get(timeout=PATIENCE).procs]
+    found = [proc for proc in procs if proc.mesh == mesh and selector.matches(proc.rank, proc.coordinates)]
+    if not found:
+        there = ", ".join(sorted({f"{proc.mesh} ({proc.size} ranks)" for proc in procs})) or "none"
+        raise ValueError(f"no proc of a mesh {mesh!r} is among the ranks {ranks}; meshes: {there}")
+    return sorted(found, key=lambda proc: proc.rank)
+
+
+class Port:
+    """A port of this machine at which an editor finds one rank.
+
+    Args:
+        hub: From which the rank is reached.
+        proc: Its process.
+        port: The number; 0 for any.
+        tell: Called with what happens, in words.
+
+    Raises:
+        OSError: The port is taken.
+    """
+
+    def __init__(self, hub: Hub, proc: ProcAddress, port: int, tell: Callable[[str], None]) -> None:
+        self._hub = hub
+        self._proc = proc
+        self._tell = tell
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.address = "{}:{}".format(*self._listener.getsockname())
+        threading.Thread(target=self._serve, name="monarch-dap", daemon=True).start()
+
+    def close(self) -> None:
+        """Let in nobody more."""
+        self._listener.shutdown(socket.SHUT_RDWR)  # or who waits for the next one goes on waiting
+        self._listener.close()
+
+    def _serve(self) -> None:
+        for editor in self._accepted():
+            try:
+                check_same_user(editor)
+            except ConnectionError as error:
+                self._tell(f"refused a connection: {error}")
+                editor.close()
+                continue
+            self._tell("an editor is attached")
+            relay = _Relay(self._hub, self._proc, editor)
+            relay.run()
+            self._tell(f"the editor has left{relay.why}")
+
+    def _accepted(self) -> Iterator[socket.socket]:
+        with suppress(OSError):  # closed
+            while True:
+                yield self._listener.accept()[0]
+
+
+class _Relay:
+    """Between an editor and the debugger of a rank."""
+
+    def __init__(self, hub: Hub, proc: ProcAddress, editor: socket.socket) -> None:
+        self.why = ""
+        self._hub = hub
+        self._proc = proc
+        self._editor = editor
+        self._session = random_uid()
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Until one side ends."""
+        send_record(self._hub, self._proc, Attach(self._session), self)
+        with self._editor, suppress(OSError):
+            while data := self._editor.recv(_LARGEST_READ):
+                send_record(self._hub, self._proc, Said(self._session, data))
+        send_record(self._hub, self._proc, Detach(self._session))
+        self._over.wait(_ENDED_WITHIN)  # one session at a time
+
+    # on the I/O thread
+
+    def reply(self, frame: Any) -> bool:
+        if frame.flags == ERROR:
+            return self._ended(str(load_error(frame.payload).exception))
+        if frame.flags == DEAD:
+            return self._ended(pickling.loads(frame.payload).reason)
+        data = pickling.loads(frame.payload, frame.buffers)
+        if not data:
+            return self._ended("")
+        with suppress(OSError):  # it has left
+            self._editor.sendall(data)
+        return False
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        return address == self._proc and self._ended(failure.reason)
+
+    def _ended(self, why: str) -> bool:
+        self.why = f": {why}" if why else ""
+        self._over.set()
+        with suppress(OSError):
+            self._editor.shutdown(socket.SHUT_RDWR)
+        return True

@@ -1,0 +1,83 @@
+"""An editor, as far as it speaks the Debug Adapter Protocol: scripted."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+from collections.abc import Callable
+from typing import Any
+
+Message = dict[str, Any]
+_PATIENCE = 60.0  # seconds
+
+
+class Editor:
+    """Args:
+    address: Of the adapter, ``host:port``.
+    """
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port)), timeout=_PATIENCE)
+        self._file = self.socket.makefile("rb")
+        self._numbers = itertools.count(1)
+
+    def send(self, command: str, **arguments: Any) -> int:
+        number = next(self._numbers)
+        request = {"seq": number, "type": "request", "command": command, "arguments": arguments}
+        text = json.dumps(request).encode()
+        self.socket.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
+        return number
+
+    def ask(self, command: str, **arguments: Any) -> Message:
+        """Send a request; the body of its answer."""
+        number = self.send(command, **arguments)
+        answer = self.wait_for(lambda message: message.get("request_seq") == number)
+        assert answer["success"], answer
+        body: Message = answer.get("body", {})
+        return body
+
+    def event(self, name: str) -> Message:
+        body: Message = self.wait_for(lambda message: message.get("event") == name)["body"]
+        return body
+
+    def wait_for(self, is_meant: Callable[[Message], bool]) -> Message:
+        while True:
+            message = self.read()
+            assert message is not None, "the adapter has hung up"
+            if is_meant(message):
+                return message
+
+    def read(self) -> Message | None:
+        """The next message; None when there is no more."""
+        size = 0
+        while header := self._file.readline().strip():
+            name, _, value = header.partition(b":")
+            if name.lower() == b"content-length":
+                size = int(value)
+        message: Message | None = json.loads(self._file.read(size)) if size else None
+        return message
+
+    def attach(self, path: str, line: int) -> None:
+        """Set a breakpoint, and let the program go on."""
+        self.ask("initialize", clientID="test", adapterID="debugpy", pathFormat="path", linesStartAt1=True)
+        self.send("attach", justMyCode=True)
+        self.wait_for(lambda message: message.get("event") == "initialized")
+        [breakpoint_] = self.ask("setBreakpoints", source={"path": path}, breakpoints=[{"line": line}])["breakpoints"]
+        assert breakpoint_["verified"], breakpoint_
+        self.ask("configurationDone")
+
+    def stack(self, thread: int) -> list[Message]:
+        frames: list[Message] = self.ask("stackTrace", threadId=thread)["stackFrames"]
+        return frames
+
+    def variables(self, frame: Message) -> dict[str, str]:
+        """The local variables of a frame."""
+        scopes = self.ask("scopes", frameId=frame["id"])["scopes"]
+        found = self.ask("variables", variablesReference=scopes[0]["variablesReference"])["variables"]
+        return {each["name"]: each["value"] for each in found}
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()

@@ -1,0 +1,181 @@
+"""An editor debugs a rank by the Debug Adapter Protocol: scripted, over a real socket, through a terminal and the program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from helpers.editors import Editor
+from helpers.terminals import RunningProgram, running
+from helpers.workers import SECRET, workers
+from monarch._core.plane import ProcAddress
+from monarch.debugger import dap
+
+pytest.importorskip("debugpy")
+
+# Calls `step` of rank 1 with each number on its input; any other line asks whether its thread is traced.
+PROGRAM = """
+    import os, sys, threading
+    from monarch.actor import Actor, SupervisionError, attach_to_workers, endpoint, this_host
+
+    class Trainer(Actor):
+        def __init__(self):
+            self.steps = 0
+        @endpoint
+        def pid(self):
+            return os.getpid()
+        @endpoint
+        def step(self, size):
+            total = size * 2
+            self.steps += 1  # a breakpoint is here
+            return total + self.steps
+        @endpoint
+        def debugged(self):
+            threads = [thread.name for thread in threading.enumerate() if "pydevd" in thread.name]
+            return sys.gettrace() is not None, threads
+
+    if __name__ == "__main__":
+        workers = sys.argv[1:] or {workers!r}
+        hosts = attach_to_workers(workers=workers) if workers else this_host()
+        per_host = {{"gpus": 1}} if workers else {{"gpus": 2}}
+        trainers = hosts.spawn_procs(per_host, name="trainers").spawn("trainer", Trainer)
+        pids = trainers.pid.call().get(timeout=60).values()
+        print("go", *pids, flush=True)
+        second = trainers.slice(**{{trainers.extent.labels[0]: 1}})
+        for line in sys.stdin:
+            answer = second.step.call_one(int(line)) if line.strip().isdigit() else second.debugged.call_one()
+            try:
+                print("answer", answer.get(timeout=60), flush=True)
+            except SupervisionError:
+                print("lost", flush=True)
+                os._exit(0)
+    """
+
+
+def line_of_the_breakpoint(script: Path) -> int:
+    lines = script.read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if "a breakpoint is here" in line)
+
+
+def say(program: RunningProgram, text: str) -> None:
+    assert program.process.stdin is not None
+    program.process.stdin.write(f"{text}\n")
+    program.process.stdin.flush()
+
+
+@contextmanager
+def terminal(program: RunningProgram) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`monarch debug --dap`, and where an editor can attach."""
+    with program.start_monarch("debug", "-p", str(program.pid), "--dap", "trainers[1]", "--port", "0") as command:
+        assert command.stdout is not None
+        line = command.stdout.readline()
+        assert line.startswith("trainers[1]: an editor can attach to 127.0.0.1:"), line
+        try:
+            yield command, line.split()[-1]
+        finally:
+            command.kill()
+
+
+def next_line(command: subprocess.Popen[str]) -> str:
+    assert command.stdout is not None
+    return command.stdout.readline().strip()
+
+
+def test_an_editor_debugs_a_rank_of_an_attached_host_again_and_again(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    with (
+        workers(2) as attached,
+        running(PROGRAM.format(workers=attached.addresses), tmp_path, {"MONARCH_SECRET": SECRET}) as program,
+    ):
+        program.wait_for("go")
+        say(program, "traced?")
+        untouched = program.wait_for("answer")
+        with terminal(program) as (command, address):
+            for steps in (1, 2):
+                editor = Editor(address)
+                assert next_line(command) == "trainers[1]: an editor is attached"
+                editor.attach(str(script), line_of_the_breakpoint(script))
+                say(program, "21")
+                stopped = editor.event("stopped")
+                frame, *_ = editor.stack(stopped["threadId"])
+                assert (frame["name"], frame["line"]) == ("step", line_of_the_breakpoint(script))
+                assert {"size": "21", "total": "42"}.items() <= editor.variables(frame).items()
+                assert editor.ask("evaluate", expression="self.steps", frameId=frame["id"])["result"] == str(steps - 1)
+                editor.ask("continue", threadId=stopped["threadId"])
+                assert program.wait_for("answer") == f"answer {42 + steps}"
+                editor.ask("disconnect")
+                editor.close()
+                assert next_line(command) == "trainers[1]: the editor has left"
+                say(program, "traced?")
+                assert program.wait_for("answer") == untouched == "answer (False, [])"
+
+
+@pytest.mark.parametrize("who", ["editor", "terminal"])
+def test_a_rank_at_a_breakpoint_goes_on_when_who_debugs_it_vanishes(who: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    with running(PROGRAM.format(workers=[]), tmp_path) as program:
+        program.wait_for("go")
+        with terminal(program) as (command, address):
+            editor = Editor(address)
+            editor.attach(str(script), line_of_the_breakpoint(script))
+            say(program, "21")
+            editor.event("stopped")
+            if who == "terminal":
+                command.kill()
+            else:
+                editor.close()
+            assert program.wait_for("answer") == "answer 43"
+            editor.close()
+
+
+def test_an_editor_hears_of_the_death_of_its_rank(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    with running(PROGRAM.format(workers=[]), tmp_path) as program:
+        pid = int(program.wait_for("go").split()[2])
+        with terminal(program) as (command, address):
+            editor = Editor(address)
+            editor.attach(str(script), line_of_the_breakpoint(script))
+            say(program, "21")
+            editor.event("stopped")
+            os.kill(pid, signal.SIGKILL)
+            while editor.read() is not None:
+                pass
+            editor.close()
+            next_line(command)
+            assert next_line(command).startswith("trainers[1]: the editor has left: ")
+            program.wait_for("lost")
+
+
+def test_ranks_without_debugpy_and_wrong_names_are_errors_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['debugpy'] = None\n")
+    with running(PROGRAM.format(workers=[]), tmp_path, {"PYTHONPATH": str(tmp_path)}) as program:
+        program.wait_for("go")
+        with terminal(program) as (command, address):
+            editor = Editor(address)
+            assert editor.read() is None
+            next_line(command)
+            assert "an editor needs debugpy in the actor's process" in next_line(command)
+            editor.close()
+        for wrong, text in (("trainers", "such as trainers[3]"), ("nobody[0]", "meshes: trainers (2 ranks)")):
+            result = program.monarch("debug", "-p", str(program.pid), "--dap", wrong)
+            assert result.returncode == 1 and text in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_another_user_of_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(sock: object) -> None:
+        raise ConnectionRefusedError("it runs as user 1, not as user 2")
+
+    monkeypatch.setattr(dap, "check_same_user", refuse)
+    told: list[str] = []
+    port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append)  # type: ignore[arg-type]  # it gets no further
+    editor = Editor(port.address)
+    assert editor.read() is None
+    assert told == ["refused a connection: it runs as user 1, not as user 2"]
+    editor.close()
+    port.close()
