@@ -51,6 +51,10 @@ class Home:
         """What the command `monarch` prints."""
         return self._finish(self._start(["-m", "monarch.tools", *args], env or {}), exit_code)
 
+    def monarch_started(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start the command `monarch`."""
+        return self._start(["-m", "monarch.tools", *args], env or {})
+
     @contextmanager
     def worker(self, *args: str, env: Mapping[str, str] | None = None) -> Iterator[str]:
         """The address of a worker that `monarch worker` runs for the length of a block."""

@@ -17,7 +17,7 @@ from .line import LogLine
 from .reader import Reader
 
 _MOST = 1 << 20  # characters of a piece
-_PATIENCE = 30.0  # seconds in which a host must answer first
+_PATIENCE = 10.0  # seconds in which a host must answer first
 
 
 class LogReader(Actor):
