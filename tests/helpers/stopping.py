@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import traceback
 from typing import Any
@@ -19,6 +20,7 @@ class Stopping(Actor):
         self.spins = True
         self.count = 0
         self.kept: list[Any] = []
+        self.goes = threading.Event()
         if early:
             breakpoint()
 
@@ -66,6 +68,33 @@ class Stopping(Actor):
         thread.start()
         thread.join()
         return self.count
+
+    @endpoint
+    def leave_a_thread(self) -> None:
+        threading.Thread(target=self._stop_later).start()
+
+    @endpoint
+    def go(self) -> None:
+        self.goes.set()
+
+    def _stop_later(self) -> None:
+        self.goes.wait(20)
+        self._stop()
+
+    @endpoint
+    def fork_and_stop(self) -> str:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if not child:
+            try:
+                breakpoint()
+            except NotImplementedError as error:
+                os.write(writing, str(error).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        os.close(writing)
+        with os.fdopen(reading) as file:
+            return file.read()
 
     def _stop(self) -> None:
         breakpoint()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,12 @@ import pytest
 
 from helpers import stopping
 from helpers.debugging import person
+from helpers.scripts import run_script
 from helpers.stopping import AsyncStopping, Stopping
 from helpers.waiting import wait_until
 from monarch.actor import ActorError, Future
 from monarch.config import configured
+from monarch.debugger import sources
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -336,3 +339,74 @@ def test_what_is_typed_can_be_completed_from_the_names_of_the_frame(spawn: Spawn
         assert "self.count" in user.complete("p self.co", 2, 9)
         user.type("c")
         answer.get(timeout=20)
+
+
+def test_time_limits_of_calls_do_not_run_out_while_somebody_looks(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    with person() as user:
+        answer = actor.step.call_one(1)
+        user.wait_stopped()
+        limited = actor.step.options(timeout=0.1).call_one(2)
+        results: list[int] = []
+        reader = threading.Thread(target=lambda: results.append(answer.get(timeout=0.1)))
+        reader.start()
+        with pytest.raises(TimeoutError):
+            answer.get(timeout=0)
+        reader.join(1.0)  # ten times its limit
+        assert reader.is_alive() and not limited.done()
+        user.type("c")
+        reader.join(20)
+        assert results == [3]
+        user.wait_stopped()
+        user.type("c")
+        assert limited.get(timeout=20) == 6
+
+
+def test_a_thread_that_outlives_its_endpoint_can_be_debugged(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    with person() as user:
+        actor.leave_a_thread.call_one().get(timeout=20)
+        actor.go.call_one().get(timeout=20)
+        user.wait_stopped()
+        assert actor.say.call_one("on").get(timeout=20) == "on"
+        user.type("attach s 0", "n", "p self.count", "c")
+        user.expect("Detached from debug session for s 0: its thread goes on")
+        assert user.rows() == []
+
+
+def test_a_forked_child_says_that_the_debugger_does_not_reach_it(spawn: Spawn) -> None:
+    assert "the debugger does not reach it" in spawn(1).spawn("s", Stopping).fork_and_stop.call_one().get(timeout=20)
+
+
+def test_the_prompt_opens_in_a_program_by_itself_too() -> None:
+    result = run_script(
+        """
+        import time
+        from monarch.actor import Actor, endpoint, this_host
+        from monarch.debugger import debug
+
+        class Trainer(Actor):
+            @endpoint
+            def step(self, number):
+                breakpoint()
+                return number
+
+        if __name__ == "__main__":
+            trainer = this_host().spawn_procs(per_host={"gpus": 1}).spawn("trainer", Trainer)
+            answer = trainer.step.call_one(4)
+            while not answer.done():
+                time.sleep(0.1)
+                debug()
+            print("answer", answer.get())
+        """,
+        stdin="attach trainer 0\nc\nq\n" * 100,
+    )
+    assert result.exit_code == 0, str(result)
+    assert "answer 4" in result.stdout and "(Pdb)" in result.stdout, str(result)
+
+
+def test_the_client_gives_the_source_of_what_it_has_loaded_and_of_nothing_else(tmp_path: Path) -> None:
+    secret = tmp_path / "secret.py"
+    secret.write_text("token = 1\n")
+    assert sources.read(str(secret)) is None
+    assert "def test_the_client_gives" in (sources.read(__file__) or "")

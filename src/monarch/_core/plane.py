@@ -12,7 +12,7 @@ from .actors.log import set_level
 from .actors.request import Gather, StopCall, Stream
 from .calls.failed_call import Reply
 from .calls.message import encode_meta
-from .calls.pending import PendingOperation, notice, operation_of, subscribe
+from .calls.pending import PendingOperation, debugged, notice, operation_of, subscribe
 from .calls.promise import Promise, after, completed, map_future
 from .calls.remote_error import load_error, supervision_error
 from .calls.waiting import block, running_loop
@@ -83,6 +83,7 @@ __all__ = [
     "client",
     "completed",
     "current_hub",
+    "debugged",
     "encode_meta",
     "grid",
     "handles",

@@ -12,8 +12,10 @@ def _missing(name: str, feature: str) -> NoReturn:
 
 
 def debug_controller() -> Any:
-    """The debugger's controller."""
-    _missing("debug_controller", "the debugger")
+    """The debugger's controller, in Monarch 0.7. Here there is none."""
+    raise NotImplementedError(
+        "monarch.actor.debug_controller: the debugger has no actor here; run `monarch debug`, or monarch.debugger.debug()"
+    )
 
 
 def span(name: str) -> Any:

@@ -78,6 +78,8 @@ def clear_breakpoint(request: ControlRequest, record: ClearBreakpoint) -> None:
             lines.remove(record.line)
         if not lines:
             debugger.breaks.pop(file, None)
+    if not bdb.Breakpoint.bplist:
+        threading.settrace(None)
     request.answer(len(found))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import os
 import socket
 import sys
@@ -44,6 +45,8 @@ def stop(frame: FrameType) -> None:
 def keep(error: BaseException) -> None:
     """An endpoint has raised, and `debug_on_error` is set: keep it where it is until somebody has looked."""
     hub = current_hub()
+    if not isinstance(error, Exception) or isinstance(error, bdb.BdbQuit):  # it was cancelled, or quit
+        return
     if hub.address != hub.root and not getattr(error, "_monarch_looked_at", False):
         with tracing.Paused():
             session = begin()
@@ -59,17 +62,19 @@ def begin() -> Session:
         return session
     hub, here = current_hub(), context()
     rank = here.actor_instance.rank
-    who = Who(here.actor_instance.name, rank.rank, dict(rank), socket.gethostname(), os.getpid())
+    who = Who(here.actor_instance.name, rank.rank, dict(rank), socket.gethostname(), os.getpid(), here._cell.uid)
     number = random_uid()
 
     def closed() -> None:
         tracing.sessions.pop(activity, None)
         _sessions.pop(number, None)
 
-    session = Session(number, who, here._cell, closed)
+    aside = threading.get_ident() != here._cell.thread
+    session = Session(number, who, here._cell, aside, closed)
     tracing.sessions[activity] = _sessions[number] = session
     send_record(hub, hub.root, Opened(number, who, Place("", ())))
-    _end_with_message(session, here, activity)
+    if not aside:
+        _end_with_message(session, here, activity)
     return session
 
 
@@ -87,6 +92,7 @@ def _end_with_message(session: Session, here: Any, activity: tracing.Activity) -
 
 
 tracing.begin = begin
+tracing.never.add(current_hub().poller.thread_id or 0)
 
 
 # what others ask, on the I/O thread

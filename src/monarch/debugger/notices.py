@@ -18,7 +18,7 @@ from .._core.plane import Hub
 from . import server
 from .console import Console, PlainTerminal
 from .protocol import Row
-from .views import grouped_ranks
+from .views import duration, grouped_ranks, who
 
 _GATHER = 0.15  # seconds without another rank that stops, after which those that have are told together
 _LONGEST = 1.0  # seconds, however many stop
@@ -71,33 +71,42 @@ class Notices:
             time.sleep(_GATHER)
 
     def _tell(self, rows: list[Row], told: dict[int, float]) -> None:
-        now = time.monotonic()
-        waiting = [row for row in rows if row.stopped and not row.driver]
-        for gone in told.keys() - {row.number for row in waiting}:
-            del told[gone]
-        due = [row for row in waiting if now - told.get(row.number, -_AGAIN) >= _AGAIN]
-        if not due:
-            return
-        for row in due:
-            told[row.number] = now
-        how = "run `monarch debug` in another terminal"
-        if _has_terminal():
-            how += ", or press Enter here"
-        _say("\n".join([*map(_line, grouped_ranks(due)), f"monarch: to look at it, {how}"]))
+        waiting = due(rows, told, time.monotonic())
+        if waiting:
+            enter = ", or press Enter here" if _has_terminal() else ""
+            how = f"monarch: to look at it, run `monarch debug` in another terminal{enter}"
+            _say("\n".join([*news(waiting), how]))
+
+
+def due(rows: list[Row], told: dict[int, float], now: float) -> list[Row]:
+    """Of those that wait for somebody, whom it is time to tell of.
+
+    Args:
+        told: When each was told of last, by number; updated.
+        now: The time, in seconds.
+    """
+    waiting = [row for row in rows if row.stopped and not row.driver]
+    for gone in told.keys() - {row.number for row in waiting}:
+        del told[gone]
+    found = [row for row in waiting if row.number not in told or now - told[row.number] >= _AGAIN]
+    told.update({row.number: now for row in found})
+    return found
+
+
+def news(rows: list[Row]) -> list[str]:
+    """A line for all that have stopped at one line of an actor mesh."""
+    return [_line(group) for group in grouped_ranks(rows)]
 
 
 def _line(group: list[Row]) -> str:
-    row = group[0]
-    where, count = row.place.line, len(group)
-    ranks = f"{row.who.name} {row.label}" if count == 1 else f"{count} ranks of {row.who.name} ({_ranks(group)})"
-    have = "has" if count == 1 else "have"
-    since = f" {row.since:.0f} s ago" if row.since >= _AGAIN / 2 else ""
+    row, count = group[0], len(group)
+    where = row.place.line
+    ranks = f"{row.who.name} {row.label} has" if count == 1 else f"{who(group)} ({count} ranks) have"
+    since = f" {duration(row.since)} ago" if row.since >= _AGAIN / 2 else ""
     host = f" on {row.who.host}" if len({each.who.host for each in group}) == 1 else ""
-    return f"monarch: {ranks} {have} stopped{since} in {where.function}() at {where.file}:{where.number}{host}: {row.place.why}"
-
-
-def _ranks(group: list[Row]) -> str:
-    return ", ".join(row.label for row in group[:8]) + (", ..." if len(group) > 8 else "")
+    return (
+        f"monarch: {ranks} stopped{since} in {where.function}() at {where.file}:{where.number}{host}: {row.place.why}"
+    )
 
 
 def _say(text: str) -> None:

@@ -18,6 +18,7 @@ class Who(NamedTuple):
         coordinates: Its position in its mesh, by dimension.
         host: The name of its machine.
         pid: Of its process.
+        uid: Id of the actor there.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Who(NamedTuple):
     coordinates: dict[str, int]
     host: str
     pid: int
+    uid: int
 
     def __str__(self) -> str:
         return f"{self.name} {self.rank}"

@@ -52,10 +52,11 @@ class Session(pdb.Pdb):
     number: Its name, which no other process makes.
     who: The actor.
     owner: The same, to see when it ends.
+    aside: Whether this is another thread than the actor's: nobody knows when what it does is done, so `continue` ends the session.
     closed: Called when it has ended.
     """
 
-    def __init__(self, number: int, who: Who, owner: Owner, closed: Callable[[], object]) -> None:
+    def __init__(self, number: int, who: Who, owner: Owner, aside: bool, closed: Callable[[], object]) -> None:
         self._output = _Output(self)
         stream: Any = self._output
         super().__init__(stdin=stream, stdout=stream, skip=tracing.SKIPPED, nosigint=True, readrc=False)
@@ -65,6 +66,7 @@ class Session(pdb.Pdb):
         self.steps = False  # whether it goes on only as far as the next line, or function
         self.ended = False
         self._owner = owner
+        self._aside = aside
         self._closed = closed
         self._thread = threading.get_ident()
         self._inbox: SimpleQueue[Typed | Question] = SimpleQueue()
@@ -152,6 +154,13 @@ class Session(pdb.Pdb):
         if self.steps or tracing.needed(self._thread):
             sys.settrace(tracing.trace)
         self._say((RUNNING, "", None))
+        if self._aside and not self.steps:
+            self.end("its thread goes on")
+
+    def reached_end(self) -> None:
+        """The first of the program's frames returns; that of a coroutine may only wait."""
+        if self._aside:
+            self.end("its thread is done")
 
     def _say(self, event: Event) -> None:
         with self._lock:

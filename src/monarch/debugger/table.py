@@ -17,6 +17,7 @@ from .._core.plane import (
     Hub,
     ProcAddress,
     SingleAnswer,
+    debugged,
     load_error,
     pickling,
     send_record,
@@ -104,6 +105,7 @@ class Table:
     def opened(self, request: ControlRequest, record: Opened) -> None:
         entry = Entry(next(self._numbers), request.peer, record.number, record.who, record.place)
         self._entries[entry.number] = entry
+        self._note_debugged()
         send_record(
             self._hub, entry.proc, Follow(record.number), _Following(entry.proc, lambda e: self._said(entry, e))
         )
@@ -124,7 +126,14 @@ class Table:
             entry.stopped, entry.since = False, time.monotonic()
         elif kind == ENDED:
             self._entries.pop(entry.number, None)
+            self._note_debugged()
         entry.tell(event)
+
+    def _note_debugged(self) -> None:
+        """Calls of this process to these actors may take as long as somebody looks at them."""
+        actors = {(entry.proc, entry.who.uid) for entry in self._entries.values()}
+        debugged.difference_update(debugged - actors)
+        debugged.update(actors)
 
     # what terminals ask
 

@@ -43,6 +43,7 @@ Activity = tuple[int, Any]  # a thread, and the task of its event loop that runs
 sessions: dict[Activity, Session] = {}
 begin: Any = None  # gives the session of the running activity, a new one if it has none; set by `debuggee`
 interrupts: dict[int, str] = {}  # threads that are to stop at their next line, and why
+never: set[int] = set()  # threads that may not stop: that which carries all messages
 
 
 def activity() -> Activity:
@@ -60,6 +61,8 @@ def of_engine(frame: FrameType) -> bool:
 
 def needed(thread: int) -> bool:
     """Whether something may stop a thread."""
+    if thread in never:
+        return False
     if thread in interrupts or bdb.Breakpoint.bplist:
         return True
     return any(session.steps and at == thread for (at, _), session in sessions.copy().items())
@@ -80,6 +83,8 @@ def trace(frame: FrameType, event: str, arg: Any) -> Any:
     debugger: bdb.Bdb = watcher
     if session is not None:
         debugger = session
+        if event == "return" and frame is session.botframe:
+            session.reached_end()
     elif not needed(thread):
         sys.settrace(None)
         return None
@@ -174,9 +179,8 @@ def trace_thread(thread: int) -> None:
 def trace_all_threads() -> None:
     """Have every thread traced but the calling one, and each that starts from now on."""
     threading.settrace(trace)
-    for thread in sys._current_frames():
-        if thread != threading.get_ident():
-            trace_thread(thread)
+    for thread in sys._current_frames().keys() - never - {threading.get_ident()}:
+        trace_thread(thread)
 
 
 _Function: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)

@@ -58,6 +58,11 @@ class BaseCell:
         return 0
 
     @property
+    def thread(self) -> int | None:
+        """The thread that runs it; None for the client, whose code runs on any."""
+        return None
+
+    @property
     def ending(self) -> Failure | None:
         """Why this actor is about to end, or has ended."""
         return None

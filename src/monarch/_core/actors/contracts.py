@@ -74,6 +74,10 @@ class Owner(Protocol):
         """How often it has been started again after a failure."""
 
     @property
+    def thread(self) -> int | None:
+        """The thread that runs it, as `threading.get_ident` has it; None if it has none of its own."""
+
+    @property
     def ending(self) -> Failure | None:
         """Why it is about to end, or has ended."""
 

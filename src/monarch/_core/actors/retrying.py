@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ActorError, SupervisionError, name_some
 from ..calls.failed_call import CallSite, FailedCall, Reply
 from ..calls.future import Future
-from ..calls.pending import FutureState, PendingCall, PendingOperation, subscribe
+from ..calls.pending import FutureState, PendingCall, PendingOperation, is_debugged, subscribe
 from ..calls.promise import Promise
 from ..calls.rebuild import read_value
 from ..shape import Extent, Point
@@ -207,6 +207,9 @@ class _Repeated(PendingOperation):
 
     def _expire(self, attempt: _Attempt) -> None:
         """The time of an attempt is up. On the poller's thread."""
+        if is_debugged(attempt.unanswered()):
+            attempt.timer = self._home.poller.call_later(1.0, functools.partial(self._expire, attempt))
+            return
         with self._lock:
             late = sorted(attempt.open)
             again = self._may_repeat(attempt)

@@ -39,6 +39,15 @@ class PendingCall(NamedTuple):
     silent: Sequence[ProcAddress]
 
 
+debugged: set[tuple[ProcAddress, int]] = set()
+"""Processes and ids of actors that are in the debugger: time limits of calls to them do not run out."""
+
+
+def is_debugged(call: PendingCall | None) -> bool:
+    """Whether one of those who owe an answer is in the debugger."""
+    return bool(debugged) and call is not None and any((process, call.uid) in debugged for process in call.silent)
+
+
 class FutureState:
     """The result of an operation, once it is there, and the callbacks that wait for it. A base of `Future` alone."""
 

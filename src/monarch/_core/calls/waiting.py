@@ -56,6 +56,9 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
     subscribe(future, wake)
     try:
         came = waiter.acquire(timeout=-1 if timeout is None else min(timeout, LONGEST))
+        if pending.debugged and (timeout if asked is None else asked):
+            while not came and _is_debugged(future):
+                came = waiter.acquire(timeout=1.0)
     except BaseException:  # Ctrl-C
         unsubscribe(future, wake)
         raise
@@ -117,6 +120,11 @@ def _before_blocking(future: FutureState) -> Lendable | None:
             stacklevel=4,
         )
     return None if operation is None else operation.connection()
+
+
+def _is_debugged(future: FutureState) -> bool:
+    operation = future._operation
+    return operation is not None and pending.is_debugged(operation.unanswered())
 
 
 async def wait_in_loop(future: FutureState) -> None:

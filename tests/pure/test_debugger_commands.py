@@ -1,0 +1,95 @@
+"""What is typed at the debugger's prompt, and what it shows: without processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from monarch.debugger import views
+from monarch.debugger.commands import HELP, NAMES, Command, parse
+from monarch.debugger.notices import due, news
+from monarch.debugger.protocol import Line, Place, Row, Who
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("l", Command("list")),
+        ("  list ", Command("list")),
+        ("attach trainer 3", Command("attach", "trainer", "3")),
+        ("a trainer gpus=1,hosts=0 --take", Command("attach", "trainer", "gpus=1,hosts=0", flag=True)),
+        ("a trainer 3/2", Command("attach", "trainer", "3/2")),
+        ("cast t-1 ranks(0:8:2) p x", Command("cast", "t-1", "0:8:2", "p x")),
+        ("cast t ranks(gpus=(0,2),hosts=1) p f(x)", Command("cast", "t", "gpus=(0,2),hosts=1", "p f(x)")),
+        ("b train.py:88", Command("break", file="train.py", line=88)),
+        (
+            "break a/train.py:8 if x > f(3) ranks(1,gpus=2)".replace("1,gpus=2", "gpus=(1,2)"),
+            Command("break", ranks="gpus=(1,2)", text="x > f(3)", file="a/train.py", line=8),
+        ),
+        ("clear train.py:88", Command("clear", file="train.py", line=88)),
+        ("interrupt t", Command("interrupt", "t")),
+        ("i t ranks(0:2)", Command("interrupt", "t", "0:2")),
+        ("w", Command("where", flag=True)),
+        ("where --all", Command("where", flag=True)),
+        ("", None),
+        ("   ", None),
+    ],
+)
+def test_a_line_is_read_as_a_command(text: str, wanted: Command | None) -> None:
+    assert parse(text) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["lst", "list all", "attach", "attach t", "attach t x", "attach t 1 2", "cast t 3 n", "cast t ranks(3)", "cast t ranks(x) n",
+     "break train.py", "break train.py:x", "break train.py:3 if", "clear", "clear a.py:3 if x", "interrupt", "interrupt t x",
+     "where -a"],
+)  # fmt: skip
+def test_what_is_no_command_says_what_would_be(text: str) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        parse(text)
+
+
+def test_help_has_every_command() -> None:
+    assert all(name in HELP for name in NAMES)
+
+
+def row(rank: int, line: int = 5, name: str = "t", **changes: Any) -> Row:
+    place = Place(
+        "breakpoint()", (Line("main.py", 1, "main", "step()"), Line("train.py", line, "step", "breakpoint()"))
+    )
+    who = Who(name, rank, {"gpus": rank}, "node1", 100 + rank, 99)
+    return Row(rank, who, str(rank), place, True, 65.0, "")._replace(**changes)
+
+
+def test_the_table_is_a_grid_as_wide_as_what_is_in_it() -> None:
+    lines = views.table([row(0), row(10, name="longer-name")]).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1].split("|")[1:7] == [f" {text} " for text in (
+        "Actor Name ", "Rank", "Coords ", "Hostname", "Function", "Line No.",
+    )]  # fmt: skip
+    assert "65 s" in lines[3]
+
+
+def test_equal_stacks_are_grouped_and_the_largest_group_comes_first() -> None:
+    text = views.stacks([row(7, 9), *map(row, (0, 1, 2, 5)), row(8, stopped=False)])
+    assert text.splitlines()[0] == "4 ranks: t 0-2,5"
+    assert text.index("train.py:5") < text.index("1 rank: t 7") < text.index("train.py:9")
+
+
+def test_who_has_stopped_is_told_at_once_and_again_each_minute_while_nobody_is_attached() -> None:
+    told: dict[int, float] = {}
+    assert [each.number for each in due([row(0), row(1, driver="ada")], told, 5.0)] == [0]
+    assert due([row(0), row(1, driver="ada")], told, 64.0) == []
+    assert [each.number for each in due([row(0), row(1)], told, 66.0)] == [0, 1]
+    assert due([row(0, stopped=False)], told, 67.0) == []
+    assert [each.number for each in due([row(0)], told, 68.0)] == [0]  # it has stopped again
+
+
+def test_ranks_that_stop_at_one_line_share_a_notice() -> None:
+    lines = news([row(0, since=1.0), row(1, since=1.0), row(2, 9)])
+    assert lines == [
+        "monarch: t 0-1 (2 ranks) have stopped in step() at train.py:5 on node1: breakpoint()",
+        "monarch: t 2 has stopped 65 s ago in step() at train.py:9 on node1: breakpoint()",
+    ]
