@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from monarch.logs import aggregate
-from monarch.logs.aggregate import Aggregator, Entry, parse
+from monarch.logs.aggregate import Aggregator, parse
+from monarch.logs.entry import Entry
 from monarch.logs.line import LogLine
 
 WINDOW = 3.0

@@ -17,7 +17,7 @@ import pytest
 
 from monarch.job import JobError, JobState, JobTrait, job_load
 from monarch.job.find_logs import find_logs
-from monarch.logs.aggregate import Entry
+from monarch.logs.entry import Entry
 from monarch.logs.line import LogLine
 from monarch.logs.terminal import tame
 from monarch.logs.text import dated

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from monarch.logs.aggregate import Entry, alone
+from monarch.logs.entry import Entry, alone
 from monarch.logs.line import LogLine
 from monarch.logs.terminal import Look, coloured, tame
 

@@ -90,6 +90,21 @@ def test_a_printer_that_never_printed_has_no_thread_and_nothing_to_end() -> None
     assert threading.active_count() == before
 
 
+def test_a_printer_goes_on_where_what_shows_its_lines_fails(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(output: Output) -> None:
+        raise ZeroDivisionError("in a progress bar")
+
+    printer = output.Printer()
+    printer.show = fail
+    for text in ("one", "two"):
+        printer.put(Output(TRAINER, "stdout", 1.0, [(NOBODY, [text])]))
+    printer.close()
+    assert capsys.readouterr().out == "[trainers 1] one\n[trainers 1] two\n"
+    assert caplog.text.count("ZeroDivisionError: in a progress bar") == 2
+
+
 def test_a_printer_that_is_closed_has_written_everything_in_order_and_has_no_thread(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -26,7 +26,7 @@ from .hub.prints import Note
 from .mesh.shaped import ShapedMesh, names_of
 from .net.peer_credentials import check_same_user
 from .net.unix import hosts_here
-from .processes.output import Output, OutputSink, Source, write
+from .processes.output import Output, OutputSink, Source
 from .processes.stack_dump import FILE as STACK_FILE
 from .processes.stack_dump import SIGNAL as STACK_SIGNAL
 from .shape import Shape, Slice, grid
@@ -106,5 +106,4 @@ __all__ = [
     "subscribe",
     "supervision_error",
     "waits",
-    "write",
 ]  # fmt: skip

@@ -71,7 +71,7 @@ _greeting.make_default = lambda: _import_module("monarch.logs.keep").keep_logs_o
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)  # sideways, so by name
 _adverbs._rref = lambda *args: _import_module("monarch.tensor_engine.endpoints").rref(*args)
 _proc_mesh._set_logging = lambda *options: _import_module("monarch.logs.options").set_options(*options)
-_output.make_view = lambda: _import_module("monarch.logs.view").View()
+_output.make_view = lambda write: _import_module("monarch.logs.view").View(write)
 _proc_mesh._device_mesh_of = lambda procs: _import_module("monarch.tensor_engine.engine_meshes").device_mesh_of(procs)
 _proc_mesh.stacks_of = lambda *args: _import_module("monarch.stacks.gather").of_hosts(*args)
 

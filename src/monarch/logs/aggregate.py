@@ -18,18 +18,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from functools import cache
 
+from .entry import Entry, alone
 from .line import LogLine
-from .ranks import describe
 
 _MOST_KINDS = 4096  # that are remembered; the next one makes all of them new again
 _LONGEST = 4096  # characters; longer lines are shown alone
 _MOST_NUMBERS = 32  # in a line; those of longer tables are words
 _ERROR_LEVEL = 40
 
-_NUMBER = re.compile(
-    r"""(?<!\w)(?:
+_NUMBERS = r"""(?<!\w)(?:
     (?P<date>\d{4}-\d\d-\d\d(?!\d)(?:[ T]\d\d:\d\d(?!\d)(?::\d\d(?!\d)(?:[.,]\d+)?)?)?)
     |(?P<clock>\d+(?::\d\d)+(?!\d)(?:[.,]\d+)?)
     |(?P<hex>0[xX][0-9a-fA-F]+)
@@ -37,9 +36,7 @@ _NUMBER = re.compile(
     |(?P<dotted>\d+(?:\.\d+){2,})
     |(?P<number>[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d+)(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?)
     |(?<=\|)(?P<bar>[ ▏▎▍▌▋▊▉█]{4,})(?=\|)
-    )""",
-    re.VERBOSE | re.ASCII,
-)
+    )"""
 _ERROR = re.compile(
     r"^[EF]\d{4} |(?:Error|Exception)\b|\b(?:ERROR|CRITICAL|FATAL|error:|fatal:|panic)|Segmentation fault|core dumped"
 )
@@ -51,27 +48,6 @@ _TRACE, _ERRED = 1, 2  # what the last line of a rank was: within a traceback, o
 
 _Value = tuple[object, str]  # to compare by, and as it was written
 _Kind = tuple[object, ...]
-
-
-class Entry(NamedTuple):
-    """What is shown at once: a line, or what several have in common.
-
-    Attributes:
-        line: The first of them.
-        text: Its text, with a range in place of each number that differs, such as ``0.31..0.52``.
-        lines: How many they are.
-        ranks: Who said them: coordinates by rank.
-    """
-
-    line: LogLine
-    text: str
-    lines: int
-    ranks: dict[int, str]
-
-    @property
-    def who(self) -> str:
-        """The ranks, as people write them."""
-        return describe(self.ranks)
 
 
 class Aggregator:
@@ -162,7 +138,7 @@ def parse(text: str) -> tuple[tuple[str, ...], list[_Value]]:
     words: list[str] = []
     values: list[_Value] = []
     end = 0
-    for match in _NUMBER.finditer(text):
+    for match in _numbers().finditer(text):
         start = match.start()
         if text[start - 1 : start].isalnum():  # a letter beyond ASCII
             continue
@@ -175,6 +151,12 @@ def parse(text: str) -> tuple[tuple[str, ...], list[_Value]]:
         return (text,), []
     words.append(text[end:])
     return tuple(words), values
+
+
+@cache
+def _numbers() -> re.Pattern[str]:
+    """Compiled when something is collected: it takes as long as to import all that shows lines on a terminal."""
+    return re.compile(_NUMBERS, re.VERBOSE | re.ASCII)
 
 
 class _Group:
@@ -207,11 +189,6 @@ class _Group:
             yield before
             yield low if low == high or kind == "bar" else f"{low}..{high}"  # the range of a bar is its percentage's
         yield self._words[-1]
-
-
-def alone(line: LogLine) -> Entry:
-    """A line that is shown by itself."""
-    return Entry(line, line.text, 1, {line.rank: line.point})
 
 
 def _goes_on(text: str) -> bool:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from .._core.plane import Output
 from .line import LogLine
+
+if TYPE_CHECKING:
+    from .._core.plane import Output
 
 
 def log_lines(output: Output, job: str = "") -> Iterator[LogLine]:

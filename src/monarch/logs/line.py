@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import NamedTuple
 
 
@@ -43,6 +42,8 @@ class LogLine(NamedTuple):
 
     def to_json(self) -> str:
         """Return the line as one line of JSON; empty attributes are left out."""
+        import json  # here and below: who shows lines on a terminal needs none
+
         return json.dumps(
             {name: value for name, value in zip(self._fields, self, strict=True) if value not in ("", None)}
         )
@@ -54,6 +55,8 @@ class LogLine(NamedTuple):
         Raises:
             ValueError: It is not such a line.
         """
+        import json
+
         found = json.loads(text)
         if not isinstance(found, dict):
             raise ValueError(f"a line of a log is a JSON object, got {text[:80]!r}")

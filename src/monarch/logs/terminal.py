@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any
 
-from .aggregate import Entry
+from .entry import Entry
 
 _RESET = "\x1b[0m"
 _RANKS = ("36", "32", "35", "34", "96", "92", "95", "94")  # cyan, green, magenta, blue, then lighter; never a warning's

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 
-from .aggregate import Entry
+from .entry import Entry
 from .terminal import Look, tame
 
 

@@ -7,23 +7,31 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import config
-from .._core.plane import Output, write
-from .aggregate import Aggregator, Entry, alone
+from .aggregate import Aggregator
 from .captured import log_lines
+from .entry import Entry, alone
 from .line import LogLine
 from .terminal import Look, coloured, is_terminal
 
+if TYPE_CHECKING:
+    from .._core.plane import Output
+
 
 class View:
-    """Shows what is given to it, or holds it until it is due."""
+    """Shows what is given to it, or holds it until it is due.
 
-    def __init__(self) -> None:
+    Args:
+        write: Writes a text to ``"stdout"`` or ``"stderr"``, in one piece.
+    """
+
+    def __init__(self, write: Callable[[str, str], None]) -> None:
+        self._to = write
         self._meshes: dict[str, Aggregator] = {}  # those of which something may be held, by their ids
 
     def show(self, output: Output) -> None:
@@ -31,20 +39,19 @@ class View:
         mesh, window = output.collect or ("", 0.0)
         if config.value("log_format") == "json":
             for line in log_lines(output):
-                write(output.stream, line.to_json() + "\n")
+                self._to(output.stream, line.to_json() + "\n")
             return
         found = self._meshes.get(mesh)
         if found is not None and found.window != window:
-            _write(self._meshes.pop(mesh).flush())
+            self._write(self._meshes.pop(mesh).flush())
         if window and output.end:
-            lines = self._meshes.get(mesh) or self._meshes.setdefault(mesh, Aggregator(window))
-            now = time.monotonic()
-            _write(entry for line in _shown(output) for entry in lines.take(line, now))
+            lines, now = self._lines(mesh, window), time.monotonic()
+            self._write(entry for line in _shown(output) for entry in lines.take(line, now))
         elif output.source.alone:
-            with _bars_kept(output.stream):
-                write(output.stream, output.to_text())
+            with _bars_kept(getattr(sys, output.stream)):
+                self._to(output.stream, output.to_text())
         else:
-            _write(map(alone, _shown(output)))
+            self._write(map(alone, _shown(output)))
 
     @property
     def due(self) -> float | None:
@@ -55,15 +62,28 @@ class View:
         """Show what has been held for its time."""
         now = time.monotonic()
         for mesh, lines in list(self._meshes.items()):
-            _write(lines.expire(now))
+            self._write(lines.expire(now))
             if lines.due is None:
                 del self._meshes[mesh]
 
     def flush(self) -> None:
         """Show all that is held."""
         for lines in self._meshes.values():
-            _write(lines.flush())
+            self._write(lines.flush())
         self._meshes.clear()
+
+    def _lines(self, mesh: str, window: float) -> Aggregator:
+        if mesh not in self._meshes:
+            self._meshes[mesh] = Aggregator(window)
+        return self._meshes[mesh]
+
+    def _write(self, entries: Iterable[Entry]) -> None:
+        for stream, together in groupby(entries, lambda entry: entry.line.stream):
+            file = getattr(sys, stream)
+            look = Look(coloured(file), is_terminal(file))
+            text = "".join(look.render(entry) for entry in together)
+            with _bars_kept(file):
+                self._to(stream, text)
 
 
 def _shown(output: Output) -> Iterator[LogLine]:
@@ -72,19 +92,10 @@ def _shown(output: Output) -> Iterator[LogLine]:
     return (line._replace(stream=output.stream, mesh=mesh) for line in log_lines(output))
 
 
-def _write(entries: Iterable[Entry]) -> None:
-    for stream, together in groupby(entries, lambda entry: entry.line.stream):
-        file = getattr(sys, stream)
-        look = Look(coloured(file), is_terminal(file))
-        text = "".join(look.render(entry) for entry in together)
-        with _bars_kept(stream):
-            write(stream, text)
-
-
-def _bars_kept(stream: str) -> AbstractContextManager[Any]:
+def _bars_kept(file: Any) -> AbstractContextManager[Any]:
     """Progress bars of the program's own, which stand on a line without an end: out of the way while something is written."""
     tqdm = sys.modules.get("tqdm.std")
     if tqdm is None:
         return nullcontext()
-    kept: AbstractContextManager[Any] = tqdm.tqdm.external_write_mode(getattr(sys, stream))
+    kept: AbstractContextManager[Any] = tqdm.tqdm.external_write_mode(file)
     return kept

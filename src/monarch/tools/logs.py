@@ -17,7 +17,8 @@ import typer
 
 from ..errors import MonarchError
 from ..job.find_logs import JobLogs, find_logs
-from ..logs.aggregate import Aggregator, Entry
+from ..logs.aggregate import Aggregator
+from ..logs.entry import Entry
 from ..logs.filter import LEVELS, LineFilter, parse_level
 from ..logs.line import LogLine
 from ..logs.reader import Reader

@@ -15,9 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from ... import config
+from ..._lazy import lazy_logger
 from ..._namedtuple import NamedTuple
 from ..hub.prints import Note
 from ..wire.address import ProcAddress
+
+logger = lazy_logger("monarch.runtime")
 
 _LIMIT = 64 << 20  # characters that wait for whoever reads the client's output
 
@@ -132,7 +135,7 @@ class View(Protocol):
     def flush(self) -> None: ...
 
 
-def make_view() -> View:
+def make_view(write: Callable[[str, str], None]) -> View:
     raise NotImplementedError  # replaced by the public face: how a terminal looks, and what is collected, is a plane's matter
 
 
@@ -198,7 +201,11 @@ class Printer:
                 if item is not None:
                     item()
                 continue
-            self.show(item)
+            try:
+                self.show(item)
+            except Exception:  # a progress bar of the program's own can't draw itself: the lines count more
+                logger.exception("an output could not be shown as it should")
+                show(item)
             with self._changed:
                 self.written += 1
                 self._waiting -= item.size
@@ -211,7 +218,7 @@ class Printer:
         if output.collect is None and _is_plain(output.stream):
             show(output)
         else:
-            self._view = make_view()
+            self._view = make_view(write)
             self.show = self._view.show
             self._view.show(output)
 

@@ -1,0 +1,34 @@
+"""What is shown at once: a line, or what several lines have in common."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .line import LogLine
+from .ranks import describe
+
+
+class Entry(NamedTuple):
+    """What is shown at once: a line, or what several have in common.
+
+    Attributes:
+        line: The first of them.
+        text: Its text, with a range in place of each number that differs, such as ``0.31..0.52``.
+        lines: How many they are.
+        ranks: Who said them: coordinates by rank.
+    """
+
+    line: LogLine
+    text: str
+    lines: int
+    ranks: dict[int, str]
+
+    @property
+    def who(self) -> str:
+        """The ranks, as people write them."""
+        return describe(self.ranks)
+
+
+def alone(line: LogLine) -> Entry:
+    """A line that is shown by itself."""
+    return Entry(line, line.text, 1, {line.rank: line.point})
