@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -268,3 +269,9 @@ def test_a_job_that_slurm_has_requeued_is_used_again(home: Home, slurm: Slurm) -
     again = home.run(one, "kill")
     said = "".join(path.read_text() for path in home.folder.glob(".monarch/logs/*/workers/*"))
     assert again.split()[-1] == first.split()[-1], said
+
+
+def test_the_example_trains_on_nodes_of_slurm(home: Home, slurm: Slurm) -> None:
+    example = Path(__file__).parents[2] / "examples" / "slurm_ddp.py"
+    assert "2 ranks, loss of each: 0.0" in home._finish(home._start([str(example), "1"], {}), 0)
+    home.monarch("kill")
