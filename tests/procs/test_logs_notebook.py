@@ -53,12 +53,13 @@ def run_cells(folder: Path, *sources: str) -> list[dict[str, str]]:
 
 @pytest.mark.timeout(110)
 def test_output_of_ranks_stands_in_the_cell_that_has_caused_it(tmp_path: Path) -> None:
-    first, second, third, fourth, fifth = run_cells(
+    first, second, third, fourth, fifth, sixth = run_cells(
         tmp_path,
         SETTINGS,
         "await prints.say.call('with await')\nprint('the last line of the cell')",
         "prints.complain.call('as an error').get();",
-        "await procs.logging_option(aggregate_window_sec=1000, ranks=1)\nprints.say.call('of one rank').get();",
+        "await procs.logging_option(ranks=1)\nprints.say.call('of one rank').get();",
+        "await procs.logging_option(aggregate_window_sec=1000)\nprints.say.call('once each').get();",
         "procs.stop().get();",
     )
     assert sorted(first["stdout"].splitlines()) == [f"[trainers {rank}] with the first cell" for rank in (0, 1)]
@@ -67,4 +68,5 @@ def test_output_of_ranks_stands_in_the_cell_that_has_caused_it(tmp_path: Path) -
     assert last == "the last line of the cell"
     assert re.fullmatch(r"(\[trainers \d\] as an error\n){2}", third["stderr"])
     assert fourth == {"stdout": "[trainers 1] of one rank\n"}
-    assert fifth == {}
+    assert re.fullmatch(r"(\[trainers \d\] once each\n){2}", fifth["stdout"]), "what the window holds, too"
+    assert sixth == {}

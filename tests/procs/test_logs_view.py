@@ -237,6 +237,20 @@ def test_what_the_window_holds_is_shown_when_the_window_is_taken_away(spawn: Spa
     assert sum("old" in line for line in found) == 1, found
 
 
+def test_what_the_window_holds_is_shown_when_logs_are_flushed_and_when_the_procs_stop(
+    spawn: Spawn, shown: Read
+) -> None:
+    procs = spawn(4, name="held")
+    prints = procs.spawn("prints", Prints)
+    option(procs, aggregate_window_sec=1000)
+    assert len(say(prints, "loaded", shown)) == 1
+    procs.flush_logs().get(timeout=PATIENCE)
+    assert re.fullmatch(r"\[held gpus [0-3,-]+\] loaded\n", shown())
+    assert len(say(prints, "trained", shown)) == 1
+    procs.stop().get(timeout=PATIENCE)
+    assert re.fullmatch(r"\[held gpus [0-3,-]+\] trained\n", shown())
+
+
 def test_what_the_window_holds_is_shown_when_the_program_ends() -> None:
     result = run_script(
         program(
