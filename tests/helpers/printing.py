@@ -87,7 +87,14 @@ class Asks(Actor):
 
 
 class PrintsLogs(Prints):
-    """And uses `logging`."""
+    """And uses `logging`, and progress bars."""
+
+    @endpoint
+    def show_progress(self, steps: int) -> None:
+        from tqdm import tqdm
+
+        for _ in tqdm(range(steps), desc="epochs", mininterval=0, ncols=80):
+            pass
 
     @endpoint
     def configure(self) -> None:

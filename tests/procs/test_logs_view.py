@@ -359,6 +359,22 @@ for _ in tqdm(range(20), desc="epochs", mininterval=0, ncols=80):
     assert "epochs: 100%" in seen
 
 
+def test_a_progress_bar_of_tqdm_in_each_rank_is_one_line_each() -> None:
+    pytest.importorskip("tqdm")
+    seen = run_on_terminal(SETTINGS + 'prints.show_progress.call(20).get()\nprint("done")', env={"NO_COLOR": "1"})
+    *bars, last = seen.splitlines()
+    assert last == "done", seen
+    assert sorted(bar[:25] for bar in bars) == [f"[trainers {rank}] epochs: 100%" for rank in range(4)], seen
+    collected = run_on_terminal(
+        SETTINGS
+        + "procs.logging_option(aggregate_window_sec=1000).get()\nprints.show_progress.call(20).get()\nprocs.stop().get()",
+        env={"NO_COLOR": "1"},
+    )
+    first, others = collected.splitlines()
+    assert re.match(r"\[trainers \d\] epochs: 100%", first), collected
+    assert re.match(r"\[trainers gpus [0-3,-]+\] epochs: 100%", others), collected
+
+
 def _check_whole(seen: str, count: int) -> None:
     """Each line of a rank begins where a line begins, and nothing stands behind it."""
     cleared = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen)

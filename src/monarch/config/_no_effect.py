@@ -62,11 +62,11 @@ NO_EFFECT: dict[str, tuple[tuple[str, Kind, object] | tuple[str, Kind, object, s
         ),
         ("tokio_worker_threads", count(1, optional=True), None, "MONARCH_TOKIO_WORKER_THREADS"),
     ),
-    "procs share the client's output; log streams and files are not written yet": (
+    "the client always shows what procs print; `ProcMesh.logging_option` says what of it": (
         ("enable_log_forwarding", BOOL, False, "HYPERACTOR_MESH_ENABLE_LOG_FORWARDING"),
-        ("force_file_log", BOOL, False),
         ("read_log_buffer", count(), 100),
     ),
+    "`enable_file_capture` alone says whether there are files": (("force_file_log", BOOL, False),),
     "metrics and traces are not written yet": (
         ("enable_otel_metrics", BOOL, True, "ENABLE_OTEL_METRICS"),
         ("enable_otel_tracing", BOOL, True, "ENABLE_OTEL_TRACING"),
