@@ -60,7 +60,7 @@ def test_a_rank_is_debugged_from_another_terminal_with_history_and_completion(sp
         terminal.expect("monarch_dbg>")
         terminal.type("attach s 0")
         terminal.expect("(Pdb)")
-        assert "\x1b[" in terminal.seen.split("breakpoint()")[0]
+        assert re.search(r"-> \x1b\[\d+mbreakpoint\x1b\[", terminal.seen)  # a builtin, in its colour
         terminal.type("p doubl\t", end="")
         terminal.expect("ed")  # what was typed is there already
         terminal.type("")
@@ -176,6 +176,27 @@ def test_a_terminal_that_dies_leaves_the_session_to_others(spawn: Spawn) -> None
             wait_until(lambda: not user.rows()[0].driver, what="the terminal to be detached")
         user.type("attach s 0", "c")
         assert answer.get(timeout=20) == 3
+
+
+def test_ctrl_c_detaches_from_a_rank_that_goes_on(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    answer = actor.spin.call_one()
+    with monarch_debug(TERM="dumb") as terminal, person() as user:
+        for last in ("c", "self.spins = False"):
+            terminal.expect("monarch_dbg> ")
+            terminal.type("interrupt s 0")
+            user.wait_stopped()
+            terminal.expect("monarch_dbg> ")
+            terminal.type("attach s 0")
+            terminal.expect("(Pdb) ")
+            terminal.type(last)
+            if last == "c":
+                wait_until(lambda: not user.rows()[0].stopped, what="the rank to go on")
+                terminal.type("\x03", end="")
+                terminal.expect("Detached from debug session for s 0")
+        terminal.expect("(Pdb) ")
+        terminal.type("c")
+        assert answer.get(timeout=20) > 0
 
 
 def test_two_terminals_debug_one_program_at_a_time(spawn: Spawn) -> None:

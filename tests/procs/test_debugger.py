@@ -333,6 +333,7 @@ def test_what_is_typed_can_be_completed_from_the_names_of_the_frame(spawn: Spawn
         user.wait_stopped()
         assert user.complete("at", 0, 2) == ["attach"]
         assert user.complete("attach ", 7, 7) == ["s"]
+        assert user.complete("attach s ", 9, 9) == ["0"]
         user.type("attach s 0")
         user.expect("(Pdb) ")
         assert user.complete("p doub", 2, 6) == ["doubled"]

@@ -150,8 +150,14 @@ class Console:
     def _complete(self, line: str, begin: int, end: int) -> list[str]:
         if not line[:begin].strip():
             return [name for name in NAMES if name.startswith(line[begin:end])]
-        names = sorted({row.who.name for row in self.rows()})
-        return [name for name in names if name.startswith(line[begin:end])]
+        before, start = line[:begin].split(), line[begin:end]
+        rows = self.rows()
+        words = (
+            {row.who.name for row in rows}
+            if len(before) == 1
+            else {row.label for row in rows if row.who.name == before[1]}
+        )
+        return sorted(word for word in words if word.startswith(start))
 
     # commands
 

@@ -13,6 +13,7 @@ import bdb
 import code
 import ctypes
 import linecache
+import os
 import pdb  # noqa: T100  # which is what this is
 import sys
 import threading
@@ -29,6 +30,7 @@ from .protocol import ENDED, OUTPUT, PROMPT, RUNNING, Event, Line, Place, Who
 
 _LOOK = 0.25  # seconds after which a session that waits looks whether its actor is about to end
 _MOST_OUTPUT = 1 << 20  # characters that one command may print
+_STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
 _MOST_FRAMES = 100  # of a stack, as others are told of it
 
 
@@ -139,6 +141,13 @@ class Session(pdb.Pdb):
             self.steps = False
             self._say((ENDED, why, None))
             self._closed()
+
+    def stop_here(self, frame: FrameType) -> bool:
+        """As `bdb` has it, but not in what the engine calls of the standard library: nobody steps into that."""
+        caller = frame.f_back
+        if caller is not None and tracing.of_engine(caller) and _is_standard(frame.f_code.co_filename):
+            return False
+        return bool(super().stop_here(frame))
 
     def interaction(self, frame: FrameType | None, traceback: Any) -> None:
         self._interact(frame, traceback)
@@ -317,6 +326,10 @@ class _Console(code.InteractiveConsole):
         if not line:
             raise EOFError
         return line.rstrip("\n")
+
+
+def _is_standard(file: str) -> bool:
+    return file.startswith(_STANDARD_LIBRARY) and "-packages" not in file[len(_STANDARD_LIBRARY) :]
 
 
 def _line_of(entry: tuple[FrameType, int]) -> Line:
