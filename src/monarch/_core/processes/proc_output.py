@@ -21,6 +21,8 @@ from .output import Output, OutputSink, Run, Source
 from .proc_entry import ProcEntry
 
 _PROMPT = 0.2  # seconds after which text without a newline is shown
+_GATHER = 0.01  # seconds in which lines of a proc that prints one after the other gather, to be read together
+_MUCH = 1 << 15  # bytes: a read that finds more has waited long enough
 _MOST_UNSHOWN = 1 << 20
 """Characters of one proc that may be on their way to the client's terminal."""
 
@@ -81,6 +83,9 @@ class ProcOutput:
                     others = set(self._printing if names is None else names) - {name}  # once: it may print for ever
                     self._printing[name].when_read.append(partial(self.passed_on, then, others))
                     return
+            for printing in list(self._printing.values()):
+                for fd in list(printing.gathering):
+                    self._read(printing, fd)
             for rest in self._rests.copy():
                 self._show_rest(*rest)
             then()
@@ -104,8 +109,20 @@ class ProcOutput:
                 self._release(printing, "client")
 
     def _listen(self, printing: _Printing) -> None:
-        for fd in printing.streams:
+        for fd in printing.streams.keys() - printing.gathering:
             self._poller.add(fd, lambda events, fd=fd: self._read(printing, fd))  # type: ignore[misc]  # bound now
+
+    def _gather(self, printing: _Printing, fd: int) -> None:
+        """Read this pipe in a while, whatever comes: to read each line by itself would cost all others more than it is worth."""
+
+        def listen() -> None:
+            printing.gathering.discard(fd)
+            if fd in printing.streams and not printing.held:
+                self._poller.add(fd, lambda events: self._read(printing, fd))
+
+        printing.gathering.add(fd)
+        self._poller.remove(fd)
+        self._poller.call_later(_GATHER, listen)
 
     def _hold(self, printing: _Printing, reason: str) -> None:
         if not printing.held:
@@ -134,6 +151,15 @@ class ProcOutput:
         if data:
             splitter.alone = self._source(printing).alone
             self._pass_on(printing, stream, *splitter.feed(data))
+            now = time.monotonic()
+            if (
+                now - printing.last_read < _GATHER
+                and len(data) < _MUCH
+                and fd not in printing.gathering
+                and not printing.held
+            ):
+                self._gather(printing, fd)
+            printing.last_read = now
             if splitter.waiting:
                 rest = printing, stream, splitter
                 self._rests.add(rest)
@@ -208,6 +234,8 @@ class _Printing:
         self.entry = entry
         self.streams: dict[int, tuple[str, LineSplitter]] = {}
         self.source: Source | None = None
+        self.last_read = 0.0
+        self.gathering: set[int] = set()  # pipes that are read in a while
         self.unshown = 0  # characters
         self.left_out = 0  # lines
         self.held: set[str] = set()  # why its pipes are not read

@@ -1,0 +1,208 @@
+"""Which pipes of procs are read, and when: with pipes, but no process; the clock stands still."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import pytest
+
+from monarch._core.hub.spawn_requests import SpawnRequest
+from monarch._core.processes import proc_output
+from monarch._core.processes.output import Output, Source
+from monarch._core.processes.proc_entry import Mesh, ProcEntry
+from monarch._core.processes.proc_output import ProcOutput
+from monarch._core.wire.address import ActorAddress, ProcAddress
+
+CLIENT = ProcAddress("host", "client")
+
+
+class Clock:
+    """The thread of an agent, step by step: what is ready is called by `turn`, timers by `wait`."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.handlers: dict[int, Callable[[int], None]] = {}
+        self.soon: list[Callable[[], object]] = []
+        self.later: list[tuple[float, Callable[[], object]]] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+    def add(self, fd: int, handler: Callable[[int], None]) -> None:
+        assert fd not in self.handlers
+        self.handlers[fd] = handler
+
+    def remove(self, fd: int) -> None:
+        self.handlers.pop(fd, None)
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self.soon.append(callback)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
+        self.later.append((self.now + seconds, callback))
+
+    def turn(self) -> None:
+        for fd, handler in list(self.handlers.items()):
+            if fd in self.handlers:
+                handler(1)
+        soon, self.soon = self.soon, []
+        for callback in soon:
+            callback()
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        due = [callback for at, callback in self.later if at <= self.now]
+        self.later = [(at, callback) for at, callback in self.later if at > self.now]
+        for callback in due:
+            callback()
+
+
+class Sink:
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.has_room = True
+        self.room: Callable[[], None] = lambda: None
+
+    def put(self, output: Output, room: Callable[[], None]) -> bool:
+        self.taken += output.lines
+        self.room = room
+        return self.has_room
+
+    def place_of(self, source: Source) -> str:
+        return f"the file of {source.mesh} {source.rank}"
+
+    def flush(self, then: Callable[[], None]) -> None:
+        then()
+
+    def close(self) -> None: ...
+
+
+class World:
+    """An agent with one proc."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.shown: list[str] = []
+        self.output = ProcOutput(cast(Any, self.clock), self._publish, lambda: False)
+        request = SpawnRequest(
+            "uid", "trainers", {"gpus": 2}, 2, (), ActorAddress(CLIENT, 1), CLIENT, [], "/", None, (), {}
+        )
+        self.entry = ProcEntry(ProcAddress("host", "uid.1"), Mesh(request, "machine"), 1, 0, now=10.0)
+        (out, self.stdout), (err, self.stderr) = os.pipe(), os.pipe()
+        self.output.follow(self.entry, out, err)
+
+    def _publish(self, client: ProcAddress, output: Output) -> bool:
+        self.shown += output.lines
+        return True
+
+    def print(self, text: str) -> None:
+        os.write(self.stdout, text.encode() + b"\n")
+
+    def end(self) -> None:
+        self.output.finish(self.entry)
+        os.close(self.stdout)
+        os.close(self.stderr)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    world = World()
+    monkeypatch.setattr(proc_output, "time", world.clock)
+    yield world
+    world.end()
+
+
+def test_lines_that_follow_each_other_closely_are_read_together(world: World) -> None:
+    for number in range(10):
+        world.print(f"line {number}")
+        world.clock.turn()
+    assert world.shown == ["line 0", "line 1"], "the first is shown at once"
+    world.clock.wait(proc_output._GATHER)
+    world.clock.turn()
+    assert world.shown == [f"line {number}" for number in range(10)]
+    world.clock.wait(1)
+    world.print("later")
+    world.clock.turn()
+    assert world.shown[-1] == "later"
+
+
+def test_who_asks_for_what_was_printed_does_not_wait_for_lines_to_gather(world: World) -> None:
+    for number in range(10):
+        world.print(f"line {number}")
+        world.clock.turn()
+    passed: list[int] = []
+    world.output.passed_on(lambda: passed.append(len(world.shown)))
+    for _ in range(3):
+        world.clock.turn()
+    assert passed == [10]
+
+
+def test_a_proc_whose_sink_is_full_is_not_read_until_there_is_room(world: World) -> None:
+    sink = world.output.sinks[CLIENT] = Sink()
+    sink.has_room = False
+    world.print("one")
+    world.clock.turn()
+    world.print("two")
+    world.clock.turn()
+    world.clock.wait(1)
+    world.clock.turn()
+    assert sink.taken == ["one"]
+    passed: list[str] = []
+    world.output.passed_on(lambda: passed.extend(world.shown), ["uid.1"])
+    for _ in range(3):
+        world.clock.turn()
+    assert passed == [], "what the proc has printed is not all passed on"
+    sink.has_room = True
+    sink.room()
+    for _ in range(4):
+        world.clock.turn()
+    assert sink.taken == passed == ["one", "two"]
+
+
+def test_what_a_proc_has_printed_before_its_end_is_taken_though_nobody_has_room(world: World) -> None:
+    sink = world.output.sinks[CLIENT] = Sink()
+    sink.has_room = False
+    world.print("one")
+    world.clock.turn()
+    world.print("two")
+    world.output.finish(world.entry)
+    assert sink.taken == world.shown == ["one", "two"]
+    assert world.clock.handlers == {}
+
+
+def test_without_files_a_proc_waits_until_the_client_has_shown_its_lines(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proc_output, "_MOST_UNSHOWN", 100)
+    world.print("x" * 101)
+    world.clock.turn()
+    world.print("two")
+    world.clock.turn()
+    assert len(world.shown) == 1
+    world.output.shown("uid.1", 101)
+    world.clock.turn()
+    assert world.shown[1:] == ["two"]
+
+
+def test_with_files_lines_are_left_out_and_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = world.output.sinks[CLIENT] = Sink()
+    monkeypatch.setattr(proc_output, "_MOST_UNSHOWN", 100)
+    world.print("x" * 101)
+    world.clock.turn()
+    for number in range(3):
+        world.clock.wait(1)
+        world.print(f"line {number}")
+        world.clock.turn()
+    assert len(world.shown) == 1
+    world.output.shown("uid.1", 101)
+    world.clock.wait(1)
+    world.print("shown again")
+    world.clock.turn()
+    left_out = "monarch: 3 lines were left out here; they are in the file of trainers 1"
+    assert world.shown[1:] == [left_out, "shown again"]
+    assert sink.taken[1:] == ["line 0", "line 1", "line 2", "shown again"]
