@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import subprocess
 import sys
 import threading
 import traceback
+from typing import Any
 
-from monarch.actor import Actor, Port, current_rank, endpoint
+from monarch.actor import Actor, Port, current_rank, endpoint, this_proc
 
 
 class Prints(Actor):
@@ -18,6 +20,10 @@ class Prints(Actor):
     def say(self, text: str, end: str = "\n") -> int:
         print(text, end=end)
         return current_rank().rank
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
 
     @endpoint
     def say_rank(self, text: str) -> None:
@@ -88,6 +94,10 @@ class Asks(Actor):
 
 class PrintsLogs(Prints):
     """And uses `logging`, and progress bars."""
+
+    @endpoint
+    def set_own_options(self, **options: Any) -> None:
+        this_proc().logging_option(**options).get(timeout=20)
 
     @endpoint
     def show_progress(self, steps: int) -> None:

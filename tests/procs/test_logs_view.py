@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 import re
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -170,6 +172,44 @@ def test_a_logger_with_a_level_of_its_own_is_filtered_and_prints_are_not(spawn: 
     logs.log_as.call("chatty", logging.DEBUG, "whatever the root logger says").get(timeout=PATIENCE)
     logs.say.call("printed").get(timeout=PATIENCE)
     assert shown() == "printed\n"
+
+
+def test_an_actor_may_set_the_options_of_its_own_proc(spawn: Spawn, shown: Read) -> None:
+    procs = spawn(2, name="own")
+    prints = procs.spawn("prints", PrintsLogs)
+    prints.slice(gpus=1).set_own_options.call_one(stream_to_client=False).get(timeout=PATIENCE)
+    assert say(prints, "hello", shown) == lines("own", "hello", 0)
+
+
+def test_options_are_in_force_though_a_rank_stands_still(spawn: Spawn, shown: Read) -> None:
+    procs = spawn(2, name="frozen")
+    prints = procs.spawn("prints", Prints)
+    frozen = prints.slice(gpus=1).pid.call_one().get(timeout=PATIENCE)
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        option(procs, match="yes")
+        prints.slice(gpus=0).say.call_one("yes\nno").get(timeout=PATIENCE)
+        assert shown() == "[frozen 0] yes\n"
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+
+
+def test_the_client_itself_and_procs_that_were_stopped_have_nothing_to_be_shown() -> None:
+    result = run_script(
+        program(
+            """
+            from monarch.actor import this_host, this_proc
+
+            this_proc().logging_option(level=40).get(timeout=20)  # before there is a host agent
+            procs = this_host().spawn_procs()
+            procs.initialized.get()
+            procs.stop().get()
+            procs.logging_option(stream_to_client=False).get(timeout=20)
+            print("done")
+            """
+        )
+    )
+    assert (result.stdout, result.stderr) == ("done\n", ""), str(result)
 
 
 def test_options_reach_other_hosts(spawn_far: Spawn, shown: Read) -> None:

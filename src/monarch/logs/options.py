@@ -15,6 +15,7 @@ from .._core.plane import (
     RankSelector,
     ShowOutput,
     StopCall,
+    completed,
     current_hub,
     handles,
     register,
@@ -54,9 +55,10 @@ def set_options(
     if len(chosen) < len(addresses):
         views.append((_ranks(set(addresses) - set(chosen)), HIDDEN.left_of))
     hub = current_hub()
-    send_record(
-        hub, addresses, SetLevel(level)
-    )  # nobody waits: it is there before whatever this process asks of them next
+    # nobody waits for it: it is there before whatever this process asks of them next, and one that stands still holds up nobody
+    send_record(hub, addresses, SetLevel(level))
+    if addresses == [hub.root]:  # what the client itself prints passes no agent
+        return completed()
     agents = list(dict.fromkeys(address.agent for address in addresses))
     request = StopCall(f"{procs.name}.logging_option()", agents)  # one that has ended shows nothing
     send_record(hub, agents, ShowOutput(procs._procs.uid, views, level), request)
