@@ -90,7 +90,7 @@ def logs(
     if reader.rubbish:
         typer.echo(f"{reader.rubbish} lines were torn, or none, and were left out", err=True)
     if not shown:
-        typer.echo(f"no line of {found.name} matches, on {len(hosts)} hosts: {', '.join(hosts)}", err=True)
+        typer.echo(f"no line of {found.name} matches; there are files of {', '.join(hosts)}", err=True)
 
 
 def _open_remote(found: JobLogs, wanted: LineFilter, here: list[str]) -> Found:
