@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 
 from monarch.actor import Actor, current_rank, endpoint
 from monarch.job import ProcessJob
@@ -20,8 +21,10 @@ class Trainer(Actor):
     @endpoint
     def step(self, number: int) -> None:
         print(f"step {number} loss {1 / number + self.rank / 100:.2f}")
-        if (number, self.rank) == (2, 3):
-            logging.getLogger("data").error("shard %d is empty", 7)
+
+    @endpoint
+    def load(self, shard: int) -> None:
+        logging.getLogger("data").error("shard %d is empty", shard)
 
 
 # endregion
@@ -53,6 +56,8 @@ if __name__ == "__main__":
         for number in (1, 2):
             for rank in range(4):
                 trainers.select([rank]).step.call_one(number).get()
+                time.sleep(0.01)  # which times show, and so their order
+        trainers.select([3]).load.call_one(7).get()
         procs.flush_logs().get()
 
         terminal("monarch logs")

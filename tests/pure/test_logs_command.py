@@ -137,7 +137,9 @@ def test_options_choose_lines(monarch: Type, options: list[str], shown: list[int
 
 def test_that_nothing_matches_is_said_with_the_hosts_that_were_looked_at(monarch: Type) -> None:
     write(RAN, LINES)
-    assert monarch("logs", "--grep", "nothing") == Typed(0, "", f"no line of {RAN} matches; there are files of h0, h1\n")
+    assert monarch("logs", "--grep", "nothing") == Typed(
+        0, "", f"no line of {RAN} matches; there are files of h0, h1\n"
+    )
 
 
 def test_json_lines_are_those_of_the_files(monarch: Type) -> None:

@@ -351,7 +351,9 @@ class HostProcs:
 
     def _tell_owner(self, entry: ProcEntry) -> None:
         assert entry.end is not None
-        note("procs", "%s ended (%s): %s; told %s", entry.label, entry.end.cause, entry.end.reason, entry.mesh.owner)
+        note(
+            "procs", "%s ended (%s): %s; told %s", entry.label, entry.end.cause, entry.end.reason, entry.mesh.owner.proc
+        )
         send_record(self._hub, entry.mesh.owner.proc, ProcsEnded([(entry.address, entry.end)]))
 
     def _clear(self, entry: ProcEntry) -> None:
