@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,19 @@ from pathlib import Path
 from helpers.scripts import TAG, TESTS, package_path, wait_tag_gone
 
 _SETTLE = 10.0  # seconds
+_PATIENCE = 90.0  # seconds for a line
+
+
+@contextmanager
+def killed_after(seconds: float, process: subprocess.Popen[str]) -> Iterator[None]:
+    """Ends a wait for the output of a process that says nothing."""
+    timer = threading.Timer(seconds, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 class RunningProgram:
@@ -32,9 +46,10 @@ class RunningProgram:
     def wait_for(self, text: str) -> str:
         """The next line of its output that holds a text."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if text in line:
-                return line.strip()
+        with killed_after(_PATIENCE, self.process):
+            for line in self.process.stdout:
+                if text in line:
+                    return line.strip()
         raise AssertionError(
             f"it ended with status {self.process.wait()} and never printed {text!r}: {self._complaint()}"
         )

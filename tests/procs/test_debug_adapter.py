@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from helpers.editors import Editor
-from helpers.terminals import RunningProgram, running
+from helpers.terminals import RunningProgram, killed_after, running
 from helpers.workers import SECRET, workers
 from monarch._core.plane import ProcAddress
 from monarch.debugger import dap
@@ -73,8 +73,7 @@ def say(program: RunningProgram, text: str) -> None:
 def terminal(program: RunningProgram) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`monarch debug --dap`, and where an editor can attach."""
     with program.start_monarch("debug", "-p", str(program.pid), "--dap", "trainers[1]", "--port", "0") as command:
-        assert command.stdout is not None
-        line = command.stdout.readline()
+        line = next_line(command)
         assert line.startswith("trainers[1]: an editor can attach to 127.0.0.1:"), line
         try:
             yield command, line.split()[-1]
@@ -84,7 +83,8 @@ def terminal(program: RunningProgram) -> Iterator[tuple[subprocess.Popen[str], s
 
 def next_line(command: subprocess.Popen[str]) -> str:
     assert command.stdout is not None
-    return command.stdout.readline().strip()
+    with killed_after(60, command):
+        return command.stdout.readline().strip()
 
 
 def test_an_editor_debugs_a_rank_of_an_attached_host_again_and_again(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ ACTORS = """
                 sum(range(100))
         @endpoint
         def asks(self, other):
-            other.pid.call().get()
+            other.sleeps.call().get()  # whichever is first: of different senders, there is no order
 
     class Waiter(Actor):
         @endpoint
@@ -119,7 +119,7 @@ def test_ranks_that_hang_in_different_ways_are_told_apart_from_another_terminal(
             "computes at train.py:",
             "[5], process",
             "asks: get at train.py:",
-            "waits for trainer.pid()",
+            "waits for trainer.sleeps()",
             "[6], process",
             "awaits: sleep at train.py:",
             f"[7], process {pids[7]}: is stopped",

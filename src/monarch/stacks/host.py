@@ -135,7 +135,7 @@ class _Collector:
             dumps = dump.by_signal([self._found[index].pid for index in silent if not states[index]])
             for index in silent:
                 threads = dumps.get(self._found[index].pid)
-                if threads is not None:
+                if threads is not None and index in self._waiting:  # it was only slow, if it has answered since
                     self._note(index, "signal", threads)
             missing = [index for index in silent if not self._found[index].how]
         program = dump.py_spy() if missing else None
