@@ -106,8 +106,8 @@ def note():
     with open(os.path.join(os.environ["NOTES"], title), "w") as file:
         file.write("\\n".join(sys.modules))
 
-atexit.register(note)
-os.register_at_fork(after_in_child=lambda: atexit.register(note))
+atexit.register(note)  # the spawner may be ended without
+os.register_at_fork(before=note, after_in_child=lambda: atexit.register(note))
 """
 
 
