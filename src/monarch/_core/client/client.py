@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import math
 import os
 import signal
@@ -345,6 +346,7 @@ def client(make: Callable[[], Client] = Client) -> Client:
     global _client
     if _client is None:
         refuse_imports("monarch")
+        _note_forks()  # not before: a spawner, whose forks are procs, is no client
         with _boot_lock, HeldInterrupts(_nothing):
             if _client is None:
                 try:
@@ -462,9 +464,8 @@ def _leave_by_force(exit_functions: bool) -> None:
     if leaving is not None:
         leaving.leave()
         leaving.printer.close()
-    if (
-        exit_functions and threading.main_thread().is_alive() and not _of_multiprocessing()
-    ):  # else it runs them, or nobody does
+    # else it runs them, or nobody does
+    if exit_functions and threading.main_thread().is_alive() and not _of_multiprocessing():
         atexit.unregister(_at_exit)
         atexit._run_exitfuncs()
 
@@ -482,11 +483,13 @@ def _after_fork() -> None:
         futures.unshown = None
 
 
+_note_forks = functools.cache(lambda: os.register_at_fork(after_in_child=_after_fork))
+
+
 def install() -> None:
     """Make this process a client as soon as the API is used outside of actors, unless it is a proc."""
     set_fallback(_root_context)
     atexit.register(_at_exit)
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _root_context() -> Context:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import gc
 import io
 import os
@@ -25,6 +26,12 @@ from ..calls.callbacks import CALLBACK_THREAD
 
 _MOMENT = 0.1  # seconds
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)  # in the order in which their data flows
+
+
+@functools.cache
+def libc() -> ctypes.CDLL:
+    """The C library, looked up by the spawner once: to make an object of it makes a class."""
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def disarm_finalizers() -> None:
@@ -44,7 +51,7 @@ def leave(inherited: dict[str, None]) -> NoReturn:
     if _is_alone():
         _take_modules_down(inherited)
     _write_files()
-    ctypes.CDLL(None).fflush(None)
+    libc().fflush(None)
     os._exit(0)
 
 

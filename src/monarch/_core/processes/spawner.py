@@ -9,7 +9,6 @@ top level and ends as any Python program does; and in the spawner with None, whe
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import gc
 import importlib
@@ -33,7 +32,7 @@ from ..net.descriptors import allow_many
 from ..wire.address import ProcAddress
 from .children import ChildWatch, changes
 from .control import Bound, Changed, ControlReader, Forked, Kill, Unstarted, send_message
-from .fork_exit import disarm_finalizers
+from .fork_exit import disarm_finalizers, libc
 from .leftovers import signal_group
 from .specs import ProcSpec, needs_exec, write_spec
 
@@ -159,7 +158,8 @@ class Spawner:
     def _warm_up(self) -> None:
         """Import what many procs will need, once. The first, if it comes alone, neither waits for it nor shares a core with it."""
         self._warm = True
-        importlib.import_module("monarch._core.actors.async_cell")
+        for module in ("monarch._core.actors.async_cell", "faulthandler"):
+            importlib.import_module(module)
         prefer_forkserver()
         compile_constructors()
 
@@ -256,9 +256,10 @@ class Spawner:
             cpus, numactl = _binding(start)
             if cpus:
                 os.sched_setaffinity(0, parse_cpus(cpus))
-            if start.command is not None or numactl or needs_exec(env, inherited):
+            changed = env != inherited
+            if start.command is not None or numactl or (changed and needs_exec(env, inherited)):
                 execute(spec, start.command, env, numactl)
-            if env != inherited:
+            if changed:
                 os.environ.clear()
                 os.environ.update(env)
             _reseed()
@@ -326,12 +327,12 @@ def _adopt_orphans() -> None:
     """Become the parent of what procs leave behind: whether a group has ended is known once its last member was reaped, for which
     the first process of a container may take a second, or for ever.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Have the kernel send this process a signal, to end it, when its parent ends; the parent may be gone already."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
+    libc().prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
 
