@@ -21,8 +21,9 @@ from helpers.actors import Echo, open_channel
 from helpers.floods import memory
 from helpers.processes import agent_of, stopped
 from helpers.waiting import wait_until
+from helpers.workers import workers
 from monarch._core.client.client import client
-from monarch.actor import Actor, Channel, Port, concurrent_endpoint, endpoint
+from monarch.actor import Actor, Channel, Port, attach_to_workers, concurrent_endpoint, endpoint
 from monarch.config import configured
 from monarch.errors import BackpressureError
 from monarch.supervision import OneForOne
@@ -370,12 +371,30 @@ class Deaf(Actor):
         return sum(len(answer.get(timeout=20)) for answer in answers)
 
 
+@pytest.fixture(params=["here", "elsewhere"])
+def generous(request: pytest.FixtureRequest, spawn: Spawn) -> Iterator[Any]:
+    """Procs of the same host, and of another one."""
+    if request.param == "here":
+        with small_limits():
+            procs = spawn(1)
+        yield procs
+        return
+    with workers(1) as found:
+        hosts = attach_to_workers(workers=found.addresses)
+        with small_limits():
+            procs = hosts.spawn_procs(per_host={"gpus": 1})
+        yield procs
+        hosts.stop().get(timeout=20)
+
+
 @pytest.mark.parametrize("kind", ["array", "text"])
-def test_answers_to_a_process_that_does_not_read_hold_up_who_answers(spawn: Spawn, tmp_path: Path, kind: str) -> None:
+def test_answers_to_a_process_that_does_not_read_hold_up_who_answers(
+    generous: Any, spawn: Spawn, tmp_path: Path, kind: str
+) -> None:
     door, fifo = tmp_path / "door", tmp_path / "fifo"
     os.mkfifo(fifo)
+    procs = generous
     with small_limits():
-        procs = spawn(1)
         deaf = spawn(1).spawn("deaf", Deaf)
     generous = procs.spawn("generous", Generous)
     generous.work.broadcast(str(door))

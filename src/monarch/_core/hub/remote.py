@@ -2,14 +2,15 @@
 
 What keeps a fast sender from filling the memory of everybody on the way is credit: a receiver says how many bytes of calls
 and port values it has taken in, each sender waits once more than a window of them is on its way. What ends that wait: the
-receiver takes some in, it ends, or `message_delivery_timeout` passes. Answers are not counted, so they never wait.
+receiver takes some in, it ends, or `message_delivery_timeout` passes. Answers are counted by themselves (`Outflow`): they are
+sent all the same, and who has sent them waits. Those to a cast are joined on their way, and are not counted.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ... import config
 from ...errors import BackpressureError
@@ -18,7 +19,7 @@ from ..net.segment import Segment
 from ..routing.route import Route, route_prefix, with_prefix
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
-from ..wire.frame import CALL, CREDIT, PORT, URGENT, Frame
+from ..wire.frame import CALL, CREDIT, PORT, REPLY, URGENT, Frame
 from .contracts import Hub, SendFrame
 
 _CREDIT_EVERY = 256 * 1024  # bytes taken in until the sender is told; no window is smaller than four times that
@@ -31,6 +32,11 @@ def counted(frame: Frame) -> int:
     """Bytes of a frame that count against the window; 0 for what never waits."""
     if frame.kind not in (CALL, PORT) or frame.flags & URGENT:
         return 0
+    return size_of(frame)
+
+
+def size_of(frame: Frame) -> int:
+    """Bytes that a frame counts."""
     return _OVERHEAD + len(frame.payload) + sum(map(len, frame.buffers))
 
 
@@ -191,12 +197,39 @@ class Inflow:
         self._route = route_prefix(Route(source, here))
         self._taken = 0
 
-    def took(self, size: int) -> None:
-        """That many bytes of calls were handed to whom they are for."""
+    def took(self, size: int, answers: int = 0) -> None:
+        """That many bytes were handed to whom they are for; `answers` is 1 for those of answers."""
         self._taken += size
         if self._taken >= _CREDIT_EVERY:
             taken, self._taken = self._taken, 0
-            self._send(with_prefix(Frame(CREDIT, 0, 0, 0, 0, taken, b"", b""), self._route))
+            self._send(with_prefix(Frame(CREDIT, 0, answers, 0, 0, taken, b"", b""), self._route))
+
+
+class Outflow:
+    """Answers to one process of another host, and the credit that it gives for them."""
+
+    __slots__ = ("_credited", "_poller", "_room", "_sent", "_window")
+
+    def __init__(self, hub: Hub) -> None:
+        self._poller = hub.poller
+        self._room = threading.Condition()
+        self._window: int = max(config.value("send_buffer_limit"), 4 * _CREDIT_EVERY)
+        self._sent = 0
+        self._credited = 0
+
+    def went(self, size: int) -> None:
+        """An answer was sent. Waits, within `message_delivery_timeout`, once more than a window is on its way."""
+        self._sent += size  # of two threads that send at once one may not be counted
+        if self._sent - self._credited > self._window and threading.get_ident() != self._poller.thread_id:
+            timeout = config.value("message_delivery_timeout")
+            with self._room:
+                self._room.wait_for(lambda: self._sent - self._credited <= self._window // 2, timeout)
+
+    def credit(self, taken: int | None = None) -> None:
+        """The caller has taken in that many bytes; None if it has ended, and takes in no more."""
+        with self._room:
+            self._credited = self._sent if taken is None else min(self._sent, self._credited + taken)
+            self._room.notify_all()
 
 
 class RemoteOrigin:
@@ -205,12 +238,14 @@ class RemoteOrigin:
     Args:
         send: To other hosts.
         route: That of the call.
+        went: Told of each answer that was sent, with its size.
     """
 
-    __slots__ = ("_route", "_send", "peer")
+    __slots__ = ("_route", "_send", "_went", "peer")
 
-    def __init__(self, send: SendFrame, route: Route) -> None:
+    def __init__(self, send: SendFrame, route: Route, went: Callable[[ProcAddress, int], None]) -> None:
         self._send = send
+        self._went = went
         self._route = Route(route.source, route.to, cast=route.cast)
         self.peer = route.source
 
@@ -222,4 +257,7 @@ class RemoteOrigin:
     def send(self, frame: Frame) -> bool:
         route = self._route
         prefix = route_prefix(route) if route.cast else _known_prefix(route)  # each cast has a route of its own
-        return self._send(with_prefix(frame, prefix)) is None
+        sent = self._send(with_prefix(frame, prefix)) is None
+        if frame.kind == REPLY and not route.cast:
+            self._went(self.peer, size_of(frame))
+        return sent

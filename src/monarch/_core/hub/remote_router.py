@@ -12,11 +12,12 @@ from ..routing.cast import Entry, Header, pack_table, with_header
 from ..routing.order import Lane
 from ..routing.route import RESENT, Route, split_route
 from ..supervision.failure import Failure, not_attached
+from ..supervision.tombstones import Tombstones
 from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import CALL, CREDIT, GONE, HOLD, PORT, REPLY, ROUTED, Frame
 from .contracts import Hub, Request
-from .remote import CastGroup, Inflow, RemoteOrigin, RemotePeer, counted
+from .remote import CastGroup, Inflow, Outflow, RemoteOrigin, RemotePeer, counted, size_of
 
 _TABLES = 64  # calls to several hosts that are kept in a form that is ready to be sent
 
@@ -40,6 +41,9 @@ class RemoteRouter:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._inflows: dict[Lane, Inflow] = {}
+        self._answers: dict[Lane, Inflow] = {}
+        self._outflows: dict[ProcAddress, Outflow] = {}
+        self._past: Tombstones[ProcAddress] = Tombstones()  # callers that have ended: nobody waits for these
         self._tables: OrderedDict[int, _Table] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -113,45 +117,63 @@ class RemoteRouter:
         """
         route, frame = split_route(frame)
         if frame.kind in (CALL, PORT):
-            inflow = self._inflow(route)
-            self._hub.dispatch(RemoteOrigin(self.send, route), frame)
+            inflow = self._inflow(self._inflows, route)
+            self._hub.dispatch(RemoteOrigin(self.send, route, self._answered), frame)
             inflow.took(counted(frame))
         elif frame.kind == REPLY:
             self._replied(route, frame)
         elif frame.kind == GONE:
             self.gone(route.source, pickling.loads(frame.payload), asks)
         elif frame.kind == HOLD:
-            self._hub.dispatch(RemoteOrigin(self.send, route), frame)
+            self._hub.dispatch(RemoteOrigin(self.send, route, self._answered), frame)
         elif frame.kind == CREDIT:
-            peer = self._hub.peers.get(route.source)
-            if isinstance(peer, RemotePeer):
+            outflow = self._outflows.get(route.source) if frame.rank else None
+            peer = None if frame.rank else self._hub.peers.get(route.source)
+            if outflow is not None:
+                outflow.credit(frame.request)
+            elif isinstance(peer, RemotePeer):
                 peer.credit(frame.request)
 
-    def _inflow(self, route: Route) -> Inflow:
+    def _inflow(self, inflows: dict[Lane, Inflow], route: Route) -> Inflow:
         lane = Lane(route.source, route.to.host)  # who sends by another name of this host expects credit from that one
-        inflow = self._inflows.get(lane)
+        inflow = inflows.get(lane)
         if inflow is None:
-            inflow = self._inflows[lane] = Inflow(self.send, route.source, route.to)
+            self._past.forget(route.source)  # it has started again
+            inflow = inflows[lane] = Inflow(self.send, route.source, route.to)
         return inflow
 
+    def _answered(self, caller: ProcAddress, size: int) -> None:
+        """An answer of that size was sent, on any thread."""
+        outflow = self._outflows.get(caller)
+        if outflow is None:
+            if caller in self._past:
+                return
+            outflow = self._outflows.setdefault(caller, Outflow(self._hub))
+        outflow.went(size)
+
     def _replied(self, route: Route, frame: Frame) -> None:
+        if not route.cast:
+            self._inflow(self._answers, route).took(size_of(frame), answers=1)
         request = self._hub.requests.get(frame.request)
         if route.order == RESENT and isinstance(request, PendingOperation) and request.has_answer_of(frame.rank):
             return
-        self._hub.dispatch(RemoteOrigin(self.send, route), frame)
+        self._hub.dispatch(RemoteOrigin(self.send, route, self._answered), frame)
 
     def gone(self, who: ProcAddress, failure: Failure, asks: bool) -> None:
         """A process, or with an agent a whole host, has ended."""
         whole_host = who.proc == AGENT
         if whole_host and who.host in self._hub.unreached:
             failure = not_attached(failure)
+        inflows = self._inflows if asks else self._answers
+        ended = [lane for lane in inflows if lane.source == who or (whole_host and lane.source.host == who.host)]
+        for lane in ended:
+            del inflows[lane]
         if asks:
-            ended = [
-                lane for lane in self._inflows if lane.source == who or (whole_host and lane.source.host == who.host)
-            ]
-            for lane in ended:
-                del self._inflows[lane]
             for source in dict.fromkeys(lane.source for lane in ended):
+                self._past.note(source, failure)
+                outflow = self._outflows.pop(source, None)
+                if outflow is not None:
+                    outflow.credit()
                 self._hub.requester_gone(source)
         else:
             peers = list(self._hub.peers)

@@ -8,7 +8,8 @@ resource tracker of `multiprocessing` does: it ignores SIGTERM, and ends when th
 Why the group, and not all descendants? Those that are orphans can't be told from daemons that were meant to go on, and are
 found only by reading all of ``/proc``. A group costs one system call for each proc.
 
-The agent sees to that, also when it has lost its spawner; if the agent is lost, the spawner does.
+The agent sees to that, also when it has lost its spawner; if the agent is lost, the spawner does. Should both be killed at the
+same moment, nobody does: what else is there knows no groups, and a helper that did would be one more process of every program.
 """
 
 from __future__ import annotations
