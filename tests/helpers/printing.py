@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import traceback
-from typing import Any
 
 from monarch.actor import Actor, Port, current_rank, endpoint, this_proc
 
@@ -96,8 +95,8 @@ class PrintsLogs(Prints):
     """And uses `logging`, and progress bars."""
 
     @endpoint
-    def set_own_options(self, **options: Any) -> None:
-        this_proc().logging_option(**options).get(timeout=20)
+    def silence_own_proc(self) -> None:
+        this_proc().logging_option(stream_to_client=False).get(timeout=20)
 
     @endpoint
     def show_progress(self, steps: int) -> None:

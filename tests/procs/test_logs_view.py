@@ -177,7 +177,7 @@ def test_a_logger_with_a_level_of_its_own_is_filtered_and_prints_are_not(spawn: 
 def test_an_actor_may_set_the_options_of_its_own_proc(spawn: Spawn, shown: Read) -> None:
     procs = spawn(2, name="own")
     prints = procs.spawn("prints", PrintsLogs)
-    prints.slice(gpus=1).set_own_options.call_one(stream_to_client=False).get(timeout=PATIENCE)
+    prints.slice(gpus=1).silence_own_proc.call_one().get(timeout=PATIENCE)
     assert say(prints, "hello", shown) == lines("own", "hello", 0)
 
 
