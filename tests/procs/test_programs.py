@@ -15,6 +15,7 @@ from helpers.waiting import wait_until
 from helpers.workers import SECRET, workers
 from monarch import programs
 from monarch._core.net import unix
+from monarch._core.plane import HostDescription
 
 TRAINERS = """
     import sys
@@ -194,7 +195,7 @@ def test_of_several_programs_the_one_of_this_folder_is_meant(monkeypatch: pytest
     monkeypatch.setattr(programs, "find", lambda: several)
     asked: list[programs.Program] = []
 
-    def refuse(program: programs.Program, host: str) -> programs.HostDescription:
+    def refuse(program: programs.Program, host: str) -> HostDescription:
         asked.append(program)
         raise ConnectionError("not asked further")
 
