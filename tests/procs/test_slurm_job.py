@@ -271,7 +271,22 @@ def test_a_job_that_slurm_has_requeued_is_used_again(home: Home, slurm: Slurm) -
     assert again.split()[-1] == first.split()[-1], said
 
 
+def test_a_client_outside_of_the_cluster_reaches_all_nodes_through_the_first(home: Home, slurm: Slurm) -> None:
+    said = home.run(
+        USE
+        + """
+    job = SlurmJob({"hosts": 2}, exclusive=False, out_of_cluster=True, bind_to="127.0.0.1")
+    hosts = job.state().hosts
+    print(ask(hosts))
+    job.kill()
+    """
+    )
+    assert said == "['n0', 'n1']\n"
+
+
+@pytest.mark.slow
 def test_the_example_trains_on_nodes_of_slurm(home: Home, slurm: Slurm) -> None:
     example = Path(__file__).parents[2] / "examples" / "slurm_ddp.py"
-    assert "2 ranks, loss of each: 0.0" in home._finish(home._start([str(example), "1"], {}), 0)
+    torch = {"TORCHINDUCTOR_CACHE_DIR": str(home.folder / "torch")}  # else it stays in the folder for temporary files
+    assert "2 ranks, loss of each: 0.0" in home._finish(home._start([str(example), "1"], torch), 0)
     home.monarch("kill")

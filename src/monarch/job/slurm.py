@@ -404,6 +404,10 @@ class SlurmJob(WorkersJob):
         if self._ends_with_program:
             self._abandon()
 
+    def _refuse_imports(self) -> None:
+        if not self._described.out_of_cluster:  # there, `attach` refuses them, which must come before anything else
+            super()._refuse_imports()
+
     def _prepare_client_gateway(self) -> None:
         if not self._described.out_of_cluster or in_batch():
             return

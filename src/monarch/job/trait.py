@@ -140,7 +140,7 @@ class JobTrait(ABC):
         Raises:
             RuntimeError: It is called by the top level of a module that a proc imports.
         """
-        actor.this_host()  # raises there, before anything is started
+        self._refuse_imports()
         if not self.active:
             self._start(client_script)
 
@@ -155,7 +155,7 @@ class JobTrait(ABC):
             JobError: The file holds another job that runs, can't be read, or is not safe to read; or a worker has
                 ended.
         """
-        actor.this_host()  # as in `apply`
+        self._refuse_imports()
         if not self.active:
             self._find_or_start(cached_path)
         elif cached_path is not None and self._owner._cache is None and self._saves_itself:
@@ -250,6 +250,10 @@ class JobTrait(ABC):
     def _owner(self) -> JobTrait:
         """The object that stands for the running workers: this one, or one that was read from the cache."""
         return self._reused or self
+
+    def _refuse_imports(self) -> None:
+        """Raise where a proc imports the module that calls this, before anything is started."""
+        actor.this_host()
 
     def _find_or_start(self, cached_path: str | os.PathLike[str] | None) -> None:
         if in_batch() and BATCH_FILE in os.environ:
