@@ -12,6 +12,7 @@ earlier run of the same description has left running, and gives a host mesh for 
     slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script` and `waiting`
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
+    commands  `exec_command`: commands on hosts
     current   the job that the command line works on
     service_identity  names that launchers give workers
     spmd      `SPMDJob`, a command of torchrun on hosts; `StoreJob`, the hosts of a running torchrun
@@ -24,10 +25,11 @@ from __future__ import annotations
 
 from .._public import publish
 from ..errors import JobError
+from .commands import exec_command
 from .current import load_current_job, set_current_job
 from .features import MeshAdminConfig, TelemetryConfig
 from .hosts import hosts_from_config
-from .later import PortForwarder, exec_command, shell
+from .later import PortForwarder, shell
 from .local import LocalJob
 from .process import ProcessJob
 from .service_identity import (

@@ -14,11 +14,6 @@ class PortForwarder:
         missing("PortForwarder", "port forwarding")
 
 
-def exec_command(*args: Any, **kwargs: Any) -> Any:
-    """Run a command on hosts."""
-    missing("exec_command", "remote commands")
-
-
 def shell(*args: Any, **kwargs: Any) -> int:
     """Open an interactive shell on a host."""
     missing("shell", "remote commands")

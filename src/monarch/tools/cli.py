@@ -22,6 +22,7 @@ from ..job import current
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
 from . import contexts, debug, logs, programs, report, scripts, stacks
+from . import exec as commands
 
 # What the user can put right; anything else is a bug, and shows a traceback.
 _USER_ERRORS = (MonarchError, ValueError, ImportError, OSError, NotImplementedError)
@@ -40,6 +41,7 @@ app.add_typer(programs.app)
 app.add_typer(stacks.app)
 app.add_typer(debug.app)
 app.add_typer(scripts.app)
+app.add_typer(commands.app)
 
 _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 

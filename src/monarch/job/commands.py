@@ -1,0 +1,290 @@
+"""Commands on hosts: `exec_command`, and the actor that runs them.
+
+A command is a program of its own on each rank, in the process group of the rank's proc, so it ends with that in any case. It
+writes to what its proc writes to: each line is shown at the client as it comes, with its rank in front if there are several.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from ..actor import (
+    Actor,
+    Future,
+    HostMesh,
+    MeshFailure,
+    Point,
+    Port,
+    concurrent_endpoint,
+    current_rank,
+    endpoint,
+    this_proc,
+)
+
+_SUBDIR = "$SUBDIR"
+
+
+def exec_command(
+    host_mesh: HostMesh,
+    cmd: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    workdir: str | None = None,
+    output_dir: str | None = None,
+    rank: int | None = None,
+    point: Mapping[str, int] | None = None,
+    per_host: Mapping[str, int] | None = None,
+) -> Future[int]:
+    """Run a command on hosts. It starts at once; its output is shown line by line.
+
+    Each rank has the variables ``MONARCH_RANK_<dim>`` and ``MONARCH_SIZE_<dim>`` for each dimension of `host_mesh` as it was
+    given, and of `per_host`.
+
+    Args:
+        host_mesh: The hosts.
+        cmd: The command and its arguments. ``["train.py", ...]`` and ``["-m", "module", ...]`` are run by the interpreter of
+            the host.
+        env: Variables for it, beside those of the host.
+        workdir: Its working directory; by default that of this program where the host has it.
+        output_dir: Folder on each host for the files ``stdout.txt`` and ``stderr.txt``, in place of the client;
+            ``$SUBDIR`` in it stands for the rank, such as ``hosts_1_gpus_0``. Without it, several ranks have a folder each.
+        rank: Only the host of this number.
+        point: Only these hosts, by coordinates.
+        per_host: Ranks of each host, as `HostMesh.spawn_procs` has them.
+
+    Returns:
+        A future of the highest exit status; 128 + the signal for a command that a signal has ended.
+
+    Raises:
+        TypeError: The command is no list.
+        ValueError: It is empty; both `rank` and `point` are given, or there is no such host.
+    """
+    return start(host_mesh, cmd, env, workdir, output_dir, rank, point, per_host).status
+
+
+class Running(NamedTuple):
+    """A command that runs.
+
+    Attributes:
+        status: A future of its highest exit status.
+        signal: Sends a signal to the command on every rank.
+    """
+
+    status: Future[int]
+    signal: Callable[[int], None]
+
+
+def start(
+    host_mesh: HostMesh,
+    cmd: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    workdir: str | None = None,
+    output_dir: str | None = None,
+    rank: int | None = None,
+    point: Mapping[str, int] | None = None,
+    per_host: Mapping[str, int] | None = None,
+) -> Running:
+    """As `exec_command`, for those who may have to end the command."""
+    if isinstance(cmd, str):
+        raise TypeError(f"cmd is a list: the command and its arguments, such as {shlex.split(cmd)}; got {cmd!r}")
+    if not cmd:
+        raise ValueError("cmd is the command and its arguments, and there is none")
+    places = _places(host_mesh.sizes, rank, point)
+    numbers = [number for number, _ in places]
+    hosts = host_mesh.flatten("rank").select(numbers) if host_mesh.sizes else host_mesh
+    command = _Command(tuple(cmd), dict(env or {}), workdir, os.getcwd(), output_dir)
+    per_host = dict(per_host or {})
+    coordinates = [{**place, **each} for _, place in places for each in _points(per_host)]
+    runner: Any = this_proc().spawn("exec", _Runner)
+    status: Future[int] = runner.run.call_one(hosts, command, per_host, coordinates, {**host_mesh.sizes, **per_host})
+    status.add_done_callback(lambda _: runner.stop("the command has ended"))
+    return Running(status, runner.signal.broadcast)
+
+
+class _Command(NamedTuple):
+    words: tuple[str, ...]
+    env: dict[str, str]
+    folder: str | None
+    client_folder: str
+    output: str | None
+
+
+class _Runner(Actor):
+    """In the client: owns the procs of one command."""
+
+    def __init__(self) -> None:
+        self._ranks: Any = None
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        return True  # whoever waits for the rank is told
+
+    @concurrent_endpoint
+    async def run(
+        self,
+        hosts: HostMesh,
+        command: _Command,
+        per_host: dict[str, int],
+        coordinates: list[dict[str, int]],
+        sizes: dict[str, int],
+    ) -> int:
+        procs = hosts.spawn_procs(per_host or None, name="exec")
+        try:
+            self._ranks = procs.spawn("exec", _CommandRank, command, coordinates, sizes)
+            statuses: dict[Point, int] = dict((await self._ranks.run.call()).items())
+            return max(status if status >= 0 else 128 - status for status in statuses.values())
+        finally:
+            await procs.stop("the command has ended")
+
+    @endpoint
+    async def signal(self, number: int) -> None:
+        if self._ranks is not None:
+            self._ranks.signal.broadcast(number)
+
+
+class _CommandRank(Actor):
+    def __init__(self, command: _Command, coordinates: list[dict[str, int]], sizes: dict[str, int]) -> None:
+        self._command = command
+        self._place = coordinates[current_rank().rank]
+        self._sizes = sizes
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @concurrent_endpoint
+    async def run(self) -> int:
+        """Run it to its end; its exit status, negative for a signal."""
+        import asyncio  # is there already, in an async actor; programs that only describe jobs need none of it
+
+        command = self._command
+        variables = {f"MONARCH_RANK_{name}": str(number) for name, number in self._place.items()}
+        variables |= {f"MONARCH_SIZE_{name}": str(size) for name, size in self._sizes.items()}
+        with ExitStack() as files:
+            out, err = self._files(files)
+            self._process = subprocess.Popen(
+                _with_interpreter(command.words),
+                env={**os.environ, **variables, **command.env},
+                cwd=command.folder or (command.client_folder if os.path.isdir(command.client_folder) else None),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+            )
+        return await asyncio.to_thread(self._process.wait)
+
+    @endpoint
+    async def signal(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def _files(self, files: ExitStack) -> tuple[IO[bytes] | None, IO[bytes] | None]:
+        output = self._command.output
+        if output is None:
+            return None, None
+        place = "_".join(f"{name}_{number}" for name, number in self._place.items())
+        folder = Path(output.replace(_SUBDIR, place))
+        if _SUBDIR not in output and len(self._sizes) and self._place:
+            folder /= place
+        folder.mkdir(parents=True, exist_ok=True)
+        out, err = (files.enter_context((folder / name).open("wb")) for name in ("stdout.txt", "stderr.txt"))
+        return out, err
+
+
+class BashActor(Actor):
+    """Runs bash scripts on the ranks of a mesh."""
+
+    @endpoint
+    def run(
+        self, script: str, target_ranks: Sequence[int] | None = None, output_dir: str | None = None
+    ) -> dict[str, Any]:
+        """Run a script to its end.
+
+        Args:
+            script: For ``bash -c``.
+            target_ranks: Ranks that run it; None for all.
+            output_dir: Folder for ``stdout.txt`` and ``stderr.txt``.
+
+        Returns:
+            ``returncode``, ``stdout`` and ``stderr``; ``{"skipped": True}`` on other ranks.
+        """
+        if target_ranks is not None and current_rank().rank not in target_ranks:
+            return {"skipped": True}
+        found = subprocess.run(["bash", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        answer = {
+            "returncode": found.returncode,
+            "stdout": found.stdout.decode(errors="replace"),
+            "stderr": found.stderr.decode(errors="replace"),
+        }
+        if output_dir is not None:
+            folder = Path(output_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "stdout.txt").write_bytes(found.stdout)
+            (folder / "stderr.txt").write_bytes(found.stderr)
+        return answer
+
+    @endpoint
+    def run_streaming(self, script: str, port: Port[str], ranks: Sequence[int] | None = None) -> None:
+        """Run a script, and send each line through a port as it comes: ``RANK:out:LINE``, ``RANK:err:LINE``, and at the end
+        ``RANK:rc:STATUS``; ``skip:RANK`` from a rank that does not run it.
+
+        Args:
+            script: For ``bash -c``.
+            port: Where lines go.
+            ranks: Ranks that run it; None for all.
+        """
+        rank = current_rank().rank
+        if ranks is not None and rank not in ranks:
+            port.send(f"skip:{rank}")
+            return
+        process = subprocess.Popen(
+            ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None and process.stderr is not None
+        streams = (process.stdout, "out"), (process.stderr, "err")
+        threads = [threading.Thread(target=_send_lines, args=(*each, rank, port), daemon=True) for each in streams]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        port.send(f"{rank}:rc:{process.wait()}")
+
+
+def _send_lines(stream: IO[bytes], name: str, rank: int, port: Port[str]) -> None:
+    with stream:
+        for line in stream:
+            port.send(f"{rank}:{name}:{line.decode(errors='replace').rstrip()}")
+
+
+def _with_interpreter(words: Sequence[str]) -> list[str]:
+    is_python = words[0] == "-m" or words[0].endswith(".py")
+    return [sys.executable, "-u", *words] if is_python else list(words)
+
+
+def _places(
+    sizes: Mapping[str, int], rank: int | None, point: Mapping[str, int] | None
+) -> list[tuple[int, dict[str, int]]]:
+    """Number and coordinates of the hosts that are meant."""
+    everywhere = list(enumerate(_points(sizes)))
+    if rank is not None and point is not None:
+        raise ValueError("give either a rank or a point, not both")
+    if rank is not None:
+        if not 0 <= rank < len(everywhere):
+            raise ValueError(f"there is no host {rank}: they are numbered from 0 to {len(everywhere) - 1}")
+        return [everywhere[rank]]
+    unknown = sorted(set(point or ()) - set(sizes))
+    if unknown:
+        raise ValueError(f"hosts have no dimension {unknown[0]!r}; they have {list(sizes) or 'none'}")
+    meant = dict(point or {})
+    found = [(number, place) for number, place in everywhere if meant.items() <= place.items()]
+    if not found:
+        raise ValueError(f"there is no host at {meant}; the sizes are {dict(sizes)}")
+    return found
+
+
+def _points(sizes: Mapping[str, int]) -> list[dict[str, int]]:
+    """All coordinates, the last dimension fastest."""
+    return [dict(zip(sizes, place, strict=True)) for place in itertools.product(*map(range, sizes.values()))]

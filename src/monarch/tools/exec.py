@@ -1,0 +1,106 @@
+"""``monarch exec``: a command on hosts of the current job."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import job
+from ..actor import HostMesh
+from ..job.commands import Running, start
+
+app = typer.Typer()
+
+
+@app.command(
+    "exec",
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: monarch exec --all nvidia-smi -L",
+)
+def run(
+    command: Annotated[list[str] | None, typer.Argument(help="The command and its arguments.")] = None,
+    everywhere: Annotated[bool, typer.Option("--all", help="On every host of every mesh.")] = False,
+    mesh: Annotated[str | None, typer.Option(help="On every host of this mesh.")] = None,
+    one: Annotated[bool, typer.Option("--one", help="On the first host of the first mesh; the default.")] = False,
+    point: Annotated[str | None, typer.Option(help="On these hosts of the first mesh, such as hosts=1.")] = None,
+    per_host: Annotated[str | None, typer.Option(help="Several times on each host, such as gpus=8.")] = None,
+    env: Annotated[list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")] = None,
+    workdir: Annotated[
+        str | None, typer.Option(help="Its working directory. Default: this one, where it exists.")
+    ] = None,
+    script: Annotated[str | None, typer.Option(help="A file with a bash script to run; - for stdin.")] = None,
+    module: Annotated[str | None, typer.Option("-m", help="A Python module to run.")] = None,
+    output_dir: Annotated[
+        str | None, typer.Option(help="Folder on the hosts for the output, in place of here.")
+    ] = None,
+    kill: Annotated[bool, typer.Option("--kill", help="End the job afterwards.")] = False,
+) -> None:
+    """Run a command on hosts of the current job, which starts if it does not run. Its output is shown line by line.
+
+    The exit status is the highest that there was. Ctrl-C goes to the command on every host.
+    """
+    if sum((everywhere, mesh is not None, one, point is not None)) > 1:
+        raise typer.BadParameter("give one of --all, --mesh, --one and --point")
+    words = _words(command or [], script, module)
+    variables = dict(_pair(each, "-e", "NAME=VALUE") for each in env or [])
+    described = job.load_current_job()
+    meshes = described.state()._hosts
+    chosen = _chosen(meshes, everywhere, mesh)
+    how: dict[str, Any] = {"env": variables, "workdir": workdir, "output_dir": output_dir}
+    how["per_host"] = _numbers(per_host, "--per-host")
+    if point is not None:
+        how["point"] = _numbers(point, "--point")
+    elif not everywhere and mesh is None:
+        how["rank"] = 0
+    status = _wait([start(hosts, words, **how) for hosts in chosen])
+    if kill:
+        described.kill()
+    sys.exit(status)
+
+
+def _wait(running: list[Running]) -> int:
+    while True:
+        try:
+            return max(each.status.get() for each in running)
+        except KeyboardInterrupt:
+            for each in running:
+                each.signal(signal.SIGINT)
+
+
+def _words(command: list[str], script: str | None, module: str | None) -> list[str]:
+    if script is not None:
+        text = sys.stdin.read() if script == "-" else Path(script).read_text()
+        return ["bash", "-c", text, "bash", *command]
+    if module is not None:
+        return ["-m", module, *command]
+    if not command:
+        raise typer.BadParameter("there is no command: give one, or --script, or -m")
+    return command
+
+
+def _chosen(meshes: Mapping[str, HostMesh], everywhere: bool, mesh: str | None) -> list[HostMesh]:
+    if everywhere:
+        return list(meshes.values())
+    if mesh is not None and mesh not in meshes:
+        raise ValueError(f"the job has no mesh {mesh!r}; it has {', '.join(meshes)}")
+    return [meshes[mesh or next(iter(meshes))]]
+
+
+def _numbers(text: str | None, option: str) -> dict[str, int]:
+    pairs = [_pair(each, option, "DIM=NUMBER") for each in text.split(",")] if text else []
+    try:
+        return {name: int(number) for name, number in pairs}
+    except ValueError:
+        raise ValueError(f"{option} takes DIM=NUMBER, got {text!r}") from None
+
+
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ValueError(f"{option} takes {form}, got {text!r}")
+    return name, value
