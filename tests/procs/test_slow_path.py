@@ -75,6 +75,19 @@ def test_one_call_and_its_reply_take_one_send_and_one_receive_on_either_side(spa
     assert not over(cost.called, {**ROUND_TRIP, "python": 36})
 
 
+def test_each_of_many_calls_in_flight_costs_less_than_one_that_is_waited_for(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("counted", Counted)
+
+    def once() -> None:
+        for future in [actor.echo.call_one(number) for number in range(CALLS)]:
+            future.get()
+
+    cost = measure(actor, once)
+    both = {**dict.fromkeys(["receive", "wait", "watch", "switches", "signal", "written"], CALLS), "send": 1.01 * CALLS}
+    assert not over(cost.caller, {**both, "python": 31 * CALLS, "io": 12 * CALLS})
+    assert not over(cost.called, {**both, "python": 26 * CALLS, "io": 12 * CALLS})
+
+
 def test_a_call_to_eight_procs_is_pickled_once_and_sent_once_to_each(spawn: Spawn) -> None:
     actors = spawn(8).spawn("counted", Counted)
     cost = measure(actors, lambda: actors.echo.call(1).get())
