@@ -333,6 +333,19 @@ def test_a_terminal_gets_colours_by_rank_and_level() -> None:
     assert len(re.findall(r"\x1b\[33m.*late\x1b\[0m\n", seen)) == 4, seen
 
 
+def test_records_of_a_single_proc_are_coloured_by_level() -> None:
+    source = """
+        from monarch.actor import this_host
+        from helpers.printing import PrintsLogs
+
+        logs = this_host().spawn_procs().spawn("prints", PrintsLogs)
+        logs.log.call_one(40, "it failed").get()
+        logs.say.call_one("printed").get()
+        """
+    seen = run_on_terminal(source)
+    assert re.fullmatch(r"\x1b\[31m.*it failed\x1b\[0m\nprinted\n", seen), seen
+
+
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_a_terminal_that_wants_no_colours_gets_none(env: dict[str, str]) -> None:
     seen = run_on_terminal(SETTINGS + 'prints.say.call("\\x1b[31mhello\\x1b[0m").get()', env=env)

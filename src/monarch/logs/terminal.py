@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .entry import Entry
+
+if TYPE_CHECKING:
+    from .._core.plane import Output
 
 _RESET = "\x1b[0m"
 _RANKS = ("36", "32", "35", "34", "96", "92", "95", "94")  # cyan, green, magenta, blue, then lighter; never a warning's
@@ -54,18 +57,38 @@ class Look:
         """The text of an entry, with who said it in front of each of its lines."""
         line, several = entry.line, len(entry.ranks) > 1
         who = f"{line.mesh} {entry.who if several else line.rank}" if line.mesh else entry.who if several else ""
-        prefix = f"[{who}] " if who else ""
-        style = next((style for least, style in _LEVELS if line.level >= least), "")
-        if prefix and self._colours:
-            prefix = f"\x1b[{_RANKS[line.rank % len(_RANKS)]}m{prefix}{_RESET}"
-        text = tame(entry.text, self._colours) if self._tames else entry.text
-        if style and self._colours and "\x1b" not in text:
-            text = text.replace("\n", f"{_RESET}\n{prefix}\x1b[{style}m")
-            text = f"\x1b[{style}m{text}{_RESET}"
-        else:
-            text = text.replace("\n", "\n" + prefix)
         often = f" ({entry.lines} lines)" if entry.lines > len(entry.ranks) else ""
-        return f"{prefix}{text}{often}\n"
+        return self._lines(self._prefix(who, line.rank), entry.text, line.level, self._tames) + often + "\n"
+
+    def show(self, output: Output, mesh: str) -> str:
+        """The text of an output, in the same way. A proc that is alone may do with the terminal what it likes.
+
+        Args:
+            output: Of one proc.
+            mesh: Name of its mesh; empty where that is not to be shown.
+        """
+        source = output.source
+        prefix = self._prefix(f"{mesh} {source.rank}" if mesh else "", source.rank)
+        tames = self._tames and not source.alone
+        lines = (self._lines(prefix, text, note.level, tames) for note, texts in output.runs for text in texts)
+        return "\n".join(lines) + output.end
+
+    def _prefix(self, who: str, rank: int) -> str:
+        if not who:
+            return ""
+        return f"\x1b[{_RANKS[rank % len(_RANKS)]}m[{who}] {_RESET}" if self._colours else f"[{who}] "
+
+    def _lines(self, prefix: str, text: str, level: int, tames: bool) -> str:
+        if tames:
+            text = tame(text, self._colours)
+        begin = end = ""
+        if level and self._colours and "\x1b" not in text:
+            begin, end = next(
+                (f"\x1b[{style}m", _RESET) if style else ("", "") for least, style in _LEVELS if level >= least
+            )
+        if "\n" in text:
+            text = text.replace("\n", f"{end}\n{prefix}{begin}")
+        return f"{prefix}{begin}{text}{end}"
 
 
 def tame(text: str, colours: bool) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import config
 from .aggregate import Aggregator
 from .captured import log_lines
-from .entry import Entry, alone
+from .entry import Entry
 from .line import LogLine
 from .terminal import Look, coloured, is_terminal
 
@@ -47,11 +47,10 @@ class View:
         if window and output.end:
             lines, now = self._lines(mesh, window), time.monotonic()
             self._write(entry for line in _shown(output) for entry in lines.take(line, now))
-        elif output.source.alone:
-            with _bars_kept(getattr(sys, output.stream)):
-                self._to(output.stream, output.to_text())
         else:
-            self._write(map(alone, _shown(output)))
+            file = getattr(sys, output.stream)
+            with _bars_kept(file):
+                self._to(output.stream, _look(file).show(output, _name(output)))
 
     @property
     def due(self) -> float | None:
@@ -80,15 +79,23 @@ class View:
     def _write(self, entries: Iterable[Entry]) -> None:
         for stream, together in groupby(entries, lambda entry: entry.line.stream):
             file = getattr(sys, stream)
-            look = Look(coloured(file), is_terminal(file))
-            text = "".join(look.render(entry) for entry in together)
+            text = "".join(map(_look(file).render, together))
             with _bars_kept(file):
                 self._to(stream, text)
 
 
+def _look(file: Any) -> Look:
+    return Look(coloured(file), is_terminal(file))
+
+
+def _name(output: Output) -> str:
+    """The name of its mesh, if that is to be shown."""
+    return "" if output.source.alone or not config.value("prefix_with_rank") else output.source.mesh
+
+
 def _shown(output: Output) -> Iterator[LogLine]:
-    """The same as they are to be shown: where they were written to, of no mesh where there is but one proc."""
-    mesh = "" if output.source.alone or not config.value("prefix_with_rank") else output.source.mesh
+    """The lines of an output as they are to be shown: where they were written to."""
+    mesh = _name(output)
     return (line._replace(stream=output.stream, mesh=mesh) for line in log_lines(output))
 
 
