@@ -99,16 +99,13 @@ def _runs(whole: bytes) -> list[Run]:
     if BEGIN not in whole:
         return [(NOBODY, _text(whole).split("\n"))]
     if whole.startswith(BEGIN):
-        end = whole.find(END) + 1
-        head = whole[:end]
-        newlines = whole.count(b"\n")
-        if (
-            end
-            and whole.count(BEGIN) == newlines + 1
-            and whole.count(b"\n" + head) == newlines
-            and NEWLINE not in whole
-        ):
-            return [(read_note(head), _text(whole.replace(head, b"")).split("\n"))]
+        head = whole[: whole.find(END) + 1]
+        note = read_note(head)
+        lines = whole.count(b"\n") + 1
+        if head and not note.logger and whole.count(BEGIN) == lines:
+            texts = _text(whole[len(head) :]).split("\n" + head.decode(errors="replace"))
+            if len(texts) == lines:  # each begins with the same head
+                return [(note, texts)]
     runs: list[Run] = []
     for line in whole.split(b"\n"):
         first, *others = line.split(BEGIN)  # more than one where somebody else began before the line ended
@@ -117,7 +114,8 @@ def _runs(whole: bytes) -> list[Run]:
         for part in others:
             head, end_, text = part.partition(END)
             if end_:
-                _add(runs, read_note(BEGIN + head + END), _text(text.replace(NEWLINE, b"\n")))
+                note = read_note(BEGIN + head + END)
+                _add(runs, note, _text(text.replace(NEWLINE, b"\n") if note.logger else text))
             else:
                 _add(runs, NOBODY, _text(BEGIN + part))
     return runs
