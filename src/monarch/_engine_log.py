@@ -10,6 +10,7 @@ import re
 import sys
 import time
 from contextlib import suppress
+from typing import Any
 
 from . import config
 from ._lazy import note
@@ -53,19 +54,37 @@ def write_to_file(process: str, program: str) -> None:
         print(f"monarch: no log of the engine: {error}", file=sys.stderr)
         return
     handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname).1s %(name)s: %(message)s", "%F %T"))
-    engine = logging.getLogger("monarch.engine")
+    global _handler
+    if _handler is None:  # two processes would rotate the same file
+        os.register_at_fork(after_in_child=_let_go)
+    else:  # of the client before
+        _let_go().close()
+    _handler = handler
+    engine, all_of_it = _loggers()
     engine.setLevel(level)
     engine.propagate = False  # to the handlers of the program
-    for logger in (engine, logging.getLogger("monarch")):  # what else Monarch says is of interest as well
-        for old in [
-            each for each in logger.handlers if type(each) is type(handler)
-        ]:  # of the client before, or the parent
-            logger.removeHandler(old)
-        logger.addHandler(handler)
+    engine.addHandler(handler)
+    all_of_it.addHandler(handler)  # what else Monarch says is of interest as well
     note("process", "%s of %s, process %d, Python %s", process, program, os.getpid(), sys.version.split()[0])
     note("process", "settings that differ from their defaults: %s", config.exported())
     if process == "client":
         _forget_old_programs()
+
+
+_handler: Any = None
+
+
+def _loggers() -> tuple[Any, Any]:
+    import logging
+
+    return logging.getLogger("monarch.engine"), logging.getLogger("monarch")
+
+
+def _let_go() -> Any:
+    """Write there no longer; returns the handler."""
+    for logger in _loggers():
+        logger.removeHandler(_handler)
+    return _handler
 
 
 def keep_report(text: str) -> None:

@@ -229,6 +229,12 @@ def test_contexts_keep_jobs_apart(monarch: Type) -> None:
     assert monarch("context", "ls").out == "* default\n"
 
 
+@pytest.mark.parametrize("name", ["logs", "engine", "failures"])
+def test_a_context_cannot_take_the_name_of_a_folder_beside_it(monarch: Type, name: str) -> None:
+    said = monarch("context", "create", name)
+    assert (said.exit_code, said.err) == (1, f"error: a context can't be called '{name}'\n")
+
+
 def test_without_its_libraries_the_command_says_what_to_install(home: Home) -> None:
     said = home.run(
         """

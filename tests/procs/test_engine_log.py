@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import logging.handlers
 import os
 import re
 import time
@@ -134,6 +135,25 @@ def test_a_file_is_rotated_and_has_warnings_of_other_loggers_too(
     assert [each.message for each in caplog.records if each.name.startswith("monarch.engine")] == [], (
         "not on the console"
     )
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads
+def test_a_forked_child_leaves_the_file_alone_and_handlers_of_the_program_stay(engine: logging.Logger) -> None:
+    mine = logging.handlers.RotatingFileHandler("mine.log")
+    logging.getLogger("monarch").addHandler(mine)
+    with configured(file_log_level="info"):
+        write_to_file("client", "program")
+        write_to_file("client", "again")
+    pid = os.fork()
+    if not pid:
+        note("procs", "of the child")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    note("procs", "of the parent")
+    text = Path(FOLDER, "again", f"client_{os.getpid()}.log").read_text()
+    assert "of the parent" in text and "of the child" not in text
+    assert "of the parent" not in Path(FOLDER, "program", f"client_{os.getpid()}.log").read_text()
+    assert mine in logging.getLogger("monarch").handlers
 
 
 def test_levels_above_info_leave_out_what_went_as_usual(engine: logging.Logger) -> None:
