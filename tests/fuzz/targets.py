@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import ssl
@@ -59,6 +60,8 @@ from monarch._core.wire.link_records import (
     read_join,
 )
 from monarch._core.wire.link_table import Cut, Deliver, LinkTable
+from monarch.stacks import ProcStacks, Stacks
+from monarch.stacks.traces import parse_faulthandler, parse_py_spy
 
 from ._target import Target
 
@@ -363,6 +366,28 @@ def check_control(data: bytes) -> None:
         raise AssertionError(f"{name!r} with {len(fields)} fields was not answered with an error")
 
 
+# stacks
+
+_DUMP = b"""Thread 0x00007f6d (most recent call first):
+  File "/opt/monarch/_core/net/waiter.py", line 34 in wait
+  File "/home/me/train.py", line 12 in step
+
+Current thread 0x00007f6e [MainThread] (most recent call first):
+  File "<string>", line ??? in <module>
+"""
+_PY_SPY = b"""[{"thread_name": "MainThread", "frames": [{"name": "A.f", "filename": "a.py", "line": 3}]}]"""
+
+
+def check_stacks(data: bytes) -> None:
+    text = data.decode(errors="replace")
+    threads = parse_faulthandler(text)
+    with suppress(ValueError):
+        threads += parse_py_spy(text)
+    found = Stacks([ProcStacks("mesh", 0, 1, 1, "host", "signal", "", threads)], {})
+    assert str(found) and list(found.lines(everything=True))
+    json.dumps(found.to_json())
+
+
 TARGETS = [
     Target("frames", check_frames, _FRAMES),
     Target("link records", check_records, _RECORDS),
@@ -375,5 +400,6 @@ TARGETS = [
     Target("greeting", doors.check_open, [_OPEN_PROOF, _client_hello()], 20),
     Target("TLS", doors.check_tls, [_client_hello(), _OPEN_PROOF], 20),
     Target("proof within TLS", doors.check_proof, [_OPEN_PROOF, bytes(1 + len(_OPEN_PROOF))], 60),
+    Target("stacks", check_stacks, [_DUMP, _PY_SPY, b"[]", b"[{}]"]),
     Target("first frame", doors.check_node, [*_GREETINGS, _GOODBYE, *_FRAMES[:1]], 20),
 ]

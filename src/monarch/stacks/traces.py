@@ -28,7 +28,7 @@ def parse_faulthandler(text: str) -> tuple[ThreadStack, ...]:
 
 def _function(frame: dict[str, Any]) -> str:
     """The name as Python's own stacks have it: without the class around it."""
-    name: str = frame["name"]
+    name = str(frame["name"])
     return name.rpartition(".")[2] if frame["filename"].endswith(".py") else name
 
 
@@ -41,10 +41,12 @@ def parse_py_spy(text: str) -> tuple[ThreadStack, ...]:
     try:
         return tuple(
             ThreadStack(
-                thread["thread_name"] or "",
-                tuple(Frame(_function(frame), frame["filename"], frame["line"] or 0) for frame in thread["frames"]),
+                str(thread["thread_name"] or ""),
+                tuple(
+                    Frame(_function(frame), frame["filename"], int(frame["line"] or 0)) for frame in thread["frames"]
+                ),
             )
             for thread in json.loads(text)
         )
-    except (KeyError, TypeError) as error:
+    except (LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"py-spy has another format than expected: {error!r}") from error
