@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 import traceback
 from typing import Any
@@ -61,6 +62,27 @@ class Stopping(Actor):
         for number in range(count):
             total += number  # adding
         return total
+
+    @endpoint
+    def compute(self, number: int) -> int:
+        breakpoint()
+        total = self.double(number)
+        for each in range(3):
+            total += each
+        return total  # the sum
+
+    def double(self, number: int) -> int:
+        doubled = number * 2
+        return doubled  # noqa: RET504  # a line to step to
+
+    @endpoint
+    def is_traced(self) -> bool:
+        return sys.gettrace() is not None
+
+    @endpoint
+    def step_on(self, other: Any) -> int:
+        result: int = other.step.call_one(1).get()
+        return result
 
     @endpoint
     def in_a_thread(self) -> int:

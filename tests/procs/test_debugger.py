@@ -411,3 +411,58 @@ def test_the_client_gives_the_source_of_what_it_has_loaded_and_of_nothing_else(t
     secret.write_text("token = 1\n")
     assert sources.read(str(secret)) is None
     assert "def test_the_client_gives" in (sources.read(__file__) or "")
+
+
+def test_the_commands_of_pdb_do_what_they_do_in_any_program(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    with person() as user:
+        answer = actor.compute.call_one(4)
+        user.wait_stopped()
+        user.type("attach s 0", "s", "s", "u", "p number + 100", "d", "r")
+        for shown in (
+            "-> total = self.double(number)",
+            "--Call--",
+            "-> total = self.double(number)",
+            "104",
+            "--Return--",
+        ):
+            user.expect(shown)
+        user.type("interact", "for each in range(2):", "    print('each', each + 40)", "", "exit()")
+        user.expect("each 41")
+        user.type("debug self.double(50)", "s", "s", "s", "p doubled", "c", "p 'again'")
+        for shown in ("ENTERING", "((Pdb)) ", "-> doubled = number * 2", "100", "LEAVING", "'again'"):
+            user.expect(shown)
+        user.type(f"tbreak {line_of('# the sum')}", "c", "p total", "total = 5", "cl", "restart", "c")
+        for shown in ("-> return total", "11", "Cleared all breakpoints", "an actor is not restarted from here"):
+            user.expect(shown)
+        assert answer.get(timeout=20) == 5
+
+
+def test_nothing_is_traced_any_more_when_sessions_and_breakpoints_are_gone(spawn: Spawn) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    place = f"stopping.py:{line_of('# adding')}"
+    with person() as user:
+        answer = actor.compute.call_one(4)
+        user.wait_stopped()
+        user.type("attach s 0", "n", "c")
+        assert answer.get(timeout=20) == 11
+        assert actor.is_traced.call_one().get(timeout=20) is False
+        user.type(f"break {place}")
+        user.expect("in 1 proc")
+        assert actor.is_traced.call_one().get(timeout=20) is True
+        user.type(f"clear {place}")
+        user.expect("Cleared 1 breakpoint")
+        assert actor.is_traced.call_one().get(timeout=20) is False
+
+
+def test_who_is_in_the_debugger_counts_neither_as_hanging_nor_as_a_deadlock(spawn: Spawn) -> None:
+    with configured(heartbeat_timeout="0.4s", deadlock_check_interval="0.1s"):
+        procs = spawn(2)
+        actors = procs.spawn("s", Stopping)
+        with person() as user:
+            answer = actors.slice(gpus=0).step_on.call_one(actors.slice(gpus=1))
+            wait_until(
+                lambda: (rows := user.rows()) and rows[0].since > 2 and rows[0].stopped, what="two seconds of a stop"
+            )
+            user.type("c")
+            assert answer.get(timeout=20) == 3

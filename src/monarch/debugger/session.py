@@ -13,7 +13,6 @@ import bdb
 import code
 import ctypes
 import linecache
-import os
 import pdb  # noqa: T100  # which is what this is
 import sys
 import threading
@@ -30,7 +29,6 @@ from .protocol import ENDED, OUTPUT, PROMPT, RUNNING, Event, Line, Place, Who
 
 _LOOK = 0.25  # seconds after which a session that waits looks whether its actor is about to end
 _MOST_OUTPUT = 1 << 20  # characters that one command may print
-_STANDARD_LIBRARY = os.path.join(os.path.dirname(os.__file__), "")
 _MOST_FRAMES = 100  # of a stack, as others are told of it
 
 
@@ -143,11 +141,13 @@ class Session(pdb.Pdb):
             self._closed()
 
     def stop_here(self, frame: FrameType) -> bool:
-        """As `bdb` has it, but not in what the engine calls of the standard library: nobody steps into that."""
-        caller = frame.f_back
-        if caller is not None and tracing.of_engine(caller) and _is_standard(frame.f_code.co_filename):
-            return False
-        return bool(super().stop_here(frame))
+        """As `bdb` has it, but only in what the program has called: nobody steps into what the engine calls."""
+        each: FrameType | None = frame
+        while each is not None and not tracing.of_engine(each):
+            if each is self.botframe:
+                return bool(super().stop_here(frame))
+            each = each.f_back
+        return False
 
     def interaction(self, frame: FrameType | None, traceback: Any) -> None:
         self._interact(frame, traceback)
@@ -160,11 +160,11 @@ class Session(pdb.Pdb):
         self._why = ""
         self.steps = not self.quitting and self.stoplineno != -1 and trace is None
         self._output.say_all()
-        if self.steps or tracing.needed(self._thread):
-            sys.settrace(tracing.trace)
         self._say((RUNNING, "", None))
         if self._aside and not self.steps:
             self.end("its thread goes on")
+        if self.steps or tracing.needed(self._thread):
+            sys.settrace(tracing.trace)
 
     def reached_end(self) -> None:
         """The first of the program's frames returns; that of a coroutine may only wait."""
@@ -239,10 +239,16 @@ class Session(pdb.Pdb):
 
     do_restart = do_run
 
+    def do_debug(self, arg: str) -> Any:
+        """debug code: step through the code, in a debugger inside of this one."""
+        result = super().do_debug(arg)
+        sys.settrace(None)  # or the debugger, which has not been called by a trace function, would be traced
+        return result
+
     def do_interact(self, arg: str) -> Any:
         """interact: start an interpreter whose names are those of the scope; `exit()` ends it."""
         assert self.curframe is not None
-        console = _Console(self, {**self.curframe.f_globals, **self.curframe_locals})
+        console = _Console(self, {**self.curframe.f_globals, **self.curframe.f_locals})
         with _StreamsOf(self._output):
             try:
                 console.interact(banner="*interactive*", exitmsg="")
@@ -326,10 +332,6 @@ class _Console(code.InteractiveConsole):
         if not line:
             raise EOFError
         return line.rstrip("\n")
-
-
-def _is_standard(file: str) -> bool:
-    return file.startswith(_STANDARD_LIBRARY) and "-packages" not in file[len(_STANDARD_LIBRARY) :]
 
 
 def _line_of(entry: tuple[FrameType, int]) -> Line:
