@@ -271,6 +271,24 @@ def test_a_job_that_slurm_has_requeued_is_used_again(home: Home, slurm: Slurm) -
     assert again.split()[-1] == first.split()[-1], said
 
 
+def test_a_warning_of_slurm_reaches_the_program_while_its_hosts_still_run(home: Home, slurm: Slurm) -> None:
+    said = home.run(
+        USE
+        + """
+    import subprocess, threading
+    job = SlurmJob({"hosts": 1}, exclusive=False)
+    warned = threading.Event()
+    job.on_warning(warned.set)
+    hosts = job.state().hosts
+    subprocess.run(["scancel", "--batch", "--signal=TERM", job._job_id], check=True)  # as --signal=B:TERM@300 has Slurm do
+    print(warned.wait(30), ask(hosts))
+    job.kill()
+    """
+    )
+    assert said.startswith("True ['n0']\n")
+    assert "Slurm will end job" in said
+
+
 def test_a_client_outside_of_the_cluster_reaches_all_nodes_through_the_first(home: Home, slurm: Slurm) -> None:
     said = home.run(
         USE

@@ -9,7 +9,7 @@ earlier run of the same description has left running, and gives a host mesh for 
     local     `LocalJob`, this machine as it is; and scripts that run apart from the program that submits them
     contract  what every job with workers has with them, wherever they run: rank, address, lifeline; `worker_main` is their program
     process   `ProcessJob`, worker processes on this machine; with `launch`, `processes` and `watch`
-    slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script` and `waiting`
+    slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `slurm_commands`, `slurm_watch` and `waiting`
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
     commands  `exec_command`: commands on hosts

@@ -14,13 +14,12 @@ import atexit
 import ipaddress
 import logging
 import os
-import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,18 +30,18 @@ from . import logs, trusted
 from .cache import CacheFile
 from .contract import Report, WorkersJob, check_size, make_secret_file, read_reports
 from .local import BatchJob
-from .slurm_script import COMPLETING, PENDING, Group, Resources, Script, Status, first_error, parse_status
+from .slurm_commands import NOT_FOUND, ask, run
+from .slurm_script import COMPLETING, PENDING, Group, Resources, Script, Status
+from .slurm_watch import WarningWatch
 from .state import check_mesh_names
 from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
 from .waiting import Waiting
 
-_COMMAND_LIMIT = 60.0  # seconds that a command of Slurm may take
 _ASK = 1.0  # seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
 _LOOK = 0.05
 _REACHABLE = 2.0  # seconds in which workers must accept a connection, all at once
 _TAIL_LINES = 12
 _CURRENT = "current"
-_NOT_FOUND = "Invalid job id"
 
 logger = logging.getLogger("monarch.job")
 
@@ -103,8 +102,10 @@ class SlurmJob(WorkersJob):
         ValueError: A number is below 1, or a name or an address is not usable.
     """
 
-    _LIVE = (*JobTrait._LIVE, "_ends_with_program")
+    _LIVE = (*JobTrait._LIVE, "_ends_with_program", "_on_warning", "_watch")
     _ends_with_program = False
+    _on_warning: Callable[[], object] | None = None
+    _watch: WarningWatch | None = None
 
     def __init__(
         self,
@@ -192,6 +193,17 @@ class SlurmJob(WorkersJob):
                 resources["slurm_args"] = _options("slurm_args", resources["slurm_args"])
             self._own_resources[name] = self._resources._replace(**resources)
 
+    def on_warning(self, function: Callable[[], object]) -> None:
+        """Call a function when Slurm warns that it will end the job, to save what is needed. Call it before `state`.
+
+        Slurm warns if it is asked to, such as by ``slurm_args=["--signal=B:TERM@300"]``: so many seconds before the time limit,
+        and before a preemption where it is configured to. Within a script of `apply`, SIGTERM is the warning instead.
+
+        Args:
+            function: Called once, on a thread of its own; it may use the meshes.
+        """
+        self._on_warning = function
+
     # the life of the job
 
     def _create(self, client_script: str | None) -> None:
@@ -270,7 +282,7 @@ class SlurmJob(WorkersJob):
             if "SLURM_JOB_ID" not in os.environ:
                 raise JobError('allocation="current": this program runs in no Slurm job; salloc or srun starts one')
             wanted = os.environ["SLURM_JOB_ID"]
-        nodes, needed = _ask(wanted).nodes, sum(self._meshes.values())
+        nodes, needed = ask(wanted).nodes, sum(self._meshes.values())
         if nodes < needed:
             raise JobError(f"Slurm job {wanted} has {nodes} nodes, and {needed} are needed: {self._meshes}")
         if self._own_resources:
@@ -293,13 +305,16 @@ class SlurmJob(WorkersJob):
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"
         }
-        _run("sbatch", "--test-only", str(script), env=environment)  # else it may wait for what will never be
-        said = _run("sbatch", "--parsable", str(script), env=environment)
+        run("sbatch", "--test-only", str(script), env=environment)  # else it may wait for what will never be
+        said = run("sbatch", "--parsable", str(script), env=environment)
         self._job_id = said.strip().splitlines()[-1].partition(";")[0]
         logger.info("submitted as Slurm job %s; its output is in %s*", self._job_id, self._logs)
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
         reports = self._wait_for_workers()
+        if self._watch is None and not in_batch():
+            assert self._folder is not None
+            self._watch = WarningWatch(self._id, self._folder, self._on_warning)
         return {mesh: [reports[mesh, rank].address for rank in range(size)] for mesh, size in self._meshes.items()}
 
     def _wait_for_workers(self) -> dict[tuple[str, int], Report]:
@@ -307,7 +322,7 @@ class SlurmJob(WorkersJob):
         total = sum(self._meshes.values())
         waiting = Waiting(f"Slurm job {self._id}")
         try:
-            asked, status = 0.0, _ask(self._id)
+            asked, status = 0.0, ask(self._id)
             while True:
                 found = self._reports(status)
                 if len(found) == total:
@@ -324,7 +339,7 @@ class SlurmJob(WorkersJob):
                 waiting.show(state)
                 time.sleep(_LOOK)
                 if waiting.seconds - asked > _ASK:
-                    asked, status = waiting.seconds, _ask(self._id)
+                    asked, status = waiting.seconds, ask(self._id)
         finally:
             waiting.end()
 
@@ -368,7 +383,7 @@ class SlurmJob(WorkersJob):
         """Check whether `spec` describes the same job, and it waits for its nodes, or all its workers can be reached."""
         if not self._same_spec(spec) or not self._is_running():
             return False
-        status = _ask(self._id)
+        status = ask(self._id)
         reports = self._reports(status).values()
         return status.state in PENDING or self._described.out_of_cluster or _reachable(reports)
 
@@ -384,9 +399,9 @@ class SlurmJob(WorkersJob):
         if self._job_id is None or self._folder is None:
             return False
         try:
-            status = _ask(self._id)
+            status = ask(self._id)
         except JobError as error:
-            if _NOT_FOUND in str(error):
+            if NOT_FOUND in str(error):
                 return False
             raise
         return status.lives and not self._script_has_ended(status)
@@ -395,6 +410,9 @@ class SlurmJob(WorkersJob):
         """Whether nothing starts workers any more. A job that waits was requeued, and what has ended was another attempt."""
         assert self._folder is not None
         return status.state not in PENDING and (self._folder / f"ended.{self._attempt(status)}").exists()
+
+    def _rebind_connection_inputs(self, spec: JobTrait) -> None:
+        self._on_warning = getattr(spec, "_on_warning", None)
 
     def _kept(self) -> None:
         self._ends_with_program = False
@@ -418,12 +436,15 @@ class SlurmJob(WorkersJob):
     def _kill(self) -> None:
         self._ends_with_program = False
         atexit.unregister(self._program_ends)
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
         if self._job_id is not None:
             for job in self._own_steps() if self._described.allocation is not None else [self._job_id]:
                 try:
-                    _run("scancel", job)
+                    run("scancel", job)
                 except JobError as error:
-                    if _NOT_FOUND not in str(error) and "already" not in str(error):
+                    if NOT_FOUND not in str(error) and "already" not in str(error):
                         raise
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -432,7 +453,7 @@ class SlurmJob(WorkersJob):
     def _own_steps(self) -> list[str]:
         assert self._job_id is not None
         steps = [
-            line.split() for line in _run("squeue", "--steps", "-h", "-j", self._job_id, "-o", "%i %j").splitlines()
+            line.split() for line in run("squeue", "--steps", "-h", "-j", self._job_id, "-o", "%i %j").splitlines()
         ]
         return [step for step, name in (words for words in steps if len(words) == 2) if name == self._step_name]
 
@@ -442,34 +463,6 @@ class SlurmJob(WorkersJob):
     def __repr__(self) -> str:
         job = f", Slurm job {self._job_id}" if self._job_id else ""
         return f"SlurmJob({self._meshes!r}{job})"
-
-
-def _ask(job: str) -> Status:
-    try:
-        return parse_status(_run("scontrol", "-o", "show", "job", job))
-    except ValueError as error:
-        raise JobError(str(error)) from error
-
-
-def _run(*command: str, env: Mapping[str, str] | None = None) -> str:
-    """What a command of Slurm prints.
-
-    Raises:
-        JobError: There is no such command, or it has failed, with what it said; or it does not come back.
-    """
-    try:
-        done = subprocess.run(
-            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_LIMIT
-        )
-    except FileNotFoundError:
-        raise JobError(f"there is no {command[0]} on the PATH of this machine: it is not set up to use Slurm") from None
-    except subprocess.TimeoutExpired:
-        raise JobError(
-            f"{shlex.join(command)} did not come back within {_COMMAND_LIMIT:g} s: is Slurm's controller up?"
-        ) from None
-    if done.returncode:
-        raise JobError(f"{shlex.join(command[:2])}: {first_error(done.stderr + done.stdout)}")
-    return done.stdout
 
 
 def _options(name: str, given: Sequence[str]) -> tuple[str, ...]:

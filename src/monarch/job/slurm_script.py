@@ -16,6 +16,9 @@ from .contract import IDLE_LIMIT, SECRET_FILE, WorkerSpec, worker_command
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 LIVE = (*PENDING, "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 COMPLETING = "COMPLETING"
+WARNED = "warned"
+"""File in the folder of a job: Slurm has sent SIGTERM to the batch script. Its suffix is the attempt."""
+
 ATTEMPT = "MONARCH_ATTEMPT"
 """Environment variable of workers: how often Slurm has requeued their job."""
 
@@ -125,19 +128,21 @@ class Script(NamedTuple):
                 where = f"--het-group={index}" if len(self.groups) > 1 else f"--relative={first}"
                 lines += [f"{self._srun(mesh, size, where)} &", "workers+=($!)"]
                 first += size
+        lines += [
+            f"warned() {{ touch {quote(self.folder)}/{WARNED}.${ATTEMPT}; {'kill -TERM $client; ' if self.client else ''}}}",
+            "trap warned TERM",
+        ]
         if self.client:
             lines += [
                 f"export {' '.join(f'{name}={quote(value)}' for name, value in self.batch.items())}",
                 f"{self.client} &",
                 "client=$!",
-                "trap 'kill -TERM $client' TERM  # Slurm's warning, as of --signal=B:TERM@120, is for the program",
-                "wait $client; status=$?",
-                "while kill -0 $client 2>/dev/null; do wait $client; status=$?; done  # the wait ends with the signal",
+                *_wait("$client"),
                 'kill "${workers[@]}"',
                 'wait "${workers[@]}"',
             ]
         else:
-            lines += ["status=0", 'for worker in "${workers[@]}"; do wait $worker || status=$?; done']
+            lines += ['for worker in "${workers[@]}"; do', *_wait("$worker"), "done"]
         lines += [f"echo $status > {quote(self.folder)}/ended.${ATTEMPT}", "exit $status"]
         return "\n".join(lines) + "\n"
 
@@ -225,6 +230,11 @@ def first_error(text: str) -> str:
     ]
     errors = [line for line in lines if "error" in line or "failure" in line or "fatal" in line]
     return re.sub(r"^(error|fatal): ", "", (errors or lines or ["it said nothing"])[0]).strip()
+
+
+def _wait(process: str) -> list[str]:
+    """Wait for the end of a process. A signal that is trapped ends bash's own wait earlier; the last one tells the status."""
+    return [f"while kill -0 {process} 2>/dev/null; do wait {process}; done", f"wait {process}; status=$?"]
 
 
 def _joined(arguments: Iterable[str]) -> list[str]:

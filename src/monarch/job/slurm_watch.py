@@ -1,0 +1,45 @@
+"""Telling the program that Slurm is about to end its job."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from .slurm_script import WARNED
+
+_LOOK = 1.0  # seconds
+
+logger = logging.getLogger("monarch.job")
+
+
+class WarningWatch:
+    """A thread that waits for the warning, which the batch script leaves as a file in the folder of the job. It ends with
+    that, by `stop`, with the folder, or with the program.
+
+    Args:
+        job: The id of the job.
+        folder: Its folder.
+        function: To be called then; None if the program wants to know by its log alone.
+    """
+
+    def __init__(self, job: str, folder: Path, function: Callable[[], object] | None) -> None:
+        self._job = job
+        self._folder = folder
+        self._function = function
+        self._stopped = threading.Event()
+        self._old = set(folder.glob(f"{WARNED}.*"))
+        threading.Thread(target=self._run, name="monarch-slurm-warning", daemon=True).start()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(_LOOK) and self._folder.exists():
+            if set(self._folder.glob(f"{WARNED}.*")) - self._old:
+                logger.warning("Slurm will end job %s soon", self._job)
+                if self._function is not None:
+                    self._function()
+                return
