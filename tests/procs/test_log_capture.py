@@ -78,6 +78,15 @@ class Talks(Actor):
         logger.debug("said once")
 
     @endpoint
+    def log_with_rich(self) -> None:
+        from rich.logging import RichHandler
+
+        logger = logging.getLogger("of.rich")
+        logger.propagate = False
+        logger.addHandler(RichHandler())
+        logger.warning("shown by rich")
+
+    @endpoint
     def write_elsewhere(self, path: str) -> None:
         print("before")
         kept = os.dup(1)
@@ -156,6 +165,14 @@ def test_handlers_of_the_user_keep_working_and_nothing_is_said_twice(
     (line,) = [line for line in captured() if "said once" in line.text]
     assert (line.stream, line.level, line.logger) == ("log", logging.DEBUG, "mine")
     assert file.read_text() == line.text + "\n", "a file of the user gets text, and nothing of ours"
+
+
+def test_a_record_that_rich_shows_is_one_line_with_its_level(spawn: Spawn, captured: Read) -> None:
+    pytest.importorskip("rich")
+    spawn().spawn("talks", Talks).log_with_rich.call_one().get(timeout=PATIENCE)
+    (line,) = [line for line in captured() if "shown by rich" in line.text]
+    assert (line.stream, line.level, line.logger, line.actor) == ("log", logging.WARNING, "of.rich", "talks")
+    assert line.location.startswith("test_log_capture.py:")
 
 
 def test_what_a_program_has_turned_elsewhere_gets_nothing_of_ours(spawn: Spawn, captured: Read, tmp_path: Path) -> None:

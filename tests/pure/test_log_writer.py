@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,6 +144,16 @@ def test_no_more_files_are_open_than_a_bound(log: LogFiles, tmp_path: Path, monk
     flush(log)
     assert len(log._files) == 3
     assert all(numbers(tmp_path / "machine" / f"trainers_{rank}.log") == [0, 1] for rank in range(10))
+
+
+def test_files_that_somebody_has_removed_are_made_again(log: LogFiles, tmp_path: Path) -> None:
+    log.put(said("one"), no_room)
+    flush(log)
+    shutil.rmtree(tmp_path / "machine")
+    log.put(said("two"), no_room)
+    flush(log)
+    (line,) = (tmp_path / "machine" / "trainers_1.jsonl").read_text().splitlines()
+    assert LogLine.from_json(line).text == "two"
 
 
 class Disk:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from monarch._core.hub.spawn_requests import SpawnRequest
+from monarch._core.net.poller import Timer
 from monarch._core.processes import proc_output
 from monarch._core.processes.output import Output, Source
 from monarch._core.processes.proc_entry import Mesh, ProcEntry
@@ -25,7 +26,7 @@ class Clock:
         self.now = 100.0
         self.handlers: dict[int, Callable[[int], None]] = {}
         self.soon: list[Callable[[], object]] = []
-        self.later: list[tuple[float, Callable[[], object]]] = []
+        self.later: list[tuple[float, Timer]] = []
 
     def monotonic(self) -> float:
         return self.now
@@ -43,8 +44,10 @@ class Clock:
     def call_soon(self, callback: Callable[[], object]) -> None:
         self.soon.append(callback)
 
-    def call_later(self, seconds: float, callback: Callable[[], object]) -> None:
-        self.later.append((self.now + seconds, callback))
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        timer = Timer(callback)
+        self.later.append((self.now + seconds, timer))
+        return timer
 
     def turn(self) -> None:
         for fd, handler in list(self.handlers.items()):
@@ -56,10 +59,11 @@ class Clock:
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        due = [callback for at, callback in self.later if at <= self.now]
-        self.later = [(at, callback) for at, callback in self.later if at > self.now]
-        for callback in due:
-            callback()
+        due = [timer for at, timer in self.later if at <= self.now]
+        self.later = [(at, timer) for at, timer in self.later if at > self.now]
+        for timer in due:
+            if timer.callback is not None:
+                timer.callback()
 
 
 class Sink:
@@ -162,6 +166,17 @@ def test_a_proc_whose_sink_is_full_is_not_read_until_there_is_room(world: World)
     for _ in range(4):
         world.clock.turn()
     assert sink.taken == passed == ["one", "two"]
+
+
+def test_a_proc_does_not_wait_for_ever_for_a_sink_that_has_died(world: World) -> None:
+    sink = world.output.sinks[CLIENT] = Sink()
+    sink.has_room = False
+    for text in ("one", "two", "three"):
+        world.print(text)
+        world.clock.turn()
+        world.clock.wait(proc_output._PATIENCE)
+    world.clock.turn()
+    assert sink.taken == ["one", "two", "three"]
 
 
 def test_what_a_proc_has_printed_before_its_end_is_taken_though_nobody_has_room(world: World) -> None:

@@ -152,6 +152,9 @@ class LogFiles:
 
     def _file(self, base: Path) -> _RankFiles:
         file = self._files.pop(base, None)
+        if file is not None and file.is_gone:
+            file.close()
+            file = None
         if file is None:
             if len(self._files) >= _MOST_OPEN:
                 self._files.pop(next(iter(self._files))).close()
@@ -196,6 +199,11 @@ class _RankFiles:
             self._json.close()
         self._text = _File(folder / f"{name}.log", size, count)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether somebody has removed one of them."""
+        return self._text.is_gone or self._json.is_gone
+
     def write(self, text: list[str], lines: list[str]) -> None:
         self._text.write(text)
         self._json.write(lines)
@@ -224,6 +232,10 @@ class _File:
         self._size = os.fstat(self._fd).st_size
         # who wrote here before may have been killed in the middle of a line
         self._torn = bool(self._size) and os.pread(self._fd, 1, self._size - 1) != b"\n"
+
+    @property
+    def is_gone(self) -> bool:
+        return os.fstat(self._fd).st_nlink == 0
 
     def write(self, lines: list[str]) -> None:
         start = 0

@@ -13,7 +13,7 @@ from functools import partial
 
 from ..calls.pending import countdown
 from ..hub.prints import NOBODY
-from ..net.poller import Poller
+from ..net.poller import Poller, Timer
 from ..shape import Extent, Point
 from ..wire.address import ProcAddress
 from .lines import LineSplitter
@@ -21,6 +21,7 @@ from .output import Output, OutputSink, Run, Source
 from .proc_entry import ProcEntry
 
 _PROMPT = 0.2  # seconds after which text without a newline is shown
+_PATIENCE = 10.0  # seconds for which a proc waits for room before it is seen whether there is any
 _GATHER = 0.01  # seconds in which lines of a proc that prints one after the other gather, to be read together
 _MUCH = 1 << 15  # bytes: a read that finds more has waited long enough
 _MOST_UNSHOWN = 1 << 20
@@ -134,6 +135,9 @@ class ProcOutput:
         if not printing.held:
             return
         printing.held.difference_update(reasons)
+        if printing.patience is not None and "sink" not in printing.held:
+            printing.patience.cancel()
+            printing.patience = None
         if not printing.held:
             self._listen(printing)
             waiting, printing.when_read = printing.when_read, []
@@ -184,6 +188,8 @@ class ProcOutput:
             output, lambda: self._poller.call_soon(lambda: self._release(printing, "sink"))
         ):
             self._hold(printing, "sink")
+            # in case it never has any: it is asked again, and takes lines without keeping them if it does not get on at all
+            printing.patience = self._poller.call_later(_PATIENCE, lambda: self._release(printing, "sink"))
         self._show(printing, output._replace(runs=unshown), sink)
 
     def _show(self, printing: _Printing, output: Output, sink: OutputSink | None) -> None:
@@ -238,6 +244,7 @@ class _Printing:
         self.gathering: set[int] = set()  # pipes that are read in a while
         self.unshown = 0  # characters
         self.left_out = 0  # lines
+        self.patience: Timer | None = None
         self.held: set[str] = set()  # why its pipes are not read
         self.when_read: list[Callable[[], object]] = []
 
