@@ -112,5 +112,5 @@ def open_remote(meshes: Iterable[HostMesh], folder: Path, wanted: LineFilter, he
                 files.append(RemoteFiles(hosts, reader))
                 seen.update(hosts)
         except (MonarchError, RuntimeError, TimeoutError) as error:
-            unreachable.append(f"host {rank} of {mesh!r}: {str(error).splitlines()[0]}")
+            unreachable.append(f"{mesh._hosts[rank]}: {str(error).splitlines()[0]}")
     return Found(files, unreachable)
