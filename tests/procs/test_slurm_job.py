@@ -117,7 +117,7 @@ def test_a_job_that_no_client_uses_ends_by_itself(home: Home, slurm: Slurm) -> N
     home.run(
         """
         from monarch.job import SlurmJob
-        SlurmJob({"hosts": 1}, exclusive=False, idle_limit=3).state().hosts.initialized.get(timeout=30)
+        SlurmJob({"hosts": 1}, exclusive=False, idle_limit=2).state().hosts.initialized.get(timeout=30)
         """
     )
     wait_until(lambda: active(slurm) == [], what="the end of the job")

@@ -1,0 +1,49 @@
+"""What people see while a job waits for machines."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+import pytest
+
+from monarch.job.waiting import Waiting
+
+
+class Screen(io.StringIO):
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, seconds: int) -> str:
+    """What is shown of a wait, with a state for each second."""
+    now = [0.0]
+    screen = Screen(is_terminal)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sys, "stderr", screen)
+    wait = Waiting("Slurm job 7")
+    for second in range(seconds):
+        now[0] = float(second)
+        wait.show(f"state {second}")
+    wait.end()
+    return screen.getvalue()
+
+
+def test_on_a_terminal_one_line_changes_and_is_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = shown(monkeypatch, is_terminal=True, seconds=4)
+    assert said == "Slurm job 7: state 2; 2 s\033[K\rSlurm job 7: state 3; 3 s\033[K\r\033[K"
+
+
+def test_without_a_terminal_there_is_a_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = shown(monkeypatch, is_terminal=False, seconds=140)
+    assert said == "".join(f"Slurm job 7: state {second}; {second} s\n" for second in (10, 70, 130))
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_short_wait_is_not_worth_a_word(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+    assert shown(monkeypatch, is_terminal=is_terminal, seconds=2) == ""
