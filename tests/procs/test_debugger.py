@@ -13,12 +13,13 @@ from helpers.debugging import person
 from helpers.scripts import run_script
 from helpers.stopping import AsyncStopping, Stopping
 from helpers.waiting import wait_until
-from monarch.actor import ActorError, Future
+from monarch.actor import Actor, ActorError, Future, endpoint
 from monarch.config import configured
 from monarch.debugger import sources
 
 if TYPE_CHECKING:
     from conftest import Spawn
+    from helpers.faults import Faults
 
 FILE = Path(stopping.__file__)
 
@@ -234,6 +235,28 @@ def test_with_debug_on_error_an_endpoint_that_raises_is_kept_at_its_frame(kind: 
         user.expect(f"'{kind.__name__}'")
         with pytest.raises(ActorError, match="no such thing"):
             answer.get(timeout=20)
+
+
+def test_with_debug_on_error_an_actor_is_kept_in_the_init_that_raises(spawn: Spawn, faults: Faults) -> None:
+    with configured(debug_on_error=True):
+        procs = spawn(1)
+    with person() as user:
+        procs.spawn("s", Unmade)
+        (row,) = user.wait_stopped()
+        assert row.place.line.function == "__init__"
+        assert len(faults) == 0
+        user.type("attach s 0", "p self.parts", "c")
+        user.expect("[1, 2]")
+        faults.wait_for(1)
+
+
+class Unmade(Actor):
+    def __init__(self) -> None:
+        self.parts = [1, 2]
+        raise ValueError("half made")
+
+    @endpoint
+    def hello(self) -> None: ...
 
 
 def test_what_nobody_looks_at_is_not_kept_longer_than_configured(spawn: Spawn) -> None:
