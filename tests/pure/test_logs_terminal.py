@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monarch.logs.entry import Entry, alone
 from monarch.logs.line import LogLine
@@ -68,6 +71,19 @@ def test_colours_are_for_terminals_unless_the_environment_says_otherwise(
 @pytest.mark.parametrize("colours", [True, False])
 def test_what_moves_the_cursor_or_clears_the_screen_is_left_out(hostile: str, left: str, colours: bool) -> None:
     assert tame(hostile, colours) == left
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["\x1b", "[", "]", "0;1", "m", "2J", "H", "\x9b", "\x07", "\\", "P", "(", "a", "ä", "\r", "\t", "?25l"]
+        )
+    ).map("".join)
+)
+def test_whatever_is_printed_nothing_but_colours_is_left_that_a_terminal_obeys(text: str) -> None:
+    for colours in (True, False):
+        left = re.sub(r"\x1b\[[0-9;:]*m" if colours else "$^", "", tame(text, colours))
+        assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", left), repr(left)
 
 
 def test_colours_of_ranks_stay_where_colours_are_shown_and_end_with_their_line() -> None:
