@@ -145,7 +145,9 @@ JOB_AT_TOP = """
 @pytest.mark.parametrize("apply", ["1", "0"], ids=["apply", "state"])
 def test_a_job_at_the_top_of_a_module_is_not_started_once_more_by_its_procs(tmp_path: Path, apply: str) -> None:
     result = run_script(
-        "import os; os.environ['CLIENT'] = str(os.getpid()); import unguarded",
+        "import os; os.environ['CLIENT'] = str(os.getpid()); import monarch.actor\n"
+        "monarch.actor.unhandled_fault_hook = print  # its interrupt would come while the job is being killed\n"
+        "import unguarded",
         cwd=tmp_path,
         files={"unguarded.py": JOB_AT_TOP},
         env={**BOUNDED, "APPLY": apply},
