@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helpers.waiting import wait_gone
-from monarch.actor import Actor, Point, SupervisionError, as_endpoint, context, endpoint, this_proc
+from helpers.waiting import wait_gone, wait_until
+from monarch._core.mesh.bootstrap import BootstrapCommand
+from monarch.actor import Actor, Point, ProcMesh, SupervisionError, as_endpoint, context, endpoint, this_proc
 from monarch.errors import CallTimeoutError
 from monarch.supervision import AllForOne, OneForOne
 
@@ -65,6 +68,42 @@ def test_ranks_that_have_not_answered_a_call_are_those_that_are_restarted(spawn:
     with pytest.raises(SupervisionError, match="killed: no answer"):
         asked.get(timeout=PATIENCE)
     assert workers.incarnation.call().get(timeout=PATIENCE).values() == [0, 1, 0, 1]
+
+
+def test_a_restart_of_procs_that_were_asked_for_just_now_brings_them_up(spawn: Spawn) -> None:
+    procs = spawn({"gpus": 2}, restart=OneForOne())
+    workers = procs.spawn("workers", Hangs)
+    procs.slice(gpus=1).restart().get(timeout=PATIENCE)
+    assert len(set(workers.pid.call().get(timeout=PATIENCE).values())) == 2
+
+
+def test_a_proc_that_hangs_at_its_start_is_restarted_and_once_more_meanwhile(spawn: Spawn, tmp_path: Path) -> None:
+    procs, workers = hanging_starts(spawn, tmp_path, 2, OneForOne())
+    wait_until((tmp_path / "0").exists, what="the start of the process")
+    first = procs.restart()
+    wait_until((tmp_path / "1").exists, what="the second start")
+    procs.restart().get(timeout=PATIENCE)
+    first.get(timeout=PATIENCE)
+    assert workers.incarnation.call_one().get(timeout=PATIENCE) == 2
+
+
+def test_a_kill_of_a_proc_that_hangs_at_its_start_is_a_failure(spawn: Spawn, tmp_path: Path, faults: Faults) -> None:
+    procs, workers = hanging_starts(spawn, tmp_path, 1, None)
+    wait_until((tmp_path / "0").exists, what="the start of the process")
+    procs.kill("enough").get(timeout=PATIENCE)
+    assert "killed: enough" in str(faults.wait_for(1)[0].report())
+    with pytest.raises(ValueError, match="killed: enough"):
+        procs.initialized.get(timeout=PATIENCE)
+    with pytest.raises(SupervisionError, match="killed: enough"):
+        workers.pid.call_one().get(timeout=PATIENCE)
+
+
+def hanging_starts(spawn: Spawn, folder: Path, count: int, restart: OneForOne | None) -> tuple[ProcMesh, Any]:
+    """A proc, the first `count` starts of which leave an empty folder each, and hang; and an actor on it."""
+    hangs = "".join(f"mkdir {folder}/{each} 2>/dev/null && exec sleep 600; " for each in range(count))
+    start = f"{hangs}exec {sys.executable} -m monarch._core.processes.proc"
+    procs = spawn(1, bootstrap_command=BootstrapCommand("/bin/sh", None, ("-c", start)), restart=restart)
+    return procs, procs.spawn("workers", Hangs)
 
 
 def test_a_restart_takes_those_along_that_the_strategy_says(spawn: Spawn) -> None:

@@ -243,7 +243,8 @@ def test_whatever_happens_each_proc_ends_once_and_everybody_is_told_once(monkeyp
         assert end is not None and world.entry.state == ENDED, seed
         assert [told[each] for each in ("release", "announce", "clear")] == [1, 1, 1], seed
         assert told["report"] + told["refuse"] == 1, seed
-        assert told["tell_owner"] == (told["report"] == 1 and not world.asked_to_stop), seed
+        started = told["report"] == 1 or world.stage == "exited"
+        assert told["tell_owner"] == (started and not world.asked_to_stop), seed
         assert end.is_stop <= bool(world.asked_to_stop), seed
         assert told["ask_to_end"] <= 1 and told["hurry"] <= 1, seed
     assert table.visited == set(TABLE), "each row is of use"
@@ -304,9 +305,20 @@ def test_a_proc_that_ends_before_it_is_up_was_never_started() -> None:
     proc.forked(42, 12)
     assert proc.exited(3 << 8, "", 13) == ("linger",)
     assert proc.end is None
-    assert proc.happen("silent", 14) == ("refuse", "release", "announce", "settle", "clear")
+    assert proc.happen("silent", 14) == ("refuse", "release", "announce", "settle", "tell_owner", "clear")
     assert proc.end is not None and proc.end.cause == causes.UNSTARTED
     assert proc.why_unstarted().startswith("error creating proc (host rank 0) trainers[1]: exit_code: 3, ")
+
+
+@pytest.mark.parametrize("status", [SIGKILLED, 3 << 8])  # it may have ended by itself just then
+def test_a_proc_that_was_killed_before_it_was_up_is_a_failure_to_its_owner(status: int) -> None:
+    proc = entry()
+    proc.happen("bound", 11)
+    proc.forked(42, 12)
+    assert proc.kill(causes.KILLED, "because", 13) == ("kill",)
+    proc.exited(status, "", 14)
+    assert {"refuse", "tell_owner"} < set(proc.happen("silent", 15))
+    assert proc.end is not None and proc.end.cause in (causes.KILLED, causes.EXITED)
 
 
 def test_a_proc_that_lets_nobody_in_for_a_second_is_ended() -> None:

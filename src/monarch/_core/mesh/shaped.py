@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from ...errors import SupervisionError
 from ..actors.context import context, current_hub
 from ..actors.request import Gather, StopCall
 from ..calls.future import Future
-from ..calls.pending import subscribe
 from ..calls.promise import Promise
 from ..hub.control import send_record
 from ..hub.control_records import GetStatistics, KillProcs
 from ..shape import MeshTrait, Shape, Slice
+from ..supervision.failure import UNSTARTED, Failure
 from ..wire.address import SYSTEM, ProcAddress, host_labels
 
 
@@ -100,15 +101,29 @@ class ExpendableMesh(ShapedMesh):
                 )
         back: Promise[None] = Promise(f"{self!r}.restart()")
 
-        def ask(killed: Future[None]) -> None:  # what is sent to processes that are away waits for them
+        def ask(killed: Future[Any]) -> None:  # what is sent to processes that are away waits for them
             request = Gather(f"{self!r}.restart()", SYSTEM, addresses, self.extent)
             send_record(cell.hub, addresses, GetStatistics(), request, cell.uid)
-            subscribe(request.future, lambda: back.resolve(None, lambda _: request.future.get() and None))
+            request.future.add_done_callback(answered)
+
+        def answered(asked: Future[Any]) -> None:
+            error = asked.exception()
+            if error is None:
+                back.resolve(None)
+            elif isinstance(error, SupervisionError) and _comes_back(error.failure.event):
+                ask(asked)  # ended once more meanwhile; what ends this is that it is up, or that its strategy gives up
+            else:
+                back.reject(error)
 
         self.__kill(reason).add_done_callback(ask)
         return back.future
 
     __kill = kill  # an actor mesh may show an endpoint of that name
+
+
+def _comes_back(failure: Failure) -> bool:
+    """Whether whoever owns this process has been told of its end, and starts it again."""
+    return failure.restarts and failure.cause != UNSTARTED
 
 
 class DrawnMesh(ShapedMesh):

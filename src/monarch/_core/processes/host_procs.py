@@ -21,7 +21,7 @@ from ..hub.control import send_record
 from ..hub.control_records import HostedProc, ProcsEnded, StopProc
 from ..hub.spawn_requests import SpawnRequest
 from ..net import unix
-from ..supervision.failure import FROZEN, KILLED, MISSING, Failure, frozen_reason
+from ..supervision.failure import FROZEN, KILLED, MISSING, UNSTARTED, Failure, frozen_reason
 from ..supervision.tombstones import Tombstones
 from ..wire.address import ProcAddress
 from .children import unreaped_status
@@ -260,7 +260,7 @@ class HostProcs:
             starting.failed(text)
         for entry in late:  # whoever calls its actors is told
             self._condemn(
-                entry, KILLED, f"the process was killed: it was not up after {timeout:g}s (host_spawn_ready_timeout)"
+                entry, UNSTARTED, f"the process was killed: it was not up after {timeout:g}s (host_spawn_ready_timeout)"
             )
 
     def _outcome(self, name: str, connected: float, waited: bool) -> tuple[bool, Failure | None]:

@@ -89,7 +89,7 @@ TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (STOPPING, "kill"): (STOPPING, ("kill",)),
     (STOPPING, "exited"): (ENDED, (*_BURY, "clear")),
     (EXITED, "ready"): (ENDED, ("report", *_BURY, "tell_owner", "clear")),
-    (EXITED, "silent"): (ENDED, ("refuse", *_BURY, "clear")),
+    (EXITED, "silent"): (ENDED, ("refuse", *_BURY, "tell_owner", "clear")),
     (EXITED, "stop"): (HALTED, ()),
     (EXITED, "kill"): (EXITED, ()),
     (HALTED, "ready"): (ENDED, ("report", *_BURY, "clear")),
@@ -317,8 +317,8 @@ class ProcEntry:
         if self._stop is not None:
             told = self._stop
             death = death._replace(cause=told.cause, reason=told.reason, proc=told.proc, output=())
-        if last == "silent" and not death.is_stop:
-            death = death._replace(cause=UNSTARTED)
+        if last == "silent" and not death.is_stop and self._kill_reason is None:
+            death = death._replace(cause=UNSTARTED)  # which is no news to its owner, unlike that somebody has killed it
         return self._about(death)
 
     def _about(self, failure: Failure) -> Failure:
