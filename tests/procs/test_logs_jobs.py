@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -160,6 +161,42 @@ def test_a_program_without_a_job_has_logs_if_it_asks_for_them(home: Home) -> Non
 
 
 # hosts whose files are not here
+
+
+SLOW = """
+    import os, time
+    from monarch._core.mesh.bootstrap import BootstrapCommand
+    from monarch.config import configure
+    from monarch.job import ProcessJob
+
+    configure(host_spawn_ready_timeout="900ms")
+    hosts = ProcessJob({"workers": 1}).state().workers
+    hosts.initialized.get()
+    print("attached", flush=True)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    never = BootstrapCommand("/bin/sleep", None, ("60",))
+    print(hosts.spawn_procs(bootstrap_command=never).initialized.exception())
+"""
+
+LOOK = """
+    from monarch.job.find_logs import find_logs
+
+    (hosts,) = find_logs()._replace(all_here=False).other_hosts()
+    hosts.initialized.get()
+"""
+
+
+def test_hosts_keep_the_settings_of_their_program_when_logs_are_read_there(home: Home) -> None:
+    (home.folder / "look.py").write_text(textwrap.dedent(LOOK))
+    program = home.start(SLOW)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "attached\n"
+    subprocess.run([sys.executable, "look.py"], cwd=home.folder, env=home.environment({}), check=True, timeout=60)
+    (home.folder / "go").touch()
+    out, _ = program.communicate(timeout=60)
+    assert "after 0.9s (host_spawn_ready_timeout)" in out
+    home.monarch("kill")
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ..actor import HostMesh
 from ..errors import JobError
+from ..logs.remote import look_on
 from . import current
 from .logs import folder_of, read_label
 from .trait import DEFAULT_JOB_PATH, JobTrait, job_load
@@ -37,9 +38,12 @@ class JobLogs(NamedTuple):
         return job if job.apply_id == self.name and job._is_running() else None
 
     def other_hosts(self) -> list[HostMesh]:
-        """Attach the hosts of the job, if it runs and has others than this machine."""
+        """Attach the hosts of the job, if it runs and has others than this machine. They keep the settings of its program."""
         job = self.job()
-        return [] if job is None or self.all_here else list(job.state(self.state)._hosts.values())
+        if job is None or self.all_here:
+            return []
+        look_on()
+        return list(job.state(self.state)._hosts.values())
 
 
 def find_logs(job: str | None = None) -> JobLogs:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from .._core.plane import client
 from ..actor import Actor, HostMesh, endpoint
 from ..errors import MonarchError
 from .filter import LineFilter
@@ -80,6 +81,11 @@ class RemoteFiles:
                 self.error = str(error)
                 return
             yield from map(LogLine.from_json, texts)
+
+
+def look_on() -> None:
+    """Have hosts that this process attaches from now on keep the settings of the program whose hosts they are."""
+    client().hosts.looks_on = True
 
 
 class Found(NamedTuple):

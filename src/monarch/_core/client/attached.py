@@ -36,6 +36,9 @@ class AttachedHosts:
     hub: Hub of the client.
     show: Takes the output of procs there.
     greet: Called with agents that are attached, before anything else is sent to them.
+
+    Attributes:
+        looks_on: Whether this client only looks at what others do there: hosts that it attaches from now on keep their settings.
     """
 
     def __init__(self, hub: MessageHub, show: Callable[[ProcAddress, Any], None], greet: Greet) -> None:
@@ -49,6 +52,7 @@ class AttachedHosts:
         self._given_up: set[str] = set()  # hosts that were let go before they were attached
         self._workers: dict[str, str] = {}  # identities of those that have answered, and their names
         self._attaching: set[Future[bool]] = set()
+        self.looks_on = False
 
     @property
     def names(self) -> list[str]:
@@ -84,8 +88,9 @@ class AttachedHosts:
             self._left.difference_update(hosts)
             self._given_up.difference_update(hosts)
             send_record(self._hub, self._hub.address.agent, JoinHosts(tuple(hosts), trust, config.exported()))
+        attach = Attach(None if self.looks_on else config.exported())
         request = _Attaching(
-            self._hub, self.agents(hosts), known, self._given_up, self._workers, self._show, self._greet
+            self._hub, self.agents(hosts), attach, known, self._given_up, self._workers, self._show, self._greet
         )
         request.send(range(len(hosts)))
         self._attaching.add(request.future)
@@ -166,6 +171,7 @@ class _Attaching(Promise[bool]):
     """The answers of the hosts, and then the output of what runs there: never done, as long as they are attached.
 
     Args:
+        attach: What each is sent.
         known: Hosts to which there may be a link that is about to be lost, as another worker runs there now. They are
             given a second chance.
         given_up: Hosts that nobody waits for any more.
@@ -176,6 +182,7 @@ class _Attaching(Promise[bool]):
         self,
         hub: MessageHub,
         agents: Sequence[ProcAddress],
+        attach: Attach,
         known: set[str],
         given_up: Set[str],
         workers: dict[str, str],
@@ -185,6 +192,7 @@ class _Attaching(Promise[bool]):
         self._hub = hub
         self._agents = list(agents)
         self._missing = {rank: agent.host for rank, agent in enumerate(agents)}
+        self._attach = attach
         self._known = known
         self._given_up = given_up
         self._workers = workers
@@ -199,7 +207,7 @@ class _Attaching(Promise[bool]):
         agents = tuple(self._agents[rank] for rank in ranks)
         for agent in agents:
             self._hub.host_is_back(agent.host)
-        send_record(self._hub, agents, Attach(config.exported()), self, ROOT, STANDING, ranks)
+        send_record(self._hub, agents, self._attach, self, ROOT, STANDING, ranks)
         self._greet(agents)
 
     def reply(self, frame: Frame) -> bool:

@@ -372,10 +372,10 @@ class Attach(NamedTuple):
     between is lost. A host that has ended, or can't be reached, is not attached.
 
     Attributes:
-        knobs: The client's configuration, in force there until another client attaches the host.
+        knobs: The client's configuration, in force there until another client attaches the host; None: what is in force stays.
     """
 
-    knobs: dict[str, object]
+    knobs: dict[str, object] | None
 
 
 class Detach(NamedTuple):

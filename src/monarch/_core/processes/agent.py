@@ -174,9 +174,10 @@ class Agent(ControlService):
 
     @handles(Attach)
     def _attach(self, request: ControlRequest, record: Attach) -> None:
-        config.inherit(record.knobs)
-        if self.gateway is not None:
-            self.gateway.links.adapt()
+        if record.knobs is not None:
+            config.inherit(record.knobs)
+            if self.gateway is not None:
+                self.gateway.links.adapt()
         self._subscribers[request.peer] = request
         self._attach_count += 1
         note("host", "attached by %s", request.peer)
