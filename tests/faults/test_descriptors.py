@@ -106,7 +106,7 @@ def open_descriptors() -> int:
 
 
 def mapped_messages() -> int:
-    return sum("memfd:monarch" in line for line in Path("/proc/self/maps").read_text().splitlines())
+    return sum("memfd:monarch " in line for line in Path("/proc/self/maps").read_text().splitlines())
 
 
 class Keeps(Actor):

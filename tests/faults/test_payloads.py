@@ -37,8 +37,8 @@ def users_of_segments() -> dict[int, int]:
     found = {}
     for pid in [os.getpid(), *descendants(os.getpid())]:
         try:
-            mapped = Path(f"/proc/{pid}/maps").read_text().count("memfd:monarch")
-            open_ = sum("memfd:monarch" in os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir())
+            mapped = Path(f"/proc/{pid}/maps").read_text().count("memfd:monarch ")
+            open_ = sum("memfd:monarch " in os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir())
         except OSError:  # it, or a descriptor of it, is gone meanwhile
             continue
         if mapped + open_:
@@ -121,7 +121,7 @@ def test_a_message_of_many_medium_buffers_is_one_segment_and_each_part_may_be_wr
         def write(self, blocks: list[Block]) -> tuple[int, int]:
             for block in blocks:
                 memoryview(block.data)[:1] = b"w"
-            segments = Path("/proc/self/maps").read_text().count("memfd:monarch")
+            segments = Path("/proc/self/maps").read_text().count("memfd:monarch ")
             return len(blocks), segments
 
     writers = spawn(2).spawn("writer", Writer)

@@ -106,7 +106,7 @@ class Worker(Actor):
 def mapped_bytes() -> int:
     total = 0
     for line in Path("/proc/self/maps").read_text().splitlines():
-        if "memfd:monarch" in line:
+        if "memfd:monarch " in line:
             start, _, end = line.split()[0].partition("-")
             total += int(end, 16) - int(start, 16)
     return total

@@ -839,7 +839,7 @@ def segment_descriptors() -> list[int]:
     found = []
     for fd in os.listdir("/proc/self/fd"):
         try:
-            if "memfd:monarch" in os.readlink(f"/proc/self/fd/{fd}"):
+            if "memfd:monarch " in os.readlink(f"/proc/self/fd/{fd}"):
                 found.append(int(fd))
         except OSError:
             continue

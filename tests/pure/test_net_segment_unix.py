@@ -34,7 +34,7 @@ def descriptors_of_segments() -> int:
     found = 0
     for fd in os.listdir("/proc/self/fd"):
         try:
-            found += "memfd:monarch" in os.readlink(f"/proc/self/fd/{fd}")
+            found += "memfd:monarch " in os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
             continue
     return found
@@ -42,7 +42,7 @@ def descriptors_of_segments() -> int:
 
 def mappings_of_segments() -> int:
     with open("/proc/self/maps") as maps:
-        return sum("memfd:monarch" in line for line in maps)
+        return sum("memfd:monarch " in line for line in maps)
 
 
 # segments
