@@ -233,6 +233,36 @@ def test_what_an_actor_configures_for_its_logs_counts() -> None:
     assert re.search(r"MINE \[actor=.*my_logs.*\] said for information\n", result.stderr), str(result)
 
 
+def test_functions_of_logging_itself_keep_the_format_of_the_client_until_an_actor_sets_one() -> None:
+    result = run_script(
+        """
+        import logging
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Logs(Actor):
+            @endpoint
+            def log(self):
+                logging.error("first")
+                try:
+                    1 / 0
+                except ZeroDivisionError:
+                    logging.exception("second")
+                logging.getLogger("a.library").info("third")
+                logging.basicConfig()  # as Python does it
+                logging.error("fourth")
+                logging.basicConfig(format="MINE %(message)s", force=True)
+                logging.error("fifth")
+
+        logging.basicConfig(level="INFO", format="CLIENT %(message)s")
+        this_host().spawn_procs().spawn("my_logs", Logs).log.call_one().get()
+        """
+    )
+    said = [(line.split()[0], line.split()[-1]) for line in result.stderr.splitlines() if "my_logs" in line]
+    expected = [("CLIENT", "first"), ("CLIENT", "second"), ("CLIENT", "third"), ("MINE", "fifth")]
+    assert [one for one in said if one[1] != "fourth"] == expected, str(result)
+    assert re.search(r"^ERROR:root:\[actor=.*\] fourth$", result.stderr, re.MULTILINE), str(result)
+
+
 def test_procs_log_as_python_does_where_the_client_has_configured_nothing() -> None:
     result = run_script(LOGS + "log()")
     assert "said for information" not in result.stderr, str(result)

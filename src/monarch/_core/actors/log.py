@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from ..hub.prints import NOBODY, Note
@@ -54,6 +55,15 @@ def take_over(client: LogSettings | None) -> None:
 
         logging.root.setLevel(client.root)
         logging.lastResort = _console(client)
+        configure = logging.basicConfig
+
+        @wraps(configure)
+        def basic_config(**options: Any) -> None:
+            # `logging.error(...)` and its like call this where the root logger has no handler, and then ours is there
+            if sys._getframe(1).f_globals is not vars(logging):
+                configure(**options)
+
+        logging.basicConfig = basic_config
 
 
 def set_level(level: int) -> None:
