@@ -131,3 +131,36 @@ def test_a_program_without_a_job_keeps_files_if_it_is_asked_to(on: bool, tmp_pat
         line.text for folder in tmp_path.glob(".monarch/logs/*") for lines in kept(folder).values() for line in lines
     ]
     assert found == (["hello"] if on else [])
+
+
+def test_the_files_of_procs_that_were_stopped_are_closed(tmp_path: Path) -> None:
+    result = run_script(
+        """
+        import os
+        from helpers.leaks import descendants
+        from helpers.waiting import wait_until
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Prints(Actor):
+            @endpoint
+            def say(self, text):
+                print(text)
+
+        def opened():
+            folders = [f"/proc/{pid}/fd" for pid in descendants(os.getpid())]
+            paths = [os.readlink(entry.path) for folder in folders for entry in os.scandir(folder)]
+            return sorted(os.path.basename(path) for path in paths if "/.monarch/logs/" in path)
+
+        staying, leaving = (this_host().spawn_procs(name=name) for name in ("staying", "leaving"))
+        for procs in (staying, leaving):
+            procs.spawn("prints", Prints).say.call_one("hello").get()
+        staying.flush_logs().get()
+        both = ["leaving_0.jsonl", "leaving_0.log", "staying_0.jsonl", "staying_0.log"]
+        assert opened() == both, opened()
+        leaving.stop().get()
+        wait_until(lambda: opened() == both[2:], what="the end of the files")
+        """,
+        env={"HYPERACTOR_MESH_ENABLE_FILE_CAPTURE": "1", "PYTHONPATH": str(Path(__file__).parents[1])},
+        cwd=tmp_path,
+    )
+    assert result.exit_code == 0, str(result)

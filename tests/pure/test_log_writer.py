@@ -146,6 +146,20 @@ def test_no_more_files_are_open_than_a_bound(log: LogFiles, tmp_path: Path, monk
     assert all(numbers(tmp_path / "machine" / f"trainers_{rank}.log") == [0, 1] for rank in range(10))
 
 
+def test_the_files_of_a_proc_that_has_ended_are_closed_until_it_starts_again(log: LogFiles, tmp_path: Path) -> None:
+    other = TRAINER._replace(rank=7, proc="uid.7")
+    log.put(said("line 1"), no_room)
+    log.put(said("line 1", source=other), no_room)
+    log.ended(TRAINER)
+    flush(log)
+    assert list(log._files) == [tmp_path / "machine" / "trainers_7"]
+    log.put(said("line 2"), no_room)
+    flush(log)
+    assert len(log._files) == 2
+    assert numbers(tmp_path / "machine" / "trainers_1.log") == [1, 2]
+    log.ended(TRAINER._replace(rank=3))  # it has printed nothing
+
+
 def test_files_that_somebody_has_removed_are_made_again(log: LogFiles, tmp_path: Path) -> None:
     log.put(said("one"), no_room)
     flush(log)

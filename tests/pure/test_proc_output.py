@@ -80,6 +80,9 @@ class Sink:
     def place_of(self, source: Source) -> str:
         return f"the file of {source.mesh} {source.rank}"
 
+    def ended(self, source: Source) -> None:
+        self.taken.append(f"the end of {source.proc}")
+
     def flush(self, then: Callable[[], None]) -> None:
         then()
 
@@ -186,7 +189,8 @@ def test_what_a_proc_has_printed_before_its_end_is_taken_though_nobody_has_room(
     world.clock.turn()
     world.print("two")
     world.output.finish(world.entry)
-    assert sink.taken == world.shown == ["one", "two"]
+    assert world.shown == ["one", "two"]
+    assert sink.taken == ["one", "two", "the end of uid.1"]
     assert world.clock.handlers == {}
 
 

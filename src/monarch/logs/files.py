@@ -79,6 +79,10 @@ class LogFiles:
         """Return the path of the text file of a proc."""
         return str(self._base(source)) + ".log"
 
+    def ended(self, source: Source) -> None:
+        """Close the files of a proc when all is written that was put."""
+        self.flush(lambda: self._close(self._base(source)))
+
     def flush(self, then: Callable[[], None]) -> None:
         """Call `then`, on the thread of these files, when all is written that was put."""
         with self._changed:
@@ -157,10 +161,15 @@ class LogFiles:
             file = None
         if file is None:
             if len(self._files) >= _MOST_OPEN:
-                self._files.pop(next(iter(self._files))).close()
+                self._close(next(iter(self._files)))
             file = _RankFiles(base, self._size, self._count)
         self._files[base] = file  # the one used last is the last
         return file
+
+    def _close(self, base: Path) -> None:
+        file = self._files.pop(base, None)
+        if file is not None:
+            file.close()
 
     def _fail(self, error: OSError) -> None:
         if self._failed is None:

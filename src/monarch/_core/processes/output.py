@@ -107,6 +107,9 @@ class OutputSink(Protocol):
     def place_of(self, source: Source) -> str:
         """Where a person finds the lines of a proc."""
 
+    def ended(self, source: Source) -> None:
+        """A proc has ended, and all its lines were put; it may start again."""
+
     def flush(self, then: Callable[[], None]) -> None:
         """Call `then`, on any thread, when all is written that was put."""
 

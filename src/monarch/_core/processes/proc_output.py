@@ -67,6 +67,9 @@ class ProcOutput:
         self._say_left_out(printing)
         del self._printing[entry.address.proc]
         self._release(printing, *printing.held)
+        sink = self.sinks.get(entry.mesh.root)
+        if sink is not None:
+            sink.ended(self._source(printing))
 
     def passed_on(self, then: Callable[[], object], names: Collection[str] | None = ()) -> None:
         """Call `then` when all was passed on that procs have printed by now.
