@@ -10,7 +10,7 @@ import pytest
 
 from monarch.actor import Channel, this_host
 from monarch.job import exec_command
-from monarch.job.commands import BashActor
+from monarch.job.commands import BashActor, start
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -36,10 +36,19 @@ def test_the_status_is_that_of_the_command(tmp_path: Path) -> None:
     assert exec_command(this_host(), ["leaves.py"], workdir=str(tmp_path)).get() == 3
 
 
+def test_a_command_that_can_not_be_started_has_the_status_of_shells_and_the_job_ends_all_the_same(
+    cluster: Home,
+) -> None:
+    said = cluster.monarch("exec", "--kill", "no-such-command", exit_code=127)
+    assert "No such file or directory: 'no-such-command'" in said and "Traceback" not in said
+    cluster.wait_nothing_left()
+
+
 @pytest.mark.usefixtures("_process_test")
-def test_a_command_that_does_not_exist_is_an_error_that_says_so() -> None:
-    with pytest.raises(FileNotFoundError, match="no-such-command"):
-        exec_command(this_host(), ["no-such-command"]).get()
+def test_a_signal_that_comes_before_the_command_has_started_ends_it() -> None:
+    running = start(this_host(), ["sleep", "600"])
+    running.signal(signal.SIGINT)
+    assert running.status.get(timeout=60) == 128 + signal.SIGINT
 
 
 @pytest.mark.usefixtures("_process_test")

@@ -44,7 +44,7 @@ FAILS_ONCE = """
         raise ValueError("rank 1 is unwell")
     if attempt == "0":
         time.sleep(600)
-    print("done", rank, attempt)
+    os.write(1, f"done {rank} {attempt}\\n".encode())  # in one piece: under torchrun, ranks share the terminal
 """
 
 TRAIN = """
@@ -233,6 +233,12 @@ def test_what_can_not_be_run_is_an_error_in_one_line(home: Home) -> None:
     ):
         shown = home.monarch("run", *arguments, exit_code=1)
         assert said in shown and len(shown.splitlines()) == 1, shown
+
+
+def test_a_program_that_can_not_be_started_has_failed_and_the_error_says_why(home: Home) -> None:
+    said = home.monarch("run", "--no-python", "--nproc-per-node", "2", "/no/such/program", exit_code=1)
+    assert "exit status 127" in said and "No such file or directory: '/no/such/program'" in said
+    assert "Traceback" not in said
 
 
 def test_options_without_effect_are_named(home: Home) -> None:

@@ -44,6 +44,8 @@ def test_a_number_of_hosts_may_be_a_range(text: str, nodes: tuple[int, int]) -> 
         (["--tee", "a:1", "train.py"], "--tee is 0, 1"),
         (["--local-ranks-filter", "a", "train.py"], "a list of numbers, got 'a'"),
         (["--signals-to-handle", "SIGNONE", "train.py"], "there is no signal 'SIGNONE'"),
+        (["--signals-to-handle", "SIGTERM,SIGKILL", "train.py"], "no program can handle SIGKILL"),
+        (["--master-port", "99999", "train.py"], "--master-port is a TCP port, or 0 for a free one, got 99999"),
         (["--module", "--no-python", "train.py"], "exclude each other"),
         ([], "the following arguments are required: script"),
         (["--no-such-option", "train.py"], "--no-such-option"),

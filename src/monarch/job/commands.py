@@ -61,7 +61,8 @@ def exec_command(
         per_host: Ranks of each host, as `HostMesh.spawn_procs` has them.
 
     Returns:
-        A future of the highest exit status; 128 + the signal for a command that a signal has ended.
+        A future of the highest exit status; 128 + the signal for a command that a signal has ended; 127 or 126, as of a
+        shell, for one that can't be started.
 
     Raises:
         TypeError: The command is no list.
@@ -122,6 +123,7 @@ class _Runner(Actor):
 
     def __init__(self) -> None:
         self._ranks: Any = None
+        self._signal = 0  # the last that was sent before there were ranks
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True  # whoever waits for the rank is told
@@ -138,6 +140,8 @@ class _Runner(Actor):
         procs = hosts.spawn_procs(per_host or None, name="exec")
         try:
             self._ranks = procs.spawn("exec", _CommandRank, command, coordinates, sizes)
+            if self._signal:
+                self._ranks.signal.broadcast(self._signal)
             statuses: dict[Point, int] = dict((await self._ranks.run.call()).items())
             return max(status if status >= 0 else 128 - status for status in statuses.values())
         finally:
@@ -145,6 +149,7 @@ class _Runner(Actor):
 
     @endpoint
     async def signal(self, number: int) -> None:
+        self._signal = number
         if self._ranks is not None:
             self._ranks.signal.broadcast(number)
 
@@ -155,12 +160,24 @@ class _CommandRank(Actor):
         self._place = coordinates[current_rank().rank]
         self._sizes = sizes
         self._process: subprocess.Popen[bytes] | None = None
+        self._signal = 0  # one that came before the command was started
 
     @concurrent_endpoint
     async def run(self) -> int:
         """Run it to its end; its exit status, negative for a signal."""
         import asyncio  # is there already, in an async actor; programs that only describe jobs need none of it
 
+        if self._signal:
+            return -self._signal
+        try:
+            self._start()
+        except OSError as error:  # as a shell does it
+            print(f"monarch exec: {error}", file=sys.stderr)
+            return 127 if isinstance(error, FileNotFoundError) else 126
+        assert self._process is not None
+        return await asyncio.to_thread(self._process.wait)
+
+    def _start(self) -> None:
         command = self._command
         variables = {f"MONARCH_RANK_{name}": str(number) for name, number in self._place.items()}
         variables |= {f"MONARCH_SIZE_{name}": str(size) for name, size in self._sizes.items()}
@@ -174,10 +191,10 @@ class _CommandRank(Actor):
                 stdout=out,
                 stderr=err,
             )
-        return await asyncio.to_thread(self._process.wait)
 
     @endpoint
     async def signal(self, number: int) -> None:
+        self._signal = number
         if self._process is not None:
             self._process.send_signal(number)
 

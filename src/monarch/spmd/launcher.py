@@ -97,6 +97,8 @@ class Launcher(Actor):
             if not outcome.failures or self._signal or number == self._options.max_restarts:
                 return outcome
             first = outcome.failures[0]
+            if len(self._left()) < self._nodes()[0]:
+                return outcome
             logger.info(
                 "rank %d on %s %s; starting all ranks again (restart %d of %d)",
                 *(first.rank, first.host, describe(first.status), number + 1, self._options.max_restarts),
@@ -115,14 +117,19 @@ class Launcher(Actor):
             _end(self._ranks, ())
 
     def _usable_hosts(self) -> HostMesh:
-        hosts = self._hosts.flatten("hosts") if self._hosts.sizes else self._hosts
-        left = [index for index in range(len(hosts)) if index not in self._lost]
-        fewest, most = self._options.nodes or (len(hosts), len(hosts))
+        fewest, most = self._nodes()
+        left = self._left()
         if len(left) < fewest:
-            gone = f", {len(self._lost)} of them lost" if self._lost else ""
-            raise ValueError(f"--nnodes asks for {fewest} hosts, and there are {len(hosts)}{gone}")
+            raise ValueError(f"--nnodes asks for {fewest} hosts, and there are {len(left)}")
         self._used = left[:most]
-        return hosts.select(self._used) if hosts.sizes else hosts
+        return self._hosts.flatten("hosts").select(self._used) if self._hosts.sizes else self._hosts
+
+    def _nodes(self) -> tuple[int, int]:
+        return self._options.nodes or (len(self._hosts), len(self._hosts))
+
+    def _left(self) -> list[int]:
+        """The hosts that are not lost, by number."""
+        return [number for number in range(len(self._hosts)) if number not in self._lost]
 
     async def _attempt(self, hosts: HostMesh, number: int) -> list[Exit]:
         size = await self._ranks_per_host(hosts)
@@ -196,10 +203,10 @@ def launch(hosts: HostMesh, options: Options) -> Outcome:
     launcher: Any = this_proc().spawn("launcher", Launcher, hosts, options)
     running = launcher.run.call_one()
     before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in options.signals:
-            before[number] = signal.signal(number, lambda number, _: launcher.end.broadcast(number))
     try:
+        if threading.current_thread() is threading.main_thread():
+            for number in options.signals:
+                before[number] = signal.signal(number, lambda number, _: launcher.end.broadcast(number))
         outcome: Outcome = running.get()
         return outcome
     except ActorError as error:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 STDOUT, STDERR = 1, 2  # bits of a choice of streams
+_LAST_PORT = 65535
 
 _WITHOUT_EFFECT = {
     "rdzv_backend": "ranks need no rendezvous: one program starts all of them",
@@ -135,7 +136,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
     add("signals-to-handle", default=names, metavar="S,...", help=f"signals that end the ranks; default: {names}")
     limit = os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30")
-    add("shutdown-timeout", type=float, default=float(limit), metavar="S", help="seconds from SIGTERM to SIGKILL")
+    add("shutdown-timeout", type=float, default=limit, metavar="S", help="seconds from SIGTERM to SIGKILL")
     switch("virtual-local-rank", text="each rank sees one device, as LOCAL_RANK 0")
     switch("standalone")
     for name in _WITHOUT_EFFECT:
@@ -158,6 +159,8 @@ def options_of(parsed: argparse.Namespace) -> Options:
     """
     if parsed.max_restarts < 0:
         raise ValueError(f"--max-restarts is at least 0, got {parsed.max_restarts}")
+    if not 0 <= parsed.master_port <= _LAST_PORT:
+        raise ValueError(f"--master-port is a TCP port, or 0 for a free one, got {parsed.master_port}")
     if not parsed.shutdown_timeout >= 0:
         raise ValueError(f"--shutdown-timeout is a number of seconds, got {parsed.shutdown_timeout}")
     if _on(parsed.module) and _on(parsed.no_python):
@@ -276,6 +279,10 @@ def _ranks(text: str) -> frozenset[int] | None:
 
 def _signals(text: str) -> tuple[int, ...]:
     try:
-        return tuple(signal.Signals[name.strip()] for name in text.split(",") if name.strip())
+        found = tuple(signal.Signals[name.strip()] for name in text.split(",") if name.strip())
     except KeyError as error:
         raise ValueError(f"--signals-to-handle: there is no signal {error}") from None
+    for number in (signal.SIGKILL, signal.SIGSTOP):
+        if number in found:
+            raise ValueError(f"--signals-to-handle: no program can handle {number.name}")
+    return found

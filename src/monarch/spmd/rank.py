@@ -30,6 +30,7 @@ from .elastic import own_name, variables
 from .options import STDERR, STDOUT, Options
 
 _TAIL = 64 * 1024  # bytes of stderr that are kept for a report
+_NOT_STARTED = 127  # the exit status of shells for a command that can't be started
 _REST = 1.0  # seconds in which what the script has left in its pipes is read, if somebody else holds them open
 
 
@@ -139,26 +140,33 @@ class RankProcess(Actor):
         point = context().actor_instance.rank
         local = point.rank % _local(point)
         error_file = Path(tempfile.gettempdir(), f"monarch_error_{os.urandom(8).hex()}.json")  # the script may make it
-        streams = _Streams(self._options, local, attempt.number)
+        if self._ending:
+            return Exit(point.rank, local, socket.gethostname(), 0, 0, time.time(), "")
         try:
-            if self._ending:
-                return Exit(point.rank, local, socket.gethostname(), 0, 0, time.time(), "")
-            process = self._process = subprocess.Popen(
-                self._command(),
-                stdin=subprocess.DEVNULL,
-                stdout=streams.stdout.target,
-                stderr=streams.stderr.target,
-                env=self._environment(point, attempt, error_file),
-                cwd=self._folder,
-            )
-        finally:
-            streams.started()
+            streams, process = self._start(self._environment(point, attempt, error_file), local, attempt.number)
+        except OSError as error:  # there is no such program, the folder of the logs can't be made, ...
+            return Exit(point.rank, local, socket.gethostname(), 0, _NOT_STARTED, time.time(), str(error))
         await asyncio.to_thread(process.wait)
         ended = time.time()
         streams.finish()
         ended, error = _recorded(error_file) or (ended, streams.stderr.tail())
         error_file.unlink(missing_ok=True)
         return Exit(point.rank, local, socket.gethostname(), process.pid, process.returncode, ended, error)
+
+    def _start(self, environment: dict[str, str], local: int, attempt: int) -> tuple[_Streams, subprocess.Popen[bytes]]:
+        streams = _Streams(self._options, local, attempt)
+        try:
+            self._process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=streams.stdout.target,
+                stderr=streams.stderr.target,
+                env=environment,
+                cwd=self._folder,
+            )
+        finally:
+            streams.started()
+        return streams, self._process
 
     @concurrent_endpoint
     async def end(self, number: int) -> None:

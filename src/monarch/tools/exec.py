@@ -57,10 +57,11 @@ def run(
         how["point"] = _numbers(point, "--point")
     elif not everywhere and mesh is None:
         how["rank"] = 0
-    status = _wait([start(hosts, words, **how) for hosts in chosen])
-    if kill:
-        described.kill()
-    sys.exit(status)
+    try:
+        sys.exit(_wait([start(hosts, words, **how) for hosts in chosen]))
+    finally:
+        if kill:
+            described.kill()
 
 
 def _wait(running: list[Running]) -> int:
