@@ -149,9 +149,9 @@ class RankProcess(Actor):
         await asyncio.to_thread(process.wait)
         ended = time.time()
         streams.finish()
-        ended, error = _recorded(error_file) or (ended, streams.stderr.tail())
+        ended, text = _recorded(error_file) or (ended, streams.stderr.tail())
         error_file.unlink(missing_ok=True)
-        return Exit(point.rank, local, socket.gethostname(), process.pid, process.returncode, ended, error)
+        return Exit(point.rank, local, socket.gethostname(), process.pid, process.returncode, ended, text)
 
     def _start(self, environment: dict[str, str], local: int, attempt: int) -> tuple[_Streams, subprocess.Popen[bytes]]:
         streams = _Streams(self._options, local, attempt)
