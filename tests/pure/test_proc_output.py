@@ -225,3 +225,37 @@ def test_with_files_lines_are_left_out_and_counted(world: World, monkeypatch: py
     left_out = "monarch: 3 lines were left out here; they are in the file of trainers 1"
     assert world.shown[1:] == [left_out, "shown again"]
     assert sink.taken[1:] == ["line 0", "line 1", "line 2", "shown again"]
+
+
+def test_a_pipe_that_ends_while_its_lines_gather_delays_no_answer(world: World) -> None:
+    for text in ("one", "two"):
+        world.print(text)
+        world.clock.turn()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, world.stdout)  # as daemons do: the pipe ends, the proc goes on
+    os.close(nowhere)
+    passed: list[int] = []
+    for number in range(3):
+        world.output.passed_on(lambda number=number: passed.append(number))  # type: ignore[misc]  # bound now
+        for _ in range(3):
+            world.clock.turn()
+    assert passed == [0, 1, 2]
+    assert world.shown == ["one", "two"]
+
+
+def test_who_asks_for_what_was_printed_is_answered_though_a_sink_fails(world: World) -> None:
+    class Broken(Sink):
+        def put(self, output: Output, room: Callable[[], None]) -> bool:
+            raise RuntimeError("a fault in a sink")
+
+    for text in ("one", "two"):
+        world.print(text)
+        world.clock.turn()
+    world.print("three")
+    world.output.sinks[CLIENT] = Broken()
+    passed: list[str] = []
+    world.output.passed_on(lambda: passed.append("all"))
+    with pytest.raises(RuntimeError, match="a fault in a sink"):
+        for _ in range(3):
+            world.clock.turn()
+    assert passed == ["all"]

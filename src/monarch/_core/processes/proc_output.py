@@ -87,12 +87,14 @@ class ProcOutput:
                     others = set(self._printing if names is None else names) - {name}  # once: it may print for ever
                     self._printing[name].when_read.append(partial(self.passed_on, then, others))
                     return
-            for printing in list(self._printing.values()):
-                for fd in list(printing.gathering):
-                    self._read(printing, fd)
-            for rest in self._rests.copy():
-                self._show_rest(*rest)
-            then()
+            try:
+                for printing in list(self._printing.values()):
+                    for fd in list(printing.gathering):
+                        self._read(printing, fd)
+                for rest in self._rests.copy():
+                    self._show_rest(*rest)
+            finally:  # whoever asked waits for the answer, whatever became of one pipe
+                then()
 
         self._poller.call_soon(lambda: self._poller.call_soon(finish))
 
@@ -176,6 +178,7 @@ class ProcOutput:
 
     def _close(self, printing: _Printing, fd: int) -> None:
         found = printing.streams.pop(fd, None)
+        printing.gathering.discard(fd)
         if found is not None:
             self._pass_on(printing, found[0], *found[1].finish())
             self._poller.remove(fd)
