@@ -186,6 +186,22 @@ def test_a_prompt_is_not_cut_inside_a_character() -> None:
     assert texts(splitter.prompt()) == ["€"]
 
 
+@pytest.mark.parametrize("cut", range(1, len(head_of(TRAIN)) + 1))
+def test_a_prompt_ends_before_a_head_of_which_only_half_has_come(cut: int) -> None:
+    splitter, said = LineSplitter(), head_of(TRAIN) + b"two"
+    splitter.feed(head_of(EVALUATE) + b"one" + said[:cut])
+    assert texts(splitter.prompt()) == (["one"] if cut < len(head_of(TRAIN)) else ["one", ""])
+    splitter.feed(said[cut:])
+    assert "".join(texts(splitter.prompt())) == "two"
+
+
+def test_bytes_that_look_like_a_head_and_are_none_do_no_harm() -> None:
+    splitter = LineSplitter()
+    for _ in range(3):
+        splitter.feed(BEGIN + b"a" * 70_000 + b"\rb")
+    assert splitter.feed(b"\n")[0] == [(NOBODY, ["b"])]
+
+
 def test_where_others_print_too_there_is_no_prompt() -> None:
     splitter = LineSplitter()
     splitter.alone = False

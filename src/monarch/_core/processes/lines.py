@@ -56,7 +56,11 @@ class LineSplitter:
 
     def prompt(self) -> list[Run]:
         """What was printed without a newline at its end, to be shown now: it stays, until the line is whole."""
-        _, used = codecs.utf_8_decode(self._rest[self._shown :], "replace", False)
+        rest = self._rest
+        end = rest.rfind(BEGIN, self._shown)  # a head of which only half has come is not shown
+        if end < 0 or rest.find(END, end) >= 0:
+            end = len(rest) - rest.endswith(BEGIN[:1])
+        _, used = codecs.utf_8_decode(rest[self._shown : end], "replace", False)
         if not used:
             return []
         begun, self._shown = self._shown, self._shown + used
@@ -82,7 +86,7 @@ class LineSplitter:
     def _bound(self) -> tuple[list[Run], list[Run]]:
         rest = self._rest
         if len(rest) > _BAR and (bar := rest.rfind(b"\r", 0, -1)) >= 0:
-            head = rest[: rest.index(END) + 1] if rest.startswith(BEGIN) else b""
+            head = rest[: rest.find(END, 0, bar) + 1] if rest.startswith(BEGIN) else b""
             self._shown = max(len(head), self._shown - bar + len(head)) if self._shown else 0
             rest[:bar] = head
         if len(rest) <= LONGEST:
