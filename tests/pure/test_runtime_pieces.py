@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.waiting import PATIENCE
 from monarch._core.calls.message import NO_EXTENT, SETTLE, SUPERVISE, decode_meta, encode_meta
 from monarch._core.hub.prints import NOBODY, Note
 from monarch._core.hub.spawn_requests import Command, SpawnRequest, Start
@@ -103,6 +104,34 @@ def test_a_printer_goes_on_where_what_shows_its_lines_fails(
     printer.close()
     assert capsys.readouterr().out == "[trainers 1] one\n[trainers 1] two\n"
     assert caplog.text.count("ZeroDivisionError: in a progress bar") == 2
+
+
+def test_a_printer_goes_on_whatever_fails_on_its_thread(capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken:
+        due: float | None = 0.0
+
+        def show(self, output: Output) -> None:
+            raise ZeroDivisionError("in show")
+
+        def expire(self) -> None:
+            self.due = None
+            raise ZeroDivisionError("in expire")
+
+        def flush(self) -> None:
+            raise ZeroDivisionError("in flush")
+
+    def fail() -> None:
+        raise ZeroDivisionError("in a callback")
+
+    printer, called, view = output.Printer(), threading.Event(), Broken()
+    printer._view = view
+    printer.put(fail)
+    printer.put(Output(TRAINER, "stdout", 1.0, [(NOBODY, ["one"])]))
+    printer.put(called.set)
+    assert called.wait(PATIENCE)
+    assert view.due is None
+    printer.close()
+    assert capsys.readouterr().out == "[trainers 1] one\n"
 
 
 def test_a_printer_that_is_closed_has_written_everything_in_order_and_has_no_thread(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -99,10 +99,18 @@ def _shown(output: Output) -> Iterator[LogLine]:
     return (line._replace(stream=output.stream, mesh=mesh) for line in log_lines(output))
 
 
-def _bars_kept(file: Any) -> AbstractContextManager[Any]:
-    """Progress bars of the program's own, which stand on a line without an end: out of the way while something is written."""
-    tqdm = sys.modules.get("tqdm.std")
-    if tqdm is None:
-        return nullcontext()
-    kept: AbstractContextManager[Any] = tqdm.tqdm.external_write_mode(file)
-    return kept
+@contextmanager
+def _bars_kept(file: Any) -> Iterator[None]:
+    """Progress bars of the program's own, which stand on a line without an end: out of the way while something is written.
+
+    One that can't clear or draw itself stays as it is.
+    """
+    tqdm, bars = sys.modules.get("tqdm.std"), ExitStack()
+    if tqdm is not None:
+        with suppress(Exception):
+            bars.enter_context(tqdm.tqdm.external_write_mode(file))
+    try:
+        yield
+    finally:
+        with suppress(Exception):
+            bars.close()

@@ -196,18 +196,15 @@ class Printer:
                 item = self._queue.popleft() if self._queue else None
                 ended = self._closed and item is None
             if ended:
-                self.flush()
+                _tried(self.flush)
                 return
             if self._view is not None and self._patience() == 0.0:
-                self._view.expire()
+                _tried(self._view.expire)
             if not isinstance(item, Output):
                 if item is not None:
-                    item()
+                    _tried(item)
                 continue
-            try:
-                self.show(item)
-            except Exception:  # a progress bar of the program's own can't draw itself: the lines count more
-                logger.exception("an output could not be shown as it should")
+            if not _tried(self.show, item):
                 show(item)
             with self._changed:
                 self.written += 1
@@ -247,6 +244,16 @@ class LeftOut(NamedTuple):
 def show(output: Output) -> None:
     """Write an output as it is where nothing else was asked for."""
     write(output.stream, output.to_text())
+
+
+def _tried(action: Callable[..., object], *args: object) -> bool:
+    """Whether it went well. If a progress bar of the program's own can't draw itself, the thread goes on: lines count more."""
+    try:
+        action(*args)
+    except Exception:
+        logger.exception("output could not be shown as it should")
+        return False
+    return True
 
 
 def _is_plain(stream: str) -> bool:
