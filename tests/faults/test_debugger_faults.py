@@ -7,8 +7,11 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +19,10 @@ import pytest
 
 from helpers.debugging import at_terminal, monarch_debug, person
 from helpers.stopping import AsyncStopping, Stopping
-from helpers.waiting import wait_until
+from helpers.waiting import PATIENCE, wait_until
+from monarch._core.plane import current_hub
 from monarch.actor import SupervisionError
+from monarch.debugger import server
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -284,6 +289,81 @@ def test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token(
                         break
                 assert answer in came and (b"trainer" in came) == (first == token)
         program.expect("answer 8")
+
+
+@pytest.fixture
+def port() -> Iterator[tuple[str, int]]:
+    """Where the debugger of this process listens, for the token `token`."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        door = server._Door(current_hub(), listener, "token")
+        thread = threading.Thread(target=door.run, daemon=True)
+        thread.start()
+        yield listener.getsockname()
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(PATIENCE)
+
+
+def say(connection: socket.socket, text: str, until: str) -> None:
+    connection.settimeout(PATIENCE)
+    connection.sendall(text.encode())
+    came = b""
+    while until.encode() not in came:
+        data = connection.recv(65536)
+        assert data, came
+        came += data
+
+
+def test_a_connection_that_hangs_up_is_detached_from_a_rank_that_waits_or_runs(
+    spawn: Spawn, port: tuple[str, int]
+) -> None:
+    actor = spawn(1).spawn("s", Stopping)
+    answer = actor.spin.call_one()
+    with person() as user:
+        user.type("interrupt s 0")
+        user.wait_stopped()
+        waits, runs = (socket.create_connection(port) for _ in range(2))
+        say(waits, "token\nattach s 0\n", "(Pdb) ")
+        assert user.rows()[0].driver
+        waits.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it is reset
+        waits.close()
+        wait_until(lambda: not user.rows()[0].driver, what="the first one to be detached")
+        say(runs, "token\nattach s 0\n", "(Pdb) ")
+        runs.sendall(b"c\n")
+        wait_until(lambda: not user.rows()[0].stopped, what="the rank to go on")
+        assert user.rows()[0].driver
+        runs.close()
+        wait_until(lambda: not user.rows()[0].driver, what="the second one to be detached")
+        user.type("interrupt s 0")
+        user.wait_stopped()
+        user.type("attach s 0", "self.spins = False", "c")
+        assert answer.get(timeout=20) > 0
+
+
+def test_connections_without_the_token_do_not_keep_out_who_has_it(port: tuple[str, int]) -> None:
+    silent = [socket.create_connection(port) for _ in range(server._MOST + 2)]
+    with socket.create_connection(port) as owner:
+        say(owner, "token\nlist\n", "Nobody is in the debugger.")
+    for each in silent:
+        each.close()
+
+
+def test_a_token_that_is_typed_for_ever_is_not_waited_for(
+    port: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_PATIENCE", 0.3)
+    with socket.create_connection(port) as slow:
+        slow.settimeout(0.05)
+
+        def hung_up() -> bool:
+            try:
+                slow.sendall(b"x")
+                return not slow.recv(1)
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        wait_until(hung_up, what="the end of the connection")
 
 
 def test_source_that_only_the_client_has_is_shown_by_the_rank(spawn: Spawn) -> None:

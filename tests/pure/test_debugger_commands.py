@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from monarch.debugger import views
+from helpers.waiting import PATIENCE, wait_until
+from monarch.debugger import notices, views
 from monarch.debugger.commands import HELP, NAMES, Command, parse
 from monarch.debugger.notices import due, news
 from monarch.debugger.protocol import Line, Place, Row, Who
@@ -93,3 +96,27 @@ def test_ranks_that_stop_at_one_line_share_a_notice() -> None:
         "monarch: t 0-1 (2 ranks) have stopped in step() at train.py:5 on node1: breakpoint()",
         "monarch: t 2 has stopped 65 s ago in step() at train.py:9 on node1: breakpoint()",
     ]
+
+
+def test_a_terminal_that_hangs_up_does_not_end_the_notices(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows: list[Row] = [row(0)]
+    said: SimpleQueue[str] = SimpleQueue()
+
+    class HungUp:
+        def __init__(self, *_: Any) -> None: ...
+
+        def run(self) -> None:
+            rows[:] = [row(1)]
+            raise BrokenPipeError
+
+    pressed = iter([True])
+    monkeypatch.setattr(notices, "Console", HungUp)
+    monkeypatch.setattr(notices, "_enter_pressed", lambda: next(pressed, False))
+    monkeypatch.setattr(notices, "_say", said.put)
+    hub: Any = SimpleNamespace(root=None)
+    told = notices.Notices(lambda: rows, hub)
+    told.stopped()
+    for rank in range(2):
+        assert f"t {rank} has stopped" in said.get(timeout=PATIENCE)
+    rows.clear()
+    wait_until(lambda: not told._running, what="the end of the thread")

@@ -1,6 +1,7 @@
 """The prompt of the debugger: a loop that reads lines from some terminal and asks the root client. It keeps nothing by itself.
 
-What ends a wait of it: an answer; the end of the program, of which it says so; Ctrl-C, which detaches from a session that runs.
+What ends a wait of it: an answer; the end of the program, of which it says so; Ctrl-C, which detaches from a session that runs; a
+terminal that hangs up.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TextIO
 
 from .._core.plane import (
@@ -47,6 +49,7 @@ from .protocol import (
     SetBreakpoint,
 )
 
+_LOOK = 0.5  # seconds after which one that waits for a session looks whether its terminal is still there
 _PROMPT = "monarch_dbg> "
 _BANNER = "************************ MONARCH DEBUGGER ************************\n"
 _HINTS = "Enter 'help' for a list of commands.\nEnter 'list' to show all active breakpoints.\n\n"
@@ -105,17 +108,23 @@ class Console:
     """Args:
     root: The root client of the program.
     terminal: Where lines come from.
+    has_left: Tells whether nobody is at the terminal any more.
     """
 
-    def __init__(self, root: ProcAddress, terminal: Terminal) -> None:
+    def __init__(self, root: ProcAddress, terminal: Terminal, has_left: Callable[[], bool] = lambda: False) -> None:
         self._root = root
         self._terminal = terminal
+        self._has_left = has_left
         self._hub = current_hub()
         self._number = random_uid()
         self._driver = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
 
     def run(self) -> None:
-        """Read and do commands until `quit`, the end of the input, or that of the program."""
+        """Read and do commands until `quit`, the end of the input, or that of the program.
+
+        Raises:
+            OSError: The terminal has hung up.
+        """
         self._terminal.write(_BANNER + _HINTS)
         try:
             while self._step():
@@ -263,12 +272,14 @@ class Console:
         except KeyboardInterrupt:
             self._ask(Release(row.number, self._number))
             self._terminal.write(f"\nDetached from debug session for {name}\n")
+        finally:  # the terminal may have hung up anywhere; once it is detached, this does nothing
+            send_record(self._hub, self._root, Release(row.number, self._number))
 
     def _converse(self, row: Row, link: _Attached, name: str) -> bool:
         """Pass lines on; whether it is to be detached, rather than over."""
         first = True
         while True:
-            kind, text, _ = link.next()
+            kind, text, _ = link.next(self._has_left)
             if kind == OUTPUT:
                 if first:
                     self._terminal.write(f"<last pdb output for {name} follows>\n")
@@ -347,9 +358,20 @@ class _Attached:
         """
         read(self._said.get())
 
-    def next(self) -> Any:
-        """The next event."""
-        return read(self._said.get())
+    def next(self, has_left: Callable[[], bool]) -> Any:
+        """The next event.
+
+        Raises:
+            BrokenPipeError: Nobody is at the terminal any more.
+        """
+        while True:
+            try:
+                reply = self._said.get(timeout=_LOOK)
+            except Empty:
+                if has_left():
+                    raise BrokenPipeError("the terminal has hung up") from None
+            else:
+                return read(reply)
 
     def typing(self) -> _Attached:
         """While a line is read, its end is told at once."""
@@ -384,7 +406,7 @@ class _Attached:
 
     def _tell(self) -> None:
         self.over = True
-        with self._lock:
+        with self._lock, suppress(OSError):  # it has hung up, which who reads there is told
             if self._types:
                 self._terminal.write("\n[the session is over: press Enter]\n")
 

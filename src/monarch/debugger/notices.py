@@ -61,8 +61,9 @@ class Notices:
                     self._running = False
                     return
             self._tell(rows, told)
-            if _enter_pressed():
-                Console(self._hub.root, PlainTerminal(sys.stdin, sys.stdout)).run()
+            with suppress(OSError, ValueError):  # the terminal has hung up, or was closed
+                if _enter_pressed():
+                    Console(self._hub.root, PlainTerminal(sys.stdin, sys.stdout)).run()
 
     def _gather(self) -> None:
         until = time.monotonic() + _LONGEST

@@ -9,17 +9,24 @@ import hmac
 import os
 import secrets
 import socket
+import struct
 import threading
+import time
 from contextlib import suppress
 
 from .._core.plane import Hub
-from .console import Console, PlainTerminal
+from .console import Completer, Console
 
 _HOST = "MONARCH_DEBUG_SERVER_HOST"
 _PORT = "MONARCH_DEBUG_SERVER_PORT"
 _PROTOCOL = "MONARCH_DEBUG_SERVER_PROTOCOL"
 _PATIENCE = 30.0  # seconds in which the token is to be typed
 _MOST = 8  # connections at a time
+_MOST_STRANGERS = 64  # connections that have not typed it; one more turns the oldest away
+_LONGEST_TOKEN = 1024  # bytes
+_LARGEST_READ = 1 << 13  # bytes
+_READS_WITHIN = 10  # seconds in which who is connected takes what is written; who does not has left
+_AGAIN = 0.1  # seconds
 
 _started = threading.Lock()
 
@@ -36,32 +43,116 @@ def start(hub: Hub) -> str | None:
     except (OSError, ValueError, OverflowError) as error:
         return f"monarch: the debugger can't listen at {host}:{port} ({_HOST}, {_PORT}): {error}"
     token = secrets.token_urlsafe(24)
-    threading.Thread(target=_accept, args=(hub, listener, token), name="monarch-debugger-tcp", daemon=True).start()
+    threading.Thread(target=_Door(hub, listener, token).run, name="monarch-debugger-tcp", daemon=True).start()
     host, port = listener.getsockname()[:2]
     return f"monarch: the debugger listens at {host}:{port}; the first line to type there is this token: {token}"
 
 
-def _accept(hub: Hub, listener: socket.socket, token: str) -> None:
-    room = threading.Semaphore(_MOST)
-    while True:
+class _Door:
+    """Lets in whoever types the token. Those that have not typed it yet take no room from those that have.
+
+    Args:
+        hub: That of the root client.
+        listener: Where they connect.
+        token: What they type.
+    """
+
+    def __init__(self, hub: Hub, listener: socket.socket, token: str) -> None:
+        self._hub = hub
+        self._listener = listener
+        self._token = token
+        self._room = threading.Semaphore(_MOST)
+        self._strangers: dict[_Caller, None] = {}  # who has not typed the token; the oldest first
+
+    def run(self) -> None:
+        """Until the listener is closed."""
+        while self._listener.fileno() >= 0:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:  # it has gone again, or this process has no descriptor left
+                time.sleep(_AGAIN)
+                continue
+            caller = _Caller(connection)
+            if len(self._strangers) >= _MOST_STRANGERS:
+                for oldest in list(self._strangers)[:1]:
+                    oldest.turn_away()
+            self._strangers[caller] = None
+            threading.Thread(target=self._serve, args=(caller,), daemon=True).start()
+
+    def _serve(self, caller: _Caller) -> None:
+        with caller.connection, suppress(OSError):
+            try:
+                typed = caller.first_line()
+            finally:
+                self._strangers.pop(caller, None)
+            if not hmac.compare_digest(typed, self._token.encode()):
+                caller.write("that is not the token which the client has printed\n")
+            elif not self._room.acquire(blocking=False):
+                caller.write(f"{_MOST} others are connected\n")
+            else:
+                with suppress(EOFError):
+                    try:
+                        Console(self._hub.root, caller, caller.has_left).run()
+                    finally:
+                        self._room.release()
+
+
+class _Caller:
+    """A connection, as a terminal.
+
+    Attributes:
+        connection: It.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._typed = b""
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _READS_WITHIN, 0))
+
+    def first_line(self) -> bytes:
+        """What is typed first.
+
+        Raises:
+            TimeoutError: It did not come within `_PATIENCE` seconds.
+        """
+        end = time.monotonic() + _PATIENCE
+        while b"\n" not in self._typed and len(self._typed) < _LONGEST_TOKEN:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self.connection.settimeout(left)
+            if not self._receive():
+                break
+        self.connection.settimeout(None)
+        line, _, self._typed = self._typed.partition(b"\n")
+        return line.strip()
+
+    def turn_away(self) -> None:
+        """Have it read the end of what is typed."""
+        with suppress(OSError):  # it has gone
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def has_left(self) -> bool:
+        """Whether all that was typed has been read, and no more will come."""
         try:
-            connection, _ = listener.accept()
-        except OSError:
-            return
-        if room.acquire(blocking=False):
-            threading.Thread(target=_serve, args=(hub, connection, token, room), daemon=True).start()
-        else:
-            connection.close()
+            return not self._typed and not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
 
+    def read(self, prompt: str, complete: Completer) -> str:
+        self.write(prompt)
+        while b"\n" not in self._typed:
+            if not self._receive():
+                raise EOFError
+        line, _, self._typed = self._typed.partition(b"\n")
+        return line.decode(errors="replace").rstrip("\r")
 
-def _serve(hub: Hub, connection: socket.socket, token: str, room: threading.Semaphore) -> None:
-    with room, connection, suppress(OSError, ValueError):
-        connection.settimeout(_PATIENCE)
-        with connection.makefile("r", encoding="utf-8", errors="replace", newline="\n") as lines:
-            typed = lines.readline(1024).strip()
-            if not hmac.compare_digest(typed.encode(), token.encode()):
-                connection.sendall(b"that is not the token which the client has printed\n")
-                return
-            connection.settimeout(None)
-            with connection.makefile("w", encoding="utf-8") as out:
-                Console(hub.root, PlainTerminal(lines, out)).run()
+    def write(self, text: str) -> None:
+        self.connection.sendall(text.encode(errors="replace"))
+
+    write_code = write
+
+    def _receive(self) -> bytes:
+        data = self.connection.recv(_LARGEST_READ)
+        self._typed += data
+        return data
