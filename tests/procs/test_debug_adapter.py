@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from helpers.editors import Editor
 from helpers.terminals import RunningProgram, killed_after, running
+from helpers.waiting import PATIENCE
 from helpers.workers import SECRET, workers
-from monarch._core.plane import ProcAddress
+from monarch._core.plane import ProcAddress, pickling
 from monarch.debugger import dap
+from monarch.debugger.adapter import Attach, Detach
 
 pytest.importorskip("debugpy")
 
@@ -179,3 +185,39 @@ def test_another_user_of_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch)
     assert told == ["refused a connection: it runs as user 1, not as user 2"]
     editor.close()
     port.close()
+
+
+def test_a_connection_that_is_reset_at_once_does_not_close_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = iter([OSError(errno.ENOTCONN, "not connected"), ConnectionRefusedError("another user")])
+
+    def refuse(sock: object) -> None:
+        raise next(errors)
+
+    monkeypatch.setattr(dap, "check_same_user", refuse)
+    told: list[str] = []
+    port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append)  # type: ignore[arg-type]  # it gets no further
+    for _ in range(2):
+        editor = Editor(port.address)
+        assert editor.read() is None
+        editor.close()
+    assert told == ["refused a connection: [Errno 107] not connected", "refused a connection: another user"]
+    port.close()
+
+
+def test_an_editor_that_stops_reading_holds_up_nothing_and_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    monkeypatch.setattr(dap, "send_record", lambda hub, proc, record, *_: sent.append(type(record)))
+    monkeypatch.setattr(dap, "_READS_WITHIN", 1)
+    monkeypatch.setattr(dap, "_ENDED_WITHIN", 0.1)
+    ours, editor = socket.socketpair()
+    relay = dap._Relay(None, ProcAddress("host", "proc"), ours)  # type: ignore[arg-type]  # nothing is sent
+    runs = threading.Thread(target=relay.run, daemon=True)
+    runs.start()
+    said = SimpleNamespace(flags=0, payload=pickling.dumps(b"x" * (1 << 22))[0], buffers=())
+    io_thread = threading.Thread(target=relay.reply, args=(said,), daemon=True)
+    io_thread.start()
+    io_thread.join(PATIENCE)
+    runs.join(PATIENCE)
+    assert not io_thread.is_alive() and not runs.is_alive()
+    assert sent == [Attach, Detach]
+    editor.close()

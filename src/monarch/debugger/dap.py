@@ -1,15 +1,18 @@
 """An editor debugs ranks: at the terminal, a port on this machine for each rank that is to be debugged, relayed to its process.
 
 Only processes of the same user may connect: the Debug Adapter Protocol is code execution. What ends a relay: the editor hangs up, or the
-rank's process, or its debugger, ends.
+rank's process, or its debugger, ends; or the editor has not read what it was sent for `_READS_WITHIN` seconds.
 """
 
 from __future__ import annotations
 
 import socket
+import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any
 
 from .._core.plane import (
@@ -30,6 +33,8 @@ from ..programs import PATIENCE, Connection
 from .adapter import Attach, Detach, Said
 
 _LARGEST_READ = 1 << 16  # bytes
+_READS_WITHIN = 30  # seconds in which an editor takes what it is sent; one that does not has left
+_AGAIN = 0.1  # seconds
 _ENDED_WITHIN = 10.0  # seconds in which the debugger of a rank lets its threads go on, and ends
 
 
@@ -78,7 +83,7 @@ class Port:
         for editor in self._accepted():
             try:
                 check_same_user(editor)
-            except ConnectionError as error:
+            except OSError as error:  # also that it has gone again
                 self._tell(f"refused a connection: {error}")
                 editor.close()
                 continue
@@ -88,9 +93,13 @@ class Port:
             self._tell(f"the editor has left{relay.why}")
 
     def _accepted(self) -> Iterator[socket.socket]:
-        with suppress(OSError):  # closed
-            while True:
-                yield self._listener.accept()[0]
+        while self._listener.fileno() >= 0:
+            try:
+                editor = self._listener.accept()[0]
+            except OSError:  # it is closed; or that editor has gone again, or this process has no descriptor left
+                time.sleep(_AGAIN)
+            else:
+                yield editor
 
 
 class _Relay:
@@ -102,18 +111,36 @@ class _Relay:
         self._proc = proc
         self._editor = editor
         self._session = random_uid()
+        self._said: SimpleQueue[bytes] = SimpleQueue()  # what the editor is sent; empty bytes as the last
         self._over = threading.Event()
+        editor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _READS_WITHIN, 0))
 
     def run(self) -> None:
         """Until one side ends."""
+        writer = threading.Thread(target=self._write, name="monarch-dap-writer", daemon=True)
+        writer.start()
         send_record(self._hub, self._proc, Attach(self._session), self)
-        with self._editor, suppress(OSError):
-            while data := self._editor.recv(_LARGEST_READ):
-                send_record(self._hub, self._proc, Said(self._session, data))
-        send_record(self._hub, self._proc, Detach(self._session))
-        self._over.wait(_ENDED_WITHIN)  # one session at a time
+        with self._editor:
+            with suppress(OSError):
+                while data := self._editor.recv(_LARGEST_READ):
+                    send_record(self._hub, self._proc, Said(self._session, data))
+            self._hang_up()  # which ends a write, too
+            send_record(self._hub, self._proc, Detach(self._session))
+            self._over.wait(_ENDED_WITHIN)  # one session at a time
+            self._said.put(b"")
+            writer.join()
 
-    # on the I/O thread
+    def _write(self) -> None:
+        with suppress(OSError):  # it has left
+            while data := self._said.get():
+                self._editor.sendall(data)
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):  # it has done so
+            self._editor.shutdown(socket.SHUT_RDWR)
+
+    # on the I/O thread, which never waits for the editor
 
     def reply(self, frame: Any) -> bool:
         if frame.flags == ERROR:
@@ -123,8 +150,7 @@ class _Relay:
         data = pickling.loads(frame.payload, frame.buffers)
         if not data:
             return self._ended("")
-        with suppress(OSError):  # it has left
-            self._editor.sendall(data)
+        self._said.put(data)
         return False
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
@@ -133,6 +159,5 @@ class _Relay:
     def _ended(self, why: str) -> bool:
         self.why = f": {why}" if why else ""
         self._over.set()
-        with suppress(OSError):
-            self._editor.shutdown(socket.SHUT_RDWR)
+        self._said.put(b"")
         return True
