@@ -133,7 +133,7 @@ def test_meshes_have_resources_of_their_own_and_options_reach_slurm_whole(home: 
         USE
         + """
     job = SlurmJob(
-        {"trainers": 1}, exclusive=False, gpus_per_node=2, slurm_args=["--comment", "two words"],
+        {"trainers": 1}, exclusive=False, gpus_per_node=2, slurm_args=["--comment", "two words#3"],
         setup=["export GREETING='good morning'"], srun_args=["--time=5"], log_dir="out",
     )
     job.add_mesh("generators", 1, gpus_per_node=None, cpus_per_task=2)
@@ -145,7 +145,7 @@ def test_meshes_have_resources_of_their_own_and_options_reach_slurm_whole(home: 
     trainers, generators = said.strip().split("] [")
     assert "'0,1', 'good morning', '1'" in trainers
     assert "'', 'good morning', '2'" in generators
-    assert "Comment=two words" in slurm.ask("scontrol", "-o", "show", "job")
+    assert "Comment=two words#3" in slurm.ask("scontrol", "-o", "show", "job")
     assert sorted(path.name.split("_", 2)[2] for path in (home.folder / "out").iterdir()) == [
         "generators_0.log",
         "monarch_job.err",

@@ -8,7 +8,9 @@ import subprocess
 
 import pytest
 
+from monarch.config._units import read_duration
 from monarch.job import SlurmJob
+from monarch.job.contract import IDLE_LIMIT
 from monarch.job.slurm_script import Group, Resources, Script, Status, first_error, parse_status
 
 
@@ -37,7 +39,9 @@ ALIKE = Group({"a": 2, "b": 1}, Resources(gpus_per_node=8, slurm_args=("--constr
 
 
 def directives(text: str) -> list[str]:
-    return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+    """The options, as sbatch reads them: it quotes as a shell does."""
+    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+    return [" ".join(shlex.split(line, comments=True)) for line in lines]
 
 
 def steps(text: str) -> list[list[str]]:
@@ -46,7 +50,7 @@ def steps(text: str) -> list[list[str]]:
 
 def test_the_options_of_a_user_come_last_and_whole() -> None:
     assert directives(script(ALIKE).render()) == [
-        '"--job-name=two words"',
+        "--job-name=two words",
         "--time=1:00:00",
         "--nodes=3",
         "--ntasks-per-node=1",
@@ -55,6 +59,19 @@ def test_the_options_of_a_user_come_last_and_whole() -> None:
         "--constraint=h100",
         "--mail-type=END",
     ]
+
+
+@pytest.mark.parametrize(
+    "option", ["--comment=nvcr.io#nvidia/x", '--comment=say "hi" \\ it\'s', "--comment=#", "-J my#job"]
+)
+def test_no_character_of_an_option_is_lost(option: str) -> None:
+    assert option in directives(script(Group({"a": 1}, Resources(slurm_args=(option,)))).render())
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.25, 60.0, 1234567.0, 14 * 24 * 3600.0])
+def test_workers_understand_any_idle_limit(seconds: float) -> None:
+    (line,) = [line for line in script(ALIKE, idle_limit=seconds).render().splitlines() if IDLE_LIMIT in line]
+    assert read_duration(line.partition("=")[2]) == round(seconds * 1e9)
 
 
 def test_each_mesh_is_a_step_of_its_own_with_one_worker_on_each_node() -> None:
@@ -122,6 +139,10 @@ def test_of_what_a_command_says_the_error_is_shown() -> None:
         ({"slurm_args": "--time=1"}, TypeError, "slurm_args is a list"),
         ({"bind_to": "node7"}, ValueError, "node7"),
         ({"attach_to": "tcp://login:1"}, ValueError, "monarch_port"),
+        ({"idle_limit": -1.0}, ValueError, "idle_limit"),
+        ({"idle_limit": float("nan")}, ValueError, "idle_limit"),
+        ({"job_name": "a\nrm -rf b"}, ValueError, "one line"),
+        ({"slurm_args": ["--comment=a\nrm -rf b"]}, ValueError, "one line"),
     ],
 )
 def test_a_job_that_makes_no_sense_is_refused(arguments: dict[str, object], error: type[Exception], text: str) -> None:
@@ -138,3 +159,5 @@ def test_a_mesh_that_makes_no_sense_is_refused() -> None:
         job.add_mesh("b", 1, gpus=8)
     with pytest.raises(ValueError, match="at least 1"):
         job.add_mesh("c", 0)
+    with pytest.raises(ValueError, match="one line"):
+        job.add_mesh("d", 1, slurm_args=["--comment=a\n"])

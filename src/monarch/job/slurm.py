@@ -31,7 +31,7 @@ from .cache import CacheFile
 from .contract import Report, WorkersJob, check_size, make_secret_file, read_reports
 from .local import BatchJob
 from .slurm_commands import NOT_FOUND, ask, run
-from .slurm_script import COMPLETING, PENDING, Group, Resources, Script, Status
+from .slurm_script import COMPLETING, PENDING, Group, Resources, Script, Status, quoted
 from .slurm_watch import WarningWatch
 from .state import check_mesh_names
 from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
@@ -99,7 +99,7 @@ class SlurmJob(WorkersJob):
 
     Raises:
         TypeError: A number of nodes or a list of options has the wrong type.
-        ValueError: A number is below 1, or a name or an address is not usable.
+        ValueError: A number is below 1, a name or an address is not usable, or an option of sbatch has several lines.
     """
 
     _LIVE = (*JobTrait._LIVE, "_ends_with_program", "_on_warning", "_watch")
@@ -142,6 +142,8 @@ class SlurmJob(WorkersJob):
             ipaddress.ip_address(bind_to)  # a ValueError that names it
         if attach_to is not None and not monarch_port:
             raise ValueError(f"attach_to={attach_to!r} needs a monarch_port: with any free port it could not be known")
+        if not 0 <= idle_limit < float("inf"):
+            raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {idle_limit!r}")
         self._described = _Described(
             python_exe or sys.executable,
             _options("srun_args", srun_args),
@@ -161,6 +163,8 @@ class SlurmJob(WorkersJob):
         self._resources = Resources(
             partition, gpus_per_node, cpus_per_task, ntasks_per_node, mem, exclusive, _options("slurm_args", slurm_args)
         )
+        for option in (job_name, time_limit, log_dir, account, qos, *self._resources.options(1)):
+            quoted(option or "")
         self._own_resources: dict[str, Resources] = {}
         self._job_start_timeout = job_start_timeout
         self._job_id: str | None = None
@@ -179,7 +183,7 @@ class SlurmJob(WorkersJob):
 
         Raises:
             TypeError: There is no such resource, or the number is none.
-            ValueError: The name is taken or not usable, the number is below 1, or the job runs.
+            ValueError: The name is taken or not usable, the number is below 1, a resource has several lines, or the job runs.
         """
         check_mesh_names([name])
         check_size(name, num_nodes)
@@ -187,11 +191,14 @@ class SlurmJob(WorkersJob):
             raise ValueError(f"mesh {name!r} can't be added: " + ("the job runs" if self.active else "there is one"))
         if unknown := set(resources) - set(Resources._fields):
             raise TypeError(f"mesh {name!r}: {sorted(unknown)} are no resources of a mesh: {list(Resources._fields)}")
-        self._meshes[name] = num_nodes
         if resources:
             if "slurm_args" in resources:
                 resources["slurm_args"] = _options("slurm_args", resources["slurm_args"])
-            self._own_resources[name] = self._resources._replace(**resources)
+            own = self._resources._replace(**resources)
+            for option in own.options(num_nodes):
+                quoted(option)
+            self._own_resources[name] = own
+        self._meshes[name] = num_nodes
 
     def on_warning(self, function: Callable[[], object]) -> None:
         """Call a function when Slurm warns that it will end the job, to save what is needed. Call it before `state`.

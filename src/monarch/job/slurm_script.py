@@ -110,14 +110,14 @@ class Script(NamedTuple):
         lines = ["#!/bin/bash"]
         for index, group in enumerate(self.groups):
             lines += (
-                ["#SBATCH hetjob"] if index else [f"#SBATCH {option}" for option in map(_quoted, self.first_options)]
+                ["#SBATCH hetjob"] if index else [f"#SBATCH {option}" for option in map(quoted, self.first_options)]
             )
             nodes = sum(group.meshes.values())
-            lines += [f"#SBATCH {_quoted(option)}" for option in (*self.options, *group.resources.options(nodes))]
+            lines += [f"#SBATCH {quoted(option)}" for option in (*self.options, *group.resources.options(nodes))]
         lines += [
             *self.setup,
             f"export {SECRET_FILE}={quote(self.folder)}/secret",
-            f"export {IDLE_LIMIT}={self.idle_limit:g}s",
+            f"export {IDLE_LIMIT}={self.idle_limit:f}s",
             f"export {ATTEMPT}=${{SLURM_RESTART_COUNT:-0}}",
             "unset MONARCH_SECRET  # it would win",
             "workers=()",
@@ -223,6 +223,18 @@ def parse_status(text: str) -> Status:
     )
 
 
+def quoted(option: str) -> str:
+    """As sbatch reads a line of a script: unless quoted, a space ends a word, ``#`` the line, and quotes are lost.
+
+    Raises:
+        ValueError: It has several lines, of which bash would run the second.
+    """
+    parts = re.fullmatch(r"(-\w+ )?(.*)", option)  # a flag of one letter, and its value
+    if parts is None:
+        raise ValueError(f"an option of sbatch is one line, got {option!r}")
+    return (parts[1] or "") + '"' + re.sub(r'["\\]', r"\\\g<0>", parts[2]) + '"'
+
+
 def first_error(text: str) -> str:
     """The first line in which a command of Slurm says what is wrong, without its name."""
     lines = [
@@ -246,8 +258,3 @@ def _joined(arguments: Iterable[str]) -> list[str]:
         else:
             joined[-1] += f" {argument}" if not joined[-1].startswith("--") else f"={argument}"
     return joined
-
-
-def _quoted(option: str) -> str:
-    """As sbatch reads a line of a script: a space ends a word, unless it is quoted."""
-    return f'"{option}"' if " " in option and option.startswith("--") else option
