@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Cleaner, Echo, Gate, open_channel
+from helpers.scripts import run_script
 from helpers.waiting import is_alive, wait_gone
 from monarch.actor import Actor, Port, SupervisionError, context, endpoint, this_host
 
@@ -412,3 +413,28 @@ def test_a_mesh_may_be_stopped_before_it_is_up() -> None:
     procs = this_host().spawn_procs(per_host={"n": 2})
     procs.spawn("e", Echo)
     procs.stop().get(timeout=20)
+
+
+def test_an_agent_that_was_asked_something_before_its_start_is_of_use_later() -> None:
+    result = run_script(
+        """
+        from monarch._core.plane import DescribeHost, current_hub
+        from monarch.actor import Actor, SupervisionError, endpoint, this_host
+        from monarch.programs import ask
+
+        class Echo(Actor):
+            @endpoint
+            def say(self, text):
+                print(text)
+                return text
+
+        hub = current_hub()
+        agent = hub.address.agent
+        for _ in range(2):
+            assert isinstance(ask(hub, agent, DescribeHost()).exception(timeout=20), SupervisionError)
+        echo = this_host().spawn_procs().spawn("echo", Echo)
+        assert echo.say.call_one("hello").get(timeout=20) == "hello"
+        assert len(ask(hub, agent, DescribeHost()).get(timeout=20).procs) == 1
+        """
+    )
+    assert (result.stdout, result.exit_code) == ("hello\n", 0), str(result)

@@ -122,8 +122,10 @@ class LocalPeer:
 
     def _ask(self, number: int, connected: float) -> None:
         if self.address.proc == AGENT:  # that of this host is nobody's but its client's
-            why = "" if self.address.host in self._hub.names else GONE
-            self._answered(number, self._hub.ended_hosts.get(self.address.host) or host_lost(str(self.address), why))
+            own = self.address.host in self._hub.names
+            lost = host_lost(str(self.address), "" if own else GONE)
+            lost = lost._replace(restarts=own and not connected)  # a client starts it on first use
+            self._answered(number, self._hub.ended_hosts.get(self.address.host) or lost)
         elif self.address.is_client:
             self._answered(number, client_lost(str(self.address)))
         else:
