@@ -125,6 +125,37 @@ def test_a_daemon_thread_neither_delays_the_end_of_a_proc_nor_hears_of_it(spawn:
     assert (tmp_path / "file").read_text() == "kept"
 
 
+def test_a_thread_of_a_library_that_has_logged_does_not_cut_short_the_end_of_a_proc() -> None:
+    result = run_script("""
+        import _thread
+        import pathlib
+        import threading
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Threaded(Actor):
+            @endpoint
+            def start(self):
+                global kept
+                kept = open("file", "w")
+                kept.write("kept")
+                known = threading.Event()
+
+                def run():
+                    threading.current_thread()  # as `logging` does
+                    known.set()
+                    threading.Event().wait()
+
+                _thread.start_new_thread(run, ())
+                known.wait()
+
+        procs = this_host().spawn_procs()
+        procs.spawn("t", Threaded).start.call_one().get()
+        procs.stop().get()
+        print(pathlib.Path("file").read_text())
+        """)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "kept\n", ""), str(result)
+
+
 def test_what_a_proc_leaves_in_an_open_file_is_written_when_it_is_stopped(spawn: Spawn, tmp_path: Path) -> None:
     class Writer(Actor):
         def __init__(self, path: str) -> None:

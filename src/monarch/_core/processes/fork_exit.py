@@ -56,8 +56,15 @@ def leave(inherited: dict[str, None]) -> NoReturn:
 
 
 def _is_alone() -> bool:
-    """Whether no other thread would run into what is missing: actors that have ended get a moment, daemons of users do not end."""
-    others = [each for each in threading.enumerate() if each is not threading.current_thread()]
+    """Whether no other thread would run into what is missing: actors that have ended get a moment, daemons of users do not end.
+
+    Threads that Python has not started are left out: there is no telling whether they still run, nor a way to wait for them.
+    """
+    others = [
+        each
+        for each in threading.enumerate()
+        if each is not threading.current_thread() and not isinstance(each, threading._DummyThread)
+    ]
     end = time.monotonic() + _MOMENT
     for thread in others:
         if thread.name != CALLBACK_THREAD:  # which waits for ever, in code that stays
