@@ -503,6 +503,59 @@ show()
     )
 
 
+def test_cloudpickle_itself_finds_in_each_actor_the_class_of_this_actor() -> None:
+    succeeds(
+        """
+        import enum
+        import pickle
+        import cloudpickle
+        from monarch.actor import Actor, endpoint, this_host
+
+        class Value:
+            count = 0
+
+        class Color(enum.Enum):
+            RED = 1
+
+        class Worker(Actor):
+            @endpoint
+            def count(self, count=None):
+                Value.count = count or Value.count
+                return Value.count
+
+            @endpoint
+            def round_trip(self):
+                value, color = pickle.loads(cloudpickle.dumps((Value(), Color.RED)))
+                return type(value) is Value, color is Color.RED
+
+            @endpoint
+            def take(self, value, color):
+                return type(value) is Value, color is Color.RED
+
+            @endpoint
+            def load(self, dumped):
+                return type(pickle.loads(dumped)) is Value
+
+            @endpoint
+            def give(self, other):
+                return other.take.call_one(Value(), Color.RED).get(), Value(), Color.RED, cloudpickle.dumps(Value())
+
+        procs = this_host().spawn_procs()
+        first, second = procs.spawn("first", Worker), procs.spawn("second", Worker)
+        first.count.call_one(7).get()
+        second.count.call_one(8).get()
+        print([worker.round_trip.call_one().get() for worker in (second, first, second)])
+        print(first.count.call_one().get(), second.count.call_one().get(), Value.count)
+        for giver, taker in ((first, second), (second, first)):
+            taken, value, color, _ = giver.give.call_one(taker).get()
+            print(taken, type(value) is Value, color is Color.RED)
+        print(first.load.call_one(cloudpickle.dumps(Value())).get())
+        print(type(pickle.loads(first.give.call_one(second).get()[3])) is Value)
+        """,
+        "[(True, True), (True, True), (True, True)]\n7 8 0\n" + 2 * "(True, True) True True\n" + "True\nTrue",
+    )
+
+
 def test_an_actor_in_the_process_of_the_script_has_the_class_and_globals_of_the_script() -> None:
     succeeds(
         """

@@ -4,7 +4,8 @@ A class that travels by value is set up once per receiving actor: with the globa
 there, beside those that other actors of the process have, and for as long as that actor lives. cloudpickle alone would
 have one for the whole process, and apply it again at each arrival: to reset class attributes and globals under the actors
 that already run, or to run old code in those that are spawned after it was fixed. An actor sees one class all the same:
-whatever it unpickles is of its own.
+whatever it unpickles is of its own. A thread that belongs to no actor, such as one that a C library has started, has the first
+copy of the process.
 """
 
 from __future__ import annotations
@@ -93,8 +94,9 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
             if obj in _HIDDEN_TYPES:
                 return _hidden_type, (_HIDDEN_TYPES[obj],)
             _applied.add(obj)  # here it is complete already; it may come back
-            make, args, *rest = reduced
-            return (_make_class_once, (make, *args), *rest[:3], _set_class_once)
+            make, (*described, tracker_id, extra), *rest = reduced
+            tracker_id = _came_as.get(obj, tracker_id)
+            return (_make_class_once, (make, *described, tracker_id, extra), *rest[:3], _set_class_once)
         return reduced
 
 
@@ -139,24 +141,28 @@ def _hidden_type(name: str) -> Any:
 
 
 _applied: weakref.WeakSet[type] = weakref.WeakSet()
-_received: weakref.WeakSet[type] = weakref.WeakSet()
+_came_as: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
+"""Of each class that was received: its id where it comes from, and in all that is sent on; the copies of all actors have the same."""
 
 
 def _make_class_once(make: Callable[..., type], *args: Any) -> type:
     """Runs in the receiver: the class that its actor has got under this id before, or a new one; the class itself if it is from here."""
     *described, tracker_id, extra = args
     known: type | None = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
-    if known is not None and known not in _received:
+    if known is not None and known not in _came_as:
         return known
     own = reducers.own_classes()
     cls = known if own is None else own.get(tracker_id)
     if cls is None:
-        made = make(*described, None, extra)
-        _received.add(made)
+        cls = make(*described, None, extra)
+        _came_as[cls] = tracker_id
         with _cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
-            first = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.setdefault(tracker_id, made)
-            _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[made] = tracker_id
-            cls = first if own is None else own.setdefault(tracker_id, made)
+            if own is not None:
+                cls = own.setdefault(tracker_id, cls)
+            # The first of the process is what cloudpickle itself means by this id; it gives an id of its own to each other one
+            first = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.setdefault(tracker_id, cls)
+            _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[first] = tracker_id
+            cls = first if own is None else cls
     return cls
 
 
