@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from functools import wraps
@@ -120,7 +119,7 @@ def who_prints() -> Note:
     actor, endpoint = (here.actor_instance.name, here._endpoint) if here is not None else ("", "")
     record: logging.LogRecord | None = getattr(_handling, "record", None)
     if record is not None:
-        location = f"{os.path.basename(record.pathname)}:{record.lineno}"
+        location = f"{record.filename}:{record.lineno}"
         return Note(actor, endpoint, record.levelno, record.name, location, record.created)
     return Note(actor, endpoint) if here is not None else NOBODY
 

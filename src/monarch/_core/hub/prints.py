@@ -13,6 +13,7 @@ import io
 import os
 import select
 import sys
+import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import lru_cache
@@ -29,6 +30,7 @@ NEWLINE = b"\x1d\x1f"
 """Stands for a newline inside of a record."""
 
 _BETWEEN = "\x1d"
+_END_OF_TIME = 1e11  # in the year 5138: a record of anybody's own may say anything
 
 
 class Note(NamedTuple):
@@ -59,7 +61,7 @@ unshown = False
 who: Callable[[], Note] = lambda: NOBODY  # noqa: E731  # replaced in procs
 """Who prints, on the current thread."""
 
-_streams: list[io.TextIOWrapper] = []
+_streams: dict[io.TextIOWrapper, _Noted] = {}
 _read_by_agent: Collection[int] = ()  # inodes of its pipes
 
 
@@ -75,7 +77,8 @@ def read_note(head: bytes) -> Note:
     fields: list[Any] = head[len(BEGIN) : -len(END)].decode(errors="replace").split(_BETWEEN)
     with suppress(ValueError, IndexError):
         if len(fields) > 2:
-            fields[2], fields[5] = int(fields[2]), float(fields[5])
+            time = float(fields[5])
+            fields[2], fields[5] = int(fields[2]), time if 0 <= time < _END_OF_TIME else 0.0
         return Note(*fields[:6])
     return NOBODY
 
@@ -93,15 +96,20 @@ class _Noted(io.FileIO):
     _note = NOBODY
     _head = b""  # that of `_note`
     _open: Note | None = None  # who has begun a line here that has no end yet
+    writer = 0  # id of the thread that writes, which may have to wait
 
     def write(self, data: Any) -> int:
         global unshown
         unshown = True
         if not _read_by_agent or os.fstat(self.fileno()).st_ino not in _read_by_agent:
             return super().write(data)
-        text, note = bytes(data), who()
-        if note != self._note:
-            self._note, self._head = note, head_of(note)
+        text = bytes(data)
+        try:
+            note = who()
+            if note != self._note:
+                self._head, self._note = head_of(note), note
+        except Exception:  # a record of anybody's own: its text counts more
+            note, self._note, self._head = NOBODY, NOBODY, head_of(NOBODY)
         begun, self._open = self._open, None if text.endswith(b"\n") else note
         head = self._head if note != NOBODY or begun else b""
         body, end = (text[:-1], b"\n") if text.endswith(b"\n") else (text, b"")
@@ -111,12 +119,16 @@ class _Noted(io.FileIO):
 
     def _write_all(self, data: bytes) -> None:
         rest = memoryview(data)
-        while rest:
-            written: int | None = super().write(rest)
-            if written is None:  # a child process, which shares the pipe, has made it non-blocking
-                select.select((), (self.fileno(),), ())
-            else:
-                rest = rest[written:]
+        self.writer = threading.get_ident()
+        try:
+            while rest:
+                written: int | None = super().write(rest)
+                if written is None:  # a child process, which shares the pipe, has made it non-blocking
+                    select.select((), (self.fileno(),), ())
+                else:
+                    rest = rest[written:]
+        finally:
+            self.writer = 0
 
 
 def install() -> None:
@@ -135,7 +147,7 @@ def install() -> None:
             noted = io.TextIOWrapper(
                 io.BufferedWriter(raw), "utf-8", "backslashreplace", newline="\n", line_buffering=True
             )
-            _streams.append(noted)
+            _streams[noted] = raw
             setattr(sys, name, noted)
             setattr(sys, f"__{name}__", noted)
 
@@ -151,7 +163,8 @@ def flag(to: ProcAddress, client: ProcAddress) -> int:
     global unshown
     if to == client:
         unshown = False  # first: what another actor prints meanwhile is for its own answer
-    for stream in _streams:
-        with suppress(OSError, ValueError):
-            stream.flush()
+    for stream, raw in _streams.items():
+        if not raw.writer:  # else that thread holds the lock of the stream, perhaps until the agent reads on
+            with suppress(OSError, ValueError):
+                stream.flush()
     return PRINTED
