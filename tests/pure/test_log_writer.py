@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -225,6 +226,64 @@ def test_a_disk_that_is_full_is_told_once_and_tried_again(
     flush(log)
     assert told.texts[1:] == [f"monarch: log files are written in {tmp_path} again; 3 lines are missing in them"]
     assert (tmp_path / "machine" / "trainers_1.log").read_text().endswith("four\n")
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("kind", [".log", ".jsonl"])
+def test_a_path_that_cannot_be_written_is_the_trouble_of_one_rank(
+    log: LogFiles, told: Told, tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "machine" / f"trainers_1{kind}").mkdir(parents=True)
+    other = TRAINER._replace(rank=2, proc="uid.2")
+    log.put(said("0", source=other), no_room)
+    flush(log)
+    before = open_files()
+    for number in range(1, 4):
+        log.put(said("lost"), no_room)
+        log.put(said(str(number), source=other), no_room)
+        flush(log)
+    assert open_files() == before
+    assert numbers(tmp_path / "machine" / "trainers_2.log") == [0, 1, 2, 3]
+    (text,) = told.texts
+    assert "lines are missing in" in text and "trainers_1.log: Is a directory" in text
+    (tmp_path / "machine" / f"trainers_1{kind}").rmdir()
+    log.put(said("4"), no_room)
+    flush(log)
+    assert numbers(tmp_path / "machine" / "trainers_1.log") == [4]
+
+
+def test_lines_of_a_rank_that_cannot_be_written_harm_no_other(log: LogFiles, told: Told, tmp_path: Path) -> None:
+    other = TRAINER._replace(rank=2, proc="uid.2")
+    log.put(said("lost", note=RECORD._replace(time=float("inf"))), no_room)
+    log.put(said("1", source=other), no_room)
+    flush(log)
+    assert numbers(tmp_path / "machine" / "trainers_2.log") == [1]
+    (text,) = told.texts
+    assert "OverflowError" in text
+
+
+def test_names_of_files_are_bounded_in_bytes(log: LogFiles, told: Told, tmp_path: Path) -> None:
+    log.put(said("1", source=TRAINER._replace(mesh="\N{PILE OF POO}" * 90)), no_room)
+    flush(log)
+    assert told.texts == []
+    assert [numbers(path) for path in (tmp_path / "machine").glob("*_1.log")] == [[1]]
+
+
+def test_who_flushes_is_answered_at_once_where_the_disk_does_not_answer(
+    log: LogFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    disk.goes_on.clear()
+    assert log.put(said("one"), no_room)
+    assert disk.begun.wait(PATIENCE)
+    monkeypatch.setattr(files, "_STUCK", 0.0)  # the time for which it is waited is over
+    wait_until(lambda: time.monotonic() > log._moved, what="the clock to go on")
+    flush(log)
+    assert not disk.goes_on.is_set()
+    disk.goes_on.set()
 
 
 def test_nobody_waits_for_a_disk_that_does_not_answer(

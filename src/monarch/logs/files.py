@@ -6,6 +6,7 @@ answer, holds back nobody: lines are missing in the files then, which is said, a
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import threading
@@ -25,7 +26,8 @@ _STUCK = (
 )
 _CLOSE_BOUND = 5.0  # seconds that the last lines get
 _MOST_OPEN = 200  # ranks whose files are open
-_LONGEST_NAME = 100
+_LONGEST_NAME = 100  # bytes
+_OF_A_PATH = {errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EACCES}  # what other ranks need not have
 
 Room = Callable[[], None]
 
@@ -56,6 +58,7 @@ class LogFiles:
         self._closed = False
         self._files: dict[Path, _RankFiles] = {}
         self._failed: float | None = None  # when writing failed last
+        self._alone: set[Path] = set()  # what could not be written though others could
         self._missing = 0  # lines
         self._thread = threading.Thread(target=self._run, name="monarch-log-files", daemon=True)
         self._thread.start()
@@ -64,7 +67,7 @@ class LogFiles:
         """Have lines written; see `OutputSink.put`."""
         name, size = output.source.proc, output.size
         with self._changed:
-            if self._busy and time.monotonic() - self._moved > _STUCK:
+            if self._is_stuck:
                 self._missing += sum(len(texts) for _, texts in output.runs)
                 return True
             self._queue.append(output)
@@ -81,13 +84,18 @@ class LogFiles:
 
     def ended(self, source: Source) -> None:
         """Close the files of a proc when all is written that was put."""
-        self.flush(lambda: self._close(self._base(source)))
+        with self._changed:
+            self._queue.append(lambda: self._close(self._base(source)))
+            self._changed.notify()
 
     def flush(self, then: Callable[[], None]) -> None:
-        """Call `then`, on the thread of these files, when all is written that was put."""
+        """Call `then`, on the thread of these files, when all is written that was put; at once, on this one, if the disk hangs."""
         with self._changed:
-            self._queue.append(then)
-            self._changed.notify()
+            if not self._is_stuck:
+                self._queue.append(then)
+                self._changed.notify()
+                return
+        then()
 
     def close(self) -> None:
         """Write what was put, and end; a disk that takes longer than some seconds is not waited for."""
@@ -96,9 +104,14 @@ class LogFiles:
             self._changed.notify()
         self._thread.join(_CLOSE_BOUND)
 
+    @property
+    def _is_stuck(self) -> bool:
+        return self._busy and time.monotonic() - self._moved > _STUCK
+
     def _base(self, source: Source) -> Path:
         name = "".join("_" if character in "/\0" or character < " " else character for character in source.mesh)
-        return self._folder / source.host / f"{name[:_LONGEST_NAME]}_{source.rank}"
+        name = name.encode(errors="replace")[:_LONGEST_NAME].decode(errors="ignore")
+        return self._folder / source.host / f"{name}_{source.rank}"
 
     # on the thread
 
@@ -147,11 +160,15 @@ class LogFiles:
         for base, of_one in together.items():
             try:
                 self._file(base).write(text_of(of_one), json_of(of_one, self._job))
-            except OSError as error:
-                self._fail(error)
-                self._miss(of_one)
+            except Exception as error:
+                if isinstance(error, OSError) and error.errno not in _OF_A_PATH:
+                    self._fail(error)
+                    self._miss(of_one)
+                else:
+                    self._fail_alone(base, error)
             else:
                 self._moved = time.monotonic()
+                self._alone.discard(base)
                 self._recovered()
 
     def _file(self, base: Path) -> _RankFiles:
@@ -182,6 +199,13 @@ class LogFiles:
             file.close()
         self._files.clear()
 
+    def _fail_alone(self, base: Path, error: Exception) -> None:
+        """Of this rank lines are missing, of others none. It is tried again with the next."""
+        if base not in self._alone:
+            self._tell(f"monarch: lines are missing in {base}.log: {getattr(error, 'strerror', '') or repr(error)}")
+        self._alone.add(base)
+        self._close(base)
+
     def _miss(self, outputs: list[Output]) -> None:
         with self._changed:
             self._missing += sum(len(texts) for output in outputs for _, texts in output.runs)
@@ -206,7 +230,11 @@ class _RankFiles:
             if self._json.locked:
                 break
             self._json.close()
-        self._text = _File(folder / f"{name}.log", size, count)
+        try:
+            self._text = _File(folder / f"{name}.log", size, count)
+        except BaseException:
+            self._json.close()
+            raise
 
     @property
     def is_gone(self) -> bool:
@@ -238,9 +266,13 @@ class _File:
             self.locked = False
         except OSError:  # a file system without locks: nothing tells who else writes there
             self.locked = True
-        self._size = os.fstat(self._fd).st_size
-        # who wrote here before may have been killed in the middle of a line
-        self._torn = bool(self._size) and os.pread(self._fd, 1, self._size - 1) != b"\n"
+        try:
+            self._size = os.fstat(self._fd).st_size
+            # who wrote here before may have been killed in the middle of a line
+            self._torn = bool(self._size) and os.pread(self._fd, 1, self._size - 1) != b"\n"
+        except OSError:
+            self.close()
+            raise
 
     @property
     def is_gone(self) -> bool:
