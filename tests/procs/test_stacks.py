@@ -6,14 +6,23 @@ import json
 import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.actors import Echo
 from helpers.terminals import RunningProgram, running
-from helpers.waiting import wait_until
+from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, workers
+from monarch._core.plane import Failure, ProcAddress, pickling
 from monarch.stacks import dump
+from monarch.stacks.gather import _Gathering
+
+if TYPE_CHECKING:
+    from conftest import Spawn
 
 ACTORS = """
     import asyncio, ctypes, os, re, signal, sys, threading, time
@@ -277,3 +286,26 @@ def test_without_py_spy_a_stopped_process_is_still_said_to_be_stopped(tmp_path: 
         pid = program.wait_for("go").split()[1]
         os.kill(int(pid), signal.SIGSTOP)
         assert f"1 rank [0], process {pid}: is stopped (SIGSTOP, or Ctrl-Z)\n" in stacks(program)
+
+
+def test_several_who_look_at_a_process_at_once_see_the_same(spawn: Spawn) -> None:
+    pid = spawn(1).spawn("s", Echo).pid.call_one().get(timeout=PATIENCE)
+
+    def look(_: int) -> int:
+        return len(dump.by_signal([pid]).get(pid, ()))
+
+    alone = look(0)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(look, range(40))) == [alone] * 40
+
+
+def test_a_host_that_is_lost_after_it_has_answered_leaves_out_no_other() -> None:
+    agents = [ProcAddress(host, "").agent for host in ("a", "b", "c")]
+    gathering = _Gathering(agents)
+    answer = pickling.dumps([])[0]
+    gathering.reply(SimpleNamespace(rank=0, flags=0, payload=answer, buffers=()))
+    assert not gathering.peer_failed(agents[0], Failure("lost", "the connection was lost"))
+    assert not gathering.reply(SimpleNamespace(rank=1, flags=0, payload=answer, buffers=()))
+    assert not gathering.future.done()
+    assert gathering.peer_failed(agents[2], Failure("lost", "the host was lost"))
+    assert gathering.future.get(timeout=PATIENCE).silent == {"c": "the host was lost"}

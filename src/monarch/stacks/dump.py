@@ -1,7 +1,7 @@
 """The stacks of another process of this user, without its help: by a signal that makes `faulthandler` write them, or by py-spy.
 
 What ends a wait: the handler of the signal has returned, which the kernel says, or `_LIMIT`; py-spy has ended, or was killed after
-`_PY_SPY_LIMIT` seconds.
+`_PY_SPY_LIMIT` seconds. Who asks while others are being looked at waits for them, `_LIMIT` each.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ _LOOK_AGAIN = 0.002  # seconds
 _PY_SPY_LIMIT = 15.0  # seconds; symbols of large libraries take some
 
 _BIT = 1 << (STACK_SIGNAL - 1)
+_one_at_a_time = threading.Lock()  # a process has one file, from which two would take each other's text
 
 
 def state_of(pid: int) -> str:
@@ -43,6 +45,11 @@ def state_of(pid: int) -> str:
 
 def by_signal(pids: Sequence[int]) -> dict[int, tuple[ThreadStack, ...]]:
     """The stacks of those of these processes that take the signal; other processes get none."""
+    with _one_at_a_time:
+        return _by_signal(pids)
+
+
+def _by_signal(pids: Sequence[int]) -> dict[int, tuple[ThreadStack, ...]]:
     dumps = []
     for pid in pids:
         with suppress(OSError, ValueError):  # it has just ended, or catches no such signal

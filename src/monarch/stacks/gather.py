@@ -75,6 +75,7 @@ class _Gathering(Promise[Stacks]):
         self._agents = agents
         self._answers: dict[int, list[ProcStacks]] = {}
         self._silent: dict[str, str] = {}
+        self._waiting = set(range(len(agents)))
         super().__init__(f"the stacks of {len(agents)} hosts")
 
     def reply(self, frame: Any) -> bool:
@@ -85,23 +86,29 @@ class _Gathering(Promise[Stacks]):
             self._silent[host] = pickling.loads(frame.payload).reason
         else:
             self._answers[frame.rank] = pickling.loads(frame.payload, frame.buffers)
-        return self._came()
+        return self._came(frame.rank)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        if address in self._agents:
-            self._silent[address.host] = failure.reason
-        return self._came()
+        for rank in self._waiting.copy():  # one that is lost after it has answered is as it has said
+            if self._agents[rank] == address:
+                self._silent[address.host] = failure.reason
+                self._came(rank)
+        return not self._waiting
 
     def time_is_up(self, seconds: float) -> None:
         """The time is up."""
-        for rank, agent in enumerate(self._agents):
-            if rank not in self._answers:
-                self._silent.setdefault(agent.host, f"not within {seconds:g}s")
-        self._came()
+        for rank in self._waiting:
+            self._silent[self._agents[rank].host] = f"not within {seconds:g}s"
+        self._waiting.clear()
+        self._resolve()
 
-    def _came(self) -> bool:
-        if len(self._answers) + len(self._silent) < len(self._agents):
-            return False
+    def _came(self, rank: int) -> bool:
+        if rank in self._waiting:
+            self._waiting.remove(rank)
+            if not self._waiting:
+                self._resolve()
+        return not self._waiting
+
+    def _resolve(self) -> None:
         procs = [proc for rank in sorted(self._answers) for proc in self._answers[rank]]
         self.resolve(Stacks(procs, self._silent))
-        return True
