@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import stat
 import threading
 from pathlib import Path
@@ -184,6 +185,37 @@ def test_kill_leaves_the_file_of_a_later_job(path: Path) -> None:
     first.kill()
     assert job_load(path).apply_id == second.apply_id
     assert list(RUNNING) == [second.apply_id]
+
+
+class Interrupted(Pretend):
+    """SIGINT comes while it is being ended."""
+
+    def __init__(self, what: str, times: int) -> None:
+        super().__init__(what)
+        self.times = times
+
+    def _kill(self) -> None:
+        for _ in range(self.times):
+            signal.raise_signal(signal.SIGINT)
+        super()._kill()
+
+
+def test_an_interrupt_while_a_job_is_killed_comes_when_it_has_ended(path: Path) -> None:
+    job = Interrupted("one", times=1)
+    job.state(path)
+    with pytest.raises(KeyboardInterrupt):
+        job.kill()
+    assert not RUNNING and not job.active and not path.exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_interrupt_while_a_job_is_killed_comes_at_once(path: Path) -> None:
+    job = Interrupted("one", times=2)
+    job.state(path)
+    with pytest.raises(KeyboardInterrupt):
+        job.kill()
+    assert RUNNING and job.active and path.exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_kill_of_a_job_that_never_ran_does_nothing(path: Path) -> None:

@@ -29,6 +29,7 @@ from ..logs.keep import keep_logs
 from . import logs
 from .cache import CacheFile
 from .features import MeshAdminConfig, TelemetryConfig, missing
+from .interrupt import one_interrupt_held
 from .state import JobState
 
 DEFAULT_JOB_PATH = ".monarch/job_state.pkl"
@@ -173,21 +174,14 @@ class JobTrait(ABC):
     def kill(self) -> None:
         """End the job and every process it started, and remove its cache file. Without effect on a job that does not run.
 
+        An interrupt, of a fault or by Ctrl-C, takes effect when the job has ended; another one does at once.
+
         Raises:
             JobError: A process of the job could not be ended.
         """
-        owner = self._owner
-        if owner._status != "running":
-            return
-        owner._disconnect()
-        if owner._cache is None:
-            owner._kill()
-        else:
-            with owner._cache.locked():
-                owner._kill()
-                _forget(owner._cache, owner._apply_id)
-        owner._status, owner._apply_id, owner._cache = "not_running", None, None
-        self._reused = None
+        if self.active:
+            with one_interrupt_held():
+                self._end()
 
     def dump(self, path: str | os.PathLike[str]) -> None:
         """Save the job to a file, as `state` does; `job_load` reads it. A symlink is followed."""
@@ -314,6 +308,18 @@ class JobTrait(ABC):
         self._owner._kept()
         assert self.apply_id is not None
         logs.label(cache.path, self.apply_id, repr(self._owner), self._owner._is_all_here)
+
+    def _end(self) -> None:
+        owner = self._owner
+        owner._disconnect()
+        if owner._cache is None:
+            owner._kill()
+        else:
+            with owner._cache.locked():
+                owner._kill()
+                _forget(owner._cache, owner._apply_id)
+        owner._status, owner._apply_id, owner._cache = "not_running", None, None
+        self._reused = None
 
     def _abandon(self) -> None:
         """Remove what is left of a job that has failed; nothing useful could be done if that fails as well."""
