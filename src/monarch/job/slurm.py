@@ -5,7 +5,8 @@ in the folder of the job, below the working directory, which the nodes must shar
 that folder, too, for its user alone.
 
 What ends the workers: `kill`; the end of the allocation; `idle_limit` seconds without a client, also if that was killed.
-What ends the wait for them: all have reported; the job has ended, or its script; `job_start_timeout`.
+What ends the wait for them: all have reported; the job has ended, or its script; `job_start_timeout`; ten minutes in which
+Slurm does not answer.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from . import logs, trusted
 from .cache import CacheFile
 from .contract import Report, WorkersJob, check_size, make_secret_file, read_reports
 from .local import BatchJob
-from .slurm_commands import NOT_FOUND, ask, run
+from .slurm_commands import NOT_FOUND, Watched, ask, run
 from .slurm_script import COMPLETING, PENDING, Group, Resources, Script, Status, quoted
 from .slurm_watch import WarningWatch
 from .state import check_mesh_names
@@ -329,8 +330,9 @@ class SlurmJob(WorkersJob):
         total = sum(self._meshes.values())
         waiting = Waiting(f"Slurm job {self._id}")
         try:
-            asked, status = 0.0, ask(self._id)
+            asked, job = 0.0, Watched(self._id)
             while True:
+                status = job.status
                 found = self._reports(status)
                 if len(found) == total:
                     return found
@@ -338,15 +340,16 @@ class SlurmJob(WorkersJob):
                 if self._job_start_timeout is not None and waiting.seconds > self._job_start_timeout:
                     late = (
                         f"Slurm job {self._id} was cancelled: {total - len(found)} of {total} workers did not run within "
-                        f"{self._job_start_timeout:g} s (job_start_timeout); it was {status.describe()}"
+                        f"{self._job_start_timeout:g} s (job_start_timeout); it was {status.describe()}{job.trouble}"
                     )
                     self.kill()
                     raise JobError(late)
                 state = status.describe() if status.state in PENDING else f"{len(found)} of {total} workers run"
-                waiting.show(state)
+                waiting.show(state + job.trouble)
                 time.sleep(_LOOK)
                 if waiting.seconds - asked > _ASK:
-                    asked, status = waiting.seconds, ask(self._id)
+                    asked = waiting.seconds
+                    job.ask()
         finally:
             waiting.end()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import time
 from collections.abc import Mapping
 
 from ..errors import JobError
@@ -13,6 +14,7 @@ NOT_FOUND = "Invalid job id"
 """What Slurm says of a job that it does not know, or has forgotten."""
 
 _LIMIT = 60.0  # seconds that a command may take
+_OUTAGE = 600.0  # seconds for which Slurm may not answer while a job is waited for; its controller restarts in a minute or two
 
 
 def ask(job: str) -> Status:
@@ -25,6 +27,43 @@ def ask(job: str) -> Status:
         return parse_status(run("scontrol", "-o", "show", "job", job))
     except ValueError as error:
         raise JobError(str(error)) from error
+
+
+class Watched:
+    """A job of which is asked again and again. While Slurm does not answer, as when its controller restarts, the last
+    answer counts, for ten minutes.
+
+    Args:
+        job: Its id.
+
+    Attributes:
+        status: The last answer.
+        trouble: Why there is no newer one, for people; empty if there is.
+
+    Raises:
+        JobError: As `ask`.
+    """
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self.status = ask(job)
+        self.trouble = ""
+        self._answered = time.monotonic()
+
+    def ask(self) -> None:
+        """Ask once more.
+
+        Raises:
+            JobError: Slurm knows no such job any more; or has not answered for too long.
+        """
+        try:
+            self.status = ask(self._job)
+        except JobError as error:
+            if NOT_FOUND in str(error) or time.monotonic() - self._answered > _OUTAGE:
+                raise
+            self.trouble = f"; Slurm does not answer now: {error}"
+        else:
+            self._answered, self.trouble = time.monotonic(), ""
 
 
 def run(*command: str, env: Mapping[str, str] | None = None) -> str:

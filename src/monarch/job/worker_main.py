@@ -93,10 +93,13 @@ def _bracketed(host: str) -> str:
 
 
 def _watch(spec: WorkerSpec, serving: Future[None]) -> None:
+    said = b"?"
     try:
-        kept = os.read(spec.lifeline, 1) == KEEP
+        while said not in (b"", KEEP):  # anything else, as a key that somebody hits, means nothing
+            said = os.read(spec.lifeline, 1)
     except OSError:
-        kept = False
+        pass
+    kept = said == KEEP
     if not kept and not serving.done():
         _drop(spec)
 
