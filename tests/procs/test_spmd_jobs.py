@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -106,6 +107,61 @@ def test_a_rank_that_is_not_given_is_that_of_torchrun_or_missed(monkeypatch: pyt
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(ValueError, match="give rank=, as RANK is not set"):
         StoreJob.from_store(Keys(), local_rank=0, world_size=1, local_world_size=1)
+
+
+# Of a program that is the one rank of a torchrun: what is there of the folder of its worker, and of its descriptors.
+ALONE = """
+    import os, resource
+    from pathlib import Path
+    from monarch.job import JobError
+    from monarch.job import spmd
+
+    class Keys(dict):
+        set = dict.__setitem__
+        get = dict.__getitem__
+
+    folders = []
+    make = spmd.tempfile.mkdtemp
+    spmd.tempfile.mkdtemp = lambda **given: folders.append(make(**given)) or folders[-1]
+
+    def start():
+        return spmd.StoreJob.from_store(Keys(), rank=0, local_rank=0, world_size=1, local_world_size=1)
+"""
+
+
+def test_a_worker_starts_in_a_program_with_many_open_files_and_leaves_nothing(home: Home) -> None:
+    said = home.run(
+        ALONE
+        + """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 2048)), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    hosts = start().state().monarch_worker
+    hosts.initialized.get(timeout=30)
+    assert Path(folders[0], "worker").exists()
+    hosts.shutdown().get(timeout=30)
+    print(folders[0])
+    """
+    )
+    assert not Path(said.strip()).exists()
+    home.wait_nothing_left()
+
+
+def test_a_worker_that_can_not_start_leaves_nothing(home: Home) -> None:
+    said = home.run(
+        ALONE
+        + """
+    spmd.worker_command = lambda spec: ["false"]
+    before = os.listdir("/proc/self/fd")
+    try:
+        start()
+    except JobError as error:
+        print(error)
+    assert os.listdir("/proc/self/fd") == before
+    assert not Path(folders[0]).exists()
+    """
+    )
+    assert "ended before it served" in said
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import select
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -214,29 +216,48 @@ class StoreJob(WorkersJob):
 def _start_worker(name: str, group: int, transport: str, port: int) -> str:
     """Start the worker of this host, which ends with this process; return its address when it serves."""
     folder = Path(tempfile.mkdtemp(prefix="monarch_job_", dir="/tmp"))  # for a socket, so with a short path
-    listen = f"ipc://{folder}/worker" if transport == "ipc" else f"tcp://:{port}"
     ours, theirs = socket.socketpair()
-    with theirs:
-        fd = theirs.fileno()
-        spec = WorkerSpec(
-            name,
-            str(group),
-            listen,
-            towards=os.environ.get("MASTER_ADDR", "localhost"),
-            report=fd,
-            lifeline=fd,
-            farewell=str(folder / "ended"),
-        )
-        subprocess.Popen(worker_command(spec), stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True)
+    try:
+        with theirs:
+            fd = theirs.fileno()
+            spec = WorkerSpec(
+                name,
+                str(group),
+                f"ipc://{folder}/worker" if transport == "ipc" else f"tcp://:{port}",
+                towards=os.environ.get("MASTER_ADDR", "localhost"),
+                report=fd,
+                lifeline=fd,
+                farewell=str(folder / "ended"),
+            )
+            subprocess.Popen(worker_command(spec), stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True)
+        address = _reported(ours)
+    except BaseException:
+        ours.close()  # ends the worker, if there is one
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     _lifelines.append(ours)
+    atexit.register(_remove, folder, os.getpid())
+    return address
+
+
+def _reported(lifeline: socket.socket) -> str:
+    """Wait until a worker serves; return its address."""
     limit = config.value("host_spawn_ready_timeout") or None
-    if not select.select([ours], [], [], limit)[0]:
+    poll = select.poll()
+    poll.register(lifeline, select.POLLIN)
+    if not poll.poll(None if limit is None else limit * 1000):
         raise JobError(f"the worker of this host did not serve within {limit:g} s (host_spawn_ready_timeout)")
-    report = ours.recv(_MOST_REPORT)
+    report = lifeline.recv(_MOST_REPORT)
     if not report:
         raise JobError("the worker of this host ended before it served; its error stands above")
     address: str = json.loads(report)["address"]
     return address
+
+
+def _remove(folder: Path, owner: int) -> None:
+    """At the end of the program that has started the worker; a fork of it leaves the folder alone."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _of(given: int | None, variable: str) -> int:

@@ -52,7 +52,10 @@ def serve(spec: WorkerSpec, **trust: Any) -> None:
         threading.Thread(target=_watch, args=(spec, serving), name="monarch-lifeline", daemon=True).start()
     serving.get()
     if spec.farewell:
-        Path(spec.farewell).touch()
+        try:
+            Path(spec.farewell).touch()
+        except FileNotFoundError:  # its owner has ended meanwhile, and taken the folder along
+            pass
 
 
 def address_towards(machine: str) -> str:
