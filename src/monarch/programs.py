@@ -193,6 +193,9 @@ def _join(program: Program, host: str) -> HostDescription:
     except TimeoutError:
         shutdown_context(0)
         raise ConnectionError(f"program {program} does not answer: is its agent stopped?") from None
+    except LookupError as error:
+        shutdown_context(0)
+        raise ConnectionError(f"program {program} is of another version of pymonarch: {error}") from None
     except Exception as error:
         shutdown_context(0)
         raise ConnectionError(f"program {program} has just ended: {error}") from error

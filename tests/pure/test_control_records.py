@@ -187,14 +187,20 @@ def test_a_system_takes_what_the_one_it_inherits_from_takes_and_more(hub: Any) -
 
 
 @pytest.mark.parametrize(
-    "name", [b"StopActr", b"stop_actor", b"", b"\xff", b"receive", b"monarch.nowhere.Open", b"os.Open"]
+    "name",
+    [b"StopActr", b"stop_actor", b"", b"\xff", b"receive", b"monarch.nowhere.Open", b"monarch.no.where.A", b"os.Open"],
 )
-def test_a_record_of_no_meaning_is_answered_with_an_error_that_names_it(hub: Any, taking: Taking, name: bytes) -> None:
+def test_a_record_of_no_meaning_is_refused_by_name_and_is_no_error_over_there(
+    hub: Any, taking: Taking, name: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[object] = []
+    monkeypatch.setattr(control_service, "logger", SimpleNamespace(exception=lambda *args: logged.append(args)))
     origin = Origin()
     taking.receive(origin, asked(hub, StopActor(7, "why"))._replace(meta=name))
     error = error_of(origin)
-    assert isinstance(error, (LookupError, ImportError))
-    assert name.decode(errors="backslashreplace").rpartition(".")[0] in str(error)
+    shown = name.decode(errors="backslashreplace")
+    assert (type(error), str(error)) == (LookupError, f"Taking takes no control record {shown!r}")
+    assert not logged
     assert not taking.taken
 
 

@@ -134,21 +134,27 @@ class ControlService:
     def receive(self, origin: Origin, frame: Frame) -> None:
         request = ControlRequest(origin, frame)
         try:
-            fields, _ = pickling.loads(frame.payload, frame.buffers)
             name = frame.meta
-            kind, handler = self._handlers.get(name) or _of_planes.get(name) or self._of_new_plane(request)
+            entry = self._handlers.get(name) or _of_planes.get(name) or _of_new_plane(request)
+            if entry is None:  # the sender's business alone: it may be of a later version
+                request.fail(LookupError(f"{type(self).__name__} takes no control record {request.name!r}"))
+                return
+            kind, handler = entry
+            fields, _ = pickling.loads(frame.payload, frame.buffers)
             handler(self, request, kind(*fields))
         except Exception as error:
             logger.exception("internal error in the control record %s", request.name)
             request.fail(error)
 
-    def _of_new_plane(self, request: ControlRequest) -> _Entry:
-        """Import the plane that a record belongs to."""
-        module, _, _ = request.name.rpartition(".")
-        if module.startswith(_PLANES):
+
+def _of_new_plane(request: ControlRequest) -> _Entry | None:
+    """Import the plane that a record belongs to, if there is such a plane."""
+    module, _, _ = request.name.rpartition(".")
+    if module.startswith(_PLANES):
+        try:
             importlib.import_module(module.rpartition(".")[0])  # first: waits for another thread that is about to
             importlib.import_module(module)
-        entry = _of_planes.get(request.frame.meta)
-        if entry is None:
-            raise LookupError(f"{type(self).__name__} takes no control record {request.name!r}")
-        return entry
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # what the plane itself needs
+                raise
+    return _of_planes.get(request.frame.meta)
