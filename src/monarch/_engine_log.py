@@ -82,8 +82,11 @@ def _loggers() -> tuple[Any, Any]:
 
 def _let_go() -> Any:
     """Write there no longer; returns the handler."""
-    for logger in _loggers():
+    engine, all_of_it = _loggers()
+    for logger in (engine, all_of_it):
         logger.removeHandler(_handler)
+    engine.setLevel(0)
+    engine.propagate = True
     return _handler
 
 

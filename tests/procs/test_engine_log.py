@@ -147,8 +147,8 @@ def test_a_forked_child_leaves_the_file_alone_and_handlers_of_the_program_stay(e
     pid = os.fork()
     if not pid:
         note("procs", "of the child")
-        os._exit(0)
-    os.waitpid(pid, 0)
+        os._exit(0 if (engine.level, engine.propagate) == (0, True) else 1)
+    assert os.waitpid(pid, 0)[1] == 0, "notes of the child go where they would without a file"
     note("procs", "of the parent")
     text = Path(FOLDER, "again", f"client_{os.getpid()}.log").read_text()
     assert "of the parent" in text and "of the child" not in text

@@ -101,6 +101,13 @@ def test_the_prefix_is_coloured_by_rank_and_the_text_by_level() -> None:
     )
 
 
+@pytest.mark.parametrize("screen", [False, True])
+def test_a_name_of_a_mesh_neither_splits_a_line_nor_moves_the_cursor(screen: bool) -> None:
+    strange = entry("text")
+    strange = strange._replace(line=strange.line._replace(mesh="a\nb\x1b[2J"))
+    assert Look(False, screen).render(strange) == "[a_b_[2J 3] text\n"
+
+
 def test_files_get_plain_text_as_it_was_printed() -> None:
     look = Look(colours=False, screen=False)
     assert look.render(entry("late", 0, 30)) == "[trainers 0] late\n"

@@ -76,6 +76,8 @@ class Look:
     def _prefix(self, who: str, rank: int) -> str:
         if not who:
             return ""
+        if not who.isprintable():  # the name of a mesh may be any text
+            who = "".join(character if character.isprintable() else "_" for character in who)
         return f"\x1b[{_RANKS[rank % len(_RANKS)]}m[{who}] {_RESET}" if self._colours else f"[{who}] "
 
     def _lines(self, prefix: str, text: str, level: int, tames: bool) -> str:

@@ -42,11 +42,17 @@ class Prompt:
 
 
 def at_end_of_cells(callback: Callable[[], object]) -> None:
-    """Have something called at the end of each cell, where a notebook, or IPython, runs this program."""
+    """Have something called at the end of each cell, where a notebook, or IPython, runs this program; what was before, no longer."""
+    global _at_end
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     shell: Any = get_shell() if get_shell is not None else None
     if shell is not None:
-        shell.events.register("post_run_cell", lambda *result: callback())
+        if _at_end is None:
+            shell.events.register("post_run_cell", lambda *result: _at_end and _at_end())
+        _at_end = callback
+
+
+_at_end: Callable[[], object] | None = None
 
 
 current: Session | None = None
