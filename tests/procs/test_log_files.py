@@ -111,6 +111,36 @@ job.kill()
     assert [path for path in home.folder.glob(".monarch/logs/*/*/*") if path.parent.name != "workers"] == []
 
 
+HANGS = """
+import os, socket, sys
+from pathlib import Path
+from monarch.actor import Actor, attach_to_workers, endpoint
+from monarch.logs.keep import keep_logs
+
+class Prints(Actor):
+    @endpoint
+    def say_much(self):
+        for _ in range(300):
+            print("x" * 1000)
+
+folder = Path("logs", socket.gethostname())
+folder.mkdir(parents=True)
+for kind in ("log", "jsonl"):
+    os.mkfifo(folder / f"gpus_0.{kind}")  # nobody reads them: a write that fills them never ends
+keep_logs(Path("logs"), "job")
+hosts = attach_to_workers(workers=[sys.argv[1]])
+hosts.spawn_procs(name="gpus").spawn("prints", Prints).say_much.call_one().get()
+hosts.shutdown().get(timeout=30)
+print("shut down")
+"""
+
+
+def test_a_host_is_shut_down_though_the_disk_of_its_files_hangs(home: Home) -> None:
+    secret = {"MONARCH_SECRET": "x" * 40}
+    with home.worker(env=secret) as address:
+        assert home.run(HANGS, address, env=secret).endswith("shut down\n")
+
+
 PLAIN = """
 from monarch.actor import Actor, endpoint, this_host
 

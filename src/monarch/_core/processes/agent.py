@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .host_gateway import HostGateway
 
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
+_FLUSH_BOUND = 2.0  # seconds that a disk gets for the last lines before the answer; it gets more behind it
 _LET_GO = 10.0  # seconds after which the agent ends although the client that has shut it down does not say so
 _LOOKS = 8  # within the time that it may be unused for
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
@@ -287,7 +288,9 @@ class Agent(ControlService):
     @handles(ShutDownHost)
     def _shut_down_host(self, request: ControlRequest, record: ShutDownHost) -> None:
         def stopped() -> None:
-            self.procs.output.flush(lambda: self.hub.poller.call_soon(answer))
+            finish = countdown(1, answer)
+            self.procs.output.flush(lambda: self.hub.poller.call_soon(finish))
+            self.hub.poller.call_later(_FLUSH_BOUND, finish)
 
         def answer() -> None:
             request.answer()
