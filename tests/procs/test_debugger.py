@@ -460,6 +460,31 @@ def test_the_commands_of_pdb_do_what_they_do_in_any_program(spawn: Spawn) -> Non
         assert answer.get(timeout=20) == 5
 
 
+def test_two_sessions_of_one_proc_print_each_to_its_own_terminal_and_leave_stdout(spawn: Spawn) -> None:
+    procs = spawn(1)
+    answers = [procs.spawn(name, Stopping).step.call_one(1) for name in ("a", "b")]
+    with person() as first, person() as second:
+        first.wait_stopped(2)
+        first.type("attach a 0", "import sys, threading", "sys.one, sys.two = threading.Event(), threading.Event()")
+        first.type("print('begun', flush=True) or sys.one.wait(20) and print('first', 1)")
+        first.expect("begun\n")
+        second.type("attach b 0", "import sys", "sys.one.set() or sys.two.wait(20) and print('second', 2)")
+        assert "second" not in first.expect("first 1\n")
+        first.type("sys.two.set()")
+        assert "first" not in second.expect("second 2\n")
+        for user in (first, second):
+            user.type("interact", "print('interactive', 3)")
+            user.expect("interactive 3\n")
+        first.type("exit()", "p 'back'")
+        first.expect("'back'")
+        second.type("print('goes on', 4)", "exit()", "p type(sys.stdout).__module__.startswith('monarch.debugger')")
+        second.expect("goes on 4\n")
+        second.expect("False\n")
+        first.type("c")
+        second.type("c")
+        assert [answer.get(timeout=20) for answer in answers] == [3, 3]
+
+
 def test_nothing_is_traced_any_more_when_sessions_and_breakpoints_are_gone(spawn: Spawn) -> None:
     actor = spawn(1).spawn("s", Stopping)
     place = f"stopping.py:{line_of('# adding')}"

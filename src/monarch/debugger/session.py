@@ -17,7 +17,8 @@ import pdb  # noqa: T100  # which is what this is
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from traceback import format_exception_only
 from types import FrameType, TracebackType
@@ -223,6 +224,16 @@ class Session(pdb.Pdb):
 
     # commands of pdb that would not fit
 
+    def default(self, line: str) -> None:
+        """Run a line of Python."""
+        with _streams.of(self._output):
+            self.stdin, self.stdout = sys.stdin, sys.stdout  # which it puts in their places, and so changes nothing
+            try:
+                super().default(line)
+            finally:
+                own: Any = self._output
+                self.stdin = self.stdout = own
+
     def do_clear(self, arg: str) -> Any:
         """cl(ear) [filename:lineno | bpnumber ...]: clear breakpoints; all of them, without asking, if none is named."""
         if arg:
@@ -249,7 +260,7 @@ class Session(pdb.Pdb):
         """interact: start an interpreter whose names are those of the scope; `exit()` ends it."""
         assert self.curframe is not None
         console = _Console(self, {**self.curframe.f_globals, **self.curframe.f_locals})
-        with _StreamsOf(self._output):
+        with _streams.of(self._output):
             try:
                 console.interact(banner="*interactive*", exitmsg="")
             except SystemExit:
@@ -307,18 +318,50 @@ class _Output:
         return False
 
 
-class _StreamsOf:
-    """What is printed meanwhile goes to whoever is attached."""
+class _Streams:
+    """While lines of sessions run, the streams of `sys` are others, which tell threads apart: each session's output goes to whoever is
+    attached to it, and that of all other threads where it went before. They come with the first line, and go after the last."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._outputs: dict[int, _Output] = {}  # by thread
+        self._before: Any = None
 
-    def __enter__(self) -> None:
-        self._kept = sys.stdout, sys.stderr
-        sys.stdout = sys.stderr = self._stream
+    @contextmanager
+    def of(self, output: _Output) -> Iterator[None]:
+        """What this thread prints meanwhile goes there."""
+        thread = threading.get_ident()
+        with self._lock:
+            if not self._outputs:
+                self._before = sys.stdin, sys.stdout, sys.stderr, sys.displayhook
+                streams: Any = (_Stream(each, self._outputs) for each in self._before[:3])
+                sys.stdin, sys.stdout, sys.stderr = streams
+            outer = self._outputs.get(thread)
+            self._outputs[thread] = output
+        try:
+            yield
+        finally:
+            with self._lock:
+                if outer is not None:
+                    self._outputs[thread] = outer
+                else:
+                    del self._outputs[thread]
+                if not self._outputs:
+                    sys.stdin, sys.stdout, sys.stderr, sys.displayhook = self._before
 
-    def __exit__(self, *_: object) -> None:
-        sys.stdout, sys.stderr = self._kept
+
+class _Stream:
+    """That of the running thread, or else that which was there before."""
+
+    def __init__(self, before: Any, outputs: dict[int, _Output]) -> None:
+        self._before = before
+        self._outputs = outputs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outputs.get(threading.get_ident(), self._before), name)
+
+
+_streams = _Streams()
 
 
 class _Console(code.InteractiveConsole):
@@ -328,7 +371,7 @@ class _Console(code.InteractiveConsole):
 
     def raw_input(self, prompt: str = "") -> str:
         print(prompt, end="")
-        line = sys.stdout.readline()
+        line = sys.stdin.readline()
         if not line:
             raise EOFError
         return line.rstrip("\n")
