@@ -221,3 +221,20 @@ def test_an_editor_that_stops_reading_holds_up_nothing_and_has_left(monkeypatch:
     assert not io_thread.is_alive() and not runs.is_alive()
     assert sent == [Attach, Detach]
     editor.close()
+
+
+def test_a_connection_that_can_not_be_taken_does_not_close_the_port() -> None:
+    ours, editor = socket.socketpair()
+    outcomes = iter([OSError(errno.EMFILE, "no descriptor"), ConnectionAbortedError(), ours])
+
+    def accept() -> tuple[socket.socket, None]:
+        outcome = next(outcomes)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome, None
+
+    port = object.__new__(dap.Port)
+    port._listener = SimpleNamespace(accept=accept, fileno=lambda: 0)  # type: ignore[assignment]
+    assert next(port._accepted()) is ours
+    ours.close()
+    editor.close()
