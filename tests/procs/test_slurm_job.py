@@ -226,6 +226,30 @@ def test_the_nodes_of_a_running_allocation_are_used_and_given_back(home: Home, s
     assert said.stdout == "['n0'] ['n1', 'n2']\n"
 
 
+def test_a_job_in_an_allocation_is_ended_while_its_setup_still_runs(home: Home, slurm: Slurm) -> None:
+    program = home.program(
+        """
+        from pathlib import Path
+        from helpers.waiting import wait_until
+        from monarch.job import SlurmJob
+
+        job = SlurmJob({"a": 1}, allocation="current", setup=["touch begun", "sleep 1000", "touch went_on"])
+        job.apply()
+        wait_until(Path("begun").exists, what="the setup")
+        job.kill()
+        """
+    )
+    subprocess.run(
+        ["salloc", "-N1", sys.executable, program],
+        cwd=home.folder,
+        env=home.environment({}),
+        timeout=60,
+        check=True,
+    )
+    home.wait_nothing_left()
+    assert not (home.folder / "went_on").exists()
+
+
 def test_a_script_runs_as_part_of_the_job_and_its_status_is_that_of_the_job(home: Home, slurm: Slurm) -> None:
     (home.folder / "train.py").write_text(
         textwrap.dedent(USE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +90,17 @@ def test_meshes_with_other_resources_make_a_heterogeneous_job() -> None:
     assert "hetjob" in directives(text)
     assert directives(text)[-3:] == ["--nodes=2", "--ntasks-per-node=1", "--partition=cpu"]
     assert ["--het-group=0" in steps(text)[0], "--het-group=1" in steps(text)[1]] == [True, True]
+
+
+def test_a_job_that_was_ended_during_its_setup_starts_no_workers(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    text = script(
+        ALIKE, folder=str(folder), setup=[f"rmdir {folder}", f"srun() {{ touch {tmp_path}/started; }}"]
+    ).render()
+    folder.mkdir()
+    done = subprocess.run(["bash"], input=text, text=True, check=False)
+    assert done.returncode == 1
+    assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.parametrize("client", ["", "python train.py --name 'a b'"])

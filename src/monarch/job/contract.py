@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +39,8 @@ IDLE_LIMIT = "MONARCH_WORKER_IDLE_LIMIT"
 
 SECRET_FILE = "MONARCH_SECRET_FILE"
 """Environment variable: the file with the secret of a worker, and of what runs there."""
+
+_REACHABLE = 2.0  # seconds in which workers must accept a connection, all at once
 
 # The package is found where this program found it, and nothing in the working directory is mistaken for a standard module.
 _CODE = (
@@ -112,6 +116,25 @@ def read_reports(folder: Path) -> Iterator[Report]:
     for name in names:
         if not name.startswith("."):
             yield Report(**json.loads((folder / name).read_bytes()))
+
+
+def reachable(reports: Iterable[Report]) -> bool:
+    """Whether each of the workers accepts a connection."""
+    sockets = []
+    end = time.monotonic() + _REACHABLE
+    try:
+        for report in reports:
+            host, _, port = report.address.partition("://")[2].rpartition(":")
+            try:
+                sockets.append(
+                    socket.create_connection((host.strip("[]"), int(port)), max(0.01, end - time.monotonic()))
+                )
+            except OSError:
+                return False
+        return True
+    finally:
+        for sock in sockets:
+            sock.close()
 
 
 def make_secret_file(folder: Path) -> Path:

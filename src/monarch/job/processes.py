@@ -55,7 +55,8 @@ def end(job: str, grace: float = GRACE) -> None:
         JobError: Some do not end even so, as can be where a driver or a file system hangs.
     """
     sessions = _sessions(job)  # now: once its leader is gone, a session can't be told from others
-    _signal(_members(job, sessions), signal.SIGTERM, grace)
+    # leaders first: a script that sees its command end goes on with the next one
+    _signal(sorted(_members(job, sessions), key=lambda pid: pid not in sessions), signal.SIGTERM, grace)
     give_up = time.monotonic() + _KILL_BOUND
     while left := _members(job, sessions):
         if time.monotonic() > give_up:

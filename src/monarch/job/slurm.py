@@ -16,20 +16,19 @@ import ipaddress
 import logging
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import actor
 from ..errors import JobError
 from ..trust import read_secret_file
-from . import logs, trusted
+from . import logs, processes, trusted
 from .cache import CacheFile
-from .contract import Report, WorkersJob, check_size, make_secret_file, read_reports
+from .contract import Report, WorkersJob, check_size, make_secret_file, reachable, read_reports
 from .local import BatchJob
 from .slurm_commands import NOT_FOUND, Watched, ask, run
 from .slurm_script import COMPLETING, PENDING, Group, Resources, Script, Status, quoted
@@ -40,7 +39,6 @@ from .waiting import Waiting
 
 _ASK = 1.0  # seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
 _LOOK = 0.05
-_REACHABLE = 2.0  # seconds in which workers must accept a connection, all at once
 _TAIL_LINES = 12
 _CURRENT = "current"
 
@@ -299,10 +297,17 @@ class SlurmJob(WorkersJob):
 
     def _run_in(self, allocation: str, script: Path) -> None:
         """Run the script here, apart from this program, in a job that runs already."""
+        assert self._apply_id is not None
+        environment = {**os.environ, processes.TAG: self._apply_id}  # by which `kill` finds it
         log = os.open(script.with_name("srun.log"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             subprocess.Popen(
-                ["bash", str(script)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                ["bash", str(script)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
             )
         finally:
             os.close(log)
@@ -395,7 +400,7 @@ class SlurmJob(WorkersJob):
             return False
         status = ask(self._id)
         reports = self._reports(status).values()
-        return status.state in PENDING or self._described.out_of_cluster or _reachable(reports)
+        return status.state in PENDING or self._described.out_of_cluster or reachable(reports)
 
     def _same_spec(self, spec: JobTrait) -> bool:
         if type(spec) is not type(self):
@@ -450,6 +455,8 @@ class SlurmJob(WorkersJob):
             self._watch.stop()
             self._watch = None
         if self._job_id is not None:
+            if self._described.allocation is not None and self._apply_id is not None:
+                processes.end(self._apply_id)  # first the script here, which may start further steps
             for job in self._own_steps() if self._described.allocation is not None else [self._job_id]:
                 try:
                     run("scancel", job)
@@ -479,22 +486,3 @@ def _options(name: str, given: Sequence[str]) -> tuple[str, ...]:
     if isinstance(given, str) or not all(isinstance(option, str) for option in given):
         raise TypeError(f"{name} is a list of strings, got {given!r}")
     return tuple(given)
-
-
-def _reachable(reports: Iterable[Report]) -> bool:
-    """Whether each of the workers accepts a connection."""
-    sockets = []
-    end = time.monotonic() + _REACHABLE
-    try:
-        for report in reports:
-            host, _, port = report.address.partition("://")[2].rpartition(":")
-            try:
-                sockets.append(
-                    socket.create_connection((host.strip("[]"), int(port)), max(0.01, end - time.monotonic()))
-                )
-            except OSError:
-                return False
-        return True
-    finally:
-        for sock in sockets:
-            sock.close()

@@ -116,6 +116,7 @@ class Script(NamedTuple):
             lines += [f"#SBATCH {quoted(option)}" for option in (*self.options, *group.resources.options(nodes))]
         lines += [
             *self.setup,
+            f"[ -d {quote(self.folder)} ] || exit 1  # the job was ended meanwhile",
             f"export {SECRET_FILE}={quote(self.folder)}/secret",
             f"export {IDLE_LIMIT}={self.idle_limit:f}s",
             f"export {ATTEMPT}=${{SLURM_RESTART_COUNT:-0}}",
