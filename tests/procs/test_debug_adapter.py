@@ -225,13 +225,12 @@ def test_an_editor_that_stops_reading_holds_up_nothing_and_has_left(monkeypatch:
 
 def test_a_connection_that_can_not_be_taken_does_not_close_the_port() -> None:
     ours, editor = socket.socketpair()
-    outcomes = iter([OSError(errno.EMFILE, "no descriptor"), ConnectionAbortedError(), ours])
+    failures = [ConnectionAbortedError(), OSError(errno.EMFILE, "no descriptor")]
 
     def accept() -> tuple[socket.socket, None]:
-        outcome = next(outcomes)
-        if isinstance(outcome, OSError):
-            raise outcome
-        return outcome, None
+        if failures:
+            raise failures.pop()
+        return ours, None
 
     port = object.__new__(dap.Port)
     port._listener = SimpleNamespace(accept=accept, fileno=lambda: 0)  # type: ignore[assignment]
