@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from monarch.errors import JobError
-from monarch.job import slurm_commands
+from monarch.job import SlurmJob, slurm, slurm_commands
 from monarch.job.slurm_commands import NOT_FOUND, Watched
 
 ANSWER = "JobId=7 JobState={} Reason=None Restarts=0 StartTime=Unknown NodeList=n0 NumNodes=1"
@@ -69,3 +70,20 @@ def test_a_job_that_slurm_has_forgotten_is_an_error_at_once(
     slurm_says(monkeypatch, "", f"{NOT_FOUND} specified")
     with pytest.raises(JobError, match=NOT_FOUND):
         job.ask()
+
+
+def test_the_wait_for_workers_goes_on_when_slurm_answers_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answers = iter(["PENDING", "", "", "PENDING", "CANCELLED"])
+
+    def run(*command: str) -> str:
+        state = next(answers)
+        if not state:
+            raise JobError(REFUSED)
+        return ANSWER.format(state)
+
+    monkeypatch.setattr(slurm_commands, "run", run)
+    monkeypatch.setattr(slurm, "_ASK", 0.0)
+    job = SlurmJob({"a": 1})
+    job._job_id, job._folder, job._logs = "7", tmp_path, f"{tmp_path}/"
+    with pytest.raises(JobError, match="has no workers: it is CANCELLED"):
+        job._wait_for_workers()
