@@ -16,9 +16,14 @@ FILE = "monarch-stacks"
 """Name of the memory file, in ``/proc/PID/fd``."""
 
 
+_taken_by = 0  # process: a fork has the handler as well, but would write to its parent's file
+
+
 def install() -> None:
     """Take the signal, unless the program has a use for it."""
-    if signal.getsignal(SIGNAL) is signal.SIG_DFL:
+    global _taken_by
+    if _taken_by != os.getpid() and signal.getsignal(SIGNAL) is signal.SIG_DFL:
+        _taken_by = os.getpid()
         import faulthandler  # built in: it has a module, but no file to read
 
         try:
