@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.scripts import run_script
+from monarch.actor import Actor, endpoint, this_host
+from monarch.job import ProcessJob
+from monarch.logs import flush_logs
 from monarch.logs.line import LogLine
 
 if TYPE_CHECKING:
@@ -194,3 +197,27 @@ def test_the_files_of_procs_that_were_stopped_are_closed(tmp_path: Path) -> None
         cwd=tmp_path,
     )
     assert result.exit_code == 0, str(result)
+
+
+class Prints(Actor):
+    @endpoint
+    def say(self, text: str) -> None:
+        print(text)
+
+
+@pytest.mark.usefixtures("_process_test")
+def test_what_is_spawned_after_the_end_of_a_job_is_not_kept_in_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = ProcessJob({"hosts": 1})
+    job.state().hosts.spawn_procs(name="of_the_job").spawn("prints", Prints).say.call("hello").get()
+    with this_host().spawn_procs(name="beside_it") as beside:
+        beside.spawn("prints", Prints).say.call("hello").get()
+        flush_logs().get()
+        job.kill()
+        with this_host().spawn_procs(name="after_it") as after:
+            after.spawn("prints", Prints).say.call("hello").get()
+            flush_logs().get()
+    names = {path.name for path in tmp_path.rglob("*.jsonl")}
+    assert "after_it_0.jsonl" not in names and names >= {"of_the_job_0.jsonl", "beside_it_0.jsonl"}, names

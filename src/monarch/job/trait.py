@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from .. import actor
 from ..errors import JobError
-from ..logs.keep import keep_logs
+from ..logs.keep import keep_logs, stop_keeping
 from . import logs
 from .cache import CacheFile
 from .features import MeshAdminConfig, TelemetryConfig, missing
@@ -311,6 +311,8 @@ class JobTrait(ABC):
 
     def _end(self) -> None:
         owner = self._owner
+        if owner._connected and owner._apply_id is not None:
+            stop_keeping(owner._apply_id)
         owner._disconnect()
         if owner._cache is None:
             owner._kill()

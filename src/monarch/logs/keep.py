@@ -26,7 +26,7 @@ class KeepLogs(NamedTuple):
         folder: Where the files are, below `base`, or absolute.
         job: Id of the job, or of the program.
         size: Bytes of a file, at most.
-        files: Number of those of a rank of each kind, at most.
+        files: Number of those of a rank of each kind, at most; 0: keep nothing any more.
     """
 
     base: str
@@ -41,6 +41,9 @@ _files: dict[Path, LogFiles] = {}
 
 @handles(KeepLogs)
 def _keep(service: Any, request: ControlRequest, record: KeepLogs) -> None:
+    if not record.files:
+        service.keep_output(request.peer, None)
+        return
     base = Path(record.base)
     folder = (base if base.is_dir() else Path.cwd()) / record.folder
     peer = request.peer
@@ -62,6 +65,14 @@ def keep_logs(folder: Path, job: str) -> None:
         job: Id of the job, or of the program.
     """
     client().greeting.set(_record(folder, job))
+
+
+def stop_keeping(job: str) -> None:
+    """Undo `keep_logs` of a job, unless another has followed: what is spawned from now on is not of the job."""
+    greeting = client().greeting
+    if greeting.record is not None and greeting.record.job == job:
+        capture = config.value("enable_file_capture")
+        greeting.set((keep_logs_of_program() if capture else None) or KeepLogs("", "", "", 0, 0))
 
 
 def keep_logs_of_program() -> KeepLogs | None:

@@ -22,18 +22,18 @@ class Greeting:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._own: list[ProcAddress] = []  # the agent of this machine, if it was started
-        self._record: Record | None = None
+        self.record: Any = None
 
     def set(self, record: Record | None) -> None:
-        """Send this from now on to agents that are not used yet, and to that of this machine; None: nothing any more."""
-        self._record = record
+        """Send this from now on to agents that are not used yet, and to that of this machine."""
+        self.record = record
         self.send(self._own)
 
     def send(self, agents: Sequence[ProcAddress]) -> None:
         """These agents are used from now on: nothing was spawned there yet."""
         if agents == [self._hub.address.agent]:
             self._own = list(agents)
-        if self._record is None and config.value("enable_file_capture"):
-            self._record = make_default()
-        if self._record is not None and agents:
-            send_record(self._hub, agents, self._record)
+        if self.record is None and config.value("enable_file_capture"):
+            self.record = make_default()
+        if self.record is not None and agents:
+            send_record(self._hub, agents, self.record)

@@ -143,9 +143,9 @@ class Agent(ControlService):
         subscriber.answer(output, meta=number.to_bytes(8, "big"))
         return True
 
-    def keep_output(self, client: ProcAddress, sink: OutputSink) -> None:
-        """Have what procs of a client print from now on go somewhere else, too."""
-        self.procs.output.sinks[client] = sink
+    def keep_output(self, client: ProcAddress, sink: OutputSink | None) -> None:
+        """Have what procs of a client print from now on go somewhere else, too; None: no longer."""
+        self.procs.output.keep(client, sink)
 
     def tell_client(self, client: ProcAddress, text: str) -> None:
         """Have a client show a line that is of no proc; on any thread."""

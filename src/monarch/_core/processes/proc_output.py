@@ -48,6 +48,16 @@ class ProcOutput:
         self._rests: set[tuple[_Printing, str, LineSplitter]] = set()  # text without a newline, until it is shown
         self.sinks: dict[ProcAddress, OutputSink] = {}
 
+    def keep(self, client: ProcAddress, sink: OutputSink | None) -> None:
+        """Have what procs of a client print from now on go somewhere else, too; None: no longer."""
+        before = self.sinks.pop(client, None)
+        if sink is not None:
+            self.sinks[client] = sink
+        if before is not None and before is not sink:
+            for printing in self._printing.values():
+                if printing.entry.mesh.root == client:
+                    before.ended(self._source(printing))
+
     def follow(self, entry: ProcEntry, out: int, err: int) -> None:
         """Read a proc's pipes from now on, until they end; they are closed then."""
         printing = self._printing[entry.address.proc] = _Printing(entry)
