@@ -289,6 +289,9 @@ def test_a_job_that_slurm_has_requeued_is_used_again(home: Home, slurm: Slurm) -
     job = slurm.ask("squeue", "-h", "-o", "%i").strip()
     slurm.ask("scontrol", "requeue", job)
     wait_until(lambda: active(slurm) == ["monarch_job PENDING"], what="the job to wait again", interval=0.05)
+    wait_until(
+        lambda: "comp" not in slurm.ask("sinfo", "-h", "-o", "%T"), what="the nodes to be done with its first run"
+    )
     slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now")  # Slurm lets it wait for two minutes
     again = home.run(one, "kill")
     said = "".join(path.read_text() for path in home.folder.glob(".monarch/logs/*/workers/*"))
