@@ -40,7 +40,8 @@ def pids(hosts: HostMesh) -> list[int]:
         return procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
 
 
-def test_a_local_job_is_this_machine_under_each_name() -> None:
+def test_a_local_job_is_this_machine_under_each_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     job = LocalJob(("trainers", "generators"))
     state = job.state()
     assert type(state) is JobState
