@@ -142,6 +142,42 @@ def test_who_waits_for_an_answer_does_not_wait_for_a_reader_that_stands_still(
     assert said == [*(f"line {number}" for number in range(ROUNDS)), "the last", "in order again"]
 
 
+def test_lines_come_in_order_again_when_a_host_is_lost_that_held_some_back() -> None:
+    source = program(
+        """
+        import sys
+        import monarch.actor
+        from helpers.faults import Faults
+        from helpers.printing import Prints, Stuck
+        from helpers.waiting import wait_until
+        from helpers.workers import workers
+        from monarch._core.calls import future
+        from monarch.actor import attach_to_workers, this_host
+
+        monarch.actor.unhandled_fault_hook = faults = Faults()
+        near = this_host().spawn_procs(name="near").spawn("near", Prints)
+        with workers(1) as others:
+            far = attach_to_workers(workers=others.addresses).spawn_procs(name="far").spawn("far", Prints)
+            far.say_quietly.call_one("nobody sees this").get()
+            stdout, stuck = sys.stdout, Stuck()
+            sys.stdout = stuck
+            far.say_lines.call_one((1 << 20) // 1000 + 40, "x" * 980).get()  # what is not shown yet fits into its pipe
+            others.kill_agent(0)
+            faults.wait_for(1)
+        stuck.reads.set()
+        near.say.call_one("a line").get()  # nobody waits for it, if nothing was seen to move yet
+        wait_until(lambda: future.unshown is None, what="all to be shown that will be")
+        for number in range(20):
+            near.say.call_one(f"line {number}").get()
+            assert stuck.getvalue().endswith(f"line {number}\\n")
+        sys.stdout = stdout
+        print("in order")
+        """
+    )
+    result = run_script(source)
+    assert result.stdout == "in order\n", result
+
+
 def test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_counted(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from helpers.processes import parent_of
 from helpers.terminals import RunningProgram, running
 from helpers.waiting import wait_until
-from helpers.workers import SECRET, workers
+from helpers.workers import SECRET, children_of, workers
 from monarch import programs
 from monarch._core.net import unix
 from monarch._core.plane import HostDescription
@@ -157,9 +156,7 @@ def test_monarch_list_shows_programs_as_a_table_or_as_json(tmp_path: Path) -> No
 def test_a_program_whose_agent_is_stopped_is_named_within_a_time_limit(tmp_path: Path) -> None:
     with running(TRAINERS, tmp_path) as program:
         program.wait_for("up")
-        agent = next(
-            int(entry) for entry in os.listdir("/proc") if entry.isdigit() and parent_of(int(entry)) == program.pid
-        )
+        (agent,) = children_of(program.pid)
         os.kill(agent, signal.SIGSTOP)
         try:
             result = program.other(

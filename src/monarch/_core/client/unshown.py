@@ -137,22 +137,22 @@ class Unshown:
         if end is not None and time.monotonic() >= end:
             return False
         self._stuck = self._printer.written == written
+        if self._stuck:
+            self._latest = None  # another is asked for: the first that comes tells that all goes on
         return not self._stuck
 
     def _ask(self) -> _Asked | None:
         """Ask for a mark, if something was printed since the last was asked for; the one to wait for."""
         with self._lock:
-            if self._stuck:
-                return None
-            if not self._printed:
-                return self._latest
+            if not self._printed or (self._stuck and self._latest is not None):
+                return None if self._stuck else self._latest
             printed, self._printed = self._printed, set()
             agents = tuple({proc.agent for proc in printed})
             flush, self._flushes = self._flushes, False
             asked, number = self._new(agents, flush)
             self._latest = asked
         send_record(self._hub, agents, MarkOutput(number, [proc.proc for proc in printed], flush), asked, ROOT)
-        return asked
+        return None if self._stuck else asked
 
     def _new(self, agents: Sequence[ProcAddress], flush: bool) -> tuple[_Asked, int]:
         self._numbers += 1
@@ -167,7 +167,7 @@ class Unshown:
         with self._lock:
             asked = self._asked.pop(number)
             self._stuck = False
-            if self._latest is asked:
+            if self._latest in (asked, None):
                 self._latest = None
                 if not self._printed and futures.unshown is self:
                     futures.unshown = None

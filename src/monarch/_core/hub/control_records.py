@@ -305,7 +305,7 @@ class Subscribe(NamedTuple):
 class MarkOutput(NamedTuple):
     """Put a mark behind what the procs of this host have printed by now. Client ──▶ agents of ranks that have printed.
 
-    Answer: None; the mark itself comes with the output. A host that has ended has nothing to show.
+    Answer: None, behind the mark, which comes with the output. A host that has ended has nothing to show.
 
     Attributes:
         names: The processes whose output is waited for, if more of it was printed than is taken; None for all.

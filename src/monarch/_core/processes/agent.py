@@ -110,11 +110,13 @@ class Agent(ControlService):
             request.refuse(Failure(MISSING, "this host shows its output to others"))
             return
         mark = Mark(ProcAddress(self.hub.called_by(request.origin), AGENT), record.number)
-        request.answer()
         output = self.procs.output
 
         def publish() -> None:
-            self._publish(request.peer, mark)
+            if self._publish(request.peer, mark):
+                request.answer()  # not before: whoever hears of the end of this host instead knows that no mark comes
+            else:
+                request.refuse(Failure(MISSING, "this host shows its output to nobody any more"))
 
         def write() -> None:
             output.flush(lambda: self.hub.poller.call_soon(publish))
