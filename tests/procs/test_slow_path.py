@@ -99,7 +99,7 @@ def test_a_call_to_eight_procs_is_pickled_once_and_sent_once_to_each(spawn: Spaw
 def test_a_broadcast_costs_the_sender_one_send_for_each_rank_and_the_receivers_no_reply(spawn: Spawn) -> None:
     actors = spawn(8).spawn("counted", Counted)
     cost = measure(actors, lambda: actors.echo.broadcast(1))
-    assert not over(cost.caller, {"send": 8.2, "python": 92, "io": 2})
+    assert not over(cost.caller, {"send": 8.2, "python": 52, "io": 2})
     assert not over(cost.called, {**ROUND_TRIP, "send": 0.1, "python": 30})
 
 

@@ -160,9 +160,10 @@ class Endpoint(Generic[P, R]):
             TypeError, ValueError, BackpressureError, Exception: As for `call`.
         """
         self._check(args, kwargs)
-        target = self._target
-        failure = target.known_failure()  # before sending: this message may well be what ends the actor
-        target.cast(self._meta, self._pickle(args, kwargs), None, flags=self._flags)
+        target, sender = self._target, context()._cell
+        # before sending: this message may well be what ends the actor
+        failure = sender.hub.first_fate(target.procs, target.uid)
+        target.cast(self._meta, self._pickle(args, kwargs), None, flags=self._flags, sender=sender)
         if failure is not None:
             raise supervision_error(failure, self.name)
 

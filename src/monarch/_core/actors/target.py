@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..hub.contracts import Request
 from ..shape import Extent
-from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import Bytes
 from .context import context
@@ -51,15 +50,6 @@ class Target:
         if request is None:
             cell.note_unsettled(self.uid, procs)
         return cell.hub.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
-
-    def known_failure(self) -> Failure | None:
-        """Why a rank is gone, if one is known to be."""
-        hub = context()._cell.hub
-        for address in self.procs:
-            failure = hub.fate(address, self.uid)
-            if failure is not None:
-                return failure
-        return None
 
     def living_ranks(self) -> list[int]:
         """Ranks that are not known to be gone."""

@@ -71,6 +71,11 @@ class ActorTable(dict[int, Receiver]):
         """Why an actor has ended, here or elsewhere, if that is known."""
         return self._fates.get((address, uid)) if self._fates else None
 
+    @property
+    def some_ended(self) -> bool:
+        """Whether any actor, here or elsewhere, is known to have ended."""
+        return bool(self._fates)
+
     def refuse_early(self, uid: int, failure: Failure) -> None:
         """The actor will not come: answer the calls that wait for it."""
         with self._lock:

@@ -259,6 +259,17 @@ class MessageHub:
         failure = self.process_fate(address) or self.actors.fate(address, uid)
         return None if failure is None or failure.restarts else failure
 
+    def first_fate(self, procs: Iterable[ProcAddress], uid: int) -> Failure | None:
+        """Why the first of these ranks of an actor that is known to be gone, and for good, is."""
+        some_ended = self.actors.some_ended
+        for address in procs:
+            peer = self.peers.get(address)
+            if some_ended or peer is None or peer.failure is not None:
+                failure = self.fate(address, uid)
+                if failure is not None:
+                    return failure
+        return None
+
     def process_fate(self, address: ProcAddress) -> Failure | None:
         """Why a process is gone, if it is known to be, and for good."""
         peer = self.peers.get(address)
