@@ -44,7 +44,7 @@ LAYERS = {
     "monarch.logs": 5,
     "monarch.stacks": 5,
     "monarch.debugger": 5,
-    "monarch.telemetry": 5,
+    "monarch.telemetry": 5.2,  # reads logs and stacks
     "monarch.code_sync": 5,
     "monarch.testing": 5,
     "monarch.builtins": 6,
@@ -72,7 +72,7 @@ LAYERS = {
     "monarch": 9,
 }
 
-MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.5, 9}
+MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.2, 5.5, 9}
 PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire", "monarch._core.routing")
 PURE_MODULES = ("monarch._core.hub.lifecycle", "monarch._core.processes.proc_entry")
 NOT_PURE = {
@@ -95,7 +95,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 }
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what the lines are for.
-MOST_LINES_OF_THE_CORE = 28_390
+MOST_LINES_OF_THE_CORE = 28_500
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
 MOST_LATE_IMPORTS = 13

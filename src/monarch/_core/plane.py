@@ -4,7 +4,7 @@ Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs
 plane is written. Nothing of the core imports this module, so programs without planes do not pay for it.
 """
 
-from .actors.activities import activities, waits
+from .actors.activities import activities, blocked, owners_of, waits
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub
 from .actors.contracts import Owner
@@ -23,6 +23,8 @@ from .hub.control import SingleAnswer, send_record
 from .hub.control_records import DescribeHost, HostDescription, HostedProc, ShowOutput
 from .hub.control_service import ControlRequest, ControlService, handles, register
 from .hub.prints import Note
+from .hub.statistics import statistics_of
+from .mesh.owned import OwnedActors, OwnedProcs
 from .mesh.shaped import ShapedMesh, names_of
 from .net.peer_credentials import check_same_user
 from .net.unix import hosts_here
@@ -60,6 +62,8 @@ __all__ = [
     "Note",
     "Output",
     "OutputSink",
+    "OwnedActors",
+    "OwnedProcs",
     "Owner",
     "PendingOperation",
     "ProcAddress",
@@ -79,6 +83,7 @@ __all__ = [
     "actors_of",
     "after",
     "block",
+    "blocked",
     "check_same_user",
     "client",
     "completed",
@@ -94,6 +99,7 @@ __all__ = [
     "names_of",
     "notice",
     "operation_of",
+    "owners_of",
     "parse_channel",
     "pickling",
     "random_uid",
@@ -103,6 +109,7 @@ __all__ = [
     "running_loop",
     "send_record",
     "set_level",
+    "statistics_of",
     "subscribe",
     "supervision_error",
     "waits",

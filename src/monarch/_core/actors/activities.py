@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..._namedtuple import NamedTuple
-from ..calls.message import decode_meta
 from ..calls.pending import FutureState, operation_of
 from ..calls.waiting import waited_for
-from .cell import ActorCell
+from ..wire.address import ProcAddress
+from .base_cell import BaseCell
+from .cell import ActorCell, actors_of
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
@@ -43,11 +44,53 @@ def waits() -> list[str]:
     return [_describe(future) for future in waited_for.copy()]
 
 
+class Blocked(NamedTuple):
+    """A wait for a future.
+
+    Attributes:
+        actor: Which waits; None where that is not noted: a wait with a time limit, or outside of actors.
+        task: Of its event loop; None where its thread waits.
+        since: Seconds since 1970; None where that is not noted.
+        waits_for: In words.
+        uid: Id of the actors that owe an answer; 0 if it waits for something else.
+        silent: Their processes.
+    """
+
+    actor: ActorCell | None
+    task: object
+    since: float | None
+    waits_for: str
+    uid: int
+    silent: Sequence[ProcAddress]
+
+
+def blocked(hub: MessageHub) -> list[Blocked]:
+    """The waits of this process for futures; on any thread."""
+    found, noted = [], set()
+    for cell in actors_of(hub):
+        for task, (future, since) in cell.waits.copy().items():
+            noted.add(future)
+            found.append(_blocked(cell, task, since, future))
+    return found + [_blocked(None, None, None, future) for future in waited_for.copy() if future not in noted]
+
+
+def owners_of(hub: MessageHub) -> list[BaseCell]:
+    """Those of this process that may own meshes: its actors, and the client; see `Owner`."""
+    return [each for each in list(hub.actors.values()) if isinstance(each, BaseCell)]
+
+
+def _blocked(cell: ActorCell | None, task: object, since: float | None, future: FutureState) -> Blocked:
+    operation = operation_of(future)
+    owed = operation.unanswered() if operation is not None else None
+    uid, silent = (0, ()) if owed is None else (owed.uid, owed.silent)
+    return Blocked(cell, task, since, _describe(future), uid, silent)
+
+
 def _of(cell: ActorCell) -> Iterator[Activity]:
     noted = cell.waits.copy()
-    for task, (_, frame) in cell.active.items():
+    for task, endpoint in cell.handling().items():
         waits_for = _describe(noted[task][0]) if task in noted else ""
-        yield Activity(cell.thread, cell.record.name, decode_meta(frame.meta)[0], task, waits_for)
+        yield Activity(cell.thread, cell.record.name, endpoint, task, waits_for)
 
 
 def _describe(future: FutureState) -> str:

@@ -35,6 +35,9 @@ class BaseCell:
         hub: The hub of this process.
         uid: The actor's id.
         record: Who it is.
+
+    Attributes:
+        since: When it was made, in seconds since 1970.
     """
 
     classes: dict[str, type] | None = None
@@ -42,6 +45,7 @@ class BaseCell:
     def __init__(self, hub: MessageHub, uid: int, record: CreatorInstance) -> None:
         self.hub = hub
         self.uid = uid
+        self.since = time.time()
         self.ownership: Ownership[Owned] = Ownership()
         self._owning = threading.Lock()
         self.ports: weakref.WeakSet[Any] = weakref.WeakSet()

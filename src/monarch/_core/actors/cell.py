@@ -409,6 +409,10 @@ class ActorCell(BaseCell):
         """The calls in progress, by the activity that handles each."""
         return self._active.copy()
 
+    def handling(self) -> dict[object, str]:
+        """The names of their endpoints, by the same activities."""
+        return {activity: decode_meta(frame.meta)[0] for activity, (_, frame) in self.active.items()}
+
     @property
     def serving(self) -> object:
         """The activity that takes what is queued."""

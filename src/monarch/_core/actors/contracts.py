@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class Owned(OwnedMesh):
     """An owned mesh, with what its owner can do to it."""
 
+    processes: Sequence[ProcAddress]
     handle: weakref.ref[Any] | None = None
     """The mesh that the program holds."""
 

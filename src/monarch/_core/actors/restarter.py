@@ -11,6 +11,7 @@ from . import log
 from .context import Context, current
 
 if TYPE_CHECKING:
+    from ..wire.address import ProcAddress
     from .contracts import Owned, Owner
 
 logger = lazy_logger("monarch.supervision")
@@ -57,7 +58,7 @@ class Restarter:
             for started in mesh.start_ranks(startable) if startable else ():
                 started.get()
 
-    def _stop(self, meshes: list[tuple[Owned, list[int]]], processes: set[object]) -> None:
+    def _stop(self, meshes: list[tuple[Owned, list[int]]], processes: set[ProcAddress]) -> None:
         """End what of the old incarnations still runs; the actors of a process end, or have ended, with it."""
         stopping = []
         for mesh, ranks in meshes:

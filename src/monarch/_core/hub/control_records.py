@@ -241,7 +241,13 @@ class ResolveProc(NamedTuple):
 
 
 class DescribeHost(NamedTuple):
-    """What runs here? Anybody ──▶ host agent. Answer: `HostDescription`."""
+    """What runs here? Anybody ──▶ host agent. Answer: `HostDescription`.
+
+    Attributes:
+        ended: Tell of procs that have ended, too, until their mesh is stopped.
+    """
+
+    ended: bool = False
 
 
 class HostedProc(NamedTuple):
@@ -255,6 +261,7 @@ class HostedProc(NamedTuple):
         mesh_id: Id of that mesh, the same on all hosts.
         state: See `processes.proc_entry`.
         root: The client that it belongs to.
+        end: How it ended, if it has.
     """
 
     address: ProcAddress
@@ -266,6 +273,7 @@ class HostedProc(NamedTuple):
     mesh_id: str
     state: str
     root: ProcAddress
+    end: Failure | None = None
 
 
 class HostDescription(NamedTuple):
@@ -276,7 +284,7 @@ class HostDescription(NamedTuple):
         root: The client that has started it; the agent itself where a worker has.
         machine: Name of the machine, for people.
         hosts: Other hosts that the client has attached.
-        procs: Those that have not ended.
+        procs: Those that have not ended, unless the others were asked for as well.
     """
 
     agent: ProcAddress

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +29,11 @@ class OwnedActors(Owned):
 
     Args:
         path: Gives a rank's path, for reports.
-        spawn: The arguments of `spawn_record`, kept where ranks may start again.
+        is_async: As of `spawn_record`, and so is `init`, which is kept where ranks may start again.
+
+    Attributes:
+        spec: What was spawned.
+        since: When, in seconds since 1970.
     """
 
     def __init__(
@@ -42,6 +47,8 @@ class OwnedActors(Owned):
         init: tuple[bytes, Any],
     ) -> None:
         super().__init__(spec.uid, spec.name, procs, False, path, group)
+        self.spec = spec
+        self.since = time.time()
         self._cell = cell
         self._actor = spec.uid
         self._procs = procs
@@ -99,6 +106,10 @@ class OwnedProcs(Owned):
 
     Args:
         start_again: Starts the next incarnation of some ranks, by rank.
+
+    Attributes:
+        extent: Of the mesh.
+        since: When it was spawned, in seconds since 1970.
     """
 
     def __init__(
@@ -112,6 +123,8 @@ class OwnedProcs(Owned):
         start_again: Callable[[dict[int, int]], list[Future[bool]]],
     ) -> None:
         super().__init__(uid, name, procs, True, lambda rank: f"{name}{Point(rank, extent)!r}", group)
+        self.extent = extent
+        self.since = time.time()
         self._cell = cell
         self._mesh = uid
         self._procs = procs

@@ -95,7 +95,7 @@ class Agent(ControlService):
     @handles(DescribeHost)
     def _describe_host(self, request: ControlRequest, record: DescribeHost) -> None:
         hub, machine = self.hub, socket.gethostname()
-        procs = self.procs.describe()
+        procs = self.procs.describe(record.ended)
         request.answer(HostDescription(hub.address, os.getpid(), hub.root, machine, list(self._attached), procs))
 
     # output

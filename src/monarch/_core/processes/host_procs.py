@@ -91,9 +91,10 @@ class HostProcs:
         mesh = self.meshes.get(uid)
         return [] if mesh is None else [entry for rank, entry in mesh.procs.items() if rank in ranks]
 
-    def describe(self) -> list[HostedProc]:
-        """Those that have not ended."""
-        return [entry.describe() for mesh in self.meshes.values() for entry in mesh.procs.values() if entry.end is None]
+    def describe(self, ended: bool) -> list[HostedProc]:
+        """Those that have not ended; also those that have."""
+        entries = [entry for mesh in self.meshes.values() for entry in mesh.procs.values()]
+        return [entry.describe() for entry in entries if ended or entry.end is None]
 
     def start(self, request: SpawnRequest, answer: Callable[[Exception | None], None]) -> None:
         """Start the procs of a mesh, for the first time or again; `answer` is called with None when all are up.

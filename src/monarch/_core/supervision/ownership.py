@@ -32,6 +32,9 @@ class OwnedMesh:
         are_processes: Whether the ranks are those processes themselves, rather than actors on them.
         describe: Path of an actor, or name of a process, by rank.
         group: What starts its ranks again, if anything does.
+
+    Attributes:
+        path: As `describe`.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class OwnedMesh:
         self.are_processes = are_processes
         self.group = group
         self.let_go = False
-        self._describe = describe
+        self.path = describe
         self._ranks = {process: rank for rank, process in enumerate(processes)}
         self._failed: set[int] = set()
         self._incarnations: dict[int, int] = {}
@@ -67,6 +70,10 @@ class OwnedMesh:
             self._incarnations[rank] = self.incarnation(rank) + 1
             self._failed.discard(rank)
 
+    def has_failed(self, rank: int) -> bool:
+        """Whether a rank has failed, and does not run again."""
+        return rank in self._failed
+
     def fail(self, rank: int) -> bool:
         """Note that a rank has failed; whether it was news."""
         news = rank not in self._failed
@@ -78,7 +85,7 @@ class OwnedMesh:
 
     def failure_of(self, rank: int, process_failure: Failure) -> Failure:
         """What the end of a process means to the rank on it."""
-        what = self._describe(rank)
+        what = self.path(rank)
         if self.are_processes:
             return process_failure._replace(mesh=self.name, mesh_uid=self.uid, rank=rank, proc=what)
         own = process_failure.of(what, self.name, self.uid, rank)
@@ -135,6 +142,10 @@ class Ownership(Generic[M]):
     def cares_for(self, mesh: OwnedMesh) -> bool:
         """Whether a failure of it must still be judged: to stop it, or the procs it ran on, was an answer, too."""
         return mesh.uid in self._owned and not mesh.let_go
+
+    def meshes(self) -> list[M]:
+        """All that is owned, the oldest first."""
+        return list(self._owned.values())
 
     def processes(self) -> set[Any]:
         """Every process that runs a rank of what is owned."""

@@ -1,0 +1,25 @@
+"""What the processes of a program do, as tables: collected when somebody asks, from all hosts.
+
+A process counts and remembers little by itself. Who wants to know sends the control record `collect.Collect` to the host agents, which
+answer for the processes there; agents run no user code, so they always answer, and say who did not. `tables` names the tables. What
+fills one is a function marked ``@produces("actors")``, `registry`: it runs in the process that is asked, which imports it then. A
+program that nobody asks imports nothing of this.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .answer import Collected
+    from .gather import read
+    from .tables import TABLES, Table
+
+__getattr__, __dir__ = lazy_names(  # what a process needs to answer is less than what it takes to ask
+    __name__,
+    {"answer": ("Collected",), "gather": ("read",), "tables": ("TABLES", "Table")},
+)
+
+__all__ = ["TABLES", "Collected", "Table", "read"]

@@ -1,0 +1,159 @@
+"""The question for rows of tables: what each process answers for itself, and a host agent for its host.
+
+What ends the wait of an agent: each process of the host has answered, or ended; or none has answered for `patience` seconds; or
+`_LIMIT` seconds more are over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._core.plane import (
+    DEAD,
+    ERROR,
+    ControlRequest,
+    ControlService,
+    DescribeHost,
+    Failure,
+    HostDescription,
+    ProcAddress,
+    Reply,
+    SingleAnswer,
+    handles,
+    load_error,
+    pickling,
+    register,
+    send_record,
+)
+from .._namedtuple import NamedTuple
+from .answer import Collected, join, of_rows
+from .registry import AGENT, PROC, Asked, producer_of
+
+_LIMIT = 4.0  # seconds beside the patience, where answers come one by one
+
+
+class Collect(NamedTuple):
+    """What is in these tables? A client, of the program or beside it ──▶ host agents; each of them ──▶ its procs and the client.
+    Answer: `Collected`. A process that has ended has no rows of its own; its agent and its owner have some of it.
+
+    Attributes:
+        tables: Their names.
+        since_us: Of tables of events, those since then; in microseconds since 1970.
+        limit: Rows of each table; the latest ones.
+        columns: Which columns of a table are wanted; all of one that is not named.
+        root: The client whose processes are meant, itself among them; None for everybody's.
+        patience: Seconds for which an agent waits while no process answers.
+    """
+
+    tables: tuple[str, ...]
+    since_us: int | None = None
+    limit: int = 100_000
+    columns: Mapping[str, Sequence[str]] = {}
+    root: ProcAddress | None = None
+    patience: float = 1.0
+
+
+@handles(Collect)
+def _collect(service: ControlService, request: ControlRequest, record: Collect) -> None:
+    hub = service.hub
+    if hub.address != hub.address.agent:
+        request.answer(_own(service, record, PROC))
+        return
+
+    def described(reply: Reply) -> None:
+        assert not isinstance(reply, Failure)  # of this very process
+        description: HostDescription = pickling.loads(reply.payload, reply.buffers)
+        host = _Host(service, request, record, description)
+        threading.Thread(target=host.run, name="monarch-telemetry", daemon=True).start()
+
+    send_record(hub, hub.address, DescribeHost(ended=True), SingleAnswer(hub.address, described))
+
+
+def _own(service: ControlService, record: Collect, where: str, description: HostDescription | None = None) -> Collected:
+    asked = Asked(service, time.time_ns() // 1000, record.since_us, description)
+    producers = {table: producer_of(table, where) for table in record.tables}
+    rows = {table: producer(asked) if producer is not None else () for table, producer in producers.items()}
+    return of_rows(rows, record.columns, record.since_us, record.limit)
+
+
+class _Host:
+    """One request to an agent. `reply` and `peer_failed` take the answers of processes, on the I/O thread; `run` does the rest, as
+    to join what a thousand processes say takes longer than others should wait."""
+
+    def __init__(
+        self, service: ControlService, request: ControlRequest, record: Collect, description: HostDescription
+    ) -> None:
+        self._service = service
+        self._request = request
+        self._record = record
+        procs = [proc for proc in description.procs if record.root in (None, proc.root)]
+        self._description = description._replace(procs=procs)
+        self._names: dict[ProcAddress, str] = {}
+        root = description.root
+        if root.is_client and record.root in (None, root):
+            self._names[root] = f"the client on {description.machine}"
+        for proc in procs:
+            if proc.end is None and proc.pid:
+                self._names[proc.address] = f"{proc.mesh}[{proc.rank}] on {description.machine}"
+        self._addresses = list(self._names)
+        self._waiting = set(self._addresses)
+        self._frames: list[Any] = []
+        self._news = threading.Condition()
+
+    def run(self) -> None:
+        try:
+            self._ask()
+            own = _own(self._service, self._record, AGENT, self._description)
+            silent = self._wait()
+            answers = [self._read(frame, silent) for frame in self._frames]
+            joined = join([own, *filter(None, answers)], silent, self._record.limit)
+        except BaseException as error:
+            self._request.fail(error)
+        else:
+            self._request.answer(joined)
+
+    def _ask(self) -> None:
+        if self._addresses:
+            send_record(self._service.hub, self._addresses, self._record, self)
+
+    def _wait(self) -> dict[str, str]:
+        """Returns who has not answered, and why."""
+        patience = self._record.patience
+        with self._news:
+            answered, end = -1, time.monotonic() + patience + _LIMIT
+            while self._waiting and answered != len(self._frames):
+                answered = len(self._frames)
+                self._news.wait_for(lambda: not self._waiting, min(patience, max(0.0, end - time.monotonic())))
+            late, self._waiting = self._waiting, set()
+        return {self._names[address]: f"did not answer within {patience:g} s" for address in late}
+
+    def _read(self, frame: Any, silent: dict[str, str]) -> Collected | None:
+        if frame.flags == DEAD:  # it has ended meanwhile
+            return None
+        if frame.flags == ERROR:
+            name = self._names[self._addresses[frame.rank]]
+            silent[name] = str(load_error(frame.payload).exception)
+            return None
+        answer: Collected = pickling.loads(frame.payload, frame.buffers)
+        return answer
+
+    def reply(self, frame: Any) -> bool:
+        with self._news:
+            if self._addresses[frame.rank] in self._waiting:  # not too late
+                self._frames.append(frame)
+        return self._came(self._addresses[frame.rank])
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        return self._came(address)
+
+    def _came(self, address: ProcAddress) -> bool:
+        with self._news:
+            self._waiting.discard(address)
+            self._news.notify()
+            return not self._waiting
+
+
+register(_collect)

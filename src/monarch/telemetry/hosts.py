@@ -1,0 +1,106 @@
+"""What a host agent has to say: of its host, and of the processes on it, those that have ended among them.
+
+It reads ``/proc``, and reads it when it is asked. What the kernel does not tell a process of its host is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from .ids import host_id, mesh_id, proc_id
+from .registry import AGENT, Asked, produces
+
+Row = tuple[Any, ...]
+
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_STATES = {"T": "stopped", "t": "traced", "Z": "ended", "D": "disk", "R": "running", "S": "sleeping"}
+
+
+@produces("hosts", AGENT)
+def _hosts(asked: Asked) -> Iterator[Row]:
+    description = asked.description
+    assert description is not None
+    memory = _fields("/proc/meminfo")
+    swap = memory.get("SwapTotal"), memory.get("SwapFree")
+    used = swap[0] - swap[1] if swap[0] is not None and swap[1] is not None else None
+    load, cpu, started = None, None, None
+    with suppress(OSError, ValueError):
+        load = os.getloadavg()[0]
+    with suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
+        lines = file.read().splitlines()
+        times = list(map(int, lines[0].split()[1:9]))
+        cpu = (sum(times) - times[3] - times[4]) / _TICK
+        started = next(int(line.split()[1]) for line in lines if line.startswith("btime")) * 1_000_000
+    received, sent = _network()
+    yield (
+        host_id(description.agent.host), asked.now_us, description.agent.host, description.machine, description.pid,
+        os.cpu_count() or 1, load, memory.get("MemTotal"), memory.get("MemAvailable"), used, cpu, received, sent, started,
+    )  # fmt: skip
+
+
+@produces("meshes", AGENT)
+def _host_meshes(asked: Asked) -> Iterator[Row]:
+    description = asked.description
+    assert description is not None
+    host, shape = description.agent.host, json.dumps({"hosts": 1})
+    yield host_id(host), asked.now_us, "Host", description.machine, host, shape, None, None, None
+
+
+@produces("procs", AGENT)
+def _procs(asked: Asked) -> Iterator[Row]:
+    description = asked.description
+    assert description is not None
+    root = description.root
+    if root.is_client:
+        pid = os.getppid()
+        yield (
+            proc_id(root), asked.now_us, mesh_id(root.proc.rpartition(".")[0]), "client", 0, 1, "{}",
+            host_id(description.agent.host), pid, "up", None, None, None, *_process(pid),
+        )  # fmt: skip
+    for proc in description.procs:
+        end = proc.end
+        ended = ("ended", end.reason, end.exit_code, end.signal) if end is not None else (proc.state, None, None, None)
+        seen = _process(proc.pid) if end is None and proc.pid else (None,) * 6
+        yield (
+            proc_id(proc.address), asked.now_us, mesh_id(proc.mesh_id), proc.mesh, proc.rank, proc.size,
+            json.dumps(proc.coordinates), host_id(description.agent.host), proc.pid, *ended, *seen,
+        )  # fmt: skip
+
+
+def _process(pid: int) -> Row:
+    """CPU seconds, resident and virtual bytes, threads, descriptors, state; nothing of one that has just ended."""
+    folder = f"/proc/{pid}"
+    try:
+        with open(f"{folder}/stat") as file:
+            stat = file.read().rpartition(")")[2].split()
+        descriptors = len(os.listdir(f"{folder}/fd"))
+    except OSError:
+        return (None,) * 6
+    cpu = (int(stat[11]) + int(stat[12])) / _TICK
+    return cpu, int(stat[21]) * _PAGE, int(stat[20]), int(stat[17]), descriptors, _STATES.get(stat[0], stat[0])
+
+
+def _fields(path: str) -> dict[str, int]:
+    """The bytes that ``/proc/meminfo`` names."""
+    try:
+        with open(path) as file:
+            pairs = [line.split() for line in file]
+    except OSError:
+        return {}
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in pairs if len(words) == 3}
+
+
+def _network() -> tuple[int | None, int | None]:
+    """Bytes that all devices but the loopback have received, and sent."""
+    try:
+        with open("/proc/net/dev") as file:
+            lines = [line.partition(":") for line in file][2:]
+    except OSError:
+        return None, None
+    numbers = [list(map(int, rest.split())) for name, _, rest in lines if name.strip() != "lo"]
+    return sum(each[0] for each in numbers), sum(each[8] for each in numbers)

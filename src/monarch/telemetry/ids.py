@@ -1,0 +1,33 @@
+"""The numbers by which tables know hosts, procs, meshes and actors: the same in every process, and from one query to the next."""
+
+from __future__ import annotations
+
+import functools
+from hashlib import blake2b
+
+from .._core.plane import ProcAddress
+
+
+@functools.lru_cache(maxsize=10_000)
+def _number(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def host_id(host: str) -> int:
+    """Of a host, and of the mesh that it is by itself."""
+    return _number(f"host {host}")
+
+
+def proc_id(address: ProcAddress) -> int:
+    """Of a process."""
+    return _number(f"proc {address.host} {address.proc}")
+
+
+def actor_id(address: ProcAddress, uid: int) -> int:
+    """Of one actor, which is one rank of a mesh."""
+    return _number(f"actor {address.host} {address.proc} {uid}")
+
+
+def mesh_id(uid: int | str) -> int:
+    """Of a mesh of procs or actors."""
+    return uid if isinstance(uid, int) else _number(f"mesh {uid}")

@@ -1,0 +1,114 @@
+"""What a process that runs actors has to say: of its actors, of what they own, and of what they wait for."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from .._core.plane import OwnedActors, OwnedProcs, actors_of, blocked, owners_of, statistics_of
+from .ids import actor_id, host_id, mesh_id, proc_id
+from .registry import Asked, produces
+
+Row = tuple[Any, ...]
+
+
+@produces("actors")
+def _actors(asked: Asked) -> Iterator[Row]:
+    hub, pid = asked.service.hub, os.getpid()
+    here = proc_id(hub.address)
+    cells = {cell.uid: cell for cell in actors_of(hub)}
+    for owner in owners_of(hub):
+        cell = cells.get(owner.uid)
+        record = owner.record
+        if cell is None:
+            status, endpoint, queue, handled = "Client", None, 0, 0
+        else:
+            endpoint = next(iter(cell.handling().values()), None)
+            status, queue, handled = _status(cell, endpoint), len(cell.queued()), 0
+        yield (
+            actor_id(hub.address, owner.uid), _us(owner.since), mesh_id(owner.uid), record.rank.rank, str(record), record.name,
+            record.name, record.class_name, here, pid, status, endpoint, queue, handled, owner.incarnation,
+        )  # fmt: skip
+    for owner in owners_of(hub):
+        for mesh in owner.ownership.meshes():
+            if isinstance(mesh, OwnedActors):
+                yield from _ended(asked, mesh)
+
+
+def _ended(asked: Asked, mesh: OwnedActors) -> Iterator[Row]:
+    """Actors of processes that have ended, of which only their owner knows."""
+    spec = mesh.spec
+    for rank, address in enumerate(mesh.processes):
+        if not mesh.has_failed(rank) or asked.service.hub.process_fate(address) is None:
+            continue
+        yield (
+            actor_id(address, spec.uid), _us(mesh.since), mesh_id(spec.uid), rank, mesh.path(rank), spec.name, spec.name,
+            spec.class_name, proc_id(address), 0, "Failed", None, 0, 0, mesh.incarnation(rank),
+        )  # fmt: skip
+
+
+def _status(cell: Any, endpoint: str | None) -> str:
+    if cell.ending is not None:
+        return "Stopping"
+    if cell.thread is None:
+        return "Created"
+    if cell.actor is None:
+        return "Initializing"
+    return "Idle" if endpoint is None else "Processing"
+
+
+@produces("meshes")
+def _meshes(asked: Asked) -> Iterator[Row]:
+    hub = asked.service.hub
+    if hub.address.is_client:
+        own, shape = mesh_id(hub.address.proc.rpartition(".")[0]), json.dumps({})
+        yield own, asked.now_us, "Proc", "client", hub.address.proc, shape, host_id(hub.address.host), shape, None
+    for owner in owners_of(asked.service.hub):
+        by = actor_id(asked.service.hub.address, owner.uid)
+        path = str(owner.record)
+        for mesh in owner.ownership.meshes():
+            view: dict[str, Any]
+            if isinstance(mesh, OwnedProcs):
+                hosts = list(dict.fromkeys(address.host for address in mesh.processes))
+                parent, kind, extent, view = host_id(hosts[0]), "Proc", mesh.extent, {"hosts": hosts}
+            elif isinstance(mesh, OwnedActors):
+                extent, view = mesh.spec.extent, dict(mesh.spec.extent)
+                parent = mesh_id(mesh.processes[0].proc.rpartition(".")[0])
+                kind = f"Python<{mesh.spec.class_name.rpartition('.')[2]}>"
+            else:
+                continue
+            yield (
+                mesh_id(mesh.uid), _us(mesh.since), kind, mesh.name, f"{path}.<{mesh.name}>", json.dumps(dict(extent)), parent,
+                json.dumps(view), by,
+            )  # fmt: skip
+
+
+@produces("waits")
+def _waits(asked: Asked) -> Iterator[Row]:
+    hub = asked.service.hub
+    here = proc_id(hub.address)
+    nobody_else = [None if owner.thread is not None else owner.uid for owner in owners_of(hub)]
+    for wait in blocked(hub):
+        uid, endpoint = None, None
+        if wait.actor is not None:
+            uid = wait.actor.uid
+            endpoint = wait.actor.handling().get(wait.task)
+        elif len(nobody_else) == 1:  # the client, which has no actors in its process
+            uid = nobody_else[0]
+        who = actor_id(hub.address, uid) if uid is not None else None
+        since = _us(wait.since) if wait.since is not None else None
+        for address in wait.silent or (None,):
+            whom = (actor_id(address, wait.uid), mesh_id(wait.uid), proc_id(address)) if address else (None, None, None)
+            yield who, here, endpoint, since, wait.waits_for, *whom
+
+
+@produces("statistics")
+def _statistics(asked: Asked) -> Iterator[Row]:
+    counted = statistics_of(asked.service.hub, [len(cell.queued()) for cell in actors_of(asked.service.hub)])
+    yield proc_id(asked.service.hub.address), asked.now_us, *counted
+
+
+def _us(seconds: float) -> int:
+    return int(seconds * 1e6)

@@ -1,0 +1,53 @@
+"""What fills the tables: functions by the name of the table, and where they run."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .._core.plane import ControlService, HostDescription
+from .._namedtuple import NamedTuple
+
+PROC, AGENT = "proc", "agent"
+"""Where a producer runs: in each process that runs actors, the client among them; or in the host agents."""
+
+
+class Asked(NamedTuple):
+    """What a producer is given.
+
+    Attributes:
+        service: Of the process that is asked.
+        now_us: When, in microseconds since 1970.
+        since_us: Before that, no events are wanted; None for all. What a producer has beyond that is left out later.
+        description: What runs here, with what has ended, and only of the program that is meant; None in a process that is no agent.
+    """
+
+    service: ControlService
+    now_us: int
+    since_us: int | None
+    description: HostDescription | None
+
+
+Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]
+
+_MODULES = (".processes", ".hosts")
+_producers: dict[tuple[str, str], Producer] = {}
+
+
+def produces(table: str, where: str = PROC) -> Callable[[Producer], Producer]:
+    """Mark what fills a table, with rows in the order of its columns. It must not wait: for no other process, and for no lock that code
+    of the program may hold."""
+
+    def mark(producer: Producer) -> Producer:
+        _producers[table, where] = producer
+        return producer
+
+    return mark
+
+
+def producer_of(table: str, where: str) -> Producer | None:
+    """What fills a table in this kind of process; None if nothing does."""
+    for module in _MODULES:
+        importlib.import_module(module, __package__)
+    return _producers.get((table, where))

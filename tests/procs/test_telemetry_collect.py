@@ -1,0 +1,157 @@
+"""What runs where, who waits for whom, and who has ended: asked of a running program, as tables."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers.actors import Echo
+from helpers.terminals import running
+from helpers.waiting import PATIENCE, wait_until
+from monarch.actor import Actor, endpoint, this_host, this_proc
+from monarch.telemetry import TABLES, Collected, read
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+
+class Asks(Actor):
+    """Waits for the answer of another one."""
+
+    @endpoint
+    def ask(self, other: Any) -> int:
+        answer: int = other.pid.call_one().get()
+        return answer
+
+
+def rows(table: str, **options: Any) -> list[dict[str, Any]]:
+    found = read(table, **options).get(timeout=PATIENCE)
+    assert not found.silent
+    return found.rows(table)
+
+
+def test_actors_procs_and_meshes_are_joined_by_their_ids(spawn: Spawn) -> None:
+    actors = spawn({"gpus": 3}, name="trainers").spawn("trainer", Echo)
+    pids = actors.pid.call().get().values()
+    found = read("actors", "procs", "meshes", "hosts").get(timeout=PATIENCE)
+    assert not found.silent and not found.left_out
+    mine = [row for row in found.rows("actors") if row["name"] == "trainer"]
+    assert [
+        (row["rank"], row["pid"], row["status"], row["class"]) for row in sorted(mine, key=lambda row: row["rank"])
+    ] == [(rank, pid, "Idle", "helpers.actors.Echo") for rank, pid in enumerate(pids)]
+    procs = {row["id"]: row for row in found.rows("procs")}
+    assert {procs[row["proc_id"]]["pid"] for row in mine} == set(pids)
+    assert all(procs[row["proc_id"]]["mesh"] == "trainers" and procs[row["proc_id"]]["rss_bytes"] for row in mine)
+    meshes = {row["id"]: row for row in found.rows("meshes")}
+    [of_actors] = {row["mesh_id"] for row in mine}
+    assert meshes[of_actors]["class"] == "Python<Echo>" and meshes[of_actors]["shape_json"] == '{"gpus": 3}'
+    of_procs = meshes[meshes[of_actors]["parent_mesh_id"]]
+    assert (of_procs["class"], of_procs["given_name"]) == ("Proc", "trainers")
+    [host] = found.rows("hosts")
+    assert of_procs["parent_mesh_id"] == host["id"] and host["memory_bytes"] > host["memory_available_bytes"] > 0
+    [client] = [row for row in found.rows("actors") if row["status"] == "Client"]
+    assert client["pid"] == os.getpid() == procs[client["proc_id"]]["pid"]
+
+
+def test_who_waits_for_whom_is_a_row_with_both_actors(spawn: Spawn) -> None:
+    procs = spawn(2, name="two")
+    asks, asked = procs.slice(gpus=0).spawn("asks", Asks), procs.slice(gpus=1).spawn("asked", Echo)
+    [pid] = asked.pid.call().get().values()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        answer = asks.ask.call_one(asked)
+
+        def waits() -> list[dict[str, Any]]:
+            found = read("waits", "actors").get(timeout=PATIENCE)
+            assert [name.partition(" on ")[0] for name in found.silent] == ["two[1]"]
+            return [row for row in found.rows("waits") if row["endpoint"] == "ask"]
+
+        [row] = wait_until(waits, what="the wait")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert answer.get(timeout=PATIENCE) == pid
+    names = {each["id"]: each["name"] for each in rows("actors")}
+    assert (names[row["actor_id"]], names[row["for_actor_id"]]) == ("asks", "asked")
+    assert row["since_us"] > 0 and "asked" in row["waits_for"]
+
+
+def test_a_killed_proc_and_its_actors_are_still_in_the_tables(spawn: Spawn, faults: Faults) -> None:
+    actors = spawn({"gpus": 2}, name="victims").spawn("victim", Echo)
+    actors.pid.call().get()
+    before = {row["rank"]: row for row in rows("actors") if row["name"] == "victim"}
+    os.kill(actors.slice(gpus=1).pid.call_one().get(), signal.SIGKILL)
+    faults.wait_for(1)
+    found = read("actors", "procs").get(timeout=PATIENCE)
+    after = {row["rank"]: row for row in found.rows("actors") if row["name"] == "victim"}
+    assert {rank: row["status"] for rank, row in after.items()} == {0: "Idle", 1: "Failed"}
+    assert (after[1]["id"], after[1]["full_name"]) == (before[1]["id"], before[1]["full_name"])
+    [proc] = [row for row in found.rows("procs") if row["id"] == after[1]["proc_id"]]
+    assert (proc["state"], proc["signal"]) == ("ended", signal.SIGKILL) and "SIGKILL" in proc["reason"]
+
+
+def test_only_the_columns_and_rows_that_were_asked_for_come(spawn: Spawn) -> None:
+    spawn(2).spawn("one", Echo).pid.call().get()
+    found = read("actors", limit=1, columns={"actors": ["rank", "name"]}).get(timeout=PATIENCE)
+    assert list(found.columns["actors"]) == ["name", "rank"] or list(found.columns["actors"]) == ["rank", "name"]
+    assert len(found.rows("actors")) == 1 and found.left_out["actors"] >= 2
+    empty = read("pyspy_dumps").get(timeout=PATIENCE)
+    assert empty.columns == {"pyspy_dumps": {column: [] for column in TABLES["pyspy_dumps"].columns}}
+    with pytest.raises(ValueError, match="there is no table 'actor'; there are "):
+        read("actor")
+    with pytest.raises(ValueError, match="table 'actors' has no column 'ranks'; it has id, "):
+        read("actors", columns={"actors": ["ranks"]})
+
+
+def test_an_actor_collects_what_the_client_would(spawn: Spawn) -> None:
+    looks = spawn(1).spawn("looks", Looks)
+    found = looks.look.call_one().get(timeout=PATIENCE)
+    assert {"looks", "root"} <= {row["name"] for row in found.rows("actors")}
+
+
+class Looks(Actor):
+    @endpoint
+    def look(self) -> Collected:
+        return read("actors").get(timeout=PATIENCE)
+
+
+def test_another_process_collects_from_a_program_that_has_imported_nothing_for_it(tmp_path: Path) -> None:
+    source = """
+    import sys
+    from monarch.actor import Actor, endpoint, this_host
+
+    def modules():
+        return [name for name in sys.modules if "telemetry" in name]
+
+    class Trainer(Actor):
+        @endpoint
+        def modules(self):
+            return modules()
+
+    if __name__ == "__main__":
+        trainers = this_host().spawn_procs({"gpus": 2}).spawn("trainers", Trainer)
+        print("go", *trainers.modules.call().get().values(), modules(), flush=True)
+        sys.stdin.read()
+    """
+    look = """
+    import monarch.programs
+    from monarch.telemetry.gather import of_program, question
+    with monarch.programs.connect(int(sys.argv[1])) as connection:
+        found = of_program(connection, question(["actors", "procs"])).get(timeout=60)
+    assert not found.silent
+    print(sorted(row["name"] for row in found.rows("actors")), len(found.rows("procs")))
+    """
+    with running(source, tmp_path) as program:
+        assert program.wait_for("go") == "go [] [] []"
+        shown = program.other(look, str(program.pid))
+        assert shown.stdout == "['root', 'trainers', 'trainers'] 3\n", shown.stderr
+        program.end()
+
+
+def test_statistics_and_hosts_can_be_had_of_the_client_alone() -> None:
+    procs = this_proc()
+    assert procs.statistics().get().item().pid in [row["pid"] for row in rows("statistics", hosts=this_host())]
