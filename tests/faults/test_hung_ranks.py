@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 PATIENCE = 30
 
 
+class StartsWhenTold(Actor):
+    """From its second start on it waits for a file."""
+
+    def __init__(self, told: str) -> None:
+        if context().actor_instance.incarnation:
+            wait_until(Path(told).exists, what=told)
+
+
 class Hangs(Actor):
     @endpoint
     def pid(self) -> int:
@@ -125,6 +133,19 @@ def test_a_killed_rank_without_a_strategy_is_a_failure_to_its_owner(spawn: Spawn
     assert "killed: enough" in str(failure.report())
     procs.slice(gpus=2).kill().get(timeout=PATIENCE)  # once more, which changes nothing
     assert workers.without(failure.ranks).pid.call().get(timeout=PATIENCE).values() == pids[:2]
+
+
+def test_what_is_spawned_as_soon_as_its_proc_is_back_does_not_start_again(spawn: Spawn, tmp_path: Path) -> None:
+    procs = spawn({"gpus": 2}, restart=OneForOne())
+    slow = procs.spawn("slow", StartsWhenTold, str(tmp_path / "go"))
+    slow.initialized.get(timeout=PATIENCE)
+    procs.slice(gpus=1).restart().get(timeout=PATIENCE)
+    workers = procs.spawn("workers", Hangs)
+    pids = workers.pid.call().get(timeout=PATIENCE).values()
+    (tmp_path / "go").touch()  # until now the restart was under way
+    wait_until(lambda: "monarch-restart" not in [thread.name for thread in threading.enumerate()], what="its end")
+    assert workers.incarnation.call().get(timeout=PATIENCE).values() == [0, 0]
+    assert workers.pid.call().get(timeout=PATIENCE).values() == pids
 
 
 def test_a_restart_without_a_strategy_says_where_to_set_one(spawn: Spawn) -> None:

@@ -292,3 +292,17 @@ def test_what_was_spawned_during_a_restart_of_its_processes_starts_again_after_i
     assert (again.plan.ranks, again.plan.attempt) == ({3: [1]}, 1)  # it counts for nothing
     assert owner.restarted(group, again.plan, 2) == []
     assert [owner[3].incarnation(rank) for rank in (0, 1)] == [0, 1]
+
+
+def test_what_was_spawned_once_its_new_process_is_to_start_is_left_alone() -> None:
+    owner, group = family(OneForOne())
+    for incarnation in (0, 1):
+        (restart,) = owner.process_ended("p1", killed(incarnation), incarnation)
+        assert isinstance(restart, Restart)
+        owner.created(OwnedMesh(f"early {incarnation}", "early", ["p1"], False, str, group))
+        group.replaced([("procs", 1)])
+        owner.created(OwnedMesh(f"late {incarnation}", "late", ["p1"], False, str, group))
+        (again,) = owner.restarted(group, restart.plan, 1)
+        assert isinstance(again, Restart)
+        assert again.plan.ranks == {f"early {incarnation}": [0]}
+        assert owner.restarted(group, again.plan, 2) == []

@@ -155,6 +155,8 @@ class OwnedProcs(Owned):
         for rank in ranks:
             before = self.incarnation(rank) - 1
             self._cell.hub.forget_peers([self._procs[rank]], ended._replace(incarnation=before))
+        assert self.group is not None, "only meshes of a group start again"
+        self.group.replaced((self.uid, rank) for rank in ranks)
         return self._start_again({rank: self.incarnation(rank) for rank in ranks})
 
     def abandon(self, ranks: Sequence[int]) -> None:

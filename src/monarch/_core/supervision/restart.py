@@ -7,7 +7,7 @@ A `RestartGroup` holds the meshes of one strategy in the order of their creation
     ----------  ----------------  -------------------------------------------------------------------------
     idle        failed            plan: restarting; or give up, where it restarted too often: idle
     restarting  failed            kept for later (ranks that are being stopped do not fail)
-    restarting  finished          idle, or the plan for what failed, or was spawned on its processes, meanwhile
+    restarting  finished          idle, or the plan for what failed, or was spawned on its old processes, meanwhile
 """
 
 from __future__ import annotations
@@ -129,6 +129,7 @@ class RestartGroup:
         self._restarts: deque[float] = deque()
         self._plan: Plan | None = None
         self._waiting: list[tuple[set[Rank], tuple[Failure, ...]]] = []
+        self._replaced: set[Rank] = set()
         self._late: set[Rank] = set()
         self._gone: set[Rank] = set()
 
@@ -140,7 +141,11 @@ class RestartGroup:
     def adopt(self, member: Member) -> None:
         self.members[member.uid] = member
         if self._plan is not None and not member.are_processes:  # the old processes may have taken what was to start it
-            self._late |= self._with_their_actors(self._planned()) & set(ranks_of(member))
+            self._late |= self._with_their_actors(self._planned() - self._replaced) & set(ranks_of(member))
+
+    def replaced(self, ranks: Iterable[Rank]) -> None:
+        """Nothing reaches the old processes of these ranks any more: what is spawned there from now on, the next ones start."""
+        self._replaced |= set(ranks)
 
     def forget(self, uid: int | str) -> None:
         """A mesh was stopped on purpose."""
@@ -166,6 +171,7 @@ class RestartGroup:
     def finished(self, now: float) -> Plan | GiveUp | None:
         """The plan has been carried out; what comes next, if anything failed meanwhile."""
         self._plan = None
+        self._replaced.clear()
         waiting, self._waiting = self._waiting, []
         late, self._late = self._late, set()
         if waiting:
