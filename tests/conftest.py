@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -61,19 +64,91 @@ def pytest_configure(config: pytest.Config) -> None:
         "may_keep(*kinds): this test leaves 'threads' or 'descriptors' on purpose (a controller lives as long as its client)",
     )
     config.addinivalue_line("markers", "slow: takes many seconds")
+    config.option.loadscopereorder = False  # of pytest-xdist, which would begin with the files that have the most tests
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DEFAULT_TIMEOUT))
+    if hasattr(
+        config, "workerinput"
+    ):  # one of several: the small files come last, so that nobody is left alone with a long one
+        sizes = Counter(item.path for item in items)
+        items.sort(key=lambda item: (_turn(item), -sizes[item.path], item.path))
+
+
+def _turn(item: pytest.Item) -> int:
+    if not _uses_processes(item):
+        return 3
+    if _tier(item) in ("slow", "fuzz"):
+        return 0
+    return 2 if _mentions_torch(item.path) else 1  # once a host has imported torch, each of its procs costs more
+
+
+def pytest_collection_finish() -> None:
+    """The leak check collects garbage after each test: it need not look at modules each time, of which torch has a million objects."""
+    gc.collect()
+    gc.freeze()
+
+
+_patch = pytest.MonkeyPatch()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Procs start with torch if the client has it, and here it has: all files are imported before the first test. Each host would
+    import it, for over a second, also for tests that have nothing to do with it.
+    """
+    _patch.undo()
+    if _uses_processes(item) and not _mentions_torch(item.path):
+        _patch.setattr("monarch._core.mesh.launch._preload", _preload_without_torch)
+
+
+@functools.cache
+def _mentions_torch(path: Path) -> bool:
+    source = path.read_text()
+    return "torch" in source or "rdma" in source
+
+
+def _preload_without_torch() -> tuple[str, ...]:
+    from monarch import config
+
+    return ("monarch.actor", *config.value("preload"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A report of a test that has run into its time limit says where the ranks stood, which are still there."""
+    report = yield
+    if call.excinfo is not None and "Timeout (>" in str(call.excinfo.value) and _uses_processes(item):
+        report.sections.append((f"Stacks of all processes in {call.when}", _stacks()))
+    return report
+
+
+def _stacks() -> str:
+    from monarch._core.plane import client
+    from monarch.stacks import Stacks
+    from monarch.stacks.gather import of_hosts
+    from monarch.stacks.model import CLIENT
+
+    try:
+        hosts = [agent.host for agent in client().agents]
+        found = of_hosts(hosts, None, None, False).get(timeout=20)  # it has a limit of 5 s, which it may not keep
+    except Exception as error:
+        return f"could not be had: {error!r}"
+    ranks = Stacks([proc for proc in found.procs if proc.mesh != CLIENT], found.silent)
+    return "\n".join(text for _, text in ranks.lines(everything=True))
 
 
 def _uses_processes(item: pytest.Item) -> bool:
-    try:
-        return item.path.relative_to(HERE).parts[0] in PROCESS_TIERS
-    except ValueError:
-        return False
+    return _tier(item) in PROCESS_TIERS
+
+
+def _tier(item: pytest.Item) -> str:
+    return item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
 
 
 @pytest.fixture(scope="session")
