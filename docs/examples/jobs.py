@@ -47,6 +47,13 @@ other.state(cached_path="other.pkl")  # it gets a file of its own instead
 other.kill()
 # endregion
 
+# region scale
+job.scale(trainers=3)
+assert job.state().trainers.sizes == {"hosts": 3}
+assert state.trainers.sizes == {"hosts": 2}  # a mesh is a snapshot
+job.scale(trainers=1, replace_lost=True)  # hosts that are lost get a successor
+# endregion
+
 # region kill
 job_load().kill()  # any program may do so, this one or the next
 assert not Path(".monarch/job_state.pkl").exists()

@@ -16,10 +16,10 @@ the first pickle, both sides of a link compare their releases, and say which sid
 from __future__ import annotations
 
 import json
+import logging
 import os
 import socket
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from ..actor import attach_to_workers
 from ..errors import JobError
 from ..trust import read_secret_file, write_secret_file
 from . import trusted
+from .cache import CacheFile
 from .state import JobState, check_mesh_names
 from .trait import JobTrait
 
@@ -40,7 +41,12 @@ IDLE_LIMIT = "MONARCH_WORKER_IDLE_LIMIT"
 SECRET_FILE = "MONARCH_SECRET_FILE"
 """Environment variable: the file with the secret of a worker, and of what runs there."""
 
-_REACHABLE = 2.0  # seconds in which workers must accept a connection, all at once
+_REACHABLE = 2.0  # seconds in which a worker must accept a connection
+_TRIED_AT_ONCE = 64
+_SHUTDOWN_BOUND = 20.0  # seconds that hosts get to end in order, before their machines are given back
+
+logger = logging.getLogger("monarch.job")
+_told = logging.getLogger("monarch.supervision")
 
 # The package is found where this program found it, and nothing in the working directory is mistaken for a standard module.
 _CODE = (
@@ -118,23 +124,28 @@ def read_reports(folder: Path) -> Iterator[Report]:
             yield Report(**json.loads((folder / name).read_bytes()))
 
 
-def reachable(reports: Iterable[Report]) -> bool:
-    """Whether each of the workers accepts a connection."""
-    sockets = []
-    end = time.monotonic() + _REACHABLE
+def unreachable(addresses: Iterable[str]) -> set[str]:
+    """Return those of the workers at ``ipc://`` and ``tcp://`` addresses that do not accept a connection."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    tried = list(addresses)
+    with ThreadPoolExecutor(_TRIED_AT_ONCE) as pool:
+        return {address for address, accepts in zip(tried, pool.map(_accepts, tried), strict=True) if not accepts}
+
+
+def _accepts(address: str) -> bool:
+    scheme, _, where = address.partition("://")
+    host, _, port = where.rpartition(":")
     try:
-        for report in reports:
-            host, _, port = report.address.partition("://")[2].rpartition(":")
-            try:
-                sockets.append(
-                    socket.create_connection((host.strip("[]"), int(port)), max(0.01, end - time.monotonic()))
-                )
-            except OSError:
-                return False
-        return True
-    finally:
-        for sock in sockets:
-            sock.close()
+        if scheme == "ipc":
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(_REACHABLE)
+                sock.connect(where)
+        else:
+            socket.create_connection((host.strip("[]"), int(port)), _REACHABLE).close()
+    except OSError:
+        return False
+    return True
 
 
 def make_secret_file(folder: Path) -> Path:
@@ -170,15 +181,20 @@ def check_size(name: str, size: int) -> None:
         raise ValueError(f"mesh {name!r}: the number of hosts is at least 1, got {size}")
 
 
+HostId = tuple[str, int]
+"""A host of a job: its mesh, and its rank there."""
+
+
 class WorkersJob(JobTrait):
     """Base of the jobs that start a worker for each host. A kind says how: `_create` starts them, `_addresses` waits for
-    their reports.
+    their reports. One whose hosts can be scaled has `_add_hosts`, `_remove_hosts` and `_reported`, too.
 
     Args:
         meshes: Name to number of hosts.
     """
 
     _secret_file: Path | None = None
+    _described_meshes: Mapping[str, int] | None = None  # as they were before `scale`; None if they are as described
 
     def __init__(self, meshes: Mapping[str, int]) -> None:
         self._meshes = check_meshes(type(self).__name__, meshes)
@@ -191,12 +207,71 @@ class WorkersJob(JobTrait):
         """
         raise NotImplementedError
 
-    def _state(self) -> JobState:
-        addresses = self._addresses()
+    def _add_hosts(self, hosts: Sequence[HostId]) -> None:
+        """Start workers of further hosts, or others for lost ones, and don't wait for machines. If it raises, none may be left."""
+        raise JobError(f"{self!r} has the hosts that it has: a job of this kind can't be scaled")
+
+    def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
+        """End workers and give their machines back. Those that could be reached have ended already, in order."""
+        raise NotImplementedError
+
+    def _reported(self) -> Mapping[HostId, str]:
+        """Return where the workers listen that have said so; without waiting."""
+        raise NotImplementedError
+
+    def _lost_hosts(self) -> list[HostId]:
+        """Find the hosts that were there and are lost. By default, those whose workers can't be reached."""
+        reported = self._reported()
+        lost = unreachable(reported.values())
+        return sorted(host for host, address in reported.items() if address in lost)
+
+    def _scale(self, meshes: Mapping[str, int], replace_lost: bool) -> None:
+        for name, size in meshes.items():
+            if name not in self._meshes:
+                raise ValueError(f"there is no mesh {name!r} in this job; it has: {', '.join(self._meshes)}")
+            check_size(name, size)
+        old, new = self._meshes, {**self._meshes, **meshes}
+        lost = [(mesh, rank) for mesh, rank in (self._lost_hosts() if replace_lost else ()) if rank < new[mesh]]
+        further = [(mesh, rank) for mesh, size in new.items() for rank in range(old[mesh], size)]
+        gone = [(mesh, rank) for mesh, size in old.items() for rank in range(new[mesh], size)]
+        if lost or further:
+            self._add_hosts([*lost, *further])
+        self._described_meshes = self._described_meshes or old
+        self._meshes = new
+        if gone:
+            self._shut_down(gone)
+            self._remove_hosts(gone)
+        for mesh, rank in lost:
+            _told.warning("host %d of mesh %r was lost; another takes its place in the next state()", rank, mesh)
+
+    def _shut_down(self, hosts: Sequence[HostId]) -> None:
+        """End hosts in order, as far as they can be reached."""
+        reported = self._reported()
+        there = {reported[host] for host in hosts if host in reported}
+        if reached := sorted(there - unreachable(there)):
+            self._prepare_client_gateway()
+            mesh = attach_to_workers(ca=None, workers=reached, secret=self._secret())
+            try:
+                mesh.shutdown().get(timeout=_SHUTDOWN_BOUND)
+            except Exception as error:
+                logger.info("hosts did not end in order: %s", error)
+
+    def _same_meshes(self, spec: WorkersJob) -> bool:
+        """Whether `spec` describes the meshes of this job as they were described, or as they were scaled to."""
+        return spec._meshes in (self._meshes, self._described_meshes)
+
+    def _start(self, client_script: str | None, cache: CacheFile | None = None) -> None:
+        self._meshes, self._described_meshes = dict(self._described_meshes or self._meshes), None
+        super()._start(client_script, cache)
+
+    def _secret(self) -> str | None:
         try:
-            secret = None if self._secret_file is None else read_secret_file(self._secret_file)
+            return None if self._secret_file is None else read_secret_file(self._secret_file)
         except ValueError as error:
             raise JobError(f"{self!r}: {error}") from error
+
+    def _state(self) -> JobState:
+        addresses, secret = self._addresses(), self._secret()
         return JobState(
             {
                 mesh: attach_to_workers(ca=None, workers=addresses[mesh], name=mesh, secret=secret)

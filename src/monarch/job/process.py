@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from pathlib import Path
 from .. import config
 from ..errors import JobError
 from . import launch, logs, processes, trusted
-from .contract import WorkersJob
+from .contract import HostId, WorkersJob
 from .launch import Worker
 from .trait import JobTrait
 from .watch import WorkerWatch
@@ -44,36 +45,74 @@ class ProcessJob(WorkersJob):
     """
 
     _is_all_here = True
-    _LIVE = (*JobTrait._LIVE, "_watch", "_leashes")
-    _watch: WorkerWatch | None = None
+    _LIVE = (*JobTrait._LIVE, "_watches", "_watched", "_leashes")
+    _watches: tuple[WorkerWatch, ...] = ()
+    _watched: tuple[Worker, ...] = ()
     _leashes: tuple[socket.socket, ...] = ()
 
     def __init__(self, meshes: Mapping[str, int], env: Mapping[str, str] | None = None) -> None:
         super().__init__(meshes)
         self._env = _check_env(env or {})
-        self._workers: dict[str, list[Worker]] = {}
+        self._workers: dict[str, dict[int, Worker]] = {}  # by mesh and rank
+        self._begun = 0  # workers ever started, for a name of each socket
         self._folder: Path | None = None
         self._machine = ""
 
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise JobError("ProcessJob runs no scripts of its own; LocalJob().apply(client_script=...) does")
-        assert self._apply_id is not None
         self._machine = os.uname().nodename
         _unsaved.add(self)
         self._folder = _make_folder()
+        self._workers = {mesh: {} for mesh in self._meshes}
+        self._add_hosts([(mesh, rank) for mesh, size in self._meshes.items() for rank in range(size)])
+
+    def _add_hosts(self, hosts: Sequence[HostId]) -> None:
+        assert self._apply_id is not None
+        assert self._folder is not None
         own = self._folder if self._cache is None else logs.folder_of(self._cache.path, self._apply_id) / "workers"
         trusted.make_folder(own)
-        logger.info("starting %d workers; their output is in %s", sum(self._meshes.values()), own)
+        logger.info("starting %d workers; their output is in %s", len(hosts), own)
         environment = {**os.environ, **self._env, processes.TAG: self._apply_id}
-        for mesh, size in self._meshes.items():
-            self._workers[mesh] = []
-            for index in range(size):
-                address = f"ipc://{self._folder}/{len(self._leashes)}"
-                worker, leash = launch.start(mesh, index, address, own / f"{mesh}_{index}.log", environment)
-                self._leashes += (leash,)
-                self._workers[mesh].append(worker)
-        launch.wait_ready(self._all_workers(), self._leashes, config.value("host_spawn_ready_timeout") or None)
+        started: list[tuple[str, int, Worker]] = []
+        leashes: list[socket.socket] = []
+        try:
+            for mesh, rank in hosts:
+                address = f"ipc://{self._folder}/{self._begun}"
+                self._begun += 1
+                worker, leash = launch.start(mesh, rank, address, own / f"{mesh}_{rank}.log", environment)
+                leashes.append(leash)
+                started.append((mesh, rank, worker))
+            workers = [worker for *_, worker in started]
+            launch.wait_ready(workers, leashes, config.value("host_spawn_ready_timeout") or None)
+        except BaseException:
+            for *_, worker in started:
+                self._end_worker(worker)  # at the end of its leash it would take the folder along
+            for leash in leashes:
+                leash.close()
+            raise
+        self._leashes += tuple(leashes)
+        for mesh, rank, worker in started:
+            self._workers[mesh][rank] = worker
+
+    def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
+        for mesh, rank in hosts:
+            worker = self._workers[mesh].pop(rank)
+            processes.reap(worker.pid, processes.GRACE)  # it has been shut down, unless it hangs
+            self._end_worker(worker)
+
+    def _end_worker(self, worker: Worker) -> None:
+        """End a worker that may have ended, and with it what it runs."""
+        if self._lives(worker):
+            os.kill(worker.pid, signal.SIGKILL)
+            processes.reap(worker.pid, processes.GRACE)
+
+    def _lost_hosts(self) -> list[HostId]:
+        hosts = [(mesh, rank) for mesh in self._workers for rank in sorted(self._workers[mesh])]
+        return [(mesh, rank) for mesh, rank in hosts if not self._lives(self._workers[mesh][rank])]
+
+    def _reported(self) -> Mapping[HostId, str]:
+        return {(mesh, rank): worker.address for mesh in self._workers for rank, worker in self._workers[mesh].items()}
 
     def _kept(self) -> None:
         _unsaved.discard(self)
@@ -86,19 +125,22 @@ class ProcessJob(WorkersJob):
         ended = [worker for worker in self._all_workers() if not self._lives(worker)]
         if ended:
             raise JobError(
-                f"{len(ended)} of {len(self._all_workers())} workers of this job have ended; kill() it, and state() starts "
-                f"it anew. {ended[0].name}, process {ended[0].pid}: {ended[0].tail()}"
+                f"{len(ended)} of {len(self._all_workers())} workers of this job have ended; scale(replace_lost=True) replaces them, or "
+                f"kill() it, and state() starts it anew. {ended[0].name}, process {ended[0].pid}: {ended[0].tail()}"
             )
-        if self._watch is None:
-            self._watch = WorkerWatch(self._all_workers())
-        return {mesh: [worker.address for worker in workers] for mesh, workers in self._workers.items()}
+        if unwatched := [worker for worker in self._all_workers() if worker not in self._watched]:
+            self._watches += (WorkerWatch(unwatched),)
+            self._watched += tuple(unwatched)
+        return {
+            mesh: [self._workers[mesh][rank].address for rank in range(size)] for mesh, size in self._meshes.items()
+        }
 
     def can_run(self, spec: JobTrait) -> bool:
         """Check whether `spec` describes the same workers, and all of them live."""
         return self._same_spec(spec) and bool(self._workers) and all(map(self._lives, self._all_workers()))
 
     def _same_spec(self, spec: JobTrait) -> bool:
-        described = type(spec) is type(self) and (self._meshes, self._env) == (spec._meshes, spec._env)
+        described = type(spec) is type(self) and self._same_meshes(spec) and self._env == spec._env
         return described and not self._is_elsewhere()
 
     def _is_running(self) -> bool:
@@ -114,9 +156,9 @@ class ProcessJob(WorkersJob):
                 f"{self!r}: only a program there can end it. If there is no such machine any more, remove the file that "
                 "keeps the job"
             )
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
+        for watch in self._watches:
+            watch.stop()
+        self._watches, self._watched = (), ()
         _unsaved.discard(self)
         for worker in self._all_workers():
             with suppress(FileNotFoundError):  # a worker that ended by itself has taken the folder with it
@@ -133,7 +175,7 @@ class ProcessJob(WorkersJob):
         self._workers, self._folder, self._machine = {}, None, ""
 
     def _all_workers(self) -> list[Worker]:
-        return [worker for workers in self._workers.values() for worker in workers]
+        return [worker for workers in self._workers.values() for worker in workers.values()]
 
     def _lives(self, worker: Worker) -> bool:
         return processes.is_tagged(worker.pid, self._apply_id or "")

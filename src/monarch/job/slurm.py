@@ -28,7 +28,7 @@ from ..errors import JobError
 from ..trust import read_secret_file
 from . import logs, processes, trusted
 from .cache import CacheFile
-from .contract import Report, WorkersJob, check_size, make_secret_file, reachable, read_reports
+from .contract import Report, WorkersJob, check_size, make_secret_file, read_reports, unreachable
 from .local import BatchJob
 from .slurm_commands import NOT_FOUND, Watched, ask, run
 from .slurm_script import COMPLETING, PENDING, Group, Resources, Script, Status, quoted
@@ -399,8 +399,8 @@ class SlurmJob(WorkersJob):
         if not self._same_spec(spec) or not self._is_running():
             return False
         status = ask(self._id)
-        reports = self._reports(status).values()
-        return status.state in PENDING or self._described.out_of_cluster or reachable(reports)
+        there = [report.address for report in self._reports(status).values()]
+        return status.state in PENDING or self._described.out_of_cluster or not unreachable(there)
 
     def _same_spec(self, spec: JobTrait) -> bool:
         if type(spec) is not type(self):

@@ -19,7 +19,8 @@ import os
 import pickle
 import uuid
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,9 +53,10 @@ class JobTrait(ABC):
     """Base of all jobs.
 
     A kind of job says how to start, reach, compare and end workers: `_create`, `_state`, `can_run` and `_kill`. It may
-    also say how to find out whether something still runs (`_is_running`), whether a broken job may be replaced by
-    another (`_same_spec`), and take part when a job is saved (`_kept`) or found again (`_rebind_connection_inputs`,
-    `_prepare_client_gateway`, `_cleanup_log_context`). It never sets `_status`.
+    also say how to change the number of its hosts (`_scale`), how to find out whether something still runs
+    (`_is_running`), whether a broken job may be replaced by another (`_same_spec`), and take part when a job is saved
+    (`_kept`) or found again (`_rebind_connection_inputs`, `_prepare_client_gateway`, `_cleanup_log_context`). It never
+    sets `_status`.
     """
 
     _is_all_here = False  # whether all of its hosts are this machine, whose files need not be read by way of them
@@ -98,6 +100,10 @@ class JobTrait(ABC):
     @abstractmethod
     def _kill(self) -> None:
         """End the workers and everything they started; nothing may be left of a job half started or half gone."""
+
+    def _scale(self, meshes: Mapping[str, int], replace_lost: bool) -> None:
+        """See `scale`. The job is saved afterwards, also if this raises; what it could not do must be undone then."""
+        raise JobError(f"{self!r} has the hosts that it has: a job of this kind can't be scaled")
 
     def _is_running(self) -> bool:
         """Whether any of it still runs."""
@@ -162,6 +168,7 @@ class JobTrait(ABC):
         elif cached_path is not None and self._owner._cache is None and self._saves_itself:
             self._save_late(CacheFile(cached_path))
         owner = self._owner
+        owner._refresh()
         self._warn_of_what_is_missing()
         owner._prepare_client_gateway()
         assert owner._apply_id is not None
@@ -170,6 +177,37 @@ class JobTrait(ABC):
         state = owner._state()
         owner._connected += (state,)
         return state
+
+    def scale(self, *, replace_lost: bool = False, **meshes: int) -> None:
+        """Change how many hosts meshes have, while the job runs. As `apply` does, this asks for machines; `state` waits for them.
+
+        A mesh is a snapshot: the next `state`, in any program, gives the new ones, and those that a program has stay as they
+        are. Hosts keep their ranks; if there are to be fewer, those with the highest ranks are shut down, and what runs there
+        is a failure for its owner, unless that has stopped it before.
+
+        Args:
+            replace_lost: Whether hosts that are lost get another in their place, under the same rank. Each is told by a
+                warning of the logger ``monarch.supervision``, as restarts are.
+            meshes: Number of hosts by the name of their mesh; the others stay as they are.
+
+        Raises:
+            JobError: The job does not run, or is of a kind that can't be scaled; or there are no such machines.
+            TypeError: A number is none.
+            ValueError: There is no such mesh, or a number is below 1.
+        """
+        self._refuse_imports()
+        if not self.active:
+            raise JobError(f"{self!r} can be scaled while it runs; state() starts it")
+        owner = self._owner
+        with nullcontext() if owner._cache is None else owner._cache.locked():
+            if not owner._refresh():
+                raise JobError(f"{owner!r} can't be scaled: another program has ended it")
+            try:
+                owner._scale(meshes, replace_lost)
+            finally:
+                if owner._cache is not None:
+                    owner._cache.write(owner._pickled())
+                    owner._kept()
 
     def kill(self) -> None:
         """End the job and every process it started, and remove its cache file. Without effect on a job that does not run.
@@ -290,6 +328,16 @@ class JobTrait(ABC):
             self._abandon()
             self._status, self._apply_id, self._cache = "not_running", None, None
             raise
+
+    def _refresh(self) -> bool:
+        """Take over how another program has scaled the job; return whether it is still there."""
+        if self._cache is None:
+            return True
+        saved = _read(self._cache)
+        if saved is None or saved.apply_id != self._apply_id:
+            return False
+        vars(self).update({name: value for name, value in vars(saved).items() if name not in self._LIVE})
+        return True
 
     def _save_late(self, cache: CacheFile) -> None:
         """Save what `apply` started; without a place for it, the program goes on."""
