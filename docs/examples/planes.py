@@ -1,24 +1,19 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from monarch._core.plane import (
-    ERROR,
     ControlRequest,
     ControlService,
-    Failure,
     ProcAddress,
     Promise,
-    Reply,
     SingleAnswer,
     current_hub,
     handles,
-    load_error,
-    pickling,
+    read_answer,
     register,
     send_record,
-    supervision_error,
 )
 from monarch.actor import Actor, Future, endpoint, this_host
 
@@ -37,18 +32,9 @@ def _environment(service: ControlService, request: ControlRequest, record: Envir
 
 def ask(address: ProcAddress, name: str) -> Future[str | None]:
     promise: Promise[str | None] = Promise(f"{name} of {address}")  # the text that a TimeoutError shows
-    answer = SingleAnswer(address, lambda reply: promise.resolve(reply, _read))
+    answer = SingleAnswer(address, lambda reply: promise.resolve(reply, read_answer))  # read by who reads the future
     send_record(current_hub(), address, Environment(name), answer)
     return promise.future
-
-
-def _read(reply: Reply) -> Any:
-    """Runs in the thread that reads the future."""
-    if isinstance(reply, Failure):  # the process has ended
-        raise supervision_error(reply, "ask()")
-    if reply.flags == ERROR:
-        raise load_error(reply.payload).exception
-    return pickling.loads(reply.payload, reply.buffers)
 
 
 # endregion

@@ -18,23 +18,18 @@ from contextlib import suppress
 from typing import Any
 
 from ._core.plane import (
-    DEAD,
-    ERROR,
     DescribeHost,
     Failure,
     HostDescription,
     Hub,
     ProcAddress,
     Promise,
-    Reply,
     SingleAnswer,
     current_hub,
     hosts_here,
     join,
-    load_error,
-    pickling,
+    read_answer,
     send_record,
-    supervision_error,
 )
 from ._namedtuple import NamedTuple
 from .actor import Future, shutdown_context
@@ -155,19 +150,8 @@ def connect(program: int | Program | None = None) -> Connection:
 def ask(hub: Hub, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
     """As `Connection.ask`, from any hub."""
     promise: Promise[Any] = Promise(f"{type(record).__name__} of {process}")
-    send_record(hub, process, record, SingleAnswer(process, lambda reply: promise.resolve(reply, read)))
+    send_record(hub, process, record, SingleAnswer(process, lambda reply: promise.resolve(reply, read_answer)))
     return promise.future
-
-
-def read(reply: Reply) -> Any:
-    """The value of an answer to a control record; raises as `Connection.ask` says."""
-    if isinstance(reply, Failure):
-        raise supervision_error(reply, "ask()")
-    if reply.flags == DEAD:
-        raise supervision_error(pickling.loads(reply.payload), "ask()")
-    if reply.flags == ERROR:
-        raise load_error(reply.payload).exception
-    return pickling.loads(reply.payload, reply.buffers)
 
 
 def _choose(pid: int | None, found: list[Program]) -> Program:

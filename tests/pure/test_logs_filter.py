@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
-from monarch.logs.filter import LineFilter, coordinates, parse_level
+from monarch.logs.filter import LineFilter, parse_level
 from monarch.logs.line import LogLine
+from monarch.logs.ranks import coordinates
 
 LINE = LogLine(100.0, "log", logging.WARNING, "loss is 0.5", "h0", "trainers", 5, "hosts=1,gpus=1")
 

@@ -14,7 +14,7 @@ from .calls.failed_call import Reply
 from .calls.message import encode_meta
 from .calls.pending import PendingOperation, debugged, notice, operation_of, subscribe
 from .calls.promise import Promise, after, completed, map_future
-from .calls.remote_error import load_error, supervision_error
+from .calls.remote_error import load_error, read_answer, refusal, supervision_error
 from .calls.waiting import block, running_loop
 from .client.client import client
 from .client.guest import join
@@ -25,6 +25,7 @@ from .hub.control_service import ControlRequest, ControlService, handles, regist
 from .hub.prints import Note
 from .hub.statistics import statistics_of
 from .mesh.owned import OwnedActors, OwnedProcs
+from .mesh.proc_mesh import flush_logs
 from .mesh.shaped import ShapedMesh, names_of
 from .net.peer_credentials import check_same_user
 from .net.unix import hosts_here
@@ -90,6 +91,7 @@ __all__ = [
     "current_hub",
     "debugged",
     "encode_meta",
+    "flush_logs",
     "grid",
     "handles",
     "hosts_here",
@@ -103,6 +105,8 @@ __all__ = [
     "parse_channel",
     "pickling",
     "random_uid",
+    "read_answer",
+    "refusal",
     "register",
     "register_lender",
     "row_major_strides",

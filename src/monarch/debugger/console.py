@@ -26,10 +26,11 @@ from .._core.plane import (
     current_hub,
     pickling,
     random_uid,
+    read_answer,
     send_record,
 )
 from ..errors import SupervisionError
-from ..programs import PATIENCE, ask, read
+from ..programs import PATIENCE, ask
 from . import views
 from .commands import HELP, NAMES, Command, parse
 from .protocol import (
@@ -356,7 +357,7 @@ class _Attached:
             PermissionError: Somebody else is.
             LookupError: It has ended.
         """
-        read(self._said.get())
+        read_answer(self._said.get())
 
     def next(self, has_left: Callable[[], bool]) -> Any:
         """The next event.
@@ -371,7 +372,7 @@ class _Attached:
                 if has_left():
                     raise BrokenPipeError("the terminal has hung up") from None
             else:
-                return read(reply)
+                return read_answer(reply)
 
     def typing(self) -> _Attached:
         """While a line is read, its end is told at once."""

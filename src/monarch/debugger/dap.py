@@ -16,17 +16,15 @@ from queue import SimpleQueue
 from typing import Any
 
 from .._core.plane import (
-    DEAD,
-    ERROR,
     Failure,
     HostedProc,
     Hub,
     ProcAddress,
     RankSelector,
     check_same_user,
-    load_error,
     pickling,
     random_uid,
+    refusal,
     send_record,
 )
 from ..programs import PATIENCE, Connection
@@ -143,10 +141,9 @@ class _Relay:
     # on the I/O thread, which never waits for the editor
 
     def reply(self, frame: Any) -> bool:
-        if frame.flags == ERROR:
-            return self._ended(str(load_error(frame.payload).exception))
-        if frame.flags == DEAD:
-            return self._ended(pickling.loads(frame.payload).reason)
+        why = refusal(frame)
+        if why is not None:
+            return self._ended(why)
         data = pickling.loads(frame.payload, frame.buffers)
         if not data:
             return self._ended("")

@@ -18,8 +18,8 @@ from .._core.plane import (
     ProcAddress,
     SingleAnswer,
     debugged,
-    load_error,
     pickling,
+    refusal,
     send_record,
 )
 from . import sources
@@ -212,10 +212,11 @@ class _Following:
         self._said = said
 
     def reply(self, frame: Any) -> bool:
-        if frame.flags == ERROR:
-            event: Event = (ENDED, str(load_error(frame.payload).exception), None)
-        elif frame.flags == DEAD:
-            event = _ended(pickling.loads(frame.payload))
+        why = refusal(frame)
+        if frame.flags == DEAD:
+            event: Event = _ended(pickling.loads(frame.payload))
+        elif why is not None:
+            event = (ENDED, why, None)
         else:
             event = pickling.loads(frame.payload, frame.buffers)
         self._said(event)

@@ -32,6 +32,9 @@ from ..actor import (
 
 _SUBDIR = "$SUBDIR"
 
+Place = tuple[int, dict[str, int]]
+"""A host of a mesh: its number and its coordinates."""
+
 
 def exec_command(
     host_mesh: HostMesh,
@@ -68,7 +71,28 @@ def exec_command(
         TypeError: The command is no list.
         ValueError: It is empty; both `rank` and `point` are given, or there is no such host.
     """
-    return start(host_mesh, cmd, env, workdir, output_dir, rank, point, per_host).status
+    if isinstance(cmd, str):
+        raise TypeError(f"cmd is a list: the command and its arguments, such as {shlex.split(cmd)}; got {cmd!r}")
+    if not cmd:
+        raise ValueError("cmd is the command and its arguments, and there is none")
+    command = Command(tuple(cmd), dict(env or {}), workdir, output_dir)
+    return start(host_mesh, command, places_of(host_mesh.sizes, rank, point), per_host).status
+
+
+class Command(NamedTuple):
+    """What runs.
+
+    Attributes:
+        words: The command and its arguments.
+        env: Variables for it, beside those of the host.
+        workdir: Its working directory; None for that of this program where the host has it.
+        output_dir: Folder on each host for its output, as `exec_command` has it; None for the client.
+    """
+
+    words: tuple[str, ...]
+    env: Mapping[str, str] = {}
+    workdir: str | None = None
+    output_dir: str | None = None
 
 
 class Running(NamedTuple):
@@ -84,44 +108,32 @@ class Running(NamedTuple):
 
 
 def start(
-    host_mesh: HostMesh,
-    cmd: Sequence[str],
-    env: Mapping[str, str] | None = None,
-    workdir: str | None = None,
-    output_dir: str | None = None,
-    rank: int | None = None,
-    point: Mapping[str, int] | None = None,
-    per_host: Mapping[str, int] | None = None,
+    host_mesh: HostMesh, command: Command, places: Sequence[Place], per_host: Mapping[str, int] | None = None
 ) -> Running:
-    """As `exec_command`, for those who may have to end the command."""
-    if isinstance(cmd, str):
-        raise TypeError(f"cmd is a list: the command and its arguments, such as {shlex.split(cmd)}; got {cmd!r}")
-    if not cmd:
-        raise ValueError("cmd is the command and its arguments, and there is none")
-    places = _places(host_mesh.sizes, rank, point)
+    """As `exec_command`, for those who may have to end the command.
+
+    Args:
+        host_mesh: The hosts.
+        command: What runs.
+        places: On which of them, as `places_of` gives them.
+        per_host: Ranks of each host.
+    """
     numbers = [number for number, _ in places]
     hosts = host_mesh.flatten("rank").select(numbers) if host_mesh.sizes else host_mesh
-    command = _Command(tuple(cmd), dict(env or {}), workdir, os.getcwd(), output_dir)
     per_host = dict(per_host or {})
     coordinates = [{**place, **each} for _, place in places for each in _points(per_host)]
-    runner: Any = this_proc().spawn("exec", _Runner)
-    status: Future[int] = runner.run.call_one(hosts, command, per_host, coordinates, {**host_mesh.sizes, **per_host})
+    runner: Any = this_proc().spawn("exec", _Runner, command, os.getcwd())
+    status: Future[int] = runner.run.call_one(hosts, per_host, coordinates, {**host_mesh.sizes, **per_host})
     status.add_done_callback(lambda _: runner.stop("the command has ended"))
     return Running(status, runner.signal.broadcast)
-
-
-class _Command(NamedTuple):
-    words: tuple[str, ...]
-    env: dict[str, str]
-    folder: str | None
-    client_folder: str
-    output: str | None
 
 
 class _Runner(Actor):
     """In the client: owns the procs of one command."""
 
-    def __init__(self) -> None:
+    def __init__(self, command: Command, folder: str) -> None:
+        self._command = command
+        self._folder = folder
         self._ranks: Any = None
         self._signal = 0  # the last that was sent before there were ranks
 
@@ -132,14 +144,13 @@ class _Runner(Actor):
     async def run(
         self,
         hosts: HostMesh,
-        command: _Command,
         per_host: dict[str, int],
         coordinates: list[dict[str, int]],
         sizes: dict[str, int],
     ) -> int:
         procs = hosts.spawn_procs(per_host or None, name="exec")
         try:
-            self._ranks = procs.spawn("exec", _CommandRank, command, coordinates, sizes)
+            self._ranks = procs.spawn("exec", _CommandRank, self._command, self._folder, coordinates, sizes)
             if self._signal:
                 self._ranks.signal.broadcast(self._signal)
             statuses: dict[Point, int] = dict((await self._ranks.run.call()).items())
@@ -155,8 +166,9 @@ class _Runner(Actor):
 
 
 class _CommandRank(Actor):
-    def __init__(self, command: _Command, coordinates: list[dict[str, int]], sizes: dict[str, int]) -> None:
+    def __init__(self, command: Command, folder: str, coordinates: list[dict[str, int]], sizes: dict[str, int]) -> None:
         self._command = command
+        self._folder = folder if os.path.isdir(folder) else None  # that of the client
         self._place = coordinates[current_rank().rank]
         self._sizes = sizes
         self._process: subprocess.Popen[bytes] | None = None
@@ -186,7 +198,7 @@ class _CommandRank(Actor):
             self._process = subprocess.Popen(
                 _with_interpreter(command.words),
                 env={**os.environ, **variables, **command.env},
-                cwd=command.folder or (command.client_folder if os.path.isdir(command.client_folder) else None),
+                cwd=command.workdir or self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
@@ -199,7 +211,7 @@ class _CommandRank(Actor):
             self._process.send_signal(number)
 
     def _files(self, files: ExitStack) -> tuple[IO[bytes] | None, IO[bytes] | None]:
-        output = self._command.output
+        output = self._command.output_dir
         if output is None:
             return None, None
         place = "_".join(f"{name}_{number}" for name, number in self._place.items())
@@ -281,10 +293,17 @@ def _with_interpreter(words: Sequence[str]) -> list[str]:
     return [sys.executable, "-u", *words] if is_python else list(words)
 
 
-def _places(
-    sizes: Mapping[str, int], rank: int | None, point: Mapping[str, int] | None
-) -> list[tuple[int, dict[str, int]]]:
-    """Number and coordinates of the hosts that are meant."""
+def places_of(sizes: Mapping[str, int], rank: int | None = None, point: Mapping[str, int] | None = None) -> list[Place]:
+    """The hosts that are meant.
+
+    Args:
+        sizes: Of the host mesh.
+        rank: Only the host of this number.
+        point: Only these hosts, by coordinates.
+
+    Raises:
+        ValueError: Both are given, or there is no such host.
+    """
     everywhere = list(enumerate(_points(sizes)))
     if rank is not None and point is not None:
         raise ValueError("give either a rank or a point, not both")

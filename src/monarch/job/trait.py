@@ -61,10 +61,8 @@ class JobTrait(ABC):
 
     _is_all_here = False  # whether all of its hosts are this machine, whose files need not be read by way of them
     _saves_itself = True  # whether there is anything that another program could connect to
-    _LIVE: tuple[str, ...] = (
-        "_cache",
-        "_connected",
-    )  # attributes that mean nothing in another process, and are not saved
+    # attributes that mean nothing in another process, and are not saved
+    _LIVE: tuple[str, ...] = ("_cache", "_connected")
 
     # Defaults of the class, so that they are there in a job that was read from a file as well.
     _status = "not_running"

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from .._core.plane import RankSelector
 from .line import LogLine
+from .ranks import coordinates
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50, "FATAL": 50}
 
@@ -52,12 +53,6 @@ class LineFilter(NamedTuple):
             )
 
         return matches
-
-
-def coordinates(point: str) -> dict[str, int]:
-    """The coordinates of a rank, by dimension, from their text ``"hosts=1,gpus=3"``; what is no such part is left out."""
-    parts = (part.partition("=") for part in point.split(","))
-    return {name: int(index) for name, _, index in parts if index.isdecimal()}
 
 
 def parse_level(text: str) -> int:

@@ -36,6 +36,7 @@ class KeepLogs(NamedTuple):
     files: int
 
 
+_NOTHING = KeepLogs("", "", "", 0, 0)
 _files: dict[Path, LogFiles] = {}
 
 
@@ -64,7 +65,7 @@ def keep_logs(folder: Path, job: str) -> None:
         folder: Where; relative to the working directory.
         job: Id of the job, or of the program.
     """
-    client().greeting.set(_record(folder, job))
+    client().greeting.set(_record(folder, job) or _NOTHING)
 
 
 def stop_keeping(job: str) -> None:
@@ -72,7 +73,7 @@ def stop_keeping(job: str) -> None:
     greeting = client().greeting
     if greeting.record is not None and greeting.record.job == job:
         capture = config.value("enable_file_capture")
-        greeting.set((keep_logs_of_program() if capture else None) or KeepLogs("", "", "", 0, 0))
+        greeting.set((keep_logs_of_program() if capture else None) or _NOTHING)
 
 
 def keep_logs_of_program() -> KeepLogs | None:

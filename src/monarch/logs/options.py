@@ -66,7 +66,7 @@ def set_options(
 
 
 def _ranks(addresses: Iterable[ProcAddress]) -> list[int]:
-    return [int(address.proc.rpartition(".")[2]) for address in addresses]
+    return [address.rank for address in addresses]
 
 
 def _pick(procs: ProcMesh, ranks: Any) -> ProcMesh:

@@ -16,7 +16,7 @@ def describe(points: Mapping[int, str]) -> str:
     Returns:
         One term per block of coordinates, joined by ``"; "``; ``"ranks 0-3,7"`` where the blocks would be many.
     """
-    parsed = {_parse(point) for point in points.values()}
+    parsed = {tuple(coordinates(point).items()) for point in points.values()}
     labels = {tuple(label for label, _ in point) for point in parsed}
     if len(labels) == 1 and len(parsed) == len(points) and labels != {()}:
         (names,) = labels
@@ -45,10 +45,10 @@ def runs(numbers: Iterable[int]) -> str:
     return f"{text},... ({left} more)" if left else text
 
 
-def _parse(point: str) -> tuple[tuple[str, int], ...]:
-    """``"hosts=1,gpus=3"`` as pairs."""
-    pairs = [part.partition("=") for part in point.split(",") if part]
-    return tuple((label, int(index)) for label, _, index in pairs)
+def coordinates(point: str) -> dict[str, int]:
+    """The coordinates of a rank, by dimension, from their text ``"hosts=1,gpus=3"``; what is no such part is left out."""
+    parts = (part.partition("=") for part in point.split(","))
+    return {name: int(index) for name, _, index in parts if index.isdecimal()}
 
 
 def _blocks(indices: set[tuple[int, ...]]) -> list[tuple[tuple[int, ...], ...]]:

@@ -6,16 +6,13 @@ import time
 from typing import Any
 
 from .._core.plane import (
-    DEAD,
-    ERROR,
     Failure,
     Hub,
     ProcAddress,
     Promise,
     Reply,
     SingleAnswer,
-    load_error,
-    pickling,
+    read_answer,
     send_record,
 )
 from ..actor import Future, MeshFailure
@@ -34,13 +31,7 @@ def ask(hub: Hub, address: ProcAddress, record: tuple[Any, ...], what: str) -> F
 
 
 def _read(answer: Reply) -> Any:
-    if isinstance(answer, Failure):
-        raise owner_lost(answer)
-    if answer.flags == DEAD:
-        raise owner_lost(pickling.loads(answer.payload))
-    if answer.flags == ERROR:
-        raise load_error(answer.payload).exception
-    return pickling.loads(answer.payload, answer.buffers)
+    return read_answer(answer, owner_lost)
 
 
 def ask_for_life(hub: Hub, address: ProcAddress) -> Future[Any]:

@@ -9,16 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._core.plane import (
-    DEAD,
-    ERROR,
     Failure,
     Hub,
     ProcAddress,
     Promise,
     RankSelector,
     current_hub,
-    load_error,
     pickling,
+    refusal,
     send_record,
     subscribe,
 )
@@ -80,12 +78,11 @@ class _Gathering(Promise[Stacks]):
 
     def reply(self, frame: Any) -> bool:
         host = self._agents[frame.rank].host
-        if frame.flags == ERROR:
-            self._silent[host] = str(load_error(frame.payload).exception)
-        elif frame.flags == DEAD:
-            self._silent[host] = pickling.loads(frame.payload).reason
-        else:
+        why = refusal(frame)
+        if why is None:
             self._answers[frame.rank] = pickling.loads(frame.payload, frame.buffers)
+        else:
+            self._silent[host] = why
         return self._came(frame.rank)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:

@@ -77,7 +77,7 @@ class _Collector:
         self._found: list[ProcStacks] = []
         self._addresses: list[ProcAddress] = []
         client = description.root
-        names = (None, CLIENT, client.proc.rpartition(".")[0])
+        names = (None, CLIENT, client.mesh)
         if client.is_client and record.root in (None, client) and record.mesh in names and record.ranks in (None, [0]):
             self._look_at(client, CLIENT, 0, 1, os.getppid(), description.machine)
         for proc in description.procs:

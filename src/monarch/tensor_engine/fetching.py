@@ -17,9 +17,8 @@ from .errors import RemoteException
 from .instructions import ALL, Poison
 from .tensor import Tensor
 
-_LIFT = (
-    torch.ops.aten.lift_fresh_copy.default
-)  # what torch makes of data that a program has at hand: `torch.tensor([1, 2])`
+# what torch makes of data that a program has at hand: `torch.tensor([1, 2])`
+_LIFT = torch.ops.aten.lift_fresh_copy.default
 
 
 def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Future[Any]:

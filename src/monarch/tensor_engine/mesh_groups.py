@@ -39,9 +39,8 @@ def public_groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
     def define(number: int) -> None:
         engine.check(engine.everyone)  # all of them take part
         args = engine.uid, number, engine.size, meeting_of(engine), _members_along(mesh, names)
-        engine.pass_on(
-            engine.everyone, (MOVE, call_sites.here(), "make_groups", args)
-        )  # once, even where it is recorded
+        # once, even where it is recorded
+        engine.pass_on(engine.everyone, (MOVE, call_sites.here(), "make_groups", args))
 
     return _number(engine, ("public groups", mesh._shape, names), define)
 

@@ -185,9 +185,8 @@ def make_plan(operator: Operator, args: Any, kwargs: Any, metas: Sequence[Meta],
         try:
             result = operator.func(*fake_args, **fake_kwargs)
         except RuntimeError as error:
-            raise error.with_traceback(
-                None
-            ) from None  # a dozen lines of torch that lead to a shape say nothing about it
+            # a dozen lines of torch that lead to a shape say nothing about it
+            raise error.with_traceback(None) from None
         written = _written(operator, fake_args, fake_kwargs, inputs)
         known = operator.known and all(prod(meta.shape) == 1 for meta in metas)
         return _plan(result, inputs, written, known, _moved(inputs, metas))

@@ -170,10 +170,8 @@ def _reduce(group: Group, data: torch.Tensor, kind: str, scatter: bool, out: tor
         rows = torch.empty_like(data, memory_format=torch.contiguous_format)
         backend.alltoall_base(_as_bytes(rows), _as_bytes(data.contiguous()), [], []).wait()
         return rows if kind == "stack" else _FOLDS[kind](rows)
-    parts = data.dtype.is_complex and kind in (
-        "sum",
-        "avg",
-    )  # it is the sum of the real ones, and of the imaginary ones
+    # it is the sum of the real ones, and of the imaginary ones
+    parts = data.dtype.is_complex and kind in ("sum", "avg")
     if kind == "stack" or not (parts or data.dtype in _REDUCED):
         stacked = data.new_empty((group.size, *data.shape))
         backend._allgather_base(_as_bytes(stacked), _as_bytes(data.contiguous())).wait()

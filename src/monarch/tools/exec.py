@@ -6,13 +6,13 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from .. import job
 from ..actor import HostMesh
-from ..job.commands import Running, start
+from ..job.commands import Command, Running, places_of, start
 
 app = typer.Typer()
 
@@ -46,19 +46,16 @@ def run(
     """
     if sum((everywhere, mesh is not None, one, point is not None)) > 1:
         raise typer.BadParameter("give one of --all, --mesh, --one and --point")
-    words = _words(command or [], script, module)
     variables = dict(_pair(each, "-e", "NAME=VALUE") for each in env or [])
+    what = Command(tuple(_words(command or [], script, module)), variables, workdir, output_dir)
+    ranks = _numbers(per_host, "--per-host")
+    wanted = None if point is None else _numbers(point, "--point")
     described = job.load_current_job()
     meshes = described.state()._hosts
     chosen = _chosen(meshes, everywhere, mesh)
-    how: dict[str, Any] = {"env": variables, "workdir": workdir, "output_dir": output_dir}
-    how["per_host"] = _numbers(per_host, "--per-host")
-    if point is not None:
-        how["point"] = _numbers(point, "--point")
-    elif not everywhere and mesh is None:
-        how["rank"] = 0
+    rank = 0 if not everywhere and mesh is None and point is None else None
     try:
-        sys.exit(_wait([start(hosts, words, **how) for hosts in chosen]))
+        sys.exit(_wait([start(hosts, what, places_of(hosts.sizes, rank, wanted), ranks) for hosts in chosen]))
     finally:
         if kill:
             described.kill()

@@ -36,7 +36,7 @@ class Activity(NamedTuple):
 
 def activities(hub: MessageHub) -> list[Activity]:
     """The calls that are being handled in this process; on any thread."""
-    return [each for cell in list(hub.actors.values()) if isinstance(cell, ActorCell) for each in _of(cell)]
+    return [each for cell in actors_of(hub) for each in _of(cell)]
 
 
 def waits() -> list[str]:

@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from .ports import Port
     from .target import Target
 
-_getframe = (
-    sys._getframe
-)  # where a call is made: a tenth of a microsecond, for the warning that nobody has read its error
+# where a call is made: a tenth of a microsecond, for the warning that nobody has read its error
+_getframe = sys._getframe
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -100,9 +100,8 @@ def running() -> Context | None:
 
 def context() -> Context:
     """The current context; never fails. On the client, outside of actors, that of the root client."""
-    found = current.get(None) or getattr(
-        threading.current_thread(), "_monarch_context", None
-    )  # as `running`: of each call
+    # as `running()`, without its call: each use of the API passes here
+    found = current.get(None) or getattr(threading.current_thread(), "_monarch_context", None)
     if found is not None:
         return found
     if _fallback is None:  # nothing that a program has imported was the actor API; it sets this
@@ -112,7 +111,7 @@ def context() -> Context:
 
 
 def _own_classes() -> dict[str, type] | None:
-    here = current.get(None) or getattr(threading.current_thread(), "_monarch_context", None)
+    here = running()
     return None if here is None else here._cell.classes
 
 

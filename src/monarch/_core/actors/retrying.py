@@ -276,9 +276,8 @@ class _Repeated(PendingOperation):
     def awaited(self) -> PendingCall | None:
         if self._options.timeout is None:
             for attempt in self._attempts.copy():
-                if (
-                    attempt.open
-                ):  # of several, a circle is found through each that is still open when the others are not
+                # of several, a circle is found through each that is still open when the others are not
+                if attempt.open:
                     return PendingCall(attempt, self._target.uid, list(attempt.silent.values()))
         return None
 

@@ -62,9 +62,8 @@ class FutureState:
     _decode: Callable[[Any], Any] | None
     _decoding: Any  # held by the reader that does it: a lock of its own, as decoding runs code of the program
     _callbacks: list[Callable[[], object]]
-    _operation: (
-        PendingOperation | None
-    )  # until it is done: it holds this future, and would keep its result from being freed
+    # until it is done: it holds this future, and would keep its result from being freed
+    _operation: PendingOperation | None
     _name: str  # of the operation, once it is done
     _forks: int  # as `forks` was when this was made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ActorError, InternalError, SupervisionError
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     import traceback
 
 _CORE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_ENGINE = (
-    os.path.join(_CORE, ""),
-    os.path.join(os.path.dirname(_CORE), "debugger", ""),
-)  # whose frames are of no interest
+# whose frames are of no interest
+_ENGINE = (os.path.join(_CORE, ""), os.path.join(os.path.dirname(_CORE), "debugger", ""))
 _HEADER = "Traceback (most recent call last):"
 _REMOTE_HEADER = "Traceback of where the remote call failed (most recent call last):"
 
@@ -67,6 +65,35 @@ def to_exception(frame: Frame, endpoint: str, rank: Any = None) -> BaseException
     if frame.flags == CANCELLED:
         return cancelled_error(endpoint)
     raise InternalError(f"{endpoint} got a reply of unknown kind {frame.flags}")
+
+
+def read_answer(reply: Frame | Failure, lost: Callable[[Failure], Exception] | None = None) -> Any:
+    """The value of the answer to a control record.
+
+    Args:
+        reply: The answer, or why there is none.
+        lost: Makes the exception for a process that has ended; by default a `SupervisionError`.
+
+    Raises:
+        Exception: What the handler has raised, or what `lost` has made.
+    """
+    failure = reply if isinstance(reply, Failure) else pickling.loads(reply.payload) if reply.flags == DEAD else None
+    if failure is not None:
+        raise lost(failure) if lost is not None else supervision_error(failure, "ask()")
+    assert isinstance(reply, Frame)
+    if reply.flags == ERROR:
+        raise load_error(reply.payload).exception
+    return pickling.loads(reply.payload, reply.buffers)
+
+
+def refusal(reply: Frame) -> str | None:
+    """Why the answer to a control record is none, in words; None of one that is."""
+    if reply.flags == ERROR:
+        return str(load_error(reply.payload).exception)
+    if reply.flags == DEAD:
+        reason: str = pickling.loads(reply.payload).reason
+        return reason
+    return None
 
 
 def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:

@@ -153,9 +153,8 @@ class Ending:
         interrupt_main_thread()
         try:
             threading.Thread(target=self._end_by_force, args=(leave,), name="monarch-fault-grace", daemon=True).start()
-        except (
-            RuntimeError
-        ):  # the system has no thread to give, or the interpreter is past the point where it could hang
+        except RuntimeError:
+            # the system has no thread to give, or the interpreter is past the point where it could hang
             self._end_by_force(leave)
 
     def tell(self, text: str) -> None:

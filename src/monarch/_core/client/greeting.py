@@ -24,7 +24,7 @@ class Greeting:
         self._own: list[ProcAddress] = []  # the agent of this machine, if it was started
         self.record: Any = None
 
-    def set(self, record: Record | None) -> None:
+    def set(self, record: Record) -> None:
         """Send this from now on to agents that are not used yet, and to that of this machine."""
         self.record = record
         self.send(self._own)

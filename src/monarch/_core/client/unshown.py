@@ -48,9 +48,8 @@ class Unshown:
         self._printer = printer
         self._lock = threading.Lock()
         self._printed: set[ProcAddress] = set()  # processes that have printed something
-        self._unsaid: dict[
-            tuple[ProcAddress, str], int
-        ] = {}  # characters of a process that its agent does not know to be shown
+        # characters of a process that its agent does not know to be shown
+        self._unsaid: dict[tuple[ProcAddress, str], int] = {}
         self._asked: dict[int, _Asked] = {}
         self._numbers = 0
         self._latest: _Asked | None = None

@@ -102,9 +102,8 @@ class ActorTable(dict[int, Receiver]):
             self._refuse(origin, frame, failure)
         elif not frame.flags & URGENT:
             early.pressure.came(origin, frame)
-            if (
-                self._early.get(uid) is not early
-            ):  # they have been taken meanwhile, and nobody else lets their senders go on
+            # they have been taken meanwhile, and nobody else lets their senders go on
+            if self._early.get(uid) is not early:
                 early.pressure.release()
 
     def _expect(self, uid: int) -> EarlyCalls:

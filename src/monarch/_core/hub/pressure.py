@@ -60,9 +60,8 @@ class Pressure:
             with self._lock:
                 self._bytes += size
         waiting = len(self._queue) + self._aside
-        full = waiting > self._most or (
-            self._bytes > self._most_bytes and waiting > 1
-        )  # one alone is taken, however large
+        # one alone is taken, however large
+        full = waiting > self._most or (self._bytes > self._most_bytes and waiting > 1)
         if full and origin.peer not in self.held:
             note("bounds", "mailbox %d is full: %d messages; %s is held back", self._id, waiting, origin.peer)
             self._tell(origin, 1)

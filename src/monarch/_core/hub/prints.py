@@ -137,9 +137,8 @@ def install() -> None:
     """
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
-        if (
-            type(stream) is not io.TextIOWrapper or stream in _streams
-        ):  # there is none, or a module has put its own there
+        # there is none, or a module has put its own there
+        if type(stream) is not io.TextIOWrapper or stream in _streams:
             continue
         with suppress(OSError, ValueError):
             raw = _Noted(stream.fileno(), "w", closefd=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -221,7 +221,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         """Ask what every thread of these processes runs right now; see `HostMesh.stacks`."""
         addresses = self._addresses()
         hosts = list(dict.fromkeys(address.host for address in addresses))
-        ranks = [int(address.proc.rpartition(".")[2]) for address in addresses]
+        ranks = [address.rank for address in addresses]
         return stacks_of(hosts, self._procs.uid, ranks, native)
 
     def activate(self) -> AbstractContextManager[Any]:
@@ -289,10 +289,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         Raises:
             RuntimeError: This is not the client, which shows what is printed.
         """
-        hub = current_hub()
-        if hub.address != hub.root:
-            raise RuntimeError("flush_logs() is for the client, which shows what is printed")
-        return client().unshown.flush(list({address.agent for address in self._addresses()}))
+        return flush_logs({address.agent for address in self._addresses()})
 
     def sync_workspace(self, *args: object, **kwargs: object) -> None:
         raise NotImplementedError("use HostMesh.sync_workspace, which arrives with code sync")
@@ -396,6 +393,19 @@ def stacks_of(hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | Non
 
 def _set_logging(procs: ProcMesh, *options: Any) -> Future[None]:
     raise NotImplementedError  # replaced by the public face: logs are a plane
+
+
+def flush_logs(agents: Collection[ProcAddress] | None = None) -> Future[None]:
+    """Show all that was printed on these hosts, or on all, by now, and write it to files; a future that is done then.
+
+    Raises:
+        RuntimeError: This is not the client, which shows what is printed.
+    """
+    hub = current_hub()
+    if hub.address != hub.root:
+        raise RuntimeError("flush_logs() is for the client, which shows what is printed")
+    running = client()
+    return running.unshown.flush(running.agents if agents is None else list(agents))
 
 
 def client_proc_mesh(address: ProcAddress) -> ProcMesh:

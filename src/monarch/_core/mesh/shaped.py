@@ -72,8 +72,7 @@ class ExpendableMesh(ShapedMesh):
         cell = context()._cell
         here: dict[tuple[ProcAddress, str], list[int]] = {}
         for address in addresses:
-            mesh, _, rank = address.proc.rpartition(".")
-            here.setdefault((address.agent, mesh), []).append(int(rank))
+            here.setdefault((address.agent, address.mesh), []).append(address.rank)
         request = StopCall(f"{self!r}.kill()", [agent for agent, _ in here])
         for index, ((agent, mesh), ranks) in enumerate(here.items()):
             send_record(cell.hub, agent, KillProcs(mesh, ranks, reason), request, cell.uid, ranks=[index])
@@ -92,7 +91,7 @@ class ExpendableMesh(ShapedMesh):
             RuntimeError: The procs have no strategy, or the calling actor does not own them.
         """
         cell, addresses = context()._cell, self._addresses()
-        for mesh in {address.proc.rpartition(".")[0] for address in addresses}:
+        for mesh in {address.mesh for address in addresses}:
             owned = cell.ownership.get(mesh)
             if owned is None or owned.group is None:
                 raise RuntimeError(

@@ -77,9 +77,8 @@ def _is_alone() -> bool:
 def _take_modules_down(inherited: dict[str, None]) -> None:
     """Let go of what modules of this process hold, the last first. Objects with ``__del__`` are told."""
     sys.meta_path = None  # type: ignore[assignment]  # what is gone is not to be imported once more
-    last = next(
-        reversed(inherited), None
-    )  # those before it were there, too: to look at their names would copy their pages
+    # those before it were there, too: to look at their names would copy their pages
+    last = next(reversed(inherited), None)
     later = [*takewhile(lambda name: name != last, reversed(sys.modules))]
     modules = [weakref.ref(sys.modules.pop(name)) for name in later if name not in inherited]
     gc.collect()

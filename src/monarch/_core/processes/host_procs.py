@@ -223,9 +223,8 @@ class HostProcs:
         self._follow(entry, entry.forked(pid, time.monotonic()))
 
     def _changed(self, pid: int, status: int) -> None:
-        if (
-            pid not in self._running
-        ):  # it was killed at once, because it could not be handed over, or is known to have ended
+        # it was killed at once, because it could not be handed over, or is known to have ended
+        if pid not in self._running:
             return
         self._pauses.changed(pid, os.WIFSTOPPED(status))
         if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):

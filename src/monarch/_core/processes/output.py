@@ -277,7 +277,6 @@ def write(stream: str, text: str) -> None:
             encoding = file.encoding or "ascii"
             file.write(text.encode(encoding, "backslashreplace").decode(encoding))
         file.flush()
-    except (
-        Exception
-    ):  # the terminal is gone, the file was closed, or what the program has put in its place cannot write
+    except Exception:
+        # the terminal is gone, the file was closed, or what the program has put in its place cannot write
         pass

@@ -84,9 +84,8 @@ def run(spec: ProcSpec) -> None:
     _settle(spec)
     stack_dump.install()
     spawner.prefer_forkserver()
-    os.set_inheritable(
-        spec.listener, False
-    )  # a program that this one starts, and leaves behind, must not hold its address
+    # a program that this one starts, and leaves behind, must not hold its address
+    os.set_inheritable(spec.listener, False)
     hub = MessageHub(spec.address, spec.root, socket.socket(fileno=spec.listener), spec.local_host)
     bystander = Context(
         BystanderCell(hub, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None))

@@ -92,10 +92,8 @@ class Spawner:
                     spec = self._spawn(request)
                     if spec is not None:
                         return spec
-            except (
-                EOFError,
-                ConnectionError,
-            ):  # the agent is gone, which the kernel also tells whoever is busy, by a signal
+            except (EOFError, ConnectionError):
+                # the agent is gone, which the kernel also tells whoever is busy, by a signal
                 self._end_groups()
                 return None
 

@@ -79,9 +79,8 @@ class Casting:
         direct = [entry for entry in entries if not self._is_dialed(entry.host) or _is_unwatched(header.source, call)]
         if direct:  # one by one
             for entry in direct:
-                self._call_each(
-                    header.source, entry, call
-                )  # STANDING says on the way that a host may have yet to start
+                # STANDING says on the way that a host may have yet to start
+                self._call_each(header.source, entry, call)
             entries = tuple(entry for entry in entries if entry not in direct)
         if not entries:
             return

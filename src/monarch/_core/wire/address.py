@@ -43,6 +43,16 @@ class ProcAddress(NamedTuple):
         """Whether it is a process that uses the API from outside: nobody has started it who could tell how it ended."""
         return self.proc.startswith(CLIENT)
 
+    @property
+    def mesh(self) -> str:
+        """Of a proc: the id of the mesh that it was spawned with. Of a client: its name, but for a guest's number."""
+        return self.proc.rpartition(".")[0]
+
+    @property
+    def rank(self) -> int:
+        """Of a proc: its rank in that mesh."""
+        return int(self.proc.rpartition(".")[2])
+
 
 class ActorAddress(NamedTuple):
     """One actor: its process, and its id there (the same id on every rank of one actor mesh)."""

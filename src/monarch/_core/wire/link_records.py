@@ -323,9 +323,8 @@ def _memory(size: int) -> memoryview:
     try:
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with suppress(OSError):  # a kernel without huge pages
-            memory.madvise(
-                mmap.MADV_HUGEPAGE
-            )  # a third less of the processor's time for 128 MB, most of it page faults
+            # a third less of the processor's time for 128 MB, most of it page faults
+            memory.madvise(mmap.MADV_HUGEPAGE)
         return memoryview(memory)
     except (OSError, MemoryError, OverflowError) as error:
         raise LinkError(f"there is no memory for the {size} bytes that it sends: {error}") from None
