@@ -181,12 +181,6 @@ def test_the_default_job_path_is_that_of_old_programs() -> None:
     assert importlib.import_module("monarch.job").DEFAULT_JOB_PATH == ".monarch/job_state.pkl"
 
 
-@pytest.mark.parametrize("name", ["shell", "PortForwarder"])
-def test_what_comes_later_of_jobs_says_what_is_missing(name: str) -> None:
-    with pytest.raises(NotImplementedError, match=name if name[0].isupper() else "commands"):
-        getattr(importlib.import_module("monarch.job"), name)()
-
-
 @pytest.mark.parametrize("name", ["SPMDActor", "setup_torch_elastic_env", "setup_torch_elastic_env_async"])
 def test_the_spmd_package_has_the_name(name: str) -> None:
     assert hasattr(importlib.import_module("monarch.spmd"), name)

@@ -12,11 +12,12 @@ earlier run of the same description has left running, and gives a host mesh for 
     slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `slurm_commands`, `slurm_watch` and `waiting`
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
-    commands  `exec_command`: commands on hosts
+    commands  `exec_command`: commands on hosts; `shell`, a shell on one
+    forward   `PortForwarder`, which reaches TCP ports of workers
     current   the job that the command line works on
     service_identity  names that launchers give workers
     spmd      `SPMDJob`, a command of torchrun on hosts; `StoreJob`, the hosts of a running torchrun
-    kubernetes, later   what is announced and does not exist yet
+    kubernetes   what is announced and does not exist yet
 
 Only public names of the packages below are used here, so that a job of another kind can be written anywhere.
 """
@@ -28,8 +29,8 @@ from ..errors import JobError
 from .commands import exec_command
 from .current import load_current_job, set_current_job
 from .features import MeshAdminConfig, TelemetryConfig
+from .forward import PortForwarder
 from .hosts import hosts_from_config
-from .later import PortForwarder, shell
 from .local import LocalJob
 from .process import ProcessJob
 from .service_identity import (
@@ -42,6 +43,7 @@ from .service_identity import (
     service_proc_addr,
     service_proc_addrs,
 )
+from .shell import shell
 from .slurm import SlurmJob
 from .state import JobState
 from .trait import DEFAULT_JOB_PATH, JobTrait, job_load, job_loads

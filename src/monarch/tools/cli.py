@@ -21,7 +21,7 @@ from ..errors import MonarchError
 from ..job import current
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
-from . import contexts, debug, logs, programs, report, scripts, stacks
+from . import contexts, debug, logs, programs, report, scripts, shell, stacks
 from . import exec as commands
 
 # What the user can put right; anything else is a bug, and shows a traceback.
@@ -42,6 +42,7 @@ app.add_typer(stacks.app)
 app.add_typer(debug.app)
 app.add_typer(scripts.app)
 app.add_typer(commands.app)
+app.add_typer(shell.app)
 
 _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 

@@ -46,16 +46,16 @@ def run(
     """
     if sum((everywhere, mesh is not None, one, point is not None)) > 1:
         raise typer.BadParameter("give one of --all, --mesh, --one and --point")
-    variables = dict(_pair(each, "-e", "NAME=VALUE") for each in env or [])
+    variables = dict(pair(each, "-e", "NAME=VALUE") for each in env or [])
     what = Command(tuple(_words(command or [], script, module)), variables, workdir, output_dir)
-    ranks = _numbers(per_host, "--per-host")
-    wanted = None if point is None else _numbers(point, "--point")
+    ranks = numbers(per_host, "--per-host")
+    wanted = None if point is None else numbers(point, "--point")
     described = job.load_current_job()
     meshes = described.state()._hosts
-    chosen = _chosen(meshes, everywhere, mesh)
+    found = list(meshes.values()) if everywhere else [pick(meshes, mesh)]
     rank = 0 if not everywhere and mesh is None and point is None else None
     try:
-        sys.exit(_wait([start(hosts, what, places_of(hosts.sizes, rank, wanted), ranks) for hosts in chosen]))
+        sys.exit(_wait([start(hosts, what, places_of(hosts.sizes, rank, wanted), ranks) for hosts in found]))
     finally:
         if kill:
             described.kill()
@@ -81,23 +81,28 @@ def _words(command: list[str], script: str | None, module: str | None) -> list[s
     return command
 
 
-def _chosen(meshes: Mapping[str, HostMesh], everywhere: bool, mesh: str | None) -> list[HostMesh]:
-    if everywhere:
-        return list(meshes.values())
-    if mesh is not None and mesh not in meshes:
-        raise ValueError(f"the job has no mesh {mesh!r}; it has {', '.join(meshes)}")
-    return [meshes[mesh or next(iter(meshes))]]
+def pick(meshes: Mapping[str, HostMesh], name: str | None) -> HostMesh:
+    """The mesh of that name; without one, the first.
+
+    Raises:
+        ValueError: There is none.
+    """
+    if name is not None and name not in meshes:
+        raise ValueError(f"the job has no mesh {name!r}; it has {', '.join(meshes)}")
+    return meshes[name or next(iter(meshes))]
 
 
-def _numbers(text: str | None, option: str) -> dict[str, int]:
-    pairs = [_pair(each, option, "DIM=NUMBER") for each in text.split(",")] if text else []
+def numbers(text: str | None, option: str) -> dict[str, int]:
+    """``D=N,...`` as coordinates, or sizes; of no text, none."""
+    pairs = [pair(each, option, "DIM=NUMBER") for each in text.split(",")] if text else []
     try:
         return {name: int(number) for name, number in pairs}
     except ValueError:
         raise ValueError(f"{option} takes DIM=NUMBER, got {text!r}") from None
 
 
-def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+def pair(text: str, option: str, form: str) -> tuple[str, str]:
+    """``NAME=VALUE`` as a pair."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ValueError(f"{option} takes {form}, got {text!r}")

@@ -1,0 +1,258 @@
+"""An interactive shell on a host.
+
+It runs there at a pseudo-terminal, as the leader of a session whose terminal that is. An actor holds the other side; this program
+asks it for what there is to show, and sends what is typed. So what a slow terminal has not shown yet stays there, and waits.
+
+What ends the wait for output: the end of the shell; the end of its proc or its host. What ends the shell: itself; the end of the
+actor, with this program, which hangs up, and kills what does not care. Should the proc be killed, the kernel hangs up.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from typing import Any, NamedTuple
+
+from ..actor import Actor, ActorError, HostMesh, MeshFailure, SupervisionError, concurrent_endpoint, endpoint, this_proc
+
+_MOST = 1 << 16  # bytes that are read at once
+_GRACE = 1.0  # seconds from SIGHUP to SIGTERM, and to SIGKILL
+
+# A session's leader that opens a terminal gets it as its own: so nothing of ours has to run between fork and exec.
+_AT_TERMINAL = 'exec <>"$1" >&0 2>&0; exec "$0" -i'
+
+
+class Size(NamedTuple):
+    """Of a terminal, in characters."""
+
+    columns: int
+    lines: int
+
+
+def shell(host_mesh: HostMesh, env: Mapping[str, str] | None = None, workdir: str | None = None) -> int:
+    """Open an interactive shell, ``$SHELL``, on a host, at the terminal of this program; returns when it has ended.
+
+    Where stdin is no terminal, the shell has none either: it reads commands from what is piped into this program.
+
+    Args:
+        host_mesh: One host.
+        env: Variables for the shell, beside those of the host.
+        workdir: Its working directory; by default that of this program where the host has it.
+
+    Returns:
+        Its exit status; 128 + the signal if one has ended it.
+
+    Raises:
+        ValueError: The mesh has several hosts.
+        OSError: The shell can't be started.
+        SupervisionError: The host is gone.
+    """
+    if len(host_mesh) != 1:
+        raise ValueError(f"shell requires a singleton HostMesh; slice the mesh to one host first: {host_mesh!r}")
+    size = _size()
+    variables = {"TERM": os.environ.get("TERM", "dumb"), **(env or {})}
+    owner: Any = this_proc().spawn("shell", _Owner)
+    try:
+        remote = owner.open.call_one(host_mesh, variables, workdir, os.getcwd(), size).get()
+        with _typing(remote), nullcontext() if size is None else _raw_terminal(remote):
+            while data := remote.read.call_one().get():
+                _write(1, data)
+            status: int = remote.wait.call_one().get()
+            return status
+    except ActorError as error:  # it can't be started: no trace of ours is of use
+        raise error.exception from None
+    finally:
+        owner.stop("the shell has ended").get()
+
+
+class _Owner(Actor):
+    """In the client: owns the proc on the host."""
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        return True  # whoever reads is told
+
+    @endpoint
+    async def open(self, host_mesh: HostMesh, *args: Any) -> Any:
+        """Start the shell."""
+        remote: Any = host_mesh.spawn_procs(name="shell").spawn("shell", _Shell, *args)
+        try:
+            await remote.start.call()
+        except ActorError as error:
+            raise error.exception from None
+        return remote
+
+
+class _Shell(Actor):
+    """On the host. Args as of `shell`.
+
+    Args:
+        client_folder: Working directory of the client.
+        size: Of its terminal; None if it has none.
+    """
+
+    def __init__(self, env: Mapping[str, str], workdir: str | None, client_folder: str, size: Size | None) -> None:
+        self._env = {**os.environ, **env}
+        self._folder = workdir or (client_folder if os.path.isdir(client_folder) else None)
+        self._size = size
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output = self._input = self._ended = -1
+
+    @endpoint
+    async def start(self) -> None:
+        """Start it."""
+        program = self._env.get("SHELL") or "/bin/sh"
+        process = self._at_pipes(program) if self._size is None else self._at_terminal(program, self._size)
+        self._process = process
+        self._ended = os.pidfd_open(process.pid)
+
+    def _at_terminal(self, program: str, size: Size) -> subprocess.Popen[bytes]:
+        ours, theirs = os.openpty()
+        try:
+            _resize(ours, size)
+            command = ["/bin/sh", "-c", _AT_TERMINAL, program, os.ttyname(theirs)]
+            process = subprocess.Popen(
+                command, env=self._env, cwd=self._folder, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs,
+            )  # fmt: skip
+        finally:
+            os.close(theirs)
+        self._output = self._input = ours
+        return process
+
+    def _at_pipes(self, program: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [program], env=self._env, cwd=self._folder,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        self._output, self._input = os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno())
+        process.stdin.close()
+        process.stdout.close()
+        return process
+
+    @concurrent_endpoint
+    async def read(self) -> bytes:
+        """What it has written, as soon as there is something; nothing once it has ended."""
+        import asyncio  # is there already, in an async actor
+
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> bytes:
+        poll = select.poll()
+        for fd in (self._output, self._ended):
+            poll.register(fd, select.POLLIN)
+        if any(fd == self._output for fd, _ in poll.poll()):
+            with suppress(OSError):  # a terminal whose shell has ended has no end, but this
+                return os.read(self._output, _MOST)
+        return b""  # what it has started may go on, and hold the pipe
+
+    @endpoint
+    async def write(self, data: bytes) -> None:
+        """It gets this as input; nothing is the end of that, and at a terminal its hanging up."""
+        import asyncio
+
+        assert self._process is not None
+        with suppress(OSError):  # it has ended
+            if data:
+                await asyncio.to_thread(_write, self._input, data)
+            elif self._size is None:
+                os.close(self._input)
+            else:
+                os.killpg(self._process.pid, signal.SIGHUP)
+
+    @concurrent_endpoint
+    async def resize(self, size: Size) -> None:
+        """The terminal of the client has another size."""
+        _resize(self._output, size)
+
+    @concurrent_endpoint
+    async def wait(self) -> int:
+        """Its exit status."""
+        import asyncio
+
+        assert self._process is not None
+        status = await asyncio.to_thread(self._process.wait)
+        return status if status >= 0 else 128 - status
+
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        import asyncio
+
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                (os.killpg if self._size is not None else os.kill)(process.pid, number)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(process.wait), _GRACE)
+                return
+
+
+@contextmanager
+def _typing(remote: Any) -> Iterator[None]:
+    """Send what comes on stdin, on a thread that takes no more of it when this is over."""
+    over, tell = os.pipe()
+
+    def pass_on() -> None:
+        poll = select.poll()
+        for fd in (0, over):
+            poll.register(fd, select.POLLIN)
+        data = b"?"
+        while data and not any(fd == over for fd, _ in poll.poll()):
+            try:
+                data = os.read(0, _MOST)
+            except OSError:  # there is none, or its terminal has hung up
+                data = b""
+            with suppress(SupervisionError):  # which the reader is told
+                remote.write.broadcast(data)
+
+    thread = threading.Thread(target=pass_on, name="monarch-shell-input", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        os.close(tell)
+        thread.join()
+        os.close(over)
+
+
+@contextmanager
+def _raw_terminal(remote: Any) -> Iterator[None]:
+    """Every key goes to the shell, Ctrl-C as well, and nothing is done with it here; so does each new size."""
+    import termios
+    import tty
+
+    main = threading.current_thread() is threading.main_thread()  # which alone may set handlers
+    before = termios.tcgetattr(0)
+    handler = signal.signal(signal.SIGWINCH, lambda *_: remote.resize.broadcast(_size())) if main else None
+    tty.setraw(0)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        if main:
+            signal.signal(signal.SIGWINCH, handler)
+
+
+def _size() -> Size | None:
+    """Of the terminal here; None if there is none."""
+    return Size(*os.get_terminal_size(0)) if sys.stdin is not None and os.isatty(0) else None
+
+
+def _resize(fd: int, size: Size) -> None:
+    import fcntl
+    import termios
+
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", size.lines, size.columns, 0, 0))
+
+
+def _write(fd: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(fd, data) :]

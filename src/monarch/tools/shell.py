@@ -1,0 +1,41 @@
+"""``monarch shell``: an interactive shell on a host of the current job."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from .. import job
+from ..job.commands import places_of
+from .exec import numbers, pair, pick
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: monarch shell --mesh trainers --point hosts=1")
+def shell(
+    mesh: Annotated[str | None, typer.Option(help="A host of this mesh. Default: the first.")] = None,
+    point: Annotated[str | None, typer.Option(help="Which host, such as hosts=1. Default: the first.")] = None,
+    env: Annotated[list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")] = None,
+    workdir: Annotated[
+        str | None, typer.Option(help="Its working directory. Default: this one, where it exists.")
+    ] = None,
+    kill: Annotated[bool, typer.Option("--kill", help="End the job afterwards.")] = False,
+) -> None:
+    """Open a shell on a host of the current job, which starts if it does not run. The exit status is the shell's.
+
+    Where stdin is no terminal, the shell reads commands from it: monarch shell < commands.
+    """
+    variables = dict(pair(each, "-e", "NAME=VALUE") for each in env or [])
+    place = numbers(point, "--point")
+    described = job.load_current_job()
+    hosts = pick(described.state()._hosts, mesh)
+    number, _ = places_of(hosts.sizes, None, place)[0]
+    host = hosts.flatten("rank").slice(rank=number) if hosts.sizes else hosts
+    try:
+        sys.exit(job.shell(host, variables, workdir))
+    finally:
+        if kill:
+            described.kill()
