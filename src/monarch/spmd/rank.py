@@ -82,10 +82,10 @@ class HostProbe(Actor):
         Raises:
             ValueError: GPUs are wanted, and there are none.
         """
-        gpus = _gpus()
-        if wanted == "gpu" and not gpus:
+        found = gpus()
+        if wanted == "gpu" and not found:
             raise ValueError(f"--nproc-per-node gpu: there are none on {socket.gethostname()}")
-        return gpus if gpus and wanted != "cpu" else os.cpu_count() or 1
+        return found if found and wanted != "cpu" else os.cpu_count() or 1
 
 
 class RankProcess(Actor):
@@ -313,7 +313,8 @@ def _local(point: Point) -> int:
     return point.extent.sizes[-1] if point.extent.sizes else 1
 
 
-def _gpus() -> int:
+def gpus() -> int:
+    """How many GPUs of NVIDIA this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([device for device in visible.split(",") if device.strip() and not device.startswith("-")])
