@@ -113,6 +113,66 @@ def test_lost_workers_nodes_and_clients_leave_the_rest_of_the_job_usable(home: H
     assert "ended: SlurmJob" in home.monarch("kill")
 
 
+SCALED = (
+    USE
+    + """
+    import logging
+    job = SlurmJob({"hosts": 1, "others": 1}, exclusive=False, cpus_per_task=4)
+    first = job.state()
+    procs = first.hosts.spawn_procs()
+    worker = procs.spawn("worker", Worker)
+    print(ask(first.hosts), ask(first.others), flush=True)
+    job.scale(hosts=2)
+    print(ask(job.state().hosts), worker.node.call_one().get(timeout=30), flush=True)
+    sys.stdin.readline()  # the new host is lost meanwhile
+    job.scale(replace_lost=True)
+    print(ask(job.state().hosts), worker.node.call_one().get(timeout=30), flush=True)
+    sys.stdin.readline()
+    try:
+        job.scale(hosts=9)
+    except Exception as error:
+        print(error, flush=True)
+    procs.stop().get(timeout=30)
+    """
+)
+
+
+def test_hosts_are_added_replaced_and_given_back_while_the_rest_goes_on(home: Home, slurm: Slurm) -> None:
+    client = home._start([home.program(SCALED)], {}, subprocess.PIPE)
+    assert client.stdin is not None and client.stdout is not None
+    assert client.stdout.readline() == "['n0'] ['n1']\n"
+    assert client.stdout.readline() == "['n0', 'n2'] n0\n"
+    slurm.ask("scancel", "--signal=KILL", max(slurm.ask("squeue", "-h", "-o", "%i").split(), key=int))
+    wait_until(lambda: workers_of(home, "n2") == [], what="the end of the worker")
+    print(file=client.stdin, flush=True)
+    assert client.stdout.readline() == "['n0', 'n2'] n0\n"
+    print(file=client.stdin, flush=True)
+    said, told = client.communicate(timeout=60)
+    assert "sbatch --test-only: allocation failure" in said and client.returncode == 0, told
+    assert "host 1 of mesh 'hosts' was lost; another takes its place" in told
+    home.run("from monarch.job import job_load; job_load().scale(hosts=1)")
+    wait_until(lambda: active(slurm) == ["monarch_job RUNNING"], what="the end of the job that was added")
+    home.monarch("kill")
+    home.wait_nothing_left()
+    assert active(slurm) == []
+
+
+def test_nodes_of_the_first_job_are_given_back_when_a_mesh_shrinks(home: Home, slurm: Slurm) -> None:
+    said = home.run(
+        USE
+        + """
+    job = SlurmJob({"hosts": 2, "others": 1}, exclusive=False)
+    job.state()
+    job.scale(hosts=1)
+    state = job.state()
+    print(ask(state.hosts), ask(state.others))
+    """
+    )
+    assert said == "['n0'] ['n2']\n"
+    assert slurm.ask("squeue", "-h", "-t", "RUNNING", "-o", "%D %N").split() == ["2", "n[0,2]"]
+    home.monarch("kill")
+
+
 def test_a_job_that_no_client_uses_ends_by_itself(home: Home, slurm: Slurm) -> None:
     home.run(
         """

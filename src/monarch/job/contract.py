@@ -69,6 +69,7 @@ class WorkerSpec(NamedTuple):
         report: Descriptor to write the report to; -1 for none.
         lifeline: Descriptor to read from: the worker ends when its other side closes, unless `KEEP` comes before; -1 for none.
         farewell: File to make when the end is in order; empty for none.
+        machine: What to call its machine in the report; empty for the name that it has itself.
     """
 
     mesh: str
@@ -80,6 +81,7 @@ class WorkerSpec(NamedTuple):
     report: int = -1
     lifeline: int = -1
     farewell: str = ""
+    machine: str = ""
 
 
 class Report(NamedTuple):

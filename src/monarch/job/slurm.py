@@ -21,17 +21,18 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import actor
 from ..errors import JobError
 from ..trust import read_secret_file
 from . import logs, processes, trusted
 from .cache import CacheFile
-from .contract import Report, WorkersJob, check_size, make_secret_file, read_reports, unreachable
+from .contract import HostId, Report, WorkersJob, check_size, make_secret_file, unreachable
 from .local import BatchJob
-from .slurm_commands import NOT_FOUND, Watched, ask, run
-from .slurm_script import COMPLETING, PENDING, Group, Resources, Script, Status, quoted
+from .slurm_commands import NOT_FOUND, Watched, ask, cancel, run, steps_of, submit
+from .slurm_parts import Part, attempt_here, holders, last_words, reported
+from .slurm_script import PENDING, Described, Group, Resources, Script, Status, quoted
 from .slurm_watch import WarningWatch
 from .state import check_mesh_names
 from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
@@ -39,29 +40,9 @@ from .waiting import Waiting
 
 _ASK = 1.0  # seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
 _LOOK = 0.05
-_TAIL_LINES = 12
 _CURRENT = "current"
 
 logger = logging.getLogger("monarch.job")
-
-
-class _Described(NamedTuple):
-    """What the user has described, beside the meshes: jobs alike in this can take each other's place."""
-
-    python_exe: str
-    srun_args: tuple[str, ...]
-    monarch_port: int
-    job_name: str
-    time_limit: str | None
-    log_dir: str | None
-    account: str | None
-    qos: str | None
-    out_of_cluster: bool
-    attach_to: str | None
-    bind_to: str | None
-    setup: tuple[str, ...]
-    idle_limit: float
-    allocation: str | None
 
 
 class SlurmJob(WorkersJob):
@@ -143,7 +124,7 @@ class SlurmJob(WorkersJob):
             raise ValueError(f"attach_to={attach_to!r} needs a monarch_port: with any free port it could not be known")
         if not 0 <= idle_limit < float("inf"):
             raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {idle_limit!r}")
-        self._described = _Described(
+        self._described = Described(
             python_exe or sys.executable,
             _options("srun_args", srun_args),
             monarch_port,
@@ -167,6 +148,7 @@ class SlurmJob(WorkersJob):
         self._own_resources: dict[str, Resources] = {}
         self._job_start_timeout = job_start_timeout
         self._job_id: str | None = None
+        self._more: tuple[Part, ...] = ()  # what `scale` has added
         self._folder: Path | None = None
         self._logs = ""
         self._is_batch = False
@@ -225,11 +207,14 @@ class SlurmJob(WorkersJob):
         if self._is_batch:
             CacheFile(self._folder / "job.pkl").write(BatchJob(self)._pickled())
         script = self._folder / "job.sh"
-        script.write_text(self._script(allocation, client_script or "").render())
+        script.write_text(
+            self._script(self._meshes, self._folder, self._logs, allocation, client_script or "").render()
+        )
         if allocation:
             self._run_in(allocation, script)
         else:
-            self._submit(script)
+            self._job_id = submit(script)
+            logger.info("submitted as Slurm job %s; its output is in %s*", self._job_id, self._logs)
         if self._cache is None and not self._is_batch:  # unless it is saved later, nobody else can find it
             self._ends_with_program = True
             atexit.register(self._program_ends)
@@ -244,24 +229,25 @@ class SlurmJob(WorkersJob):
         Path(given).mkdir(parents=True, exist_ok=True)
         return f"{Path(given).absolute()}/slurm_%j_"
 
-    def _script(self, allocation: str, client: str) -> Script:
+    def _script(
+        self, meshes: Mapping[str, int], folder: Path, prefix: str, allocation: str = "", client: str = ""
+    ) -> Script:
         described = self._described
-        alike = {mesh: size for mesh, size in self._meshes.items() if mesh not in self._own_resources}
-        groups = [Group(alike, self._resources)] if alike and not self._own_resources else []
-        if not groups:  # each mesh is a component of its own, in their order
+        alike = {mesh: size for mesh, size in meshes.items() if mesh not in self._own_resources}
+        groups = [Group(alike, self._resources)]
+        if len(alike) < len(meshes):  # each mesh is a component of its own, in their order
             groups = [
-                Group({mesh: size}, self._own_resources.get(mesh, self._resources))
-                for mesh, size in self._meshes.items()
+                Group({mesh: size}, self._own_resources.get(mesh, self._resources)) for mesh, size in meshes.items()
             ]
         for_all = {"time": described.time_limit, "account": described.account, "qos": described.qos}
-        output = f"{self._logs}{described.job_name}"
+        output = f"{prefix}{described.job_name}"
         own = {"job-name": described.job_name, "output": f"{output}.out", "error": f"{output}.err"}
         return Script(
             groups=groups,
             options=[f"--{name}={value}" for name, value in for_all.items() if value is not None],
             first_options=[*(f"--{name}={value}" for name, value in own.items()), "--no-kill", "--export=ALL"],
-            folder=str(self._folder),
-            logs=self._logs,
+            folder=str(folder),
+            logs=prefix,
             setup=described.setup,
             python=described.python_exe,
             port=described.monarch_port,
@@ -313,16 +299,6 @@ class SlurmJob(WorkersJob):
             os.close(log)
         self._job_id = allocation
 
-    def _submit(self, script: Path) -> None:
-        # what a job around this one has set would count as options of ours
-        environment = {
-            name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"
-        }
-        run("sbatch", "--test-only", str(script), env=environment)  # else it may wait for what will never be
-        said = run("sbatch", "--parsable", str(script), env=environment)
-        self._job_id = said.strip().splitlines()[-1].partition(";")[0]
-        logger.info("submitted as Slurm job %s; its output is in %s*", self._job_id, self._logs)
-
     def _addresses(self) -> Mapping[str, Sequence[str]]:
         reports = self._wait_for_workers()
         if self._watch is None and not in_batch():
@@ -330,63 +306,112 @@ class SlurmJob(WorkersJob):
             self._watch = WarningWatch(self._id, self._folder, self._on_warning)
         return {mesh: [reports[mesh, rank].address for rank in range(size)] for mesh, size in self._meshes.items()}
 
-    def _wait_for_workers(self) -> dict[tuple[str, int], Report]:
-        assert self._folder is not None
-        total = sum(self._meshes.values())
+    def _wait_for_workers(self) -> dict[HostId, Report]:
+        held = holders(self._parts(), self._hosts())
         waiting = Waiting(f"Slurm job {self._id}")
         try:
-            asked, job = 0.0, Watched(self._id)
+            asked, watched = 0.0, {part: Watched(part.job) for part in held.values()}
             while True:
-                status = job.status
-                found = self._reports(status)
-                if len(found) == total:
+                found = reported(held, watched)
+                if len(found) == len(held):
                     return found
-                self._check_that_they_come(status)
+                late = [part for part in watched if any(held[host] == part for host in held.keys() - found.keys())]
+                for part in late:
+                    self._check_that_they_come(part, watched[part].status)
+                job = watched[late[0]]
+                state = job.status.describe() + job.trouble
                 if self._job_start_timeout is not None and waiting.seconds > self._job_start_timeout:
-                    late = (
-                        f"Slurm job {self._id} was cancelled: {total - len(found)} of {total} workers did not run within "
-                        f"{self._job_start_timeout:g} s (job_start_timeout); it was {status.describe()}{job.trouble}"
-                    )
-                    self.kill()
-                    raise JobError(late)
-                state = status.describe() if status.state in PENDING else f"{len(found)} of {total} workers run"
-                waiting.show(state + job.trouble)
+                    self._give_up(late, f"{len(held) - len(found)} of {len(held)}", state)
+                if job.status.state not in PENDING:
+                    state = f"{len(found)} of {len(held)} workers run{job.trouble}"
+                waiting.show(state)
                 time.sleep(_LOOK)
                 if waiting.seconds - asked > _ASK:
                     asked = waiting.seconds
-                    job.ask()
+                    for job in watched.values():
+                        job.ask()
         finally:
             waiting.end()
 
-    def _reports(self, status: Status) -> dict[tuple[str, int], Report]:
-        assert self._folder is not None
-        found = read_reports(self._folder / f"workers.{self._attempt(status)}")
-        return {(report.mesh, report.rank): report for report in found}
+    def _give_up(self, late: Sequence[Part], missing: str, state: str) -> None:
+        """Workers have not come in time: end the job; or if they are additions to it, those."""
+        jobs = ", ".join(part.job for part in late)
+        if any(part.job == self._id for part in late):
+            self.kill()
+        else:
+            for part in late:
+                cancel(part.job)
+        raise JobError(
+            f"Slurm job {jobs} was cancelled: {missing} workers did not run within {self._job_start_timeout:g} s "
+            f"(job_start_timeout); it was {state}"
+        )
 
-    def _attempt(self, status: Status) -> int:
-        """Which attempt of a requeued job this is; steps in an allocation are started once."""
+    def _hosts(self) -> list[HostId]:
+        return [(mesh, rank) for mesh, size in self._meshes.items() for rank in range(size)]
+
+    def _parts(self) -> list[Part]:
+        assert self._folder is not None
+        first = [
+            (mesh, rank) for mesh, size in (self._described_meshes or self._meshes).items() for rank in range(size)
+        ]
+        attempt = None if self._described.allocation is None else attempt_here()  # there, steps are started once
+        return [Part(self._id, self._folder, tuple(first), attempt), *self._more]
+
+    def _reports(self) -> dict[HostId, Report]:
+        held = holders(self._parts(), self._hosts())
+        return reported(held, {part: Watched(part.job) for part in held.values()})
+
+    def _reported(self) -> Mapping[HostId, str]:
+        return {host: report.address for host, report in self._reports().items()}
+
+    def _lost_hosts(self) -> list[HostId]:
+        held, there = holders(self._parts(), self._hosts()), self._reported()
+        silent = [host for host in held if host not in there and held[host].why_none_come(ask(held[host].job))]
+        return sorted([*super()._lost_hosts(), *silent])
+
+    def _add_hosts(self, hosts: Sequence[HostId]) -> None:
+        """Submit one more job."""
         if self._described.allocation is not None:
-            return int(os.environ.get("SLURM_RESTART_COUNT", 0))
-        return status.restarts
+            raise JobError(f"{self!r} has the nodes of an allocation, which get no more")
+        assert self._folder is not None and self._secret_file is not None
+        number = len(self._more) + 1
+        folder = self._folder / f"more.{number}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        shutil.copy2(self._secret_file, folder / self._secret_file.name)
+        ordered = sorted(hosts)
+        sizes = {mesh: sum(other == mesh for other, _ in ordered) for mesh, _ in ordered}
+        script = folder / "job.sh"
+        script.write_text(self._script(sizes, folder, f"{self._logs}more.{number}_").render())
+        job = submit(script)
+        self._more += (Part(job, folder, tuple(ordered)),)
+        logger.info("submitted as Slurm job %s: %d more hosts of job %s", job, len(ordered), self._id)
 
-    def _check_that_they_come(self, status: Status) -> None:
-        if status.state == COMPLETING:  # soon it has ended, or waits again
+    def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
+        """Cancel jobs of which no host is left; let others go on with fewer nodes."""
+        if self._described.allocation is not None:
             return
-        ended = self._script_has_ended(status)
-        if ended or not status.lives:
-            how = "its workers have ended" if ended else f"it is {status.describe()}"
-            raise JobError(f"Slurm job {self._id} has no workers: {how}; {self._last_words()}")
+        kept, parts = holders(self._parts(), self._hosts()), self._parts()
+        reports = self._reports()
+        for part in set(holders(parts, hosts).values()):
+            left = [host for host in kept if kept[host] == part]
+            if not left and part.job != self._id:
+                cancel(part.job)
+            elif self._own_resources or not all(host in reports for host in left):
+                logger.warning("the nodes of %s stay with Slurm job %s until its end", hosts, part.job)
+            else:
+                nodes = ",".join(sorted({reports[host].machine for host in left}))
+                run("scontrol", "update", f"jobid={part.job}", f"nodelist={nodes}", cwd=part.folder)
 
-    def _last_words(self) -> str:
-        """What Slurm and the workers have printed last."""
-        assert self._folder is not None
-        prefix = Path(self._logs.replace("%j", self._id) + "x")
-        files = sorted(prefix.parent.glob(prefix.name[:-1] + "*"), key=lambda path: path.suffix != ".err")
-        for file in (self._folder / "srun.log", *files):
-            lines = file.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if file.exists() else []
-            if any(line.strip() for line in lines):
-                return f"its last output, from {file}:\n" + "\n".join(f"  | {line}" for line in lines)
-        return f"nothing was printed (to {prefix.parent})"
+    def _check_that_they_come(self, part: Part, status: Status) -> None:
+        if how := part.why_none_come(status):
+            what = (
+                "no workers"
+                if part.job == self._id
+                else "none of its further hosts; scale(replace_lost=True) asks again"
+            )
+            raise JobError(
+                f"Slurm job {part.job} has {what}: {how}; {last_words(part.folder / 'srun.log', self._logs.replace('%j', part.job))}"
+            )
 
     @property
     def _id(self) -> str:
@@ -398,17 +423,14 @@ class SlurmJob(WorkersJob):
         """Check whether `spec` describes the same job, and it waits for its nodes, or all its workers can be reached."""
         if not self._same_spec(spec) or not self._is_running():
             return False
-        status = ask(self._id)
-        there = [report.address for report in self._reports(status).values()]
-        return status.state in PENDING or self._described.out_of_cluster or not unreachable(there)
+        pending = ask(self._id).state in PENDING
+        return pending or self._described.out_of_cluster or not unreachable(self._reported().values())
 
     def _same_spec(self, spec: JobTrait) -> bool:
         if type(spec) is not type(self):
             return False
-        ours, theirs = (
-            (job._meshes, job._described, job._resources, job._own_resources, job._is_batch) for job in (self, spec)
-        )
-        return ours == theirs
+        ours, theirs = ((job._described, job._resources, job._own_resources, job._is_batch) for job in (self, spec))
+        return ours == theirs and self._same_meshes(spec)
 
     def _is_running(self) -> bool:
         if self._job_id is None or self._folder is None:
@@ -419,12 +441,7 @@ class SlurmJob(WorkersJob):
             if NOT_FOUND in str(error):
                 return False
             raise
-        return status.lives and not self._script_has_ended(status)
-
-    def _script_has_ended(self, status: Status) -> bool:
-        """Whether nothing starts workers any more. A job that waits was requeued, and what has ended was another attempt."""
-        assert self._folder is not None
-        return status.state not in PENDING and (self._folder / f"ended.{self._attempt(status)}").exists()
+        return status.lives and not self._parts()[0].has_ended(status)
 
     def _rebind_connection_inputs(self, spec: JobTrait) -> None:
         self._on_warning = getattr(spec, "_on_warning", None)
@@ -455,24 +472,17 @@ class SlurmJob(WorkersJob):
             self._watch.stop()
             self._watch = None
         if self._job_id is not None:
-            if self._described.allocation is not None and self._apply_id is not None:
+            if self._described.allocation is not None:
+                assert self._apply_id is not None
                 processes.end(self._apply_id)  # first the script here, which may start further steps
-            for job in self._own_steps() if self._described.allocation is not None else [self._job_id]:
-                try:
-                    run("scancel", job)
-                except JobError as error:
-                    if NOT_FOUND not in str(error) and "already" not in str(error):
-                        raise
+                jobs = steps_of(self._job_id, self._step_name)
+            else:
+                jobs = [self._job_id, *(part.job for part in self._more)]
+            for job in jobs:
+                cancel(job)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._job_id, self._folder, self._secret_file = None, None, None
-
-    def _own_steps(self) -> list[str]:
-        assert self._job_id is not None
-        steps = [
-            line.split() for line in run("squeue", "--steps", "-h", "-j", self._job_id, "-o", "%i %j").splitlines()
-        ]
-        return [step for step, name in (words for words in steps if len(words) == 2) if name == self._step_name]
+        self._job_id, self._folder, self._secret_file, self._more = None, None, None, ()
 
     def _cleanup_log_context(self) -> str:
         return f"(Slurm job {self._job_id}: scancel {self._job_id})"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..errors import JobError
 from .slurm_script import Status, first_error, parse_status
@@ -66,7 +68,37 @@ class Watched:
             self._answered, self.trouble = time.monotonic(), ""
 
 
-def run(*command: str, env: Mapping[str, str] | None = None) -> str:
+def submit(script: Path) -> str:
+    """Submit a batch script; return the id of the job.
+
+    Raises:
+        JobError: As `run`; also if the job could never start.
+    """
+    # what a job around this one has set would count as options of ours
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"
+    }
+    run("sbatch", "--test-only", str(script), env=environment)  # else it may wait for what will never be
+    said = run("sbatch", "--parsable", str(script), env=environment)
+    return said.strip().splitlines()[-1].partition(";")[0]
+
+
+def steps_of(job: str, name: str) -> list[str]:
+    """The steps of a job that have a name."""
+    steps = [line.split() for line in run("squeue", "--steps", "-h", "-j", job, "-o", "%i %j").splitlines()]
+    return [step for step, called in (words for words in steps if len(words) == 2) if called == name]
+
+
+def cancel(job: str) -> None:
+    """Cancel a job, or a step; fine if it has ended."""
+    try:
+        run("scancel", job)
+    except JobError as error:
+        if NOT_FOUND not in str(error) and "already" not in str(error):
+            raise
+
+
+def run(*command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
     """What a command of Slurm prints.
 
     Raises:
@@ -74,7 +106,7 @@ def run(*command: str, env: Mapping[str, str] | None = None) -> str:
     """
     try:
         done = subprocess.run(
-            command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT
+            command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT
         )
     except FileNotFoundError:
         raise JobError(f"there is no {command[0]} on the PATH of this machine: it is not set up to use Slurm") from None

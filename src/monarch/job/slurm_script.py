@@ -60,6 +60,25 @@ class Resources(NamedTuple):
         return [*given, *(["--exclusive"] if self.exclusive else []), *_joined(self.slurm_args)]
 
 
+class Described(NamedTuple):
+    """What the user has described, beside the meshes: jobs alike in this can take each other's place."""
+
+    python_exe: str
+    srun_args: tuple[str, ...]
+    monarch_port: int
+    job_name: str
+    time_limit: str | None
+    log_dir: str | None
+    account: str | None
+    qos: str | None
+    out_of_cluster: bool
+    attach_to: str | None
+    bind_to: str | None
+    setup: tuple[str, ...]
+    idle_limit: float
+    allocation: str | None
+
+
 class Group(NamedTuple):
     """Meshes on nodes that are alike: all of a job, or one component of a heterogeneous job."""
 
@@ -155,6 +174,7 @@ class Script(NamedTuple):
             "$SLURM_LAUNCH_NODE_IPADDR",
             self.bind,
             f"{self.folder}/workers.${ATTEMPT}",
+            machine="$SLURMD_NODENAME",
         )
         options = [
             *([f"--jobid={self.allocation}"] if self.allocation else []),

@@ -40,7 +40,7 @@ def serve(spec: WorkerSpec, **trust: Any) -> None:
     for fd in {spec.lifeline, spec.report} - {-1}:
         os.set_inheritable(fd, False)  # what runs here must not keep the lifeline open
     serving, address = _start(spec, **trust)
-    report = Report(spec.mesh, int(spec.rank), address, socket.gethostname(), os.getpid())
+    report = Report(spec.mesh, int(spec.rank), address, spec.machine or socket.gethostname(), os.getpid())
     try:
         if spec.report >= 0:
             os.write(spec.report, report.encode())

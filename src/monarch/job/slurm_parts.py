@@ -1,0 +1,81 @@
+"""The Slurm jobs of which one job of ours consists: the first, and one for each time that hosts were added to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .contract import HostId, Report, read_reports
+from .slurm_commands import Watched
+from .slurm_script import COMPLETING, PENDING, Status
+
+_TAIL_LINES = 12
+
+
+class Part(NamedTuple):
+    """A Slurm job.
+
+    Attributes:
+        job: Its id.
+        folder: Where its workers report.
+        hosts: Which hosts its workers are. The first worker that reports for a mesh is the first of that mesh here.
+        attempt: How often it was requeued, if Slurm need not be asked: it is the allocation of somebody else.
+    """
+
+    job: str
+    folder: Path
+    hosts: tuple[HostId, ...]
+    attempt: int | None = None
+
+    def reports(self, status: Status) -> dict[HostId, Report]:
+        """What its workers have said in their latest attempt, by host."""
+        ranks: dict[str, list[int]] = {}
+        for mesh, rank in self.hosts:
+            ranks.setdefault(mesh, []).append(rank)
+        found = read_reports(self.folder / f"workers.{self._attempt(status)}")
+        return {(report.mesh, ranks[report.mesh][report.rank]): report for report in found}
+
+    def has_ended(self, status: Status) -> bool:
+        """Whether nothing starts workers any more. A job that waits was requeued, and what has ended was another attempt."""
+        return status.state not in PENDING and (self.folder / f"ended.{self._attempt(status)}").exists()
+
+    def why_none_come(self, status: Status) -> str:
+        """Why it will have no further workers, for people; empty if it may."""
+        if status.state == COMPLETING:  # soon it has ended, or waits again
+            return ""
+        if self.has_ended(status):
+            return "its workers have ended"
+        return "" if status.lives else f"it is {status.describe()}"
+
+    def _attempt(self, status: Status) -> int:
+        return status.restarts if self.attempt is None else self.attempt
+
+
+def attempt_here() -> int:
+    """How often the Slurm job around this program was requeued."""
+    return int(os.environ.get("SLURM_RESTART_COUNT", 0))
+
+
+def holders(parts: Sequence[Part], hosts: Iterable[HostId]) -> dict[HostId, Part]:
+    """Which part has each host: the latest one, as it was added in the place of one that was lost or given back."""
+    latest = {host: part for part in parts for host in part.hosts}
+    return {host: latest[host] for host in hosts}
+
+
+def reported(held: Mapping[HostId, Part], watched: Mapping[Part, Watched]) -> dict[HostId, Report]:
+    """What the workers of hosts have said, each in the part that has it."""
+    by_part = {part: part.reports(watched[part].status) for part in watched}
+    return {host: by_part[part][host] for host, part in held.items() if host in by_part[part]}
+
+
+def last_words(log: Path, prefix: str) -> str:
+    """What Slurm and the workers have printed last, for people: to `log`, or to files whose paths begin with `prefix`."""
+    folder, _, begin = prefix.rpartition("/")
+    files = sorted(Path(folder).glob(begin + "*"), key=lambda path: path.suffix != ".err")
+    for file in (log, *files):
+        lines = file.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if file.exists() else []
+        if any(line.strip() for line in lines):
+            return f"its last output, from {file}:\n" + "\n".join(f"  | {line}" for line in lines)
+    return f"nothing was printed (to {folder})"
