@@ -8,6 +8,7 @@
     ├── BackpressureError     a peer that does not read: the send was given up
     ├── AddressError          your call: an address of a host that cannot be read
     ├── JobError              hosts that could not be had, found again or let go of
+    ├── QueryError            your SQL over telemetry, or its answer is over a limit
     └── InternalError         our bug: please report it
 
     UnreadErrorWarning        remote code raised, and the future that says so was never read
@@ -206,6 +207,10 @@ class AddressError(MonarchError, ValueError, RuntimeError):
 
 class JobError(MonarchError, RuntimeError):
     """A job could not be started, found again or ended; the text says what to do about it."""
+
+
+class QueryError(MonarchError, RuntimeError):
+    """A query of telemetry was refused; the text says why, in one line."""
 
 
 class InternalError(MonarchError, RuntimeError):

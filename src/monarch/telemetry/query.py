@@ -1,0 +1,289 @@
+"""SQL over tables that are collected for the question. Knows duckdb, and nothing of processes: they are behind a `Source`.
+
+A query has a database of its own, in memory. It runs in these steps:
+
+    one statement, which reads          anything else is refused
+    empty tables, and duckdb's plan     say which tables and columns are wanted, and since when
+    `Source.collect`                    brings them, and who did not answer
+    settings are locked; the query      no files, no network; bounds of time, memory, threads and rows
+
+What ends the wait: the answer, an error, `Limits.seconds`, or Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
+from typing import Any, Protocol
+
+from .._namedtuple import NamedTuple
+from ..errors import QueryError
+from .result import QueryResult
+
+Schema = Mapping[str, Mapping[str, str]]
+"""Of each table the columns, in order, with duckdb's types."""
+
+_LOOK_AGAIN = 0.05  # seconds after which a query is interrupted once more: it may have been between two statements
+_AS_THEY_ARE = re.compile(r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|VARCHAR|"NULL"')
+_NESTED = re.compile(r".*\]|(STRUCT|MAP|UNION)\(.*", re.DOTALL)
+_EXPLAIN = re.compile(r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\((\s*(FORMAT|ANALYZE)\b[^)]*)\))?", re.IGNORECASE)
+_SINCE = re.compile(r"\(*timestamp_us ?>=? ?(\d+)\)*")
+_ANSWER = "_answer"
+
+
+class Limits(NamedTuple):
+    """The bounds of a query.
+
+    Attributes:
+        seconds: For all of it.
+        rows: Of the answer.
+        memory: Of the database; see duckdb's ``memory_limit``.
+        threads: That compute.
+    """
+
+    seconds: float = 10.0
+    rows: int = 1_000_000
+    memory: str = "1GiB"
+    threads: int = 2
+
+
+class Needs(NamedTuple):
+    """What a query reads.
+
+    Attributes:
+        columns: By table, at least one each.
+        since_us: Older events are not wanted; in microseconds since 1970. None: all are.
+    """
+
+    columns: dict[str, tuple[str, ...]]
+    since_us: int | None = None
+
+
+class Found(NamedTuple):
+    """What a source has found.
+
+    Attributes:
+        tables: By name; anything that exports an Arrow stream.
+        silent: Who did not answer, and why.
+        left_out: By table how many rows are missing, as there were too many.
+    """
+
+    tables: Mapping[str, Any]
+    silent: Mapping[str, str]
+    left_out: Mapping[str, int]
+
+
+class Source(Protocol):
+    """Where tables come from."""
+
+    @property
+    def schema(self) -> Schema:
+        """All tables that there are."""
+
+    @property
+    def events(self) -> frozenset[str]:
+        """Those for which a time range can be asked for."""
+
+    def collect(self, needs: Needs, seconds: float) -> Found:
+        """Get what a query reads.
+
+        Raises:
+            TimeoutError: It takes longer than this.
+        """
+
+
+def library(name: str) -> Any:
+    """Import a library that queries need.
+
+    Raises:
+        ImportError: It is not installed; the message says how to get it.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"queries need {error.name}: pip install 'pymonarch[telemetry]'", name=error.name) from None
+
+
+def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # noqa: B008  # is immutable
+    """Answer a question.
+
+    Args:
+        sql: One statement, in duckdb's dialect: SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN.
+        source: Where the tables come from.
+        limits: Bounds.
+
+    Raises:
+        QueryError: It is no such statement, or the database refuses it, or its answer has more rows than the limit.
+        TimeoutError: It took too long.
+        ImportError: duckdb or arro3 is not installed.
+    """
+    if limits.seconds <= 0:
+        raise ValueError(f"a query needs a time above 0 s, got {limits.seconds:g}")
+    duckdb, arro3 = library("duckdb"), library("arro3.core")
+    end = time.monotonic() + limits.seconds
+    database = _connect(duckdb, limits)
+    try:
+        with _bounded(duckdb, database, end, limits.seconds):
+            text = _only_statement(duckdb, database, sql)
+            _make_tables(database, source.schema)
+            needs = _needs(database, text, source)
+            found = source.collect(needs, max(0.0, end - time.monotonic())) if needs.columns else Found({}, {}, {})
+            for name, table in found.tables.items():
+                database.register("collected", table)
+                database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM collected')
+                database.unregister("collected")
+            database.execute("RESET disabled_optimizers; SET lock_configuration = true")
+            database.query(text).limit(limits.rows + 1).create(_ANSWER)
+            answer = database.table(_ANSWER)
+            [(count,)] = database.execute(f"SELECT count(*) FROM {_ANSWER}").fetchall()
+            if count > limits.rows:
+                raise QueryError(
+                    f"the answer has more than {limits.rows:,} rows, which is the limit: ask for less, by WHERE, GROUP BY or LIMIT"
+                )
+            rows = _rows(database, answer.columns, answer.types)
+            return QueryResult(rows, answer.columns, arro3.Table.from_arrow(answer), found.silent, found.left_out)
+    finally:
+        database.close()
+
+
+def _connect(duckdb: Any, limits: Limits) -> Any:
+    settings = {
+        "enable_external_access": "false",  # files, the network, ATTACH, INSTALL, COPY
+        "python_enable_replacements": "false",  # variables of Python as tables
+        "autoinstall_known_extensions": "false",
+        "max_temp_directory_size": "0MB",
+        "memory_limit": limits.memory,
+        "threads": str(limits.threads),
+    }
+    database = duckdb.connect(":memory:", config=settings)
+    database.execute("SET TimeZone = 'UTC'")
+    return database
+
+
+def _only_statement(duckdb: Any, database: Any, sql: str) -> str:
+    statements = database.extract_statements(sql)
+    if not statements:
+        raise QueryError("the query is empty")
+    if len(statements) > 1:
+        raise QueryError(f"a query is one statement, and these are {len(statements)}")
+    [statement] = statements
+    if statement.type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        raise QueryError(
+            f"a query only reads: SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN, and no {statement.type.name}"
+        )
+    return str(statement.query)
+
+
+def _make_tables(database: Any, schema: Schema) -> None:
+    for table, columns in schema.items():
+        described = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+        database.execute(f'CREATE TABLE "{table}" ({described})')
+
+
+def _needs(database: Any, text: str, source: Source) -> Needs:
+    """By duckdb's own plan, so whatever SQL can say: joins, stars, views of them. Only what could depend on the tables being
+    empty still is kept from it."""
+    [(known,)] = database.execute("SELECT string_agg(name) FROM duckdb_optimizers()").fetchall()
+    wanted = ("unused_columns", "filter_pushdown", "expression_rewriter")
+    others = ",".join(name for name in known.split(",") if name not in wanted)
+    database.execute(f"SET disabled_optimizers = '{others}'")
+    [(_, plan)] = database.execute(f"EXPLAIN (FORMAT JSON) {_EXPLAIN.sub('', text)}").fetchall()
+    columns: dict[str, tuple[str, ...]] = {}
+    since: list[int] = []
+    for info in _scans(json.loads(plan)):
+        table = info["Table"].rpartition(".")[2].strip('"')
+        if table not in source.schema:  # of the catalog
+            continue
+        filters = _texts(info.get("Filters"))
+        read = {*_texts(info.get("Projections")), *(word for text in filters for word in re.findall(r"\w+", text))}
+        read.update(columns.get(table, ()))
+        every = source.schema[table]
+        columns[table] = tuple(name for name in every if name in read) or (next(iter(every)),)  # count(*) counts one
+        if table in source.events:
+            since.append(_since(filters))
+    return Needs(columns, min(since, default=0) or None)
+
+
+def _scans(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """What a plan says of each table that it reads."""
+    for node in nodes:
+        info = node.get("extra_info", {})
+        if "Table" in info:
+            yield info
+        yield from _scans(node.get("children", ()))
+
+
+def _texts(info: str | Sequence[str] | None) -> Sequence[str]:
+    return [info] if isinstance(info, str) else info or []
+
+
+def _since(filters: Sequence[str]) -> int:
+    """The time before which a scan reads nothing; 0 where that can't be told."""
+    parts = [part for text in filters if " OR " not in text for part in text.split(" AND ")]
+    found = [_SINCE.fullmatch(part) for part in parts]
+    return max((int(match[1]) for match in found if match is not None), default=0)
+
+
+def _rows(database: Any, names: Sequence[str], types: Sequence[Any]) -> list[dict[str, Any]]:
+    """The answer in values that JSON has: integers of any size, and NULL for what is no finite number."""
+    kinds = [str(kind) for kind in types]
+    casts = ", ".join(
+        _cast(f'"{name.replace(chr(34), chr(34) * 2)}"', kind) for name, kind in zip(names, kinds, strict=True)
+    )
+    rows = database.execute(f"SELECT {casts} FROM {_ANSWER}").fetchall()
+    nested = [name for name, kind in zip(names, kinds, strict=True) if _NESTED.fullmatch(kind)]
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    for row in found if nested else ():
+        row.update({name: json.loads(row[name]) for name in nested if row[name] is not None})
+    return found
+
+
+def _cast(column: str, kind: str) -> str:
+    if _AS_THEY_ARE.fullmatch(kind):
+        return column
+    if kind in ("DOUBLE", "FLOAT"):
+        return f"CASE WHEN isfinite({column}) THEN {column} END"
+    if kind.startswith("DECIMAL"):
+        return f"{column}::{'HUGEINT' if kind.endswith(',0)') else 'DOUBLE'}"
+    return f"to_json({column})::VARCHAR" if _NESTED.fullmatch(kind) else f"{column}::VARCHAR"
+
+
+@contextmanager
+def _bounded(duckdb: Any, database: Any, end: float, seconds: float) -> Iterator[None]:
+    """Interrupts what takes too long; turns the errors of duckdb into one line."""
+    done = threading.Event()
+
+    def watch() -> None:
+        wait = end - time.monotonic()
+        while not done.wait(wait):
+            wait = _LOOK_AGAIN
+            database.interrupt()
+
+    watcher = threading.Thread(target=watch, name="monarch-query", daemon=True)
+    watcher.start()
+    try:
+        yield
+    except duckdb.InterruptException:
+        raise TimeoutError(_took_too_long(seconds)) from None
+    except duckdb.Error as error:
+        lines = takewhile(lambda line: line and not line.startswith("LINE "), str(error).splitlines())
+        raise QueryError(" ".join(line.strip() for line in lines)) from None
+    except TimeoutError:
+        raise TimeoutError(_took_too_long(seconds)) from None
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":  # what duckdb makes of Ctrl-C
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _took_too_long(seconds: float) -> str:
+    return f"the query took longer than {seconds:g} s: ask for less, or give it more time"

@@ -1,0 +1,100 @@
+"""The answer to a query."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_SHOWN = 50  # rows of a `repr`
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {10: "\\n", 9: "\\t", 13: "\\r"}
+
+
+class QueryResult(dict[str, list[dict[str, Any]]]):
+    """The answer to a query; as in Monarch 0.7, a dict with the rows under ``"rows"``.
+
+    Attributes:
+        columns: Names of the columns, in the order of the query.
+        silent: Hosts and processes that have not answered, and why: what they have is missing.
+        left_out: By table, how many rows the query did not see, as there were too many. Those are the oldest.
+    """
+
+    def __init__(
+        self,
+        rows: list[dict[str, Any]],
+        columns: Sequence[str],
+        table: Any,
+        silent: Mapping[str, str],
+        left_out: Mapping[str, int],
+    ) -> None:
+        super().__init__(rows=rows)
+        self.columns = list(columns)
+        self.silent = dict(silent)
+        self.left_out = dict(left_out)
+        self._table = table
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Each row by column, in values that JSON has."""
+        return self["rows"]
+
+    def arrow(self) -> Any:
+        """The answer as an `arro3.core.Table`, which whatever speaks Arrow can read: pyarrow, polars, pandas, duckdb.
+
+        Raises:
+            RuntimeError: The answer was sent here by another process: that has the table.
+        """
+        if self._table is None:
+            raise RuntimeError("an answer that was sent has rows alone: call arrow() where the query was made")
+        return self._table
+
+    def df(self) -> Any:
+        """The answer as a `pandas.DataFrame`.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ModuleNotFoundError as error:
+            raise ImportError("df() needs pandas: pip install pandas", name="pandas") from error
+        return pandas.DataFrame(self.rows, columns=self.columns)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is missing, one line each."""
+        silent = [f"{who} did not answer: {why}" for who, why in self.silent.items()]
+        return silent + [f"{count:,} rows of {table} were left out: too many" for table, count in self.left_out.items()]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return QueryResult, (
+            self.rows,
+            self.columns,
+            None,
+            self.silent,
+            self.left_out,
+        )  # arro3's tables can't be pickled
+
+    def __repr__(self) -> str:
+        more = [f"... of {len(self.rows)} rows"] if len(self.rows) > _SHOWN else []
+        return "\n".join([as_table(self.columns, self.rows[:_SHOWN]), *more, *self.warnings])
+
+
+def as_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a table for people, with their number below; nothing in it moves a terminal's cursor."""
+    count = f"({len(rows)} row{'' if len(rows) == 1 else 's'})"
+    if not rows:
+        return count
+    cells = [[name.translate(_CONTROL) for name in columns]]
+    cells += [[_cell(row[name]) for name in columns] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [" | ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
+    return "\n".join([lines[0], "-+-".join("-" * width for width in widths), *lines[1:], count])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return text.translate(_CONTROL)
