@@ -4,6 +4,8 @@ A process counts and remembers little by itself. Who wants to know sends the con
 answer for the processes there; agents run no user code, so they always answer, and say who did not. `tables` names the tables. What
 fills one is a function marked ``@produces("actors")``, `registry`: it runs in the process that is asked, which imports it then. A
 program that nobody asks imports nothing of this.
+
+`client` asks in SQL: `query` runs a question by duckdb, over `programs` that run, or the file of a run, `run_file`.
 """
 
 from __future__ import annotations
@@ -14,12 +16,20 @@ from .._lazy import lazy_names
 
 if TYPE_CHECKING:
     from .answer import Collected
+    from .client import QueryEngineClient
     from .gather import read
+    from .result import QueryResult
     from .tables import TABLES, Table
 
 __getattr__, __dir__ = lazy_names(  # what a process needs to answer is less than what it takes to ask
     __name__,
-    {"answer": ("Collected",), "gather": ("read",), "tables": ("TABLES", "Table")},
+    {
+        "answer": ("Collected",),
+        "client": ("QueryEngineClient",),
+        "gather": ("read",),
+        "result": ("QueryResult",),
+        "tables": ("TABLES", "Table"),
+    },
 )
 
-__all__ = ["TABLES", "Collected", "Table", "read"]
+__all__ = ["TABLES", "Collected", "QueryEngineClient", "QueryResult", "Table", "read"]

@@ -21,7 +21,7 @@ from ..errors import MonarchError
 from ..job import current
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
-from . import contexts, debug, logs, programs, report, scripts, shell, stacks
+from . import contexts, debug, logs, programs, query, report, scripts, shell, stacks
 from . import exec as commands
 
 # What the user can put right; anything else is a bug, and shows a traceback.
@@ -39,6 +39,7 @@ app.add_typer(logs.app)
 app.add_typer(report.app)
 app.add_typer(programs.app)
 app.add_typer(stacks.app)
+app.add_typer(query.app)
 app.add_typer(debug.app)
 app.add_typer(scripts.app)
 app.add_typer(commands.app)

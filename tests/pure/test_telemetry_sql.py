@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -14,7 +15,6 @@ from typing import Any
 import pytest
 
 from monarch.errors import QueryError
-from monarch.telemetry import query
 from monarch.telemetry.query import Found, Limits, Needs, Schema, run
 from monarch.telemetry.result import QueryResult
 
@@ -59,14 +59,12 @@ class Made:
         return Found(tables, self._silent, {"messages": 12} if self._silent else {})
 
     def _table(self, name: str, columns: Sequence[str]) -> Any:
-        return arro3.Table.from_pydict(
-            {
-                column: arro3.Array(
-                    ROWS[name][column], type=getattr(arro3.DataType, TYPES[self.schema[name][column]])()
-                )
-                for column in columns
-            }
-        )
+        fields = [
+            arro3.Field(column, getattr(arro3.DataType, TYPES[self.schema[name][column]])(), nullable=True)
+            for column in columns
+        ]
+        arrays = [arro3.Array(ROWS[name][field.name], type=field.type) for field in fields]
+        return arro3.Table.from_arrays(arrays, schema=arro3.Schema(fields))
 
 
 def asked(sql: str) -> Needs:
@@ -253,6 +251,6 @@ def test_without_the_libraries_one_line_says_what_to_install(monkeypatch: pytest
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(query.importlib, "import_module", missing)
+    monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ImportError, match=r"queries need duckdb: pip install 'pymonarch\[telemetry\]'"):
         rows("SELECT 1")

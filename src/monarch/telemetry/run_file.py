@@ -1,0 +1,139 @@
+"""The file of a run: all tables at one moment, as a duckdb database; and as a source of queries.
+
+Beside the tables of `TABLES` it has one, ``run``, that says of what it is, and what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from .._namedtuple import NamedTuple
+from .._public import RELEASE
+from ..errors import QueryError
+from .programs import SCHEMA, Processes
+from .query import Found, Needs, Schema, library
+
+_ABOUT = "run"
+_MOST_ROWS = 100_000  # of each table in a file
+_SETTINGS = {"enable_external_access": "false", "threads": "2"}
+
+
+class Written(NamedTuple):
+    """A file that was written.
+
+    Attributes:
+        path: Which.
+        bytes: Its size.
+        silent: Who did not answer, and why.
+        left_out: By table how many rows are not in it, as there were too many.
+    """
+
+    path: Path
+    bytes: int
+    silent: Mapping[str, str]
+    left_out: Mapping[str, int]
+
+
+def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[str, str], seconds: float) -> Written:
+    """Collect all tables into a file, which takes the place of one that is there.
+
+    Args:
+        path: The file. Nobody else may read it.
+        source: Whose tables; see `snapshot_source`.
+        about: What the table ``run`` is to say.
+        seconds: In which those that are asked have to answer.
+
+    Raises:
+        TimeoutError: They did not.
+        OSError: The file can't be written.
+        ImportError: duckdb or arro3 is not installed.
+    """
+    duckdb, target = library("duckdb"), Path(path)
+    found = source.collect(Needs({table: tuple(columns) for table, columns in SCHEMA.items()}), seconds)
+    described = {"made": time.strftime("%Y-%m-%d %H:%M:%S %z"), "pymonarch": RELEASE, **about}
+    rows = [("about", name, value) for name, value in described.items()]
+    rows += [("silent", name, why) for name, why in found.silent.items()]
+    rows += [("left_out", name, str(count)) for name, count in found.left_out.items()]
+    folder = tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)  # with the file, and its log, for us alone
+    try:
+        fresh = Path(folder, target.name)
+        with duckdb.connect(str(fresh), config=_SETTINGS) as database:
+            database.execute(f"CREATE TABLE {_ABOUT} (kind VARCHAR, name VARCHAR, value VARCHAR)")
+            database.executemany(f"INSERT INTO {_ABOUT} VALUES (?, ?, ?)", rows)
+            for name, table in found.tables.items():
+                database.register("collected", table)
+                database.execute(f'CREATE TABLE "{name}" AS SELECT * FROM collected')
+                database.unregister("collected")
+        fresh.chmod(0o600)
+        fresh.replace(target)
+    except duckdb.Error as error:  # a full disk, above all
+        raise OSError(f"{target} can't be written: {str(error).splitlines()[0]}") from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Written(target, target.stat().st_size, found.silent, found.left_out)
+
+
+def snapshot_source(connection: Any = None) -> Processes:
+    """What a file is made of; see `Processes`."""
+    return Processes(connection, _MOST_ROWS)
+
+
+class RunFile:
+    """A source: the file of a run.
+
+    Args:
+        path: The file.
+
+    Raises:
+        FileNotFoundError: There is none.
+    """
+
+    events: frozenset[str] = frozenset()
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        if not self._path.is_file():
+            raise FileNotFoundError(f"no run is kept at {self._path}")
+
+    @cached_property
+    def schema(self) -> Schema:
+        found: dict[str, dict[str, str]] = {}
+        with self._open() as database:
+            rows = database.execute(
+                "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
+            )
+            for table, column, kind in rows.fetchall():
+                found.setdefault(table, {})[column] = kind
+        if _ABOUT not in found:
+            raise QueryError(f"{self._path} is a database, but not one of a run")
+        return found
+
+    def collect(self, needs: Needs, seconds: float) -> Found:
+        arro3 = library("arro3.core")
+        with self._open() as database:
+            tables = {
+                name: arro3.Table.from_arrow(database.query(f'SELECT {", ".join(map(_quoted, columns))} FROM "{name}"'))
+                for name, columns in needs.columns.items()
+            }
+            told = database.execute(f"SELECT kind, name, value FROM {_ABOUT}").fetchall()
+        silent = {name: why for kind, name, why in told if kind == "silent"}
+        left_out = {name: int(count) for kind, name, count in told if kind == "left_out" and name in needs.columns}
+        return Found(tables, silent, left_out)
+
+    def _open(self) -> Any:
+        duckdb = library("duckdb")
+        try:
+            return duckdb.connect(str(self._path), read_only=True, config=_SETTINGS)
+        except duckdb.Error as error:
+            raise QueryError(f"{self._path} is no file of a run: {str(error).splitlines()[0]}") from None
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'

@@ -1,0 +1,113 @@
+"""``monarch query`` and ``monarch snapshot``: telemetry of a running program, or of one that has left a file, in SQL."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from contextlib import nullcontext
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from ..errors import MonarchError
+from ..telemetry.client import QueryEngineClient
+from ..telemetry.result import QueryResult, as_table
+from ..telemetry.run_file import snapshot_source, write_run
+from .programs import PROGRAM, reach
+
+app = typer.Typer()
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class _Format(str, Enum):
+    table = "table"
+    json = "json"
+    jsonl = "jsonl"
+
+
+@app.command(
+    epilog='Example: monarch query "SELECT name, rank, queue_depth FROM actors ORDER BY queue_depth DESC LIMIT 5"'
+)
+def query(
+    sql: Annotated[str | None, typer.Argument(metavar="[SQL|-]", help="One statement that reads; - for stdin.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the statement from a file.")] = None,
+    output: Annotated[_Format, typer.Option("--format", help="How to print rows.")] = _Format.table,
+    timeout: Annotated[str, typer.Option(help="Time for all of it: 500ms, 10s, 2m.")] = "10s",
+    program: PROGRAM = None,
+    run: Annotated[Path | None, typer.Option("--run", help="Ask the file of a run, not a running program.")] = None,
+) -> None:
+    """Ask a running program in SQL: its actors, processes, hosts, messages, waits, logs. SHOW TABLES says what there is.
+
+    Hosts and processes that did not answer are named on stderr.
+    """
+    try:
+        text = _statement(sql, file)
+        seconds = _seconds(timeout)
+        if run is not None and program is not None:
+            raise ValueError("give either --program or --run")
+        with nullcontext() if run is not None else reach(program) as connection:
+            answer = QueryEngineClient(run if connection is None else connection).query(text, seconds)
+    except TimeoutError as error:
+        _fail(f"{error}: try a longer --timeout")
+    except (MonarchError, ValueError, ImportError, OSError) as error:
+        _fail(str(error))
+    _print(answer, output)
+
+
+@app.command(epilog="Example: monarch snapshot before.duckdb")
+def snapshot(
+    output: Annotated[Path, typer.Argument(help="The file; one that is there is replaced.")] = Path("run.duckdb"),
+    program: PROGRAM = None,
+    timeout: Annotated[str, typer.Option(help="Time in which hosts have to answer.")] = "30s",
+) -> None:
+    """Keep what a running program says now, all tables, in a file for `monarch query --run`, or for duckdb."""
+    seconds = _seconds(timeout)
+    with reach(program) as connection:
+        about = {"program": str(connection.program), "reason": "monarch snapshot"}
+        written = write_run(output, snapshot_source(connection), about, seconds)
+    for who, why in written.silent.items():
+        typer.echo(f"{who} did not answer: {why}", err=True)
+    for table, count in written.left_out.items():
+        typer.echo(f"{count:,} rows of {table} were left out: too many", err=True)
+    typer.echo(f"wrote {written.path}, {written.bytes} bytes", err=True)
+
+
+def _statement(sql: str | None, file: Path | None) -> str:
+    if sql is not None and file is not None:
+        raise ValueError("give either SQL or --file")
+    if file is not None:
+        return file.read_text()
+    if sql == "-" or (sql is None and not sys.stdin.isatty()):
+        return sys.stdin.read()
+    if sql is None:
+        raise ValueError("give SQL, - for stdin, or --file")
+    return sql
+
+
+def _seconds(text: str) -> float:
+    found = _DURATION.fullmatch(text)
+    if found is None or not float(found[1]):
+        raise ValueError(f"duration must be a positive number followed by ms, s, m, or h, such as 10s, not {text!r}")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _fail(reason: str) -> NoReturn:
+    typer.echo(f"monarch query: {reason}", err=True)
+    raise typer.Exit(1)
+
+
+def _print(answer: QueryResult, output: _Format) -> None:
+    if output is _Format.json:
+        print(json.dumps(answer, indent=2))
+    elif output is _Format.jsonl:
+        for row in answer.rows:
+            print(json.dumps(row))
+    else:
+        print(as_table(answer.columns, answer.rows))
+    for line in answer.warnings:
+        typer.echo(line, err=True)

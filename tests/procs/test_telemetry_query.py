@@ -1,0 +1,129 @@
+"""SQL over a running program: from itself, from another terminal, and from the file that it has left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.actors import Echo
+from helpers.terminals import RunningProgram, running
+from monarch.errors import QueryError
+from monarch.telemetry import QueryEngineClient
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+
+pytest.importorskip("duckdb")
+pytest.importorskip("arro3.core")
+
+PROGRAM = """
+    import os, sys
+    from monarch.actor import Actor, endpoint, this_host
+
+    class Trainer(Actor):
+        @endpoint
+        def pid(self):
+            return os.getpid()
+
+    if __name__ == "__main__":
+        trainers = this_host().spawn_procs({"gpus": 3}, name="trainers").spawn("trainer", Trainer)
+        print("go", *trainers.pid.call().get().values(), flush=True)
+        sys.stdin.read()
+    """
+
+RANKS = "SELECT rank AS z, pid AS a FROM actors WHERE name = 'trainer' ORDER BY rank DESC"
+
+
+def test_a_program_asks_itself(spawn: Spawn) -> None:
+    echo = spawn({"gpus": 2}, name="workers").spawn("echo", Echo)
+    pids = [*echo.pid.call().get(timeout=30).values()]
+    answer = QueryEngineClient().query(
+        "SELECT a.rank, p.pid FROM actors a JOIN procs p ON a.proc_id = p.id WHERE a.name = 'echo' AND p.mesh = 'workers' ORDER BY 1"
+    )
+    assert answer["rows"] == [{"rank": 0, "pid": pids[0]}, {"rank": 1, "pid": pids[1]}]
+    assert answer.silent == {}
+
+
+def test_a_process_that_does_not_answer_is_named(spawn: Spawn) -> None:
+    procs = spawn({"gpus": 2}, name="sleepers")
+    echo = procs.spawn("echo", Echo)
+    pids = [*echo.pid.call().get(timeout=30).values()]
+    os.kill(pids[1], signal.SIGSTOP)
+    try:
+        answer = QueryEngineClient().query("SELECT rank FROM actors WHERE name = 'echo'", timeout=30)
+    finally:
+        os.kill(pids[1], signal.SIGCONT)
+    assert answer.rows == [{"rank": 0}]
+    [who] = answer.silent
+    assert who.startswith("sleepers[1] on ") and f"{who} did not answer: " in repr(answer)
+
+
+def test_a_query_takes_no_url() -> None:
+    with pytest.raises(ValueError, match="queries take no URL here; job.state"):
+        QueryEngineClient("http://localhost:8265")
+    with pytest.raises(FileNotFoundError, match="no run is kept at"):
+        QueryEngineClient("nowhere.duckdb")
+
+
+def ask(program: RunningProgram, *args: str) -> str:
+    done = program.monarch("query", *args)
+    assert done.returncode == 0 and done.stderr == "", done
+    return done.stdout
+
+
+def fails(program: RunningProgram, *args: str) -> str:
+    """The one line that says why."""
+    done = program.monarch("query", *args)
+    assert done.returncode == 1 and done.stdout == "", done
+    [line] = done.stderr.splitlines()
+    return line
+
+
+def test_another_terminal_asks_a_running_program_and_the_file_that_it_leaves(tmp_path: Path) -> None:
+    with running(PROGRAM, tmp_path) as program:
+        pids = [int(pid) for pid in program.wait_for("go").split()[1:]]
+        rows = [{"z": rank, "a": pids[rank]} for rank in (2, 1, 0)]
+        asked = ("-p", str(program.pid))
+        as_json = ask(program, RANKS, "--format", "json", *asked)
+        assert json.loads(as_json) == {"rows": rows} and as_json.index('"z"') < as_json.index('"a"')
+        lines = ask(program, RANKS, "--format", "jsonl", *asked).splitlines()
+        assert [json.loads(line) for line in lines] == rows
+        shown = ask(program, RANKS, *asked).splitlines()
+        assert [line.split() for line in shown[:2]] == [["z", "|", "a"], ["--+-" + "-" * len(str(max(pids)))]]
+        assert shown[-1] == "(3 rows)"
+        file = tmp_path / "query.sql"
+        file.write_text("-- nobody\nSELECT 1 AS one FROM actors WHERE name = 'nobody'")
+        assert ask(program, "-f", str(file), *asked) == "(0 rows)\n"
+
+        assert fails(program, "SELECT nme FROM actors", *asked).startswith(
+            "monarch query: Binder Error: Referenced column"
+        )
+        assert fails(program, "SELECT 1", "--timeout", "10", *asked).startswith("monarch query: duration must be")
+        assert "is the limit" in fails(program, "SELECT * FROM range(100_000_000)", *asked)
+
+        run = tmp_path / "run.duckdb"
+        os.kill(pids[1], signal.SIGSTOP)
+        done = program.monarch("snapshot", str(run), *asked)
+        os.kill(pids[1], signal.SIGCONT)
+        assert done.returncode == 0 and "trainers[1] on " in done.stderr and f"wrote {run}" in done.stderr
+        assert stat.S_IMODE(run.stat().st_mode) == 0o600 and [*tmp_path.glob(".run*")] == []
+    answer = QueryEngineClient(run).query(RANKS)
+    assert answer.rows == [rows[0], rows[2]] and [who.partition(" ")[0] for who in answer.silent] == ["trainers[1]"]
+    from_file = program.monarch("query", "--run", str(run), "SELECT value FROM run WHERE name = 'program'")
+    assert str(program.pid) in from_file.stdout and "did not answer" in from_file.stderr
+
+
+def test_a_file_that_is_none_of_a_run_is_refused_in_one_line(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    (tmp_path / "rubbish").write_text("rubbish " * 1000)
+    duckdb.connect(str(tmp_path / "other")).close()
+    for name, reason in (("rubbish", "is no file of a run: "), ("other", "is a database, but not one of a run")):
+        with pytest.raises(QueryError, match=reason) as refused:
+            QueryEngineClient(tmp_path / name).query("SELECT 1")
+        assert "\n" not in str(refused.value)
