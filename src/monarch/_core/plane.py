@@ -22,6 +22,7 @@ from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
 from .hub.control_records import DescribeHost, HostDescription, HostedProc, ShowOutput
 from .hub.control_service import ControlRequest, ControlService, handles, register
+from .hub.life import LifeEvent, life_events
 from .hub.prints import Note
 from .hub.statistics import statistics_of
 from .mesh.owned import OwnedActors, OwnedProcs
@@ -37,7 +38,7 @@ from .shape.ndslice import row_major_strides
 from .shape.rank_selector import RankSelector
 from .supervision.failure import Failure
 from .wire import pickling
-from .wire.address import ProcAddress, random_uid
+from .wire.address import SYSTEM, ProcAddress, random_uid
 from .wire.channel import parse_channel
 from .wire.frame import DEAD, ERROR, EXPLICIT
 from .wire.pickling import OUT_OF_BAND_SIZE
@@ -50,6 +51,7 @@ __all__ = [
     "OUT_OF_BAND_SIZE",
     "STACK_FILE",
     "STACK_SIGNAL",
+    "SYSTEM",
     "ControlRequest",
     "ControlService",
     "DescribeHost",
@@ -59,6 +61,7 @@ __all__ = [
     "HostDescription",
     "HostedProc",
     "Hub",
+    "LifeEvent",
     "NotYet",
     "Note",
     "Output",
@@ -96,6 +99,7 @@ __all__ = [
     "handles",
     "hosts_here",
     "join",
+    "life_events",
     "load_error",
     "map_future",
     "names_of",

@@ -286,6 +286,25 @@ _LOGS = (
 )
 
 
+_TELEMETRY = (
+    Knob(
+        "telemetry",
+        choice("off", "sampled", "all"),
+        "off",
+        "MONARCH_TELEMETRY",
+        "Which messages each process remembers for telemetry: none; some, of an actor that has more than 2,000 in a second; or "
+        "all. For actors that are spawned later.",
+    ),
+    Knob(
+        "telemetry_memory",
+        SIZE,
+        "8 MiB",
+        "MONARCH_TELEMETRY_MEMORY",
+        "About how much memory a process uses for that; what is oldest goes first.",
+    ),
+)
+
+
 def _rdma(name: str, kind: Kind, default: object, effect: str) -> Knob:
     return Knob(name, kind, default, f"MONARCH_{name.upper()}", effect)
 
@@ -322,6 +341,7 @@ KNOBS: tuple[Knob, ...] = (
     *_MESSAGES,
     *_NETWORK,
     *_LOGS,
+    *_TELEMETRY,
     *_RDMA,
     *_WITHOUT_EFFECT,
 )

@@ -55,7 +55,7 @@ def of_rows(
             kept = [row for row in kept if row[at] >= since_us]
         if len(kept) > limit:
             left_out[table] = len(kept) - limit
-            kept = kept[-limit:]
+            kept = kept[len(kept) - limit :]
         by_column = zip(*kept, strict=True) if kept else ([] for _ in names)
         wanted = columns.get(table, names)
         found[table] = {name: list(values) for name, values in zip(names, by_column, strict=True) if name in wanted}

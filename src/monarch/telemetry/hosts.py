@@ -11,10 +11,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from .ids import host_id, mesh_id, proc_id
+from .._core.plane import SYSTEM
+from .ids import actor_id, host_id, mesh_id, proc_id
+from .processes import status_events
 from .registry import AGENT, Asked, produces
 
 Row = tuple[Any, ...]
+
+produces("actor_status_events", AGENT)(status_events)
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -49,6 +53,25 @@ def _host_meshes(asked: Asked) -> Iterator[Row]:
     assert description is not None
     host, shape = description.agent.host, json.dumps({"hosts": 1})
     yield host_id(host), asked.now_us, "Host", description.machine, host, shape, None, None, None
+
+
+@produces("actors", AGENT)
+def _agents(asked: Asked) -> Iterator[Row]:
+    """Those that run hosts and procs, which are actors to Monarch 0.7."""
+    description = asked.description
+    assert description is not None
+    agent, machine = description.agent, description.machine
+    yield (
+        actor_id(agent, SYSTEM), asked.now_us, host_id(agent.host), 0, f"<host {machine}>", machine, "host_agent", None,
+        proc_id(agent), description.pid, "Idle", None, 0, 0, 0,
+    )  # fmt: skip
+    for proc in description.procs:
+        label = f"{proc.mesh}[{proc.rank}]"
+        status = ("Stopped" if proc.end.is_stop else "Failed") if proc.end is not None else "Idle"
+        yield (
+            actor_id(proc.address, SYSTEM), asked.now_us, mesh_id(proc.mesh_id), proc.rank, f"<proc {label}>", label, "proc_agent",
+            None, proc_id(proc.address), proc.pid, status, None, 0, 0, 0,
+        )  # fmt: skip
 
 
 @produces("procs", AGENT)

@@ -31,3 +31,8 @@ def actor_id(address: ProcAddress, uid: int) -> int:
 def mesh_id(uid: int | str) -> int:
     """Of a mesh of procs or actors."""
     return uid if isinstance(uid, int) else _number(f"mesh {uid}")
+
+
+def event_id(who: int, time: int) -> int:
+    """Of something that has happened to an actor, at a time in nanoseconds."""
+    return (who ^ time * 0x9E3779B97F4A7C15) & 0xFFFF_FFFF_FFFF_FFFF

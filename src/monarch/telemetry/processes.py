@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from .._core.plane import OwnedActors, OwnedProcs, actors_of, blocked, owners_of, statistics_of
-from .ids import actor_id, host_id, mesh_id, proc_id
+from .._core.plane import OwnedActors, OwnedProcs, actors_of, blocked, life_events, owners_of, statistics_of
+from .ids import actor_id, event_id, host_id, mesh_id, proc_id
 from .registry import Asked, produces
 
 Row = tuple[Any, ...]
@@ -25,8 +25,10 @@ def _actors(asked: Asked) -> Iterator[Row]:
         if cell is None:
             status, endpoint, queue, handled = "Client", None, 0, 0
         else:
-            endpoint = next(iter(cell.handling().values()), None)
-            status, queue, handled = _status(cell, endpoint), len(cell.queued()), 0
+            active = list(cell.handling().values())
+            endpoint = active[0] if active else None
+            status, queue = _status(cell, endpoint), len(cell.queued())
+            handled = max(0, sum(_begun(cell).values()) - len(active))
         yield (
             actor_id(hub.address, owner.uid), _us(owner.since), mesh_id(owner.uid), record.rank.rank, str(record), record.name,
             record.name, record.class_name, here, pid, status, endpoint, queue, handled, owner.incarnation,
@@ -47,6 +49,11 @@ def _ended(asked: Asked, mesh: OwnedActors) -> Iterator[Row]:
             actor_id(address, spec.uid), _us(mesh.since), mesh_id(spec.uid), rank, mesh.path(rank), spec.name, spec.name,
             spec.class_name, proc_id(address), 0, "Failed", None, 0, 0, mesh.incarnation(rank),
         )  # fmt: skip
+
+
+def _begun(cell: Any) -> dict[str, int]:
+    """Without the engine's own messages."""
+    return {name: count for name, count in cell.begun.copy().items() if name[:1] != "\0"}
 
 
 def _status(cell: Any, endpoint: str | None) -> str:
@@ -83,6 +90,26 @@ def _meshes(asked: Asked) -> Iterator[Row]:
                 mesh_id(mesh.uid), _us(mesh.since), kind, mesh.name, f"{path}.<{mesh.name}>", json.dumps(dict(extent)), parent,
                 json.dumps(view), by,
             )  # fmt: skip
+
+
+@produces("handled")
+def _handled(asked: Asked) -> Iterator[Row]:
+    hub = asked.service.hub
+    here = proc_id(hub.address)
+    for cell in actors_of(hub):
+        active = list(cell.handling().values())
+        raised = cell.raised.copy()
+        who = actor_id(hub.address, cell.uid), here, cell.record.name, cell.record.rank.rank
+        for endpoint, begun in _begun(cell).items():
+            yield *who, endpoint, begun - active.count(endpoint), raised.get(endpoint, 0)
+
+
+@produces("actor_status_events")
+def status_events(asked: Asked) -> Iterator[Row]:
+    """In host agents, too."""
+    for event in life_events():
+        who = actor_id(event.address, event.uid)
+        yield event_id(who, event.time), event.time // 1000, who, event.status, event.reason or None
 
 
 @produces("waits")

@@ -31,7 +31,7 @@ class Asked(NamedTuple):
 
 Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]
 
-_MODULES = (".processes", ".hosts")
+_MODULES = (".processes", ".hosts", ".messages")
 _producers: dict[tuple[str, str], Producer] = {}
 
 

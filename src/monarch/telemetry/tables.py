@@ -79,9 +79,9 @@ TABLES: dict[str, Table] = {
         """,
     ),
     "handled": _table(
-        "How many messages each actor has handled, by endpoint: exact.",
+        "How many messages each actor has handled, by endpoint, and how many of these have raised: exact.",
         STATE,
-        "actor_id u64, proc_id u64, actor str, rank u64, endpoint str, count u64",
+        "actor_id u64, proc_id u64, actor str, rank u64, endpoint str, count u64, failed u64",
     ),
     "actor_status_events": _table(
         "The life of each actor.", EVENTS, "id u64, timestamp_us i64, actor_id u64, new_status str, reason str?"

@@ -196,6 +196,7 @@ class AsyncCell(ActorCell):
 
     async def _serve(self) -> None:
         inbox, pressure = self._inbox, self.pressure
+        handle = self._handle if self.sampler is None else self._handle_sampled
         handled = 0
         while True:
             while not inbox:
@@ -213,7 +214,7 @@ class AsyncCell(ActorCell):
             if getattr(attribute, "concurrent", False):
                 self._start_concurrent(item, attribute)
             else:
-                await self._handle(*item)
+                await handle(*item)
                 await self._absorb_cancel()
             del item  # what came with a message is not kept until the next one comes
             handled += 1
@@ -243,6 +244,17 @@ class AsyncCell(ActorCell):
         self._loop.expect(last if isinstance(last, Connection) else None)
         await self._arrival
 
+    async def _handle_sampled(self, origin: Origin, frame: Frame) -> None:
+        assert self.sampler is not None
+        if not self.sampler.wants():
+            await self._handle(origin, frame)
+            return
+        self.sampler.begin(origin, frame)
+        try:
+            await self._handle(origin, frame)
+        finally:
+            self.sampler.done(frame)
+
     async def _handle(self, origin: Origin, frame: Frame) -> None:
         name, extent = decode_meta(frame.meta)
         here = Context(self, frame.rank, extent, name)
@@ -250,6 +262,7 @@ class AsyncCell(ActorCell):
         explicit = bool(frame.flags & EXPLICIT)
         task = asyncio.current_task()
         self._active[task] = (origin, frame)
+        self.begun[name] += 1
         try:
             try:
                 args, kwargs = self._arguments(origin, frame, explicit)
@@ -310,7 +323,8 @@ class AsyncCell(ActorCell):
 
     def _run_concurrent(self, item: tuple[Origin, Frame], slots: Slots | None) -> None:
         assert self._loop is not None
-        task = self._loop.create_task(self._handle(*item))
+        handle = self._handle if self.sampler is None else self._handle_sampled
+        task = self._loop.create_task(handle(*item))
         self._concurrent.add(task)
         task.add_done_callback(self._concurrent.discard)
         if slots is not None:

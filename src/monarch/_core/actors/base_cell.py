@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..._lazy import note
+from ..hub import life
 from ..hub.contracts import Origin
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
@@ -115,6 +116,11 @@ class BaseCell:
         if failure.is_stop or failure.cause == UNSTARTED:  # stops are meant, and `initialized` tells what did not start
             return
         with self._owning:
+            for mesh in self.ownership.meshes():  # its actors can't say it themselves
+                rank = mesh.rank_on(address)
+                if rank is not None and not mesh.are_processes and not mesh.has_failed(rank):
+                    assert isinstance(mesh.uid, int)
+                    life.remember_end(address, mesh.failure_of(rank, failure), mesh.uid)
             instructions = self.ownership.process_ended(address, failure, time.monotonic())
         self._carry_out(instructions)
 

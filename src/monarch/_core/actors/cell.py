@@ -17,10 +17,9 @@ import importlib
 import os
 import sys
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ... import config
@@ -33,7 +32,7 @@ from ..calls.rebuild import read_value
 from ..calls.remote_error import dump_error, explain, explain_result, format_remote
 from ..calls.waits import WaitRecord
 from ..guards.surroundings import explained, refuse_gevent
-from ..hub import prints
+from ..hub import life, prints
 from ..hub.contracts import Origin
 from ..hub.message_hub import MessageHub
 from ..hub.pressure import Pressure
@@ -43,6 +42,7 @@ from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import CANCEL, CANCELLED, ERROR, REPLY, URGENT, VALUE, Frame, new_frame
+from . import sampling
 from .base_cell import BaseCell
 from .context import Context
 from .ports import Port, ResponsePort
@@ -63,6 +63,10 @@ class ActorCell(BaseCell):
         rank: Which rank of it this is.
         init: Pickle and buffers of the class and its constructor's arguments.
         on_failed: Told of a failure in place of the owner, for actors that nobody owns.
+
+    Attributes:
+        begun: How many calls it has begun to handle, by endpoint; `raised`: how many of these have raised.
+        sampler: Looks at some of them; None without telemetry.
     """
 
     def __init__(
@@ -86,6 +90,8 @@ class ActorCell(BaseCell):
         self._when_ended: list[Callable[[], None]] = []
         self._inbox: deque[Any] = deque()  # what was received and not begun
         self.pressure = Pressure(spec.uid, self._inbox)
+        self.begun: defaultdict[str, int] = defaultdict(int)
+        self.raised: defaultdict[str, int] = defaultdict(int)
         self._active: dict[object, tuple[Origin, Frame]] = {}  # by activity: the thread (None), or a task
         self.waits: dict[object, WaitRecord] = {}  # by activity as well
         self.detector = hub.detector
@@ -93,6 +99,8 @@ class ActorCell(BaseCell):
         self.actor: Any = None
         self._thread: threading.Thread | None = None
         self.gate: Gate | None = None  # while it waits for the bootstrap function
+        self.sampler = sampling.start(hub)
+        life.remember(hub.address, spec.uid, life.CREATED)
 
     @property
     def incarnation(self) -> int:
@@ -113,6 +121,7 @@ class ActorCell(BaseCell):
             if self._ending is not None:
                 return
             self._ending = failure
+        life.remember(self.hub.address, self.uid, life.STOPPING, failure.reason)
         try:
             self._close_inbox(failure)
         finally:
@@ -199,6 +208,7 @@ class ActorCell(BaseCell):
             self._ended = True
             waiting, self._when_ended = self._when_ended, []
         failure = self._refuse_active()  # its thread may not have got there in time
+        life.remember_end(self.hub.address, failure, self.uid)
         for _ in self._stop_owned(failure):
             pass
         if self.on_finished is not None:
@@ -263,6 +273,7 @@ class ActorCell(BaseCell):
     def _construct(self) -> bool:
         """Unpickle the class and its arguments, and call it; False if that failed."""
         assert self._init is not None
+        life.remember(self.hub.address, self.uid, life.INITIALIZING)
         try:
             try:
                 cls, args, kwargs = pickling.loads(*self._init)
@@ -273,6 +284,7 @@ class ActorCell(BaseCell):
             refuse_gevent()  # its module may have patched this process just now
             self.actor = cls(*args, **kwargs)
             self._context._handled()
+            life.remember(self.hub.address, self.uid, life.IDLE)
         except BaseException as error:
             self._context._handled(error=error)
             if config.value("debug_on_error"):
@@ -357,6 +369,9 @@ class ActorCell(BaseCell):
 
     def _raised(self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool) -> None:
         """An endpoint raised: its caller's concern if there is one, else the owner's."""
+        self.raised[name] += 1
+        if self.sampler is not None:
+            self.sampler.raised(frame)
         if config.value("debug_on_error"):
             _keep(error)
         if frame.request and not explicit:
@@ -477,20 +492,9 @@ def thread_lives(number: int) -> bool:
     return str(number) in tasks or str(threading.get_native_id()) not in tasks
 
 
-def drain_queue(queue: SimpleQueue[Any]) -> list[Any]:
-    """Everything queued right now."""
-    items = []
-    while True:
-        try:
-            items.append(queue.get_nowait())
-        except Empty:
-            return items
-
-
 def _keep(error: BaseException) -> None:
     """Somebody wants to look at an endpoint that raised, where it is."""
     importlib.import_module("monarch.debugger.debuggee").keep(error)
 
 
-def _nothing(*args: object) -> None:
-    pass
+def _nothing(*args: object) -> None: ...

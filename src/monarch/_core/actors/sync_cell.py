@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ... import config
@@ -18,7 +18,7 @@ from ..net.waiter import Waiter, put_back, take_waiter
 from ..supervision.failure import Failure
 from ..supervision.ownership import OwnedMesh
 from ..wire.frame import EXPLICIT, Frame
-from .cell import ASIDE, ActorCell, drain_queue, report_cleanup_error
+from .cell import ASIDE, ActorCell, report_cleanup_error
 from .context import Context, current
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SyncCell(ActorCell):
             self._waiter.wake()
 
     def _drain(self) -> list[tuple[Origin, Frame]]:
-        items = [self._pop() for _ in drain_queue(self._arrivals)]
+        items = [self._pop() for _ in _drain_queue(self._arrivals)]
         return [item for item in items if item is not None]
 
     def _pop(self) -> tuple[Origin, Frame] | None:
@@ -128,6 +128,7 @@ class SyncCell(ActorCell):
 
     def _serve(self) -> None:
         first, pressure = self._first, self.pressure
+        handle = self._handle if self.sampler is None else self._handle_sampled
         last: Origin | None = None
         while True:
             item = self._next(last)
@@ -141,7 +142,7 @@ class SyncCell(ActorCell):
             if item is not None:
                 if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:
                     pressure.went(item[1])
-                self._handle(*item)
+                handle(*item)
             item = None  # what came with a message is not kept until the next one comes
 
     def _next(self, last: Origin | None) -> tuple[Origin, Frame] | None:
@@ -172,12 +173,22 @@ class SyncCell(ActorCell):
             put_back(waiter)
         connection.give_back()
 
+    def _handle_sampled(self, origin: Origin, frame: Frame) -> None:
+        assert self.sampler is not None
+        if not self.sampler.wants():
+            self._handle(origin, frame)
+            return
+        self.sampler.begin(origin, frame)
+        self._handle(origin, frame)
+        self.sampler.done(frame)
+
     def _handle(self, origin: Origin, frame: Frame) -> None:
         name, extent = decode_meta(frame.meta)
         here = Context(self, frame.rank, extent, name)
         current.set(here)
         explicit = bool(frame.flags & EXPLICIT)
         self._active[None] = (origin, frame)
+        self.begun[name] += 1
         try:
             args, kwargs = self._arguments(origin, frame, explicit)
             result = self._method(name)(self.actor, *args, **kwargs)
@@ -223,3 +234,13 @@ class SyncCell(ActorCell):
                 report_cleanup_error(self.record, error)
         self.actor = None
         self._finished()
+
+
+def _drain_queue(queue: SimpleQueue[Any]) -> list[Any]:
+    """Everything queued right now."""
+    items = []
+    while True:
+        try:
+            items.append(queue.get_nowait())
+        except Empty:
+            return items

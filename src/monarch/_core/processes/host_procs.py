@@ -16,6 +16,7 @@ from typing import Any
 from ... import config
 from ..._lazy import note
 from ..calls.pending import countdown
+from ..hub import life
 from ..hub.contracts import Hub
 from ..hub.control import send_record
 from ..hub.control_records import HostedProc, ProcsEnded, StopProc
@@ -23,7 +24,7 @@ from ..hub.spawn_requests import SpawnRequest
 from ..net import unix
 from ..supervision.failure import FROZEN, KILLED, MISSING, UNSTARTED, Failure, frozen_reason
 from ..supervision.tombstones import Tombstones
-from ..wire.address import ProcAddress
+from ..wire.address import SYSTEM, ProcAddress
 from .children import unreaped_status
 from .control import Bound, Changed, Forked, Kill, Unstarted
 from .heartbeat import Pauses
@@ -217,6 +218,7 @@ class HostProcs:
         out, err, pidfd = fds
         entry = self.meshes[uid].procs[rank]
         self._running[pid] = entry, pidfd
+        life.remember(entry.address, SYSTEM, life.CREATED)
         note("procs", "%s started, process %d", entry.label, pid)
         self.output.follow(entry, out, err)
         self._poller.add(pidfd, lambda events: self._look_soon(pid, pidfd))
@@ -309,6 +311,7 @@ class HostProcs:
         self.resolver.settle(entry.address.proc)
 
     def _report(self, entry: ProcEntry) -> None:
+        life.remember(entry.address, SYSTEM, life.IDLE)
         self._starting.pop(entry).up(entry)
 
     def _refuse(self, entry: ProcEntry) -> None:
@@ -338,6 +341,8 @@ class HostProcs:
             self._happen(entry, "silent")
 
     def _release(self, entry: ProcEntry) -> None:
+        if entry.end is not None:
+            life.remember_end(entry.address, entry.end)
         unix.release(self._hub.local(entry.address))
         peer = self._hub.peers.pop(entry.address, None)
         if peer is not None:

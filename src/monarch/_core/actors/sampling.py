@@ -1,0 +1,40 @@
+"""What leads from actors to the telemetry of their messages, which is a plane: it is imported where `telemetry` is configured."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Protocol
+
+from ... import config
+
+if TYPE_CHECKING:
+    from ..hub.contracts import Origin
+    from ..hub.message_hub import MessageHub
+    from ..wire.frame import Frame
+
+OFF = "off"
+
+
+class Sampler(Protocol):
+    """Looks at some of the messages of an actor."""
+
+    def wants(self) -> bool:
+        """Called once for each message, on the actor's thread: whether to look at this one."""
+
+    def begin(self, origin: Origin, frame: Frame) -> None:
+        """It is about to be handled."""
+
+    def raised(self, frame: Frame) -> None:
+        """Its endpoint has raised."""
+
+    def done(self, frame: Frame) -> None:
+        """It has been handled."""
+
+
+def start(hub: MessageHub) -> Sampler | None:
+    """One for an actor of this process."""
+    mode = config.value("telemetry")
+    if mode == OFF:
+        return None
+    made: Sampler = importlib.import_module("monarch.telemetry.messages").start(hub, mode)
+    return made

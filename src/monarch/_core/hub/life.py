@@ -1,0 +1,50 @@
+"""What has become of actors and procs, remembered by the process that saw it, for whoever asks later. Always on; not for messages."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from ..._namedtuple import NamedTuple
+from ..supervision.failure import Failure
+from ..wire.address import SYSTEM, ProcAddress
+
+CREATED, INITIALIZING, IDLE, STOPPING, STOPPED, FAILED = (
+    "Created", "Initializing", "Idle", "Stopping", "Stopped", "Failed"
+)  # fmt: skip
+
+_LIMIT = 5_000  # events; half a kB each, unless their reasons are long
+_LONGEST = 1_000  # characters of a reason
+
+
+class LifeEvent(NamedTuple):
+    """One actor, or a proc, whose actor id is `SYSTEM`, has a new status.
+
+    Attributes:
+        time: Nanoseconds since 1970.
+        reason: Why; empty where nothing needs to be said.
+    """
+
+    time: int
+    address: ProcAddress
+    uid: int
+    status: str
+    reason: str
+
+
+_events: deque[LifeEvent] = deque(maxlen=_LIMIT)
+
+
+def remember(address: ProcAddress, uid: int, status: str, reason: str = "") -> None:
+    """On any thread."""
+    _events.append(LifeEvent(time.time_ns(), address, uid, status, reason[:_LONGEST]))
+
+
+def remember_end(address: ProcAddress, failure: Failure, uid: int = SYSTEM) -> None:
+    """It has been stopped, or has failed."""
+    remember(address, uid, STOPPED if failure.is_stop else FAILED, failure.reason)
+
+
+def life_events() -> list[LifeEvent]:
+    """What is remembered here, the latest last."""
+    return list(_events)

@@ -1,0 +1,168 @@
+"""The messages that this process has sent and handled: those that were looked at, in rings of a bounded size."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .. import config
+from .._core.plane import SYSTEM, Hub, ProcAddress
+from .ids import actor_id, mesh_id
+from .registry import Asked, produces
+from .sampling import Sampling
+
+Row = tuple[Any, ...]
+
+_BYTES = 400  # of one record, about
+_EXTENTS = "\0"
+_numbers = itertools.count()
+
+
+class _Handled:
+    """One message that an actor has begun to handle; `end` is None until it has."""
+
+    __slots__ = ("begin", "bytes", "end", "failed", "meta", "number", "peer", "sender", "uid", "weight")
+
+    def __init__(self, peer: ProcAddress, frame: Any, weight: int) -> None:
+        self.number = next(_numbers)
+        self.peer = peer
+        self.sender = frame.sender
+        self.uid = frame.target
+        self.meta = frame.meta
+        self.bytes = len(frame.payload) + sum(map(len, frame.buffers))
+        self.weight = weight
+        self.failed = False
+        self.begin = time.time_ns()
+        self.end: int | None = None
+
+
+class _Recorder:
+    """What a process remembers.
+
+    Args:
+        most: Records, of each kind.
+    """
+
+    def __init__(self, most: int, adaptive: bool) -> None:
+        self.handled: deque[_Handled] = deque(maxlen=most)
+        self.sent: deque[tuple[int, int, int, int, int, bytes, int, int]] = deque(maxlen=most)
+        self.adaptive = adaptive
+        self.sampling = Sampling(time.monotonic, adaptive)
+
+
+_recorder: _Recorder | None = None
+
+
+class ActorSampler:
+    """Looks at some of the messages of one actor; see `Sampler`."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        self._handled = recorder.handled
+        self._sampling = Sampling(time.monotonic, recorder.adaptive)
+        self.wants = self._sampling.wants
+        self._active: dict[int, _Handled] = {}  # by id of the frame
+
+    def begin(self, origin: Any, frame: Any) -> None:
+        seen = _Handled(origin.peer, frame, self._sampling.looked())
+        self._active[id(frame)] = seen
+        self._handled.append(seen)
+
+    def raised(self, frame: Any) -> None:
+        seen = self._active.get(id(frame))
+        if seen is not None:
+            seen.failed = True
+
+    def done(self, frame: Any) -> None:
+        self._active.pop(id(frame)).end = time.time_ns()
+
+
+def start(hub: Any, mode: str) -> ActorSampler:
+    """A sampler for one more actor of a process; with the first one, the process begins to look at what it sends."""
+    return ActorSampler(record(hub, mode))
+
+
+def record(hub: Any, mode: str) -> _Recorder:
+    """Have a process look at what it sends from now on.
+
+    Args:
+        hub: Its own.
+        mode: ``"sampled"`` or ``"all"``.
+    """
+    global _recorder
+    if _recorder is None:
+        most = max(100, config.value("telemetry_memory") // (2 * _BYTES))
+        _recorder = _Recorder(most, mode == "sampled")
+        hub.cast = _watched(hub, _recorder)
+    return _recorder
+
+
+def _watched(hub: Hub, recorder: _Recorder) -> Any:
+    cast, sampling, sent = hub.cast, recorder.sampling, recorder.sent
+
+    def watched(
+        procs: Sequence[ProcAddress],
+        target: int,
+        meta: bytes,
+        content: tuple[Any, Sequence[Any]],
+        request: Any = None,
+        sender: int = 0,
+        flags: int = 0,
+        ranks: Sequence[int] | None = None,
+    ) -> int:
+        if target != SYSTEM and meta[:1] != b"\0" and sampling.wants():
+            payload, buffers = content
+            size = len(payload) + sum(map(len, buffers))
+            sent.append((next(_numbers), time.time_ns(), sender, target, len(procs), meta, size, sampling.looked()))
+        return cast(procs, target, meta, content, request, sender, flags, ranks)
+
+    return watched
+
+
+@produces("messages")
+def _messages(asked: Asked) -> Iterator[Row]:
+    here = asked.service.hub.address
+    for each in _kept():
+        ended = (each.end - each.begin) // 1000 if each.end is not None else None
+        yield (
+            _id(here, each.number), each.begin // 1000, actor_id(each.peer, each.sender), actor_id(here, each.uid),
+            _endpoint(each.meta), None, each.bytes, ended, each.weight,
+        )  # fmt: skip
+
+
+@produces("message_status_events")
+def _status_events(asked: Asked) -> Iterator[Row]:
+    here = asked.service.hub.address
+    for each in _kept():
+        message = _id(here, each.number)
+        yield message ^ 1, each.begin // 1000, message, "active", each.weight
+        if each.end is not None:
+            yield message ^ 2, each.end // 1000, message, "failed" if each.failed else "complete", each.weight
+
+
+@produces("sent_messages")
+def _sent(asked: Asked) -> Iterator[Row]:
+    here = asked.service.hub.address
+    for number, at, sender, target, ranks, meta, size, weight in list(_recorder.sent) if _recorder is not None else ():
+        labels = meta.decode(errors="replace").split(_EXTENTS)[1:]
+        extent = json.dumps(dict(zip(labels[::2], map(int, labels[1::2]), strict=True)))
+        yield (
+            _id(here, number), at // 1000, actor_id(here, sender), mesh_id(target), json.dumps({"ranks": ranks}), extent,
+            _endpoint(meta), size, weight,
+        )  # fmt: skip
+
+
+def _kept() -> list[_Handled]:
+    """Those of programs: a meta that begins with a zero is one of the engine."""
+    return [each for each in list(_recorder.handled) if each.meta[:1] != b"\0"] if _recorder is not None else []
+
+
+def _endpoint(meta: bytes) -> str:
+    return meta.decode(errors="replace").partition(_EXTENTS)[0]
+
+
+def _id(here: ProcAddress, number: int) -> int:
+    return (actor_id(here, SYSTEM) + 4 * number) & 0xFFFF_FFFF_FFFF_FFFC

@@ -1,0 +1,65 @@
+"""Which messages are looked at: all of them while they are few, beyond that a random one in some. Pure: the time is passed in.
+
+How often follows how fast they come, so that a look that costs a microsecond is no burden at any rate. Each message that is looked at
+stands for `weight` of them: sums over the weights are right on average, whatever the pattern of the messages, as the gaps are random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+RATE = 2_000
+"""Messages per second up to which all are looked at; beyond it, about that many are."""
+
+_WINDOW = 0.1  # seconds after which the weight follows the rate
+_MOST = 1 << 16
+
+
+class Sampling:
+    """The messages of one actor, or the calls of one process.
+
+    Args:
+        clock: Gives the time, in seconds.
+        adaptive: False looks at all.
+        seed: Of the gaps.
+
+    Attributes:
+        weight: What each one that is looked at from now on stands for.
+    """
+
+    def __init__(self, clock: Callable[[], float], adaptive: bool = True, seed: int | None = None) -> None:
+        self._clock = clock
+        self._adaptive = adaptive
+        self._random = Random(seed).random
+        self.weight = 1
+        self._gap = 1  # messages until the next look, that one included
+        self._looks = 0
+        self._since = clock()
+
+    def wants(self) -> bool:
+        """Called for each message: whether to look at it."""
+        self._gap -= 1
+        return not self._gap
+
+    def looked(self) -> int:
+        """Called after each look. Returns what it stands for."""
+        weight = self.weight
+        self._looks += 1
+        if self._adaptive and (self._looks >= RATE * _WINDOW or weight > 1):
+            self._follow()
+        self._gap = 1 if self.weight == 1 else 1 + int(self._random() * (2 * self.weight - 1))
+        return weight
+
+    def _follow(self) -> None:
+        now = self._clock()
+        elapsed = now - self._since
+        came = self._looks * self.weight
+        if elapsed < _WINDOW and came < 2 * RATE * _WINDOW * self.weight:
+            return
+        rate = came / max(elapsed, 1e-6)
+        weight = 1
+        while weight * RATE < rate and weight < _MOST:
+            weight *= 2
+        self.weight = weight
+        self._looks, self._since = 0, now

@@ -1,0 +1,83 @@
+"""Which messages are looked at, on a clock that the test moves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monarch.telemetry.answer import Collected, join, of_rows
+from monarch.telemetry.sampling import RATE, Sampling
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def looks(sampling: Sampling, clock: Clock, count: int, rate: float, kinds: int = 1) -> list[tuple[int, int]]:
+    """Of `count` messages, `rate` in a second, of kinds in turn: those looked at, as kind and weight."""
+    found = []
+    for number in range(count):
+        clock.now += 1 / rate
+        if sampling.wants():
+            found.append((number % kinds, sampling.looked()))
+    return found
+
+
+def test_all_of_few_messages_are_looked_at() -> None:
+    clock = Clock()
+    found = looks(Sampling(clock, seed=1), clock, 5_000, RATE / 2)
+    assert found == [(0, 1)] * 5_000
+
+
+@pytest.mark.parametrize("rate", [10_000, 100_000, 1_000_000])
+def test_of_many_messages_about_so_many_are_looked_at_and_the_weights_add_up(rate: int) -> None:
+    clock = Clock()
+    sampling = Sampling(clock, seed=2)
+    looks(sampling, clock, 10_000, rate)  # it has to find out
+    found = looks(sampling, clock, 2 * rate, rate)  # two seconds
+    assert RATE / 2 <= len(found) / 2 <= 1.5 * RATE
+    assert sum(weight for _, weight in found) == pytest.approx(2 * rate, rel=0.1)
+
+
+def test_messages_that_alternate_are_all_seen_in_their_shares() -> None:
+    clock = Clock()
+    sampling = Sampling(clock, seed=3)
+    found = looks(sampling, clock, 400_000, 200_000, kinds=4)
+    shares = [sum(weight for kind, weight in found if kind == each) / 400_000 for each in range(4)]
+    assert shares == pytest.approx([0.25] * 4, abs=0.03)
+
+
+def test_after_a_flood_all_of_few_messages_are_looked_at_again() -> None:
+    clock = Clock()
+    sampling = Sampling(clock, seed=4)
+    looks(sampling, clock, 200_000, 200_000)
+    looks(sampling, clock, 1_000, 100)
+    assert looks(sampling, clock, 1_000, 100) == [(0, 1)] * 1_000
+
+
+def test_what_is_not_adaptive_looks_at_everything() -> None:
+    clock = Clock()
+    assert len(looks(Sampling(clock, adaptive=False), clock, 10_000, 1e6)) == 10_000
+
+
+@given(st.lists(st.integers(0, 1000), max_size=30), st.integers(0, 40), st.integers(0, 1000))
+def test_the_latest_rows_are_kept_and_the_others_counted(times: list[int], limit: int, since: int) -> None:
+    rows = [(number, at, 7, "Idle", None) for number, at in enumerate(sorted(times))]
+    found = of_rows({"actor_status_events": rows}, {"actor_status_events": ["id"]}, since, limit)
+    wanted = [number for number, at, *_ in rows if at >= since]
+    kept = wanted[-limit:] if limit else []
+    assert found.columns == {"actor_status_events": {"id": kept}}
+    assert found.left_out.get("actor_status_events", 0) == len(wanted) - len(kept)
+
+
+def test_answers_are_joined_by_column_within_the_limit() -> None:
+    one = Collected({"t": {"a": [1, 2], "b": [3, 4]}}, {"x": "gone"}, {"t": 5})
+    two = Collected({"t": {"a": [5], "b": [6]}}, {}, {})
+    joined = join([one, two], {"y": "late"}, 2)
+    assert joined == Collected({"t": {"a": [2, 5], "b": [4, 6]}}, {"x": "gone", "y": "late"}, {"t": 6})
+    assert joined.rows("t") == [{"a": 2, "b": 4}, {"a": 5, "b": 6}]
