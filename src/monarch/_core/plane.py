@@ -22,7 +22,7 @@ from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
 from .hub.control_records import DescribeHost, HostDescription, HostedProc, ShowOutput
 from .hub.control_service import ControlRequest, ControlService, handles, register
-from .hub.life import LifeEvent, life_events
+from .hub.life import life_events
 from .hub.prints import Note
 from .hub.statistics import statistics_of
 from .mesh.owned import OwnedActors, OwnedProcs
@@ -61,7 +61,6 @@ __all__ = [
     "HostDescription",
     "HostedProc",
     "Hub",
-    "LifeEvent",
     "NotYet",
     "Note",
     "Output",
