@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,14 +38,34 @@ class Told:
         self.texts.append(text)
 
 
+class Later:
+    """Calls when it is told to."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+    def __call__(self, seconds: float, call: Callable[[], None]) -> None:
+        self.calls.append(call)
+
+    def pass_time(self) -> None:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+
+
+@pytest.fixture
+def later() -> Later:
+    return Later()
+
+
 @pytest.fixture
 def told() -> Told:
     return Told()
 
 
 @pytest.fixture
-def log(tmp_path: Path, told: Told) -> Iterator[LogFiles]:
-    log = LogFiles(tmp_path, "a job", 1000, 3, told)
+def log(tmp_path: Path, told: Told, later: Later) -> Iterator[LogFiles]:
+    log = LogFiles(tmp_path, "a job", 1000, 3, told, later)
     yield log
     log.close()
 
@@ -106,7 +126,7 @@ def test_files_are_bounded_in_size_and_number_and_keep_what_came_last(log: LogFi
 
 
 def test_one_file_is_all_there_is_if_so_asked_for(tmp_path: Path, told: Told) -> None:
-    log = LogFiles(tmp_path, "a job", 1000, 1, told)
+    log = LogFiles(tmp_path, "a job", 1000, 1, told, Later())
     log.put(said(*(f"line {number}" for number in range(300))), no_room)
     log.close()
     assert [path.name for path in sorted((tmp_path / "machine").iterdir())] == ["trainers_1.jsonl", "trainers_1.log"]
@@ -119,7 +139,7 @@ def test_another_program_that_goes_on_with_a_job_appends(log: LogFiles, tmp_path
     path = tmp_path / "machine" / "trainers_1.jsonl"
     with path.open("a") as file:
         file.write('{"time": 1.0, "str')  # its host agent was killed
-    again = LogFiles(tmp_path, "a job", 1000, 3, told)
+    again = LogFiles(tmp_path, "a job", 1000, 3, told, Later())
     again.put(said("two", "three"), no_room)
     again.close()
     first, torn, *rest = path.read_text().splitlines()
@@ -130,7 +150,7 @@ def test_another_program_that_goes_on_with_a_job_appends(log: LogFiles, tmp_path
 def test_two_workers_of_one_machine_never_write_to_the_same_file(log: LogFiles, tmp_path: Path, told: Told) -> None:
     log.put(said("one"), no_room)
     flush(log)
-    other = LogFiles(tmp_path, "a job", 1000, 3, told)
+    other = LogFiles(tmp_path, "a job", 1000, 3, told, Later())
     other.put(said("two"), no_room)
     other.close()
     texts = {path.name: LogLine.from_json(path.read_text()).text for path in (tmp_path / "machine").glob("*.jsonl")}
@@ -284,6 +304,28 @@ def test_who_flushes_is_answered_at_once_where_the_disk_does_not_answer(
     flush(log)
     assert not disk.goes_on.is_set()
     disk.goes_on.set()
+
+
+def test_who_has_flushed_before_the_disk_hangs_is_answered_once_when_it_does(
+    log: LogFiles, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    disk.goes_on.clear()
+    answers: list[int] = []
+    log.put(said("one"), no_room)
+    assert disk.begun.wait(PATIENCE)
+    log.flush(lambda: answers.append(1))
+    later.pass_time()
+    assert answers == []  # it is slow
+    monkeypatch.setattr(files, "_STUCK", 0.0)  # the time for which it is waited is over
+    wait_until(lambda: time.monotonic() > log._moved, what="the clock to go on")
+    later.pass_time()
+    assert answers == [1]
+    disk.goes_on.set()
+    flush(log)
+    assert answers == [1]
+    later.pass_time()
+    assert later.calls == []
 
 
 def test_nobody_waits_for_a_disk_that_does_not_answer(

@@ -30,6 +30,7 @@ _LONGEST_NAME = 100  # bytes
 _OF_A_PATH = {errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EACCES}  # what other ranks need not have
 
 Room = Callable[[], None]
+CallLater = Callable[[float, Callable[[], None]], object]
 
 
 class LogFiles:
@@ -41,14 +42,18 @@ class LogFiles:
         size: Bytes after which a file is put aside.
         count: How many files there are of each kind, with the current one.
         tell: Called with a text for the user when lines can't be written, and when they can be again.
+        call_later: Calls a function after so many seconds, on another thread than that of these files.
     """
 
-    def __init__(self, folder: Path, job: str, size: int, count: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, job: str, size: int, count: int, tell: Callable[[str], None], call_later: CallLater
+    ) -> None:
         self._folder = folder
         self._job = job
         self._size = size
         self._count = count
         self._tell = tell
+        self._call_later = call_later
         self._changed = threading.Condition()
         self._queue: deque[Output | Callable[[], None]] = deque()
         self._waiting: dict[str, int] = {}  # characters, by process
@@ -89,13 +94,21 @@ class LogFiles:
             self._changed.notify()
 
     def flush(self, then: Callable[[], None]) -> None:
-        """Call `then`, on the thread of these files, when all is written that was put; at once, on this one, if the disk hangs."""
+        """Call `then`, on any thread, when all is written that was put, or as soon as it turns out that the disk hangs."""
+        waiting = deque([then])  # who takes it calls it: the disk may go on in the moment in which that is given up
         with self._changed:
-            if not self._is_stuck:
-                self._queue.append(then)
-                self._changed.notify()
-                return
-        then()
+            self._queue.append(lambda: _call(waiting))
+            self._changed.notify()
+        self._wait_no_longer(waiting)
+
+    def _wait_no_longer(self, waiting: deque[Callable[[], None]]) -> None:
+        """Than until the disk hangs."""
+        with self._changed:
+            stuck = self._is_stuck
+        if stuck:
+            _call(waiting)
+        elif waiting:
+            self._call_later(_STUCK, lambda: self._wait_no_longer(waiting))
 
     def close(self) -> None:
         """Write what was put, and end; a disk that takes longer than some seconds is not waited for."""
@@ -216,6 +229,14 @@ class LogFiles:
         self._failed = None
         if missing:
             self._tell(f"monarch: log files are written in {self._folder} again; {missing:,} lines are missing in them")
+
+
+def _call(waiting: deque[Callable[[], None]]) -> None:
+    try:
+        then = waiting.popleft()
+    except IndexError:  # somebody else has
+        return
+    then()
 
 
 class _RankFiles:

@@ -50,8 +50,9 @@ def _keep(service: Any, request: ControlRequest, record: KeepLogs) -> None:
     peer = request.peer
     if folder not in _files:  # a job has one, for all programs that use it
         _files[folder] = LogFiles(
-            folder, record.job, record.size, record.files, lambda text: service.tell_client(peer, text)
-        )
+            folder, record.job, record.size, record.files, lambda text: service.tell_client(peer, text),
+            service.hub.poller.call_later,
+        )  # fmt: skip
     service.keep_output(peer, _files[folder])
 
 
