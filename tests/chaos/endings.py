@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 from chaos.calls import Violation
 from chaos.consequences import HOST, KILLED, Death, Event
 from chaos.episode import Episode
 from chaos.model import ALIVE, Proc, Procs, View
 from chaos.outcome import DEAD, outcome_of
-from helpers.leaks import descendants
+from helpers.workers import own_agent
 from monarch.actor import shutdown_context, this_host
 
 
@@ -71,24 +70,13 @@ def kill_agent(episode: Episode) -> None:
     episode.note("kill the host agent")
     episode.tally.injected("host agent killed")
     episode.begin(event)
-    os.kill(agent_pid(), signal.SIGKILL)
+    os.kill(own_agent(), signal.SIGKILL)
     _nothing_waits(episode)
     _next_use_is_refused(episode)
     episode.demand("shutdown", "shutdown_context()", shutdown_context())
 
 
 ENDINGS = {"stop": stop_all, "shutdown": shut_down, "agent": kill_agent}
-
-
-def agent_pid() -> int:
-    """The child of this process that the package started."""
-    own = []
-    for pid in descendants(os.getpid()):
-        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        if int(stat[1]) == os.getpid() and b"monarch" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            own.append(pid)
-    (pid,) = own
-    return pid
 
 
 def _next_use_is_refused(episode: Episode) -> None:

@@ -87,7 +87,24 @@ def _can_connect(address: str) -> bool:
 
 
 def children_of(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    """Those of the main thread of a process; none where it has ended."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def own_agent() -> int:
+    """The host agent that this process has started."""
+    (agent,) = [child for child in children_of(os.getpid()) if _title(child).startswith("monarch agent")]
+    return agent
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):  # a child of a test, say, that ends just now
+        return ""
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from helpers.floods import Consumer, Producer, memory, produce
 from helpers.interleaved import Interleaver, check, interleave
 from helpers.scripts import run_script
 from helpers.waiting import PATIENCE, wait_until
-from helpers.workers import Cluster, children_of, workers
+from helpers.workers import Cluster, own_agent, workers
 from monarch.actor import Actor, Port, current_rank, endpoint, this_host
 from monarch.config import configured
 from monarch.errors import BackpressureError
@@ -327,11 +327,6 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
 def reset_high_water_mark(pid: int) -> int:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
     return memory("VmRSS", pid)
-
-
-def own_agent() -> int:
-    """Of the processes that this one has started, the host agent has a child: the spawner."""
-    return next(pid for pid in children_of(os.getpid()) if b"agent" in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 @pytest.mark.parametrize("who", ["client", "actor"])
