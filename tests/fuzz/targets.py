@@ -324,6 +324,7 @@ class Asker:
     """Where a control record came from."""
 
     peer = _THERE
+    called = None
 
     def __init__(self) -> None:
         self.answers: list[Frame] = []

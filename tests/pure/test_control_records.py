@@ -50,6 +50,7 @@ class Unknown(NamedTuple):
 
 class Origin:
     peer = THERE
+    called = None
 
     def __init__(self) -> None:
         self.answers: list[Frame] = []

@@ -28,6 +28,7 @@ class Origin:
     """A caller; keeps what it is answered."""
 
     peer = ProcAddress(random_name(), "caller.0")
+    called = None
 
     def __init__(self) -> None:
         self.answers: list[Frame] = []

@@ -161,7 +161,7 @@ class Endpoint(Generic[P, R]):
         self._check(args, kwargs)
         target, sender = self._target, context()._cell
         # before sending: this message may well be what ends the actor
-        failure = sender.hub.first_fate(target.procs, target.uid)
+        failure = target.known_failure(sender.hub)
         target.cast(self._meta, self._pickle(args, kwargs), None, flags=self._flags, sender=sender)
         if failure is not None:
             raise supervision_error(failure, self.name)

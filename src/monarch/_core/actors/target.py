@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..hub.contracts import Request
 from ..shape import Extent
+from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import Bytes
 from .context import context
 
 if TYPE_CHECKING:
+    from ..hub.message_hub import MessageHub
     from .contracts import Owner
     from .ports import Port
 
@@ -50,6 +52,17 @@ class Target:
         if request is None:
             cell.note_unsettled(self.uid, procs)
         return cell.hub.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
+
+    def known_failure(self, hub: MessageHub) -> Failure | None:
+        """Why the first rank that is known to be gone, and for good, is. Each one-way message asks: so few calls for each rank."""
+        some_ended = hub.actors.some_ended
+        for address in self.procs:
+            peer = hub.peers.get(address)
+            if some_ended or peer is None or peer.failure is not None:
+                failure = hub.fate(address, self.uid)
+                if failure is not None:
+                    return failure
+        return None
 
     def living_ranks(self) -> list[int]:
         """Ranks that are not known to be gone."""

@@ -25,9 +25,15 @@ SendFrame = Callable[[Frame], "Failure | None"]
 
 
 class Origin(Protocol):
-    """The sender of a message, and the way back to it."""
+    """The sender of a message, and the way back to it.
+
+    Attributes:
+        peer: Its address.
+        called: The address by which a process of another host has called this one; None for a process of this host.
+    """
 
     peer: Any
+    called: Any
 
     def send(self, frame: Frame) -> bool: ...
 

@@ -15,6 +15,8 @@ class LocalOrigin:
         dispatch: Hands on what is sent back.
     """
 
+    called = None
+
     def __init__(self, address: ProcAddress, dispatch: Dispatch) -> None:
         self.peer = address
         self._dispatch = dispatch

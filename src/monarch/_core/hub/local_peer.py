@@ -30,7 +30,7 @@ from ..wire.frame import ROUTED, URGENT, Frame
 from .contracts import Hub
 from .lifecycle import BROKEN, ENDED, STARTING, Instructions, Lifecycle
 from .neighbours import GONE
-from .remote import counted
+from .pressure import counted
 
 _PAUSES = {  # instruction -> event after the pause, seconds
     "ask_soon": ("inquire", 0.0),

@@ -17,7 +17,7 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ...errors import BackpressureError
@@ -64,9 +64,10 @@ from .local_peer import LocalPeer
 from .multicast import write_to_each
 from .neighbours import Neighbours
 from .overdue import Overdue
-from .remote import RemoteOrigin, RemotePeer
-from .remote_router import RemoteRouter
 from .room import Holds
+
+if TYPE_CHECKING:
+    from .remote_router import RemoteRouter
 
 _ASIDE = ROUTED | PRINTED
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
@@ -103,7 +104,7 @@ class MessageHub:
         self.hosts = {address.host}  # whose processes are reached directly: this one, by all its names, and neighbours
         self.neighbours = Neighbours(self)
         self.gateway: Callable[[Connection | None, Frame], None] | None = None  # where this process is it
-        self.others = RemoteRouter(self)
+        self._others: RemoteRouter | None = None
         self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
@@ -126,14 +127,19 @@ class MessageHub:
             "send_timeout": config.value("message_delivery_timeout"),
         }
 
+    @property
+    def others(self) -> RemoteRouter:
+        """The way to other hosts. Made, and imported, when there is one: most programs start on one machine."""
+        if self._others is None:
+            from .remote_router import RemoteRouter
+
+            with self._lock:
+                self._others = self._others or RemoteRouter(self)
+        return self._others
+
     def local(self, address: ProcAddress) -> ProcAddress:
         """The name under which a process listens that is reached directly."""
         return ProcAddress(self._local_host, address.proc) if address.host in self.names else address
-
-    def called_by(self, origin: Origin) -> str:
-        """What a caller calls this host."""
-        host: str = origin.called.host if isinstance(origin, RemoteOrigin) else origin.peer.host
-        return host if host in self.names else self.address.host
 
     # sending
 
@@ -259,17 +265,6 @@ class MessageHub:
         failure = self.process_fate(address) or self.actors.fate(address, uid)
         return None if failure is None or failure.restarts else failure
 
-    def first_fate(self, procs: Iterable[ProcAddress], uid: int) -> Failure | None:
-        """Why the first of these ranks of an actor that is known to be gone, and for good, is."""
-        some_ended = self.actors.some_ended
-        for address in procs:
-            peer = self.peers.get(address)
-            if some_ended or peer is None or peer.failure is not None:
-                failure = self.fate(address, uid)
-                if failure is not None:
-                    return failure
-        return None
-
     def process_fate(self, address: ProcAddress) -> Failure | None:
         """Why a process is gone, if it is known to be, and for good."""
         peer = self.peers.get(address)
@@ -387,7 +382,7 @@ class MessageHub:
 
     def _new_peer(self, peers: dict[ProcAddress, Way], address: ProcAddress) -> Way:
         failure = self._known_end(address) or self.neighbours.no_way(address)
-        peer = LocalPeer(self, address) if address.host in self.hosts else RemotePeer(self, address, self.others.send)
+        peer = LocalPeer(self, address) if address.host in self.hosts else self.others.peer(address)
         if failure is not None:
             peer.end(failure)
             return peer

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..net import unix
-from ..routing.route import has_address
 from ..supervision.failure import HOST, Failure, host_lost
-from ..wire.address import AGENT, ProcAddress
+from ..wire.address import AGENT, ProcAddress, has_address
 from .contracts import Hub
 
 GONE = "the program that it belongs to has ended, or runs on another machine"

@@ -18,8 +18,10 @@ from ... import config
 from ..._lazy import note
 from ...errors import BackpressureError
 from ..wire.address import ProcAddress
-from ..wire.frame import HOLD, Frame
+from ..wire.frame import CALL, HOLD, PORT, URGENT, Frame
 from .contracts import Origin
+
+_OVERHEAD = 256  # bytes that a message counts beyond its content, on its way to another process
 
 SMALL = 512
 """Messages of so many bytes are bounded by their number; to add up the sizes of all would cost each a lock."""
@@ -31,6 +33,18 @@ def weight(frame: Frame) -> int:
     if frame.buffers:
         size += sum(map(len, frame.buffers))
     return size if size > SMALL else 0
+
+
+def counted(frame: Frame) -> int:
+    """Bytes of a frame that count against the window; 0 for what never waits."""
+    if frame.kind not in (CALL, PORT) or frame.flags & URGENT:
+        return 0
+    return size_of(frame)
+
+
+def size_of(frame: Frame) -> int:
+    """Bytes that a frame counts."""
+    return _OVERHEAD + len(frame.payload) + sum(map(len, frame.buffers))
 
 
 class Pressure:

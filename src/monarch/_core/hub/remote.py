@@ -19,25 +19,13 @@ from ..net.segment import Segment
 from ..routing.route import Route, route_prefix, with_prefix
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
-from ..wire.frame import CALL, CREDIT, PORT, REPLY, URGENT, Frame
+from ..wire.frame import CREDIT, REPLY, Frame
 from .contracts import Hub, SendFrame
+from .pressure import counted, size_of
 
 _CREDIT_EVERY = 256 * 1024  # bytes taken in until the sender is told; no window is smaller than four times that
-_OVERHEAD = 256  # bytes that a message counts beyond its content
 
 _known_prefix = functools.lru_cache(maxsize=1024)(route_prefix)
-
-
-def counted(frame: Frame) -> int:
-    """Bytes of a frame that count against the window; 0 for what never waits."""
-    if frame.kind not in (CALL, PORT) or frame.flags & URGENT:
-        return 0
-    return size_of(frame)
-
-
-def size_of(frame: Frame) -> int:
-    """Bytes that a frame counts."""
-    return _OVERHEAD + len(frame.payload) + sum(map(len, frame.buffers))
 
 
 class RemotePeer:

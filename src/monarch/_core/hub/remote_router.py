@@ -17,7 +17,8 @@ from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import CALL, CREDIT, GONE, HOLD, PORT, REPLY, ROUTED, Frame
 from .contracts import Hub, Request
-from .remote import CastGroup, Inflow, Outflow, RemoteOrigin, RemotePeer, counted, size_of
+from .pressure import counted, size_of
+from .remote import CastGroup, Inflow, Outflow, RemoteOrigin, RemotePeer
 
 _TABLES = 64  # calls to several hosts that are kept in a form that is ready to be sent
 
@@ -46,6 +47,10 @@ class RemoteRouter:
         self._past: Tombstones[ProcAddress] = Tombstones()  # callers that have ended: nobody waits for these
         self._tables: OrderedDict[int, _Table] = OrderedDict()
         self._lock = threading.Lock()
+
+    def peer(self, address: ProcAddress) -> RemotePeer:
+        """A process of another host, to be sent requests."""
+        return RemotePeer(self._hub, address, self.send)
 
     # sending
 

@@ -73,6 +73,8 @@ class Connection(Lendable):
         "on_frame", "parting", "peer",
     )  # fmt: skip
 
+    called = None  # by another host
+
     def __init__(
         self,
         poller: Watch,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ... import config
 from ..._lazy import note
 from ..calls.pending import countdown
+from ..hub.contracts import Origin
 from ..hub.control_records import (
     AbandonProcs,
     Attach,
@@ -88,6 +89,11 @@ class Agent(ControlService):
         self.reason = "it failed"  # why it ends
         self._ends_with: str | None = None  # host of the client that has shut it down
 
+    def _called_by(self, origin: Origin) -> str:
+        """What a caller calls this host."""
+        host: str = (origin.called or origin.peer).host
+        return host if host in self.hub.names else self.hub.address.host
+
     @handles(Ping)
     def _ping(self, request: ControlRequest, record: Ping) -> None:
         request.answer()
@@ -109,7 +115,7 @@ class Agent(ControlService):
         if request.peer not in self._subscribers:  # it sees nothing of what is printed here
             request.refuse(Failure(MISSING, "this host shows its output to others"))
             return
-        mark = Mark(ProcAddress(self.hub.called_by(request.origin), AGENT), record.number)
+        mark = Mark(ProcAddress(self._called_by(request.origin), AGENT), record.number)
         output = self.procs.output
 
         def publish() -> None:
@@ -241,7 +247,7 @@ class Agent(ControlService):
             else:
                 request.fail(error)
 
-        self.procs.start(wanted.on_host(self.hub.called_by(request.origin), request.rank), answer)
+        self.procs.start(wanted.on_host(self._called_by(request.origin), request.rank), answer)
 
     @handles(ProcReady)
     def _proc_ready(self, request: ControlRequest, record: ProcReady) -> None:

@@ -156,7 +156,7 @@ class Spawner:
     def _warm_up(self) -> None:
         """Import what many procs will need, once. The first, if it comes alone, neither waits for it nor shares a core with it."""
         self._warm = True
-        for module in ("monarch._core.actors.async_cell", "faulthandler"):
+        for module in ("monarch._core.actors.async_cell", "monarch._core.hub.remote_router", "faulthandler"):
             importlib.import_module(module)
         prefer_forkserver()
         compile_constructors()

@@ -21,12 +21,12 @@ from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING
 
 from ..supervision.failure import LINK, Failure, host_lost
-from ..wire.address import AGENT, ProcAddress
+from ..wire.address import AGENT, ProcAddress, has_address
 from ..wire.frame import AGAIN, CALL, CLOSE, EXPLICIT, PRINTED, REPLIES, ROUTED, STANDING, VALUE, Frame
 from . import cast as casts
 from .cast import Branch, Cast, Entry
 from .order import Lane
-from .route import RESENT, Route, gone, has_address, read_route, route_prefix, with_order, with_route
+from .route import RESENT, Route, gone, read_route, route_prefix, with_order, with_route
 
 if TYPE_CHECKING:
     from .gateway import Gateway

@@ -18,12 +18,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..supervision.failure import LINK, Failure, host_lost
-from ..wire.address import AGENT, ProcAddress
+from ..wire.address import AGENT, ProcAddress, has_address
 from ..wire.frame import CALL, CAST, CLOSE, CREDIT, DIAL, GONE, PORT, REPLIES, REPLY, URGENT, Frame
 from .cast import Cast
 from .casting import Casting
 from .order import Lane, Numbering, Reordering
-from .route import Route, gone, has_address, read_route, with_order, with_route
+from .route import Route, gone, read_route, with_order, with_route
 
 _LATE = 60.0  # seconds after which nothing more is expected of a process that has ended
 

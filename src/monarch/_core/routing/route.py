@@ -97,8 +97,3 @@ def split_route(frame: Frame) -> tuple[Route, Frame]:
 def gone(to: ProcAddress, who: ProcAddress, failure: Failure) -> Frame:
     """News for `to`: a process has ended, or with an agent a whole host."""
     return with_route(Frame(GONE, 0, 0, 0, 0, 0, b"", pickle.dumps(failure)), Route(to, who))
-
-
-def has_address(host: str) -> bool:
-    """Whether a host can be dialed."""
-    return "://" in host

@@ -82,3 +82,8 @@ def host_labels(hosts: Sequence[str]) -> list[str]:
 def _machine(host: str) -> str:
     scheme, _, rest = host.partition("://")
     return rest.rpartition(":")[0] if scheme in ("tcp", "metatls") else host
+
+
+def has_address(host: str) -> bool:
+    """Whether a host can be dialed."""
+    return "://" in host
