@@ -308,23 +308,9 @@ def test_channel_transport_has_its_members() -> None:
         assert hasattr(transport, name)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda actor: actor.debug_controller(),
-        lambda actor: actor.get_meter(),
-        lambda actor: actor.span("name"),
-    ],
-    ids=[
-        "debug_controller",
-        "get_meter",
-        "span",
-    ],
-)
-def test_what_comes_later_says_what_is_missing(use: Any) -> None:
-    with pytest.raises(NotImplementedError) as caught:
-        use(importlib.import_module("monarch.actor"))
-    assert len(str(caught.value)) > 20
+def test_what_has_no_meaning_here_says_what_to_use() -> None:
+    with pytest.raises(NotImplementedError, match="run `monarch debug`"):
+        importlib.import_module("monarch.actor").debug_controller()
 
 
 def test_a_future_can_not_be_made_by_hand() -> None:

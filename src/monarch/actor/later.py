@@ -1,14 +1,9 @@
-"""Names of the public API whose features do not exist yet. Each says what is missing, when it is called."""
+"""Names of the actor API that lead to planes, imported when they are used; and one that has no meaning here."""
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
-
-def _missing(name: str, feature: str) -> NoReturn:
-    raise NotImplementedError(
-        f"monarch.actor.{name} needs {feature}, which this version of pymonarch does not have yet"
-    )
+from importlib import import_module
+from typing import Any
 
 
 def debug_controller() -> Any:
@@ -18,16 +13,16 @@ def debug_controller() -> Any:
     )
 
 
-def span(name: str) -> Any:
-    """A tracing span."""
-    _missing("span", "telemetry")
+def span(name: str, **fields: Any) -> Any:
+    """A part of the program that takes time, as a context manager; see `monarch.telemetry.span`."""
+    return import_module("monarch.telemetry.spans").span(name, **fields)
 
 
-def traced(*args: Any, **kwargs: Any) -> Any:
-    """Trace each call of a function."""
-    _missing("traced", "telemetry")
+def traced(function: Any = None, *, name: str | None = None) -> Any:
+    """Trace each call of a function, as a decorator; see `monarch.telemetry.traced`."""
+    return import_module("monarch.telemetry.spans").traced(function, name=name)
 
 
-def get_meter() -> Any:
-    """A meter for counters and histograms."""
-    _missing("get_meter", "telemetry")
+def get_meter(name: str = "monarch") -> Any:
+    """A meter for counters, gauges and histograms; see `monarch.telemetry.Meter`."""
+    return import_module("monarch.telemetry.metrics").get_meter(name)

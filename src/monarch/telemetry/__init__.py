@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .answer import Collected
     from .client import QueryEngineClient
     from .gather import read
+    from .metrics import Meter, Observation, get_meter
     from .result import QueryResult
+    from .spans import span, step, traced
     from .tables import TABLES, Table
 
 __getattr__, __dir__ = lazy_names(  # what a process needs to answer is less than what it takes to ask
@@ -27,9 +29,24 @@ __getattr__, __dir__ = lazy_names(  # what a process needs to answer is less tha
         "answer": ("Collected",),
         "client": ("QueryEngineClient",),
         "gather": ("read",),
+        "metrics": ("Meter", "Observation", "get_meter"),
         "result": ("QueryResult",),
+        "spans": ("span", "step", "traced"),
         "tables": ("TABLES", "Table"),
     },
 )
 
-__all__ = ["TABLES", "Collected", "QueryEngineClient", "QueryResult", "Table", "read"]
+__all__ = [
+    "TABLES",
+    "Collected",
+    "Meter",
+    "Observation",
+    "QueryEngineClient",
+    "QueryResult",
+    "Table",
+    "get_meter",
+    "read",
+    "span",
+    "step",
+    "traced",
+]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .._core.plane import (
@@ -30,7 +31,7 @@ from .._core.plane import (
 )
 from .._namedtuple import NamedTuple
 from .answer import Collected, join, of_rows
-from .registry import AGENT, PROC, Asked, producer_of
+from .registry import AGENT, PROC, Asked, producer_of, runs_code
 
 _LIMIT = 4.0  # seconds beside the patience, where answers come one by one
 
@@ -60,7 +61,13 @@ class Collect(NamedTuple):
 def _collect(service: ControlService, request: ControlRequest, record: Collect) -> None:
     hub = service.hub
     if hub.address != hub.address.agent:
-        request.answer(_own(service, record, PROC))
+        for table in record.tables:
+            producer_of(table, PROC)  # imported first
+        if any(map(runs_code, record.tables)):
+            answer = partial(_answer, service, request, record)
+            threading.Thread(target=answer, name="monarch-telemetry", daemon=True).start()
+        else:
+            request.answer(_own(service, record, PROC))
         return
 
     def described(reply: Reply) -> None:
@@ -70,6 +77,13 @@ def _collect(service: ControlService, request: ControlRequest, record: Collect) 
         threading.Thread(target=host.run, name="monarch-telemetry", daemon=True).start()
 
     send_record(hub, hub.address, DescribeHost(ended=True), SingleAnswer(hub.address, described))
+
+
+def _answer(service: ControlService, request: ControlRequest, record: Collect) -> None:
+    try:
+        request.answer(_own(service, record, PROC))
+    except BaseException as error:
+        request.fail(error)
 
 
 def _own(service: ControlService, record: Collect, where: str, description: HostDescription | None = None) -> Collected:

@@ -57,14 +57,37 @@ class _Recorder:
 _recorder: _Recorder | None = None
 
 
+class Durations:
+    """How long an endpoint takes, in nanoseconds: `counts[n]` for those of n bits. Exact where all messages are looked at."""
+
+    __slots__ = ("counts", "least", "most", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * 65
+        self.total = 0
+        self.least = 1 << 64
+        self.most = 0
+
+    def add(self, duration: int, weight: int) -> None:
+        self.counts[duration.bit_length()] += weight
+        self.total += duration * weight
+        self.least = min(self.least, duration)
+        self.most = max(self.most, duration)
+
+
 class ActorSampler:
-    """Looks at some of the messages of one actor; see `Sampler`."""
+    """Looks at some of the messages of one actor; see `Sampler`.
+
+    Attributes:
+        durations: By endpoint.
+    """
 
     def __init__(self, recorder: _Recorder) -> None:
         self._handled = recorder.handled
         self._sampling = Sampling(time.monotonic, recorder.adaptive)
         self.wants = self._sampling.wants
         self._active: dict[int, _Handled] = {}  # by id of the frame
+        self.durations: dict[str, Durations] = {}
 
     def begin(self, origin: Any, frame: Any) -> None:
         seen = _Handled(origin.peer, frame, self._sampling.looked())
@@ -77,7 +100,12 @@ class ActorSampler:
             seen.failed = True
 
     def done(self, frame: Any) -> None:
-        self._active.pop(id(frame)).end = time.time_ns()
+        seen = self._active.pop(id(frame))
+        seen.end = time.time_ns()
+        if seen.meta[:1] != b"\0":
+            endpoint = _endpoint(seen.meta)
+            durations = self.durations.get(endpoint) or self.durations.setdefault(endpoint, Durations())
+            durations.add(max(0, seen.end - seen.begin), seen.weight)
 
 
 def start(hub: Any, mode: str) -> ActorSampler:

@@ -28,7 +28,7 @@ def _actors(asked: Asked) -> Iterator[Row]:
             active = list(cell.handling().values())
             endpoint = active[0] if active else None
             status, queue = _status(cell, endpoint), len(cell.queued())
-            handled = max(0, sum(_begun(cell).values()) - len(active))
+            handled = max(0, sum(begun_by(cell).values()) - len(active))
         yield (
             actor_id(hub.address, owner.uid), _us(owner.since), mesh_id(owner.uid), record.rank.rank, str(record), record.name,
             record.name, record.class_name, here, pid, status, endpoint, queue, handled, owner.incarnation,
@@ -51,8 +51,8 @@ def _ended(asked: Asked, mesh: OwnedActors) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _begun(cell: Any) -> dict[str, int]:
-    """Without the engine's own messages."""
+def begun_by(cell: Any) -> dict[str, int]:
+    """How many messages an actor has begun to handle, by endpoint; the engine's own are none."""
     return {name: count for name, count in cell.begun.copy().items() if name[:1] != "\0"}
 
 
@@ -100,7 +100,7 @@ def _handled(asked: Asked) -> Iterator[Row]:
         active = list(cell.handling().values())
         raised = cell.raised.copy()
         who = actor_id(hub.address, cell.uid), here, cell.record.name, cell.record.rank.rank
-        for endpoint, begun in _begun(cell).items():
+        for endpoint, begun in begun_by(cell).items():
             yield *who, endpoint, begun - active.count(endpoint), raised.get(endpoint, 0)
 
 

@@ -31,16 +31,30 @@ class Asked(NamedTuple):
 
 Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]
 
-_MODULES = (".processes", ".hosts", ".messages")
+_MODULES = {
+    **dict.fromkeys(("messages", "message_status_events", "sent_messages"), (".messages",)),
+    **dict.fromkeys(("spans", "span_events", "steps"), (".spans",)),
+    **dict.fromkeys(("metric_gauges", "metric_sums", "metric_histograms"), (".instruments",)),
+}
+_OTHERS = (".processes", ".hosts")
 _producers: dict[tuple[str, str], Producer] = {}
+_run_code: set[str] = set()
 
 
-def produces(table: str, where: str = PROC) -> Callable[[Producer], Producer]:
+def produces(table: str, where: str = PROC, runs_code: bool = False) -> Callable[[Producer], Producer]:
     """Mark what fills a table, with rows in the order of its columns. It must not wait: for no other process, and for no lock that code
-    of the program may hold."""
+    of the program may hold.
+
+    Args:
+        table: Its name.
+        where: It runs.
+        runs_code: Whether it calls functions of the program: then it runs on a thread of its own.
+    """
 
     def mark(producer: Producer) -> Producer:
         _producers[table, where] = producer
+        if runs_code:
+            _run_code.add(table)
         return producer
 
     return mark
@@ -48,6 +62,11 @@ def produces(table: str, where: str = PROC) -> Callable[[Producer], Producer]:
 
 def producer_of(table: str, where: str) -> Producer | None:
     """What fills a table in this kind of process; None if nothing does."""
-    for module in _MODULES:
+    for module in _MODULES.get(table, _OTHERS):
         importlib.import_module(module, __package__)
     return _producers.get((table, where))
+
+
+def runs_code(table: str) -> bool:
+    """Whether functions of the program are called for this table."""
+    return table in _run_code

@@ -1,0 +1,142 @@
+"""The metrics of a process as rows: those of the program, and those that the engine's counts give, under the names of Monarch 0.7."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from .._core.plane import OwnedActors, OwnedProcs, actors_of, owners_of, statistics_of
+from .ids import proc_id
+from .metrics import Counter, Gauge, Histogram, Key, ObservableCounter, ObservableGauge, meters
+from .processes import begun_by
+from .registry import Asked, produces
+
+Row = tuple[Any, ...]
+
+_ENGINE = "hyperactor::metrics"
+_HANDLER_DURATION = "actor.message_handler_duration.ns"
+
+
+@produces("metric_gauges", runs_code=True)
+def _gauges(asked: Asked) -> Iterator[Row]:
+    resource = _resource(asked)
+    for scope, instrument, since in _instruments():
+        if isinstance(instrument, (Gauge, ObservableGauge)):
+            for key, value in instrument.values().items():
+                yield (
+                    instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, *_typed(value), None
+                )  # fmt: skip
+    for name, value in _memory().items():
+        yield name, asked.now_us, None, _ENGINE, "By", "{}", resource, None, None, value
+
+
+@produces("metric_sums", runs_code=True)
+def _sums(asked: Asked) -> Iterator[Row]:
+    resource = _resource(asked)
+    for scope, instrument, since in _instruments():
+        if not isinstance(instrument, (Gauge, ObservableGauge, Histogram)):
+            rises = isinstance(instrument, (Counter, ObservableCounter))
+            for key, value in instrument.values().items():
+                yield (
+                    instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, "cumulative", rises,
+                    *_typed(value), None,
+                )  # fmt: skip
+    for name, scope, attributes, rises, count in _built_in(asked):
+        yield (
+            name, asked.now_us, 0, scope, "", json.dumps(attributes), resource, "cumulative", rises, None,
+            *((None, count) if rises else (count, None)),
+        )  # fmt: skip
+
+
+@produces("metric_histograms", runs_code=True)
+def _histograms(asked: Asked) -> Iterator[Row]:
+    resource = _resource(asked)
+    for scope, instrument, since in _instruments():
+        if isinstance(instrument, Histogram):
+            for key, found in instrument.values().items():
+                yield (
+                    instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, "cumulative", found.values,
+                    *_typed(found.sum), None, *_typed(found.min), None, *_typed(found.max), None, json.dumps(instrument.bounds),
+                    json.dumps(found.buckets),
+                )  # fmt: skip
+    for cell in actors_of(asked.service.hub):
+        durations: Any = getattr(cell.sampler, "durations", {})  # where telemetry is on
+        for endpoint, seen in durations.copy().items():
+            attributes = {"actor": cell.record.name, "rank": cell.record.rank.rank, "endpoint": endpoint}
+            last = max((index for index, count in enumerate(seen.counts) if count), default=0)
+            bounds = [(1 << index) - 1 for index in range(last + 1)]  # of so many bits
+            yield (
+                _HANDLER_DURATION, asked.now_us, int(cell.since * 1e6), _ENGINE, "ns", json.dumps(attributes), resource, "cumulative",
+                sum(seen.counts), None, None, seen.total, None, None, seen.least, None, None, seen.most, json.dumps(bounds),
+                json.dumps([*seen.counts[: last + 1], 0]),
+            )  # fmt: skip
+
+
+def _built_in(asked: Asked) -> Iterator[tuple[str, str, dict[str, Any], bool, int]]:
+    hub = asked.service.hub
+    handled = 0
+    for cell in actors_of(hub):
+        attributes = {"actor": cell.record.name, "rank": cell.record.rank.rank}
+        begun, queued = sum(begun_by(cell).values()), len(cell.queued())
+        handled += begun
+        yield "actor.messages_received", _ENGINE, attributes, True, begun
+        yield "actor.message_receive_errors", _ENGINE, attributes, True, sum(cell.raised.copy().values())
+        yield "actor.message_queue_size", _ENGINE, attributes, False, queued
+        yield "mailbox.posts", _ENGINE, attributes, True, begun + queued
+    yield "py_mesages_handled", "monarch", {}, True, handled
+    counted = statistics_of(hub, [])
+    yield "actor.messages_sent", _ENGINE, {}, True, counted.messages_sent
+    for direction, messages, size in (
+        ("sent", counted.messages_sent, counted.bytes_sent),
+        ("received", counted.messages_received, counted.bytes_received),
+    ):
+        yield "channel.throughput.messages", _ENGINE, {"direction": direction}, True, messages
+        yield "channel.throughput.bytes", _ENGINE, {"direction": direction}, True, size
+    yield "channel.connections", _ENGINE, {}, False, counted.connections_open
+    for owner in owners_of(hub):
+        for mesh in owner.ownership.meshes():
+            failed = sum(map(mesh.has_failed, range(len(mesh.processes))))
+            attributes = {"mesh": mesh.name}
+            if isinstance(mesh, OwnedProcs):
+                yield "proc_mesh.active_procs", _ENGINE, attributes, False, len(mesh.processes) - failed
+                yield "proc_mesh.proc_failures", _ENGINE, attributes, True, failed
+            elif isinstance(mesh, OwnedActors):
+                yield "proc_mesh.actor_failures", _ENGINE, attributes, True, failed
+
+
+def _instruments() -> Iterator[tuple[str, Any, int]]:
+    for meter in meters():
+        for instrument in meter.instruments():
+            yield meter.name, instrument, int(instrument.since * 1e6)
+
+
+def _typed(value: Any) -> tuple[float | None, int | None]:
+    return (None, value) if isinstance(value, int) else (value, None)
+
+
+def _json(key: Key) -> str:
+    return json.dumps(dict(key), default=str)
+
+
+def _resource(asked: Asked) -> str:
+    address = asked.service.hub.address
+    return json.dumps(
+        {
+            "service.name": os.environ.get("OTEL_SERVICE_NAME", "unknown_service"),
+            "host.name": os.uname().nodename,
+            "process.pid": os.getpid(),
+            "proc_id": str(proc_id(address)),
+        }
+    )
+
+
+def _memory() -> dict[str, int]:
+    try:
+        with open("/proc/self/statm") as file:
+            virtual, resident = map(int, file.read().split()[:2])
+    except OSError:
+        return {}
+    page = os.sysconf("SC_PAGE_SIZE")
+    return {"process.memory.rss_bytes": resident * page, "process.memory.vm_bytes": virtual * page}

@@ -1,0 +1,313 @@
+"""Metrics of programs: counters, gauges and histograms, kept as sums in each process, and read when somebody asks.
+
+Names and behaviour follow OpenTelemetry's API. To add to a counter takes a lock and a look-up; nothing is sent, and nothing grows with the
+number of calls. An instrument keeps at most `MOST_ATTRIBUTES` sets of attributes; further ones are added up under `OVERFLOW`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from .._lazy import lazy_logger
+from .._namedtuple import NamedTuple
+
+MOST_ATTRIBUTES = 2_000
+OVERFLOW = (("otel.metric.overflow", True),)
+BOUNDS = (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1_000, 2_500, 5_000, 7_500, 10_000)
+"""Upper bounds of the buckets of a histogram, unless it has its own."""
+
+Attributes = Mapping[str, "str | bool | int | float"]
+Key = tuple[tuple[str, Any], ...]
+
+_lock = threading.Lock()
+_meters: dict[str, Meter] = {}
+_logger = lazy_logger("monarch.telemetry")
+
+
+class Observation(NamedTuple):
+    """A value that the callback of an observable instrument gives."""
+
+    value: float
+    attributes: Attributes | None = None
+
+
+class CallbackOptions(NamedTuple):
+    """What such a callback is given."""
+
+    timeout_millis: float = 10_000
+
+
+Callback = Callable[[CallbackOptions], Iterable[Any]]
+
+
+class Instrument:
+    """Base of all. One that is sent to another process is that of the same name there.
+
+    Attributes:
+        scope: Name of its meter.
+        name: Of the metric.
+        unit: For people, ``"ms"``.
+        description: For people, too.
+        since: When it was made, in seconds since 1970.
+    """
+
+    def __init__(self, scope: str, name: str, unit: str, description: str) -> None:
+        self.scope = scope
+        self.name = name
+        self.unit = unit
+        self.description = description
+        self.since = time.time()
+        self._lock = threading.Lock()
+        self._values: dict[Key, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.scope, type(self), self.name, self.unit, self.description, *self._more())
+
+    def _more(self) -> tuple[Any, ...]:
+        return ()
+
+    def values(self) -> dict[Key, Any]:
+        """The value for each set of attributes."""
+        with self._lock:
+            return dict(self._values)
+
+    def _key(self, attributes: Attributes | None) -> Key:
+        key = tuple(sorted(attributes.items())) if attributes else ()
+        return key if key in self._values or len(self._values) < MOST_ATTRIBUTES else OVERFLOW
+
+    def _number(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise TypeError(f"metric {self.name}: a number is wanted, not {value!r}")
+        return value
+
+
+class UpDownCounter(Instrument):
+    """A sum that goes up and down."""
+
+    def add(self, amount: float, attributes: Attributes | None = None) -> None:
+        """Add to it.
+
+        Raises:
+            TypeError: `amount` is no number.
+        """
+        self._number(amount)
+        with self._lock:
+            key = self._key(attributes)
+            self._values[key] = self._values.get(key, 0) + amount
+
+
+class Counter(UpDownCounter):
+    """A sum that only goes up."""
+
+    def add(self, amount: float, attributes: Attributes | None = None) -> None:
+        """Add to it.
+
+        Raises:
+            ValueError: `amount` is negative.
+            TypeError: It is no number.
+        """
+        if self._number(amount) < 0:
+            raise ValueError(f"counter {self.name} only goes up: got {amount!r}; use create_up_down_counter")
+        super().add(amount, attributes)
+
+
+class Gauge(Instrument):
+    """The latest value."""
+
+    def set(self, value: float, attributes: Attributes | None = None) -> None:
+        """Replace it.
+
+        Raises:
+            TypeError: `value` is no number.
+        """
+        self._number(value)
+        with self._lock:
+            self._values[self._key(attributes)] = value
+
+
+class Distribution(NamedTuple):
+    """What a histogram knows of the values of one set of attributes."""
+
+    buckets: list[int]
+    values: int
+    sum: float
+    min: float
+    max: float
+
+
+class Histogram(Instrument):
+    """How values are distributed.
+
+    Attributes:
+        bounds: Upper bounds of its buckets, the last of which has none.
+    """
+
+    def __init__(self, scope: str, name: str, unit: str, description: str, bounds: Sequence[float]) -> None:
+        super().__init__(scope, name, unit, description)
+        self.bounds = tuple(bounds)
+
+    def _more(self) -> tuple[Any, ...]:
+        return (self.bounds,)
+
+    def record(self, value: float, attributes: Attributes | None = None) -> None:
+        """Add a value.
+
+        Raises:
+            TypeError: `value` is no number.
+        """
+        self._number(value)
+        at = bisect_left(self.bounds, value)
+        with self._lock:
+            key = self._key(attributes)
+            known = self._values.get(key)
+            if known is None:
+                self._values[key] = known = [[0] * (len(self.bounds) + 1), 0, 0, value, value]
+            known[0][at] += 1
+            known[1] += 1
+            known[2] += value
+            known[3] = min(known[3], value)
+            known[4] = max(known[4], value)
+
+    def values(self) -> dict[Key, Any]:
+        with self._lock:
+            return {key: Distribution(list(known[0]), *known[1:]) for key, known in self._values.items()}
+
+
+class Observable(Instrument):
+    """An instrument whose values are asked for, by calling functions of the program."""
+
+    def __init__(self, scope: str, name: str, unit: str, description: str, callbacks: Sequence[Callback]) -> None:
+        super().__init__(scope, name, unit, description)
+        self._callbacks = list(callbacks)
+
+    def _more(self) -> tuple[Any, ...]:
+        return (self._callbacks,)
+
+    def values(self) -> dict[Key, Any]:
+        found: dict[Key, Any] = {}
+        for callback in self._callbacks:
+            try:
+                for each in callback(CallbackOptions()):
+                    if len(found) < MOST_ATTRIBUTES:
+                        found[tuple(sorted((each.attributes or {}).items()))] = self._number(each.value)
+            except Exception as error:
+                _logger.warning("the callback of metric %s raised: %r", self.name, error)
+        return found
+
+
+class ObservableCounter(Observable):
+    """A sum that only goes up, which the program keeps."""
+
+
+class ObservableUpDownCounter(Observable):
+    """A sum that goes up and down, which the program keeps."""
+
+
+class ObservableGauge(Observable):
+    """The latest value, which the program knows."""
+
+
+class Meter:
+    """Makes instruments. The same name gives the same instrument.
+
+    Attributes:
+        name: What it belongs to, the scope of its metrics.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._instruments: dict[str, Any] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get_meter, (self.name,)
+
+    def instruments(self) -> list[Instrument]:
+        """All that it has made."""
+        with _lock:
+            return list(self._instruments.values())
+
+    def create_counter(self, name: str, unit: str = "", description: str = "") -> Counter:
+        """Make a sum that only goes up: ``counter.add(1, {"kind": "a"})``."""
+        made: Counter = self._make(Counter, name, unit, description)
+        return made
+
+    def create_up_down_counter(self, name: str, unit: str = "", description: str = "") -> UpDownCounter:
+        """Make a sum that goes up and down."""
+        made: UpDownCounter = self._make(UpDownCounter, name, unit, description)
+        return made
+
+    def create_gauge(self, name: str, unit: str = "", description: str = "") -> Gauge:
+        """Make a gauge, of which the latest value counts: ``gauge.set(0.3)``."""
+        made: Gauge = self._make(Gauge, name, unit, description)
+        return made
+
+    def create_histogram(
+        self,
+        name: str,
+        unit: str = "",
+        description: str = "",
+        *,
+        explicit_bucket_boundaries_advisory: Sequence[float] | None = None,
+    ) -> Histogram:
+        """Make a histogram: ``histogram.record(12.5)``."""
+        bounds = BOUNDS if explicit_bucket_boundaries_advisory is None else explicit_bucket_boundaries_advisory
+        if list(bounds) != sorted(set(bounds)):
+            raise ValueError(f"histogram {name}: the bounds of its buckets must rise, got {list(bounds)}")
+        made: Histogram = self._make(Histogram, name, unit, description, bounds)
+        return made
+
+    def create_observable_counter(
+        self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
+    ) -> ObservableCounter:
+        """Make a counter whose value functions give, which are called when somebody asks, on a thread of their own."""
+        made: ObservableCounter = self._make(ObservableCounter, name, unit, description, callbacks)
+        return made
+
+    def create_observable_up_down_counter(
+        self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
+    ) -> ObservableUpDownCounter:
+        """As `create_observable_counter`, of a sum that goes up and down."""
+        made: ObservableUpDownCounter = self._make(ObservableUpDownCounter, name, unit, description, callbacks)
+        return made
+
+    def create_observable_gauge(
+        self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
+    ) -> ObservableGauge:
+        """As `create_observable_counter`, of a latest value."""
+        made: ObservableGauge = self._make(ObservableGauge, name, unit, description, callbacks)
+        return made
+
+    def _make(self, kind: Any, name: str, unit: str, description: str, *more: Any) -> Any:
+        with _lock:
+            known = self._instruments.get(name)
+            if known is None:
+                known = self._instruments[name] = kind(self.name, name, unit, description, *more)
+            elif type(known) is not kind:
+                raise ValueError(
+                    f"metric {name} is a {type(known).__name__} already, and can't be a {kind.__name__}, too"
+                )
+            return known
+
+
+def get_meter(name: str = "monarch") -> Meter:
+    """The meter of a part of the program, which makes counters, gauges and histograms.
+
+    Args:
+        name: Of that part: the scope of the metrics.
+    """
+    with _lock:
+        return _meters.setdefault(name, Meter(name))
+
+
+def _again(scope: str, kind: type, *rest: Any) -> Any:
+    return get_meter(scope)._make(kind, *rest)
+
+
+def meters() -> list[Meter]:
+    """All that this process has."""
+    with _lock:
+        return list(_meters.values())

@@ -1,0 +1,173 @@
+"""Spans and steps: what a program says of its own course, in rings of a bounded size."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import itertools
+import json
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, TypeVar, overload
+
+from ..actor import context
+from .ids import actor_id, proc_id
+from .registry import Asked, produces
+
+F = TypeVar("F", bound=Callable[..., Any])
+Row = tuple[Any, ...]
+
+_MOST = 10_000
+_numbers = itertools.count(1)
+_spans: deque[span] = deque(maxlen=_MOST)
+_current: ContextVar[span | None] = ContextVar("monarch_span", default=None)
+
+
+class span:  # noqa: N801  # used like a function
+    """A part of a program that takes time: ``with span("load", shard=3): ...``. What is begun inside is its child.
+
+    Args:
+        name: What it is.
+        **fields: What else is to be known of it.
+    """
+
+    __slots__ = ("_token", "begin", "end", "fields", "file", "line", "module", "name", "number", "parent", "thread")
+
+    def __init__(self, name: str, **fields: Any) -> None:
+        self.name = name
+        self.fields = fields
+        self.end: int | None = None
+
+    def __enter__(self) -> span:
+        caller = sys._getframe(1)
+        self.file, self.line = caller.f_code.co_filename, caller.f_lineno
+        self.module = caller.f_globals.get("__name__", "")
+        self._begin()
+        return self
+
+    def _begin(self) -> None:
+        self.number = next(_numbers)
+        above = _current.get()
+        self.parent = above.number if above is not None else None
+        self.thread = threading.current_thread().name
+        self.begin = time.time_ns()
+        self._token = _current.set(self)
+        _spans.append(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end = time.time_ns()
+        if error is not None:
+            self.fields = {**self.fields, "error": repr(error)[:1_000]}
+        _current.reset(self._token)
+
+
+@overload
+def traced(function: F) -> F: ...
+
+
+@overload
+def traced(function: None = None, *, name: str | None = None) -> Callable[[F], F]: ...
+
+
+def traced(function: Any = None, *, name: str | None = None) -> Any:
+    """Decorate a function, or a coroutine function, so that each call of it is a span.
+
+    Args:
+        function: It.
+        name: Of the spans; by default that of the function.
+    """
+    if function is None:
+        return functools.partial(traced, name=name)
+    called: str = name or str(getattr(function, "__qualname__", "function"))
+    code = getattr(inspect.unwrap(function), "__code__", None)
+
+    def opened() -> span:
+        made = span(called)
+        made.file, made.line = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+        made.module = getattr(function, "__module__", "") or ""
+        made._begin()
+        return made
+
+    if asyncio.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            made = opened()
+            try:
+                return await function(*args, **kwargs)
+            finally:
+                made.__exit__(*sys.exc_info())
+
+        return call_async
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        made = opened()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            made.__exit__(*sys.exc_info())
+
+    return call
+
+
+_steps: deque[tuple[int, int, int, int, int | None]] = deque(maxlen=_MOST)
+_last_steps: dict[int, tuple[int, int]] = {}
+
+
+def step(number: int | None = None) -> None:
+    """Say that a step of training begins: the time since the one before is what that has taken. Called by each rank.
+
+    Args:
+        number: Which; by default one more than the last.
+
+    Raises:
+        TypeError: It is no whole number.
+    """
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+        raise TypeError(f"step() takes the number of the step, got {number!r}")
+    now = time.time_ns() // 1000
+    here = context().actor_instance
+    uid = here.actor_id.uid
+    last = _last_steps.get(uid)
+    which = number if number is not None else last[0] + 1 if last is not None else 0
+    _steps.append((now, uid, here.rank.rank, which, now - last[1] if last is not None else None))
+    _last_steps[uid] = which, now
+    while len(_last_steps) > _MOST:  # of actors that have ended
+        _last_steps.pop(next(iter(_last_steps)))
+
+
+@produces("spans")
+def _spans_rows(asked: Asked) -> Iterator[Row]:
+    here = proc_id(asked.service.hub.address)
+    for each in list(_spans):
+        yield (
+            here, each.number, each.name, each.module, "INFO", json.dumps(each.fields, default=repr), each.begin // 1000,
+            each.parent, each.thread, each.file or None, each.line or None,
+        )  # fmt: skip
+
+
+@produces("span_events")
+def _span_events(asked: Asked) -> Iterator[Row]:
+    here = proc_id(asked.service.hub.address)
+    for each in list(_spans):
+        yield here, each.number, each.begin // 1000, "enter"
+        if each.end is not None:
+            yield here, each.number, each.end // 1000, "exit"
+            yield here, each.number, each.end // 1000, "close"
+
+
+@produces("steps")
+def _step_rows(asked: Asked) -> Iterator[Row]:
+    address = asked.service.hub.address
+    here = proc_id(address)
+    for at, uid, rank, number, took in list(_steps):
+        yield at, here, actor_id(address, uid), rank, number, took
