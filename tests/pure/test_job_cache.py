@@ -472,11 +472,10 @@ def test_a_mesh_can_not_have_a_name_that_could_not_be_read(name: str) -> None:
 
 
 def test_what_does_not_exist_yet_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    job = Pretend("a").enable_telemetry(include_dashboard=True).enable_admin()
+    job = Pretend("a").enable_admin()
     job.state(None)
-    assert "telemetry" in caplog.text
     assert "admin" in caplog.text
-    for use in (job.profile, job.telemetry_query_client, job.remote_mount, job.gather_mount):
+    for use in (job.profile, job.remote_mount, job.gather_mount):
         with pytest.raises(NotImplementedError, match="not have yet"):
             use()
     with pytest.raises(TypeError):

@@ -17,6 +17,7 @@ from .calls.promise import Promise, after, completed, map_future
 from .calls.remote_error import load_error, read_answer, refusal, supervision_error
 from .calls.waiting import block, running_loop
 from .client.client import client
+from .client.faults import before_the_end
 from .client.guest import join
 from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
@@ -85,6 +86,7 @@ __all__ = [
     "activities",
     "actors_of",
     "after",
+    "before_the_end",
     "block",
     "blocked",
     "check_same_user",

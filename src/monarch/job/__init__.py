@@ -12,6 +12,7 @@ earlier run of the same description has left running, and gives a host mesh for 
     slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `slurm_commands`, `slurm_watch` and `waiting`
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
+    telemetry  who can be asked about a job, and the file of its run
     commands  `exec_command`: commands on hosts; `shell`, a shell on one
     forward   `PortForwarder`, which reaches TCP ports of workers
     current   the job that the command line works on

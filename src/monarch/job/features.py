@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
+
+ConfigT = TypeVar("ConfigT")
 
 
 @dataclass
@@ -15,12 +17,14 @@ class TelemetryConfig:
         include_dashboard: Whether to serve the dashboard as well.
         dashboard_port: TCP port of the dashboard; 0 for any.
         snapshot_interval_secs: Seconds between two records of the whole tree of actors.
+        keep_run: Whether to keep the file of the run at its end, too, and not only where a failure ends it.
     """
 
     retention_secs: int = 3600
     include_dashboard: bool = False
     dashboard_port: int = 8265
     snapshot_interval_secs: float = 30.0
+    keep_run: bool = False
 
 
 @dataclass
@@ -32,6 +36,21 @@ class MeshAdminConfig:
     """
 
     admin_addr: str | None = None
+
+
+def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any]) -> ConfigT:
+    """The configuration that is given as such, or by its fields.
+
+    Raises:
+        TypeError: Both are given, or it is of another kind, or there is no such field.
+    """
+    if config is None:
+        return kind(**fields)
+    if fields:
+        raise TypeError(f"give either a {kind.__name__} or its fields, got both: {config!r} and {fields}")
+    if not isinstance(config, kind):
+        raise TypeError(f"expected a {kind.__name__}, got {config!r}")
+    return config
 
 
 def missing(name: str, feature: str) -> NoReturn:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ..actor import HostMesh
+from ..telemetry import QueryEngineClient
 
 
 class JobState:
@@ -16,7 +16,7 @@ class JobState:
 
     Attributes:
         query_engine: Always None; programs for old versions read it.
-        query_engine_client: Client for the job's telemetry, or None.
+        query_engine_client: Asks this program in SQL, where the job has telemetry; else None.
         telemetry_url: Where telemetry answers queries, or None.
         dashboard_url: Where the dashboard is, or None.
         admin_url: Where the job's admin interface is, or None.
@@ -26,7 +26,7 @@ class JobState:
     """
 
     query_engine: None = None
-    query_engine_client: Any = None
+    query_engine_client: QueryEngineClient | None = None
     telemetry_url: str | None = None
     dashboard_url: str | None = None
     admin_url: str | None = None

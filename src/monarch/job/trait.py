@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 from .. import actor
 from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
-from . import logs
+from . import logs, telemetry
 from .cache import CacheFile
-from .features import MeshAdminConfig, TelemetryConfig, missing
+from .features import MeshAdminConfig, TelemetryConfig, config_of, missing
 from .interrupt import one_interrupt_held
 from .state import JobState
 
@@ -170,9 +170,11 @@ class JobTrait(ABC):
         self._warn_of_what_is_missing()
         owner._prepare_client_gateway()
         assert owner._apply_id is not None
-        place = Path(DEFAULT_JOB_PATH) if owner._cache is None else owner._cache.path
-        keep_logs(logs.folder_of(place, owner._apply_id), owner._apply_id)  # first: of all that is spawned there
+        keep_logs(owner._folder_of_logs(), owner._apply_id)  # first: of all that is spawned there
+        wanted = self._telemetry or owner._telemetry
+        asking = telemetry.begin(owner._folder_of_logs(), wanted, repr(owner)) if wanted is not None else None
         state = owner._state()
+        state.query_engine_client = asking
         owner._connected += (state,)
         return state
 
@@ -237,7 +239,7 @@ class JobTrait(ABC):
         mesh_admin_config: MeshAdminConfig | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Ask for telemetry; so far, `state` only warns that there is none yet.
+        """Have processes that are spawned on the hosts remember messages, and keep the file of the run where a failure ends it.
 
         Args:
             config: How; or its fields by keyword.
@@ -246,7 +248,7 @@ class JobTrait(ABC):
         Raises:
             TypeError: Both a config and its fields are given, or there is no such field.
         """
-        self._telemetry = _config(TelemetryConfig, config, kwargs)
+        self._telemetry = config_of(TelemetryConfig, config, kwargs)
         return self.enable_admin(mesh_admin_config)
 
     def enable_admin(self: Self, config: MeshAdminConfig | None = None, **kwargs: Any) -> Self:
@@ -255,7 +257,7 @@ class JobTrait(ABC):
         Raises:
             TypeError: Both a config and its fields are given, or there is no such field.
         """
-        self._admin = _config(MeshAdminConfig, config, kwargs)
+        self._admin = config_of(MeshAdminConfig, config, kwargs)
         return self
 
     def remote_mount(self, *args: Any, **kwargs: Any) -> None:
@@ -270,9 +272,20 @@ class JobTrait(ABC):
         """Collect the spans of a block."""
         missing("profile", "telemetry")
 
-    def telemetry_query_client(self) -> Any:
-        """Return a client for the telemetry of a running job."""
-        missing("telemetry_query_client", "telemetry")
+    def telemetry_query_client(self) -> telemetry.QueryEngineClient:
+        """Return a client for the telemetry of the job as it runs, in this program or in another one; attaches nothing.
+
+        Raises:
+            JobError: The job does not run, has no telemetry, or no program on this machine uses it.
+        """
+        owner = self._owner
+        if not self.active or not owner._is_running():
+            raise JobError(f"{self!r} does not run: state() starts it")
+        if self._telemetry is None and owner._telemetry is None:
+            raise JobError(f"{self!r} has no telemetry: call enable_telemetry() before state()")
+        if owner._connected:
+            return telemetry.QueryEngineClient()
+        return telemetry.client_of(owner._folder_of_logs(), repr(owner))
 
     # How it works
 
@@ -358,6 +371,7 @@ class JobTrait(ABC):
     def _end(self) -> None:
         owner = self._owner
         if owner._connected and owner._apply_id is not None:
+            telemetry.end(owner._folder_of_logs())
             stop_keeping(owner._apply_id)
         owner._disconnect()
         if owner._cache is None:
@@ -397,9 +411,12 @@ class JobTrait(ABC):
         actor.attach(address)
 
     def _warn_of_what_is_missing(self) -> None:
-        wanted = {"telemetry": self._telemetry, "the admin interface": self._admin}
-        for feature in [name for name, config in wanted.items() if config is not None]:
-            logger.warning("this job asks for %s, which this version of pymonarch does not have yet", feature)
+        if self._admin is not None:
+            logger.warning("this job asks for the admin interface, which this version of pymonarch does not have yet")
+
+    def _folder_of_logs(self) -> Path:
+        assert self._apply_id is not None
+        return logs.folder_of(Path(DEFAULT_JOB_PATH) if self._cache is None else self._cache.path, self._apply_id)
 
     def _keep(self) -> None:
         if self.active:
@@ -481,16 +498,3 @@ def _conflict(saved: JobTrait, spec: JobTrait, path: Path) -> str:
         f"{path} keeps {saved!r}, which runs and is not what this program describes: {spec!r}{alike}. Nothing was changed. "
         f"End it (`monarch kill`, or job_load({str(path)!r}).kill()), or keep both: state(cached_path=...) with another file"
     )
-
-
-ConfigT = TypeVar("ConfigT")
-
-
-def _config(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any]) -> ConfigT:
-    if config is None:
-        return kind(**fields)
-    if fields:
-        raise TypeError(f"give either a {kind.__name__} or its fields, got both: {config!r} and {fields}")
-    if not isinstance(config, kind):
-        raise TypeError(f"expected a {kind.__name__}, got {config!r}")
-    return config

@@ -38,6 +38,9 @@ from . import session
 
 Hook = Callable[[MeshFailure], object]
 
+before_the_end: list[Callable[[], object]] = []
+"""What is called when a failure that ends the program has been reported, before its main thread is interrupted; each bounds itself."""
+
 _MOMENT = 0.1  # seconds without another fault, after which those that came are reported
 _PATIENCE = 1.0  # seconds after which they are, though more keep coming
 _LAST_STEPS = 5.0  # seconds that an end by force may take to be an orderly one
@@ -245,6 +248,9 @@ def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], 
             Promise.of(future).give_up(SupervisionError(why, failure=news[0]))
     else:
         ending.tell(text)
+        for act in before_the_end:
+            with suppress(Exception):
+                act()
         ending.begin(status, leave)
 
 

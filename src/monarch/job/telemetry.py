@@ -1,0 +1,61 @@
+"""The telemetry of a job: it is switched on for what is spawned later, and other programs find who can be asked.
+
+clients/<pid>  in the folder of a job's logs: a program that uses the job; what is in it is the name of its host
+run.duckdb     there: the file of its last run
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .. import config
+from ..actor import this_host
+from ..errors import JobError
+from ..programs import connect, find
+from ..telemetry import QueryEngineClient
+from ..telemetry.keep import finish_run, keep_run
+from . import trusted
+from .features import TelemetryConfig
+
+_CLIENTS, _RUN = "clients", "run.duckdb"
+
+
+def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
+    """Have processes that are spawned from now on remember messages, say that this program uses the job, and have its run kept.
+
+    Args:
+        folder: Of the logs of the job.
+        wanted: How.
+        job: The job, described for people.
+    """
+    if config.value("telemetry") == "off":
+        config.configure(telemetry="sampled")
+    clients = folder / _CLIENTS
+    trusted.make_folder(clients)
+    (clients / str(os.getpid())).write_text(this_host()._hosts[0])
+    keep_run(folder / _RUN, job, wanted.keep_run)
+    return QueryEngineClient()
+
+
+def end(folder: Path) -> None:
+    """This program is about to end the job."""
+    finish_run(folder / _RUN)
+    (folder / _CLIENTS / str(os.getpid())).unlink(missing_ok=True)
+
+
+def client_of(folder: Path, job: str) -> QueryEngineClient:
+    """A client for a program that uses the job, another one than this.
+
+    Raises:
+        JobError: There is none on this machine, or it does not answer.
+    """
+    for program in find():
+        note = folder / _CLIENTS / str(program.pid)
+        if note.is_file() and note.read_text() == program.host:
+            try:
+                return QueryEngineClient(connect(program))
+            except (ConnectionError, RuntimeError) as error:
+                raise JobError(f"the telemetry of {job} could not be reached: {error}") from error
+    last = f"; its last run is kept in {folder / _RUN}" if (folder / _RUN).exists() else ""
+    raise JobError(f"no program on this machine uses {job} now, so there is nothing to ask{last}")

@@ -1,0 +1,70 @@
+"""Keeps the file of a run by itself: when a failure ends the program, and at its end where that was asked for.
+
+What ends the wait: all hosts have answered, or `_BOUND` seconds are over. A file that can't be written costs a line on stderr.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from .._core.plane import before_the_end
+from .._namedtuple import NamedTuple
+from .run_file import snapshot_source, write_run
+
+_BOUND = 8.0  # seconds; hosts that are silent take 6 of them
+
+
+class _Kept(NamedTuple):
+    job: str
+    at_exit: bool
+
+
+_kept: dict[Path, _Kept] = {}
+
+
+def keep_run(path: Path, job: str, at_exit: bool) -> None:
+    """Write the file if a failure that nobody handles ends this program.
+
+    Args:
+        path: The file; its folder exists.
+        job: Of what it is, for people.
+        at_exit: Write it when the program, or the job, ends otherwise as well.
+    """
+    if not _kept:
+        before_the_end.append(_at_fault)
+        atexit.register(_at_exit)
+    _kept[path] = _Kept(job, at_exit)
+
+
+def finish_run(path: Path) -> None:
+    """The job is about to end: write its file if that was asked for."""
+    kept = _kept.pop(path, None)
+    if kept is not None and kept.at_exit:
+        _write(path, kept.job, "the end of the job")
+
+
+def _at_fault() -> None:
+    for path, kept in list(_kept.items()):
+        del _kept[path]
+        _write(path, kept.job, "a failure that nobody handled")
+
+
+def _at_exit() -> None:
+    for path in list(_kept):
+        finish_run(path)
+
+
+def _write(path: Path, job: str, reason: str) -> None:
+    about = {"program": f"{os.getpid()} ({' '.join(sys.argv)})", "job": job, "reason": reason}
+    try:
+        written = write_run(path, snapshot_source(), about, _BOUND)
+    except Exception as error:
+        text = f"what all processes did is not kept: {error}"
+    else:
+        text = f"what all processes did is kept in {written.path}: monarch query --run {written.path} 'SHOW TABLES'"
+    with suppress(OSError, ValueError, AttributeError):
+        print(text, file=sys.stderr, flush=True)
