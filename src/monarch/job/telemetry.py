@@ -6,6 +6,7 @@ run.duckdb     there: the file of its last run
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -13,10 +14,12 @@ from .. import config
 from ..actor import this_host
 from ..errors import JobError
 from ..programs import connect, find
-from ..telemetry import QueryEngineClient
+from ..telemetry import QueryEngineClient as QueryEngineClient
 from ..telemetry.keep import finish_run, keep_run
 from . import trusted
 from .features import TelemetryConfig
+
+logger = logging.getLogger("monarch.job")
 
 _CLIENTS, _RUN = "clients", "run.duckdb"
 
@@ -29,6 +32,8 @@ def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
         wanted: How.
         job: The job, described for people.
     """
+    if wanted.include_dashboard:
+        logger.warning("this job asks for the dashboard, which this version of pymonarch does not have yet")
     if config.value("telemetry") == "off":
         config.configure(telemetry="sampled")
     clients = folder / _CLIENTS

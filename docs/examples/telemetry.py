@@ -1,0 +1,66 @@
+"""The cookbook of docs/telemetry.md, asked of a program: every question has an answer."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+from monarch import configure
+from monarch.actor import Actor, endpoint, this_host
+from monarch.telemetry import QueryEngineClient
+
+
+class Trainer(Actor):
+    @endpoint
+    def step(self, batch: bytes) -> int:
+        return len(batch)
+
+    @endpoint
+    def hold(self, end: Path) -> None:
+        while not end.exists():
+            time.sleep(0.01)
+
+    @endpoint
+    def wait(self, other: Trainer, end: Path) -> None:
+        other.hold.call_one(end).get()
+
+    @endpoint
+    def fail(self) -> None:
+        raise ValueError("on purpose")
+
+
+QUESTIONS = [text.strip() for text in Path(__file__).with_name("cookbook.sql").read_text().split(";\n") if text.strip()]
+
+
+def main() -> None:
+    configure(telemetry="sampled")
+    procs = this_host().spawn_procs({"gpus": 4}, name="ranks")
+    # region ask
+    trainers = procs.spawn("trainer", Trainer)
+    trainers.step.call(bytes(1000)).get()
+    client = QueryEngineClient()
+    answer = client.query("SELECT rank, handled FROM actors WHERE name = 'trainer' ORDER BY rank", timeout=5)
+    assert answer["rows"][0] == {"rank": 0, "handled": 1}  # as in Monarch 0.7
+    answer.arrow()  # for polars, pandas, pyarrow; .df() gives pandas' own
+    assert not answer.silent  # hosts and processes that did not answer, and why
+    # endregion
+    trainers.slice(gpus=3).fail.call_one().exception(timeout=30)
+    with tempfile.TemporaryDirectory() as folder:
+        end = Path(folder, "end")
+        waiting = trainers.slice(gpus=2).wait.call_one(trainers.slice(gpus=1), end)
+        while not client.query("FROM waits WHERE for_actor_id IS NOT NULL", timeout=30).rows:
+            time.sleep(0.05)
+        answers = [client.query(question, timeout=30) for question in QUESTIONS]
+        end.touch()
+        waiting.get()
+    procs.stop().get()
+    without = [text.partition("\n")[0] for text, answer in zip(QUESTIONS, answers, strict=True) if not answer.rows]
+    assert len(answers) == 20 and without == [
+        "-- Which processes have ended, and how?",  # none has
+        "-- Is a process stopped, or stuck in the kernel?",
+    ], without
+
+
+if __name__ == "__main__":
+    main()

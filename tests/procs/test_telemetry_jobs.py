@@ -1,0 +1,111 @@
+"""Telemetry of jobs: who asks, in which program, and the file that a run leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from monarch.job import JobError, ProcessJob, job_loads
+from monarch.telemetry import QueryEngineClient
+
+if TYPE_CHECKING:
+    from helpers.jobs import Home
+
+pytest.importorskip("duckdb")
+pytest.importorskip("arro3.core")
+
+DESCRIBED = """
+    import os, signal, sys
+    from monarch.actor import Actor, endpoint
+    from monarch.job import ProcessJob, job_load
+
+    class Trainer(Actor):
+        @endpoint
+        def step(self):
+            return os.getpid()
+
+    def described(**how):
+        return ProcessJob({"trainers": 1}).enable_telemetry(**how)
+
+    def spawned(state):
+        trainers = state.trainers.spawn_procs({"gpus": 2}, name="ranks").spawn("trainer", Trainer)
+        trainers.step.call().get()
+        return trainers
+    """
+
+RANKS = "SELECT rank FROM actors WHERE name = 'trainer' ORDER BY rank"
+
+ASKS = (
+    DESCRIBED
+    + f"""
+    if __name__ == "__main__":
+        job = described(keep_run=True)
+        state = job.state()
+        spawned(state)
+        for client in (state.query_engine_client, job.telemetry_query_client()):
+            print(client.query({RANKS!r})["rows"])
+        print(client.query("SELECT count(*) AS handled FROM messages WHERE endpoint = 'step'").rows)
+        other = "from monarch.job import job_load; client = job_load().telemetry_query_client(); print(client.query(sys.argv[1]).rows)"
+        import subprocess
+        done = subprocess.run([sys.executable, "-c", "import sys; " + other, {RANKS!r}], capture_output=True, text=True)
+        print(done.stdout, done.stderr)
+        print("id", job.apply_id)
+        job.kill()
+    """
+)
+
+
+@pytest.mark.timeout(120)
+def test_a_job_is_asked_by_its_program_and_by_another_one_and_leaves_its_run_if_asked(home: Home) -> None:
+    printed = home.run(ASKS)
+    assert printed.count("[{'rank': 0}, {'rank': 1}]") == 3, printed
+    assert "[{'handled': 2}]" in printed
+    [apply_id] = [line.split()[1] for line in printed.splitlines() if line.startswith("id ")]
+    kept = home.folder / ".monarch" / "logs" / apply_id / "run.duckdb"
+    assert f"is kept in {kept}" in printed
+    client = QueryEngineClient(kept)
+    assert client.query(RANKS).rows == [{"rank": 0}, {"rank": 1}]
+    assert client.query("SELECT value FROM run WHERE name = 'reason'").rows == [{"value": "the end of the job"}]
+
+
+FAILS = (
+    DESCRIBED
+    + """
+    if __name__ == "__main__":
+        job = described()
+        trainers = spawned(job.state(None))
+        os.kill(trainers.step.call().get().item(gpus=1, hosts=0), signal.SIGKILL)
+        import time
+        time.sleep(60)
+    """
+)
+
+
+@pytest.mark.timeout(120)
+def test_a_failure_that_nobody_handles_leaves_the_run_in_a_file(home: Home) -> None:
+    printed = home.run(FAILS, exit_code=1)
+    [kept] = (home.folder / ".monarch" / "logs").glob("*/run.duckdb")
+    assert "Unhandled monarch error" in printed and f"is kept in {kept}" in printed
+    client = QueryEngineClient(kept)
+    ended = "SELECT rank, signal FROM procs WHERE mesh = 'ranks' AND signal IS NOT NULL"
+    assert client.query(ended).rows == [{"rank": 1, "signal": 9}]
+    assert client.query(RANKS).rows[0] == {"rank": 0}
+
+
+@pytest.mark.usefixtures("_process_test")
+def test_a_job_that_can_not_be_asked_says_why(tmp_path: Path) -> None:
+    job = ProcessJob({"trainers": 1})
+    with pytest.raises(JobError, match="does not run"):
+        job.enable_telemetry().telemetry_query_client()
+    plain = ProcessJob({"trainers": 1})
+    assert plain.state(tmp_path / "job.pkl").query_engine_client is None
+    try:
+        with pytest.raises(JobError, match="has no telemetry: call enable_telemetry"):
+            plain.telemetry_query_client()
+        found = job_loads(plain.dumps()).enable_telemetry()
+        with pytest.raises(JobError, match="no program on this machine uses .* now, so there is nothing to ask"):
+            found.telemetry_query_client()
+    finally:
+        plain.kill()
