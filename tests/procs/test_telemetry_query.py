@@ -24,7 +24,10 @@ pytest.importorskip("arro3.core")
 
 PROGRAM = """
     import os, sys
+    from monarch import configure
     from monarch.actor import Actor, endpoint, this_host
+
+    configure(heartbeat_timeout="10min")  # one of its processes will be stopped
 
     class Trainer(Actor):
         @endpoint
