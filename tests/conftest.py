@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from helpers.faults import Faults
     from helpers.jobs import Home
     from helpers.slurm import Slurm
+    from helpers.ssh import Ssh
     from helpers.workers import Cluster
     from monarch.actor import ProcMesh
 
@@ -264,6 +265,28 @@ def slurm(slurm_of_session: Slurm, home: Home, monkeypatch: pytest.MonkeyPatch) 
     slurm_of_session.wait_idle()
     home.wait_nothing_left()
     assert not left, f"jobs that a test has left: {left}"
+
+
+@pytest.fixture(scope="session")
+def ssh_of_session() -> Iterator[Ssh]:
+    from helpers.ssh import running_ssh, why_not
+
+    if reason := why_not():
+        pytest.skip(reason)
+    with running_ssh() as ssh:
+        yield ssh
+
+
+@pytest.fixture
+def ssh(ssh_of_session: Ssh, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ssh]:
+    """Machines `a`, `b` and `here`, which ssh reaches by the file that SSH_CONFIG names. What a test leaves there is a failure."""
+    monkeypatch.setenv("SSH_CONFIG", ssh_of_session.config)
+    yield ssh_of_session
+    try:
+        ssh_of_session.wait_nothing_left()
+    finally:
+        home.end_everything()
+        ssh_of_session.end_everything()
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ earlier run of the same description has left running, and gives a host mesh for 
     contract  what every job with workers has with them, wherever they run: rank, address, lifeline; `worker_main` is their program
     process   `ProcessJob`, worker processes on this machine; with `launch`, `processes` and `watch`
     slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `slurm_commands`, `slurm_watch` and `waiting`
+    ssh       `SSHJob`, machines that ssh reaches; with `ssh_connection` and `ssh_text`
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
     telemetry  who can be asked about a job, and the file of its run
@@ -46,6 +47,7 @@ from .service_identity import (
 )
 from .shell import shell
 from .slurm import SlurmJob
+from .ssh import SSHJob
 from .state import JobState
 from .trait import DEFAULT_JOB_PATH, JobTrait, job_load, job_loads
 
@@ -60,6 +62,7 @@ __all__ = [
     "MeshAdminConfig",
     "PortForwarder",
     "ProcessJob",
+    "SSHJob",
     "SlurmJob",
     "TelemetryConfig",
     "deserialize_service_proc_ids",

@@ -49,10 +49,7 @@ logger = logging.getLogger("monarch.job")
 _told = logging.getLogger("monarch.supervision")
 
 # The package is found where this program found it, and nothing in the working directory is mistaken for a standard module.
-_CODE = (
-    f"import sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]; "
-    "from monarch.job.worker_main import main; main()"
-)
+_FIND_PACKAGE = f"import sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]; "
 
 
 class WorkerSpec(NamedTuple):
@@ -66,7 +63,7 @@ class WorkerSpec(NamedTuple):
         towards: A machine that all others of the job can reach.
         bind: Where to listen if not there: an IP address of this machine, or ``*``.
         folder: Where to leave the report as a file; empty for nowhere.
-        report: Descriptor to write the report to; -1 for none.
+        report: Descriptor to write the report to, and another line when `KEEP` was read from another one; -1 for none.
         lifeline: Descriptor to read from: the worker ends when its other side closes, unless `KEEP` comes before; -1 for none.
         farewell: File to make when the end is in order; empty for none.
         machine: What to call its machine in the report; empty for the name that it has itself.
@@ -112,7 +109,20 @@ def worker_command(spec: WorkerSpec, python: Sequence[str] = (sys.executable,)) 
         spec: What to tell it.
         python: The interpreter and its options.
     """
-    return [*python, "-c", _CODE, json.dumps(spec._asdict())]
+    return [*python, *code_arguments("from monarch.job.worker_main import main; main()"), json.dumps(spec._asdict())]
+
+
+def code_arguments(code: str) -> list[str]:
+    """What an interpreter, maybe of another machine, needs to run code that imports this package."""
+    return ["-c", _FIND_PACKAGE + code]
+
+
+def parse_report(line: str) -> Report | None:
+    """The report in a line that a worker may have written; None if there is none."""
+    try:
+        return Report(**json.loads(line))
+    except (ValueError, TypeError):
+        return None
 
 
 def read_reports(folder: Path) -> Iterator[Report]:

@@ -59,7 +59,7 @@ class WorkerWatch:
 
     def _report(self, worker: Worker) -> None:
         status = processes.reap(worker.pid)
-        if not worker.ended_in_order:
+        if status != 0 and not worker.ended_in_order:
             logger.error(
                 "worker %s, process %d, ended%s; %s", worker.name, worker.pid, describe_status(status), worker.tail()
             )

@@ -105,6 +105,11 @@ def _watch(spec: WorkerSpec, serving: Future[None]) -> None:
     kept = said == KEEP
     if not kept and not serving.done():
         _drop(spec)
+    if kept and spec.report not in (-1, spec.lifeline):
+        try:
+            os.write(spec.report, b"\n")  # its launcher may let go of both now
+        except OSError:  # it has
+            pass
 
 
 def _drop(spec: WorkerSpec) -> None:

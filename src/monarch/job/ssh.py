@@ -1,0 +1,396 @@
+"""`SSHJob`: workers on machines that ssh reaches. `ssh_reach` has how, and why no port is open.
+
+The names of workers belong to one program: they are paths in a folder that is its own, and goes with it. Another that uses the same
+workers makes connections of its own, where workers may outlive a program (`detach`); otherwise it uses those that are there.
+
+What ends the workers: `kill`; the end of the program, in whatever way, or of the connection, as both close their stdin; if they are
+detached, `idle_limit` seconds without a client. What ends the wait for them: their reports, the end of ssh, `start_timeout`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from ..errors import JobError
+from ..trust import read_secret_file
+from . import logs, processes, ssh_text, trusted
+from .contract import KEEP, Report, WorkersJob, WorkerSpec, code_arguments, make_secret_file, parse_report
+from .launch import Worker
+from .ssh_connection import AT_ONCE, Connection, Session, hear, hostname_of
+from .ssh_reach import FOLDER, Place, Reach, connections
+from .state import check_mesh_names
+from .trait import DEFAULT_JOB_PATH, JobTrait
+from .waiting import Waiting
+from .watch import WorkerWatch
+
+_END = 5.0  # seconds in which ssh has to end
+_ANSWER = 30.0  # seconds in which a machine that is connected runs a short command
+_TRANSPORTS = ("tcp", "metatls", "metatls-hostname")
+_END_JOB = "from monarch.job.processes import end; end(sys.argv[1])"
+
+T = TypeVar("T")
+
+logger = logging.getLogger("monarch.job")
+
+_open: set[SSHJob] = set()
+"""Jobs whose connections end with this program, and not before: also if it keeps nothing but their hosts."""
+
+
+class _Described(NamedTuple):
+    """What the user has described, beside the meshes: jobs alike in this can take each other's place."""
+
+    python_exe: str
+    ssh_args: tuple[str, ...]
+    monarch_port: int
+    direct: bool
+    setup: tuple[str, ...]
+    detach: bool
+    idle_limit: float
+
+
+class SSHJob(WorkersJob):
+    """Hosts that are machines which ssh reaches, with one worker for each time that one is named.
+
+    The workers end with the program, however that ends, unless they are to outlive it (`detach`). Other programs on this machine
+    use the same ones meanwhile, if the job is saved: `state` does that unless it gets ``cached_path=None``.
+
+    Args:
+        python_exe: The interpreter of workers; by default that of this program, at the same path. ``~/`` is the home directory there.
+        ssh_args: Options of ssh, such as ``["-J", "me@bastion", "-i", "key"]``, beside what ``~/.ssh/config`` has.
+        monarch_port: With ``transport="tcp"``, the port of workers; by default any free one.
+        transport: None forwards sockets by ssh. ``"tcp"`` opens a port on each host instead, to whoever has the secret of the job:
+            for hosts that reach each other, and this machine them. ``"metatls"`` and ``"metatls-hostname"`` are the same.
+        hosts: Name of a mesh to its hosts, as ssh takes them. `add_mesh` adds others.
+        hostfile: File with the hosts of a mesh called ``hosts``, one on a line.
+        setup: Lines of sh to run before the workers start: ``["source venv/bin/activate", "cd data"]``.
+        detach: Whether workers outlive the program: its next run finds them.
+        idle_limit: Seconds without a client after which workers end; 0 is no limit.
+        start_timeout: Seconds within which all workers must run.
+
+    Raises:
+        FileNotFoundError: There is no such `hostfile`.
+        TypeError: Hosts or options are no lists of strings.
+        ValueError: A name, a limit or the transport makes no sense.
+    """
+
+    _LIVE = (*JobTrait._LIVE, "_watch", "_reach", "_sessions")
+    _watch: WorkerWatch | None = None
+    _reach: Reach | None = None
+    _sessions: Sequence[Session] = ()
+
+    def __init__(
+        self,
+        python_exe: str | None = None,
+        ssh_args: Sequence[str] = (),
+        monarch_port: int | None = None,
+        transport: str | None = None,
+        *,
+        hosts: Mapping[str, Sequence[str]] | None = None,
+        hostfile: str | os.PathLike[str] | None = None,
+        setup: Sequence[str] = (),
+        detach: bool = False,
+        idle_limit: float = 3600.0,
+        start_timeout: float = 120.0,
+    ) -> None:
+        if transport not in (None, *_TRANSPORTS):
+            raise ValueError(
+                f"transport is None for sockets that ssh forwards, or one of {_TRANSPORTS}; got {transport!r}"
+            )
+        if not 0 <= idle_limit < float("inf"):
+            raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {idle_limit!r}")
+        if monarch_port and transport is None:
+            logger.warning("monarch_port=%s has no effect: ssh forwards sockets, and no port is opened", monarch_port)
+        self._meshes: dict[str, int] = {}
+        self._hosts: dict[str, list[str]] = {}
+        self._described = _Described(
+            python_exe or sys.executable,
+            _strings("ssh_args", ssh_args),
+            monarch_port or 0,
+            transport is not None,
+            _strings("setup", setup),
+            detach,
+            idle_limit,
+        )
+        self._start_timeout = start_timeout
+        self._workers: list[Worker] = []
+        self._reports: list[Report] = []
+        self._folder = ""
+        self._machine = ""
+        self._away: list[str] = []  # hosts that are other machines than this one, each of them once
+        for name, members in (hosts or {}).items():
+            self.add_mesh(name, members)
+        if hostfile is not None:
+            self.add_mesh("hosts", hostfile=hostfile)
+
+    def add_mesh(self, name: str, hosts: Sequence[str] = (), *, hostfile: str | os.PathLike[str] | None = None) -> None:
+        """Add a mesh.
+
+        Args:
+            name: Its name.
+            hosts: Its hosts, as ssh takes them: names of ``~/.ssh/config``, ``user@name``, ``ssh://name:port``. The same machine may be
+                named again, and gets another worker.
+            hostfile: File with further ones, one on a line; what follows on a line, such as ``slots=8``, has no effect.
+
+        Raises:
+            FileNotFoundError, TypeError, ValueError: As `SSHJob`; or there is such a mesh, or the job runs.
+        """
+        check_mesh_names([name])
+        if name in self._hosts or self.active:
+            raise ValueError(f"mesh {name!r} can't be added: " + ("the job runs" if self.active else "there is one"))
+        if hostfile is not None and not isinstance(hosts, str):
+            listed, others = ssh_text.parse_hostfile(Path(hostfile).expanduser().read_text())
+            if others:
+                logger.warning("%s: %s has no effect; spawn_procs says how many processes", hostfile, others[0])
+            hosts = [*hosts, *listed]
+        self._hosts[name] = ssh_text.check_hosts(name, hosts)
+        self._meshes[name] = len(self._hosts[name])
+
+    # the life of the job
+
+    def _create(self, client_script: str | None) -> None:
+        if client_script is not None:
+            raise JobError("SSHJob runs no scripts of its own; LocalJob().apply(client_script=...) does")
+        if not self._hosts:
+            raise ValueError("a job needs at least one mesh of hosts, got none")
+        assert self._apply_id is not None
+        self._machine = os.uname().nodename
+        home = Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path
+        if self._described.direct:
+            self._secret_file = make_secret_file(home.parent / "ssh" / self._apply_id)
+        end = time.monotonic() + self._start_timeout
+        waiting = Waiting("SSH hosts")
+        try:
+            self._start_workers(self._connect(end, waiting), end, waiting)
+        finally:
+            waiting.end()
+
+    def _connect(self, end: float, waiting: Waiting) -> Reach:
+        assert self._apply_id is not None
+        _open.add(self)
+        self._reach = reach = Reach(self._apply_id, self._places(), self._described.ssh_args, self._log_folder())
+        self._folder = reach.folder
+        reach.connect(end, waiting)
+        self._away = reach.away
+        logger.info("connected to %d machines; what ssh says is in %s", len(reach.connections), self._log_folder())
+        return reach
+
+    def _start_workers(self, reach: Reach, end: float, waiting: Waiting) -> None:
+        assert self._apply_id is not None
+        described, sessions = self._described, []
+        start = ssh_text.Start(
+            self._apply_id,
+            self._remote_folder,
+            described.python_exe,
+            described.setup,
+            described.idle_limit,
+            described.detach,
+            described.direct,
+        )
+        secret = read_secret_file(self._secret_file) if self._secret_file is not None else None
+        for place in self._places():
+            listen = f"ipc://{self._remote_folder}/{place.number}"
+            if described.direct:
+                listen = f"tcp://{hostname_of(place.host, described.ssh_args)}:{described.monarch_port}"
+            spec = WorkerSpec(
+                place.mesh,
+                str(place.rank),
+                listen,
+                bind="*" if described.direct else "",
+                report=ssh_text.REPORT,
+                lifeline=ssh_text.LIFELINE,
+            )
+            log = self._log_folder() / f"{place.name}.log"
+            session = reach.connections[place.host].session(f"worker {place.name}", ssh_text.worker(start, spec), log)
+            if secret is not None:
+                session.write(secret.encode() + b"\n")
+            sessions.append(session)
+            self._sessions = tuple(sessions)
+        if not described.direct:
+            reach.forward(self._remote_folder)
+        self._reports = self._hear(sessions, parse_report, end, waiting, "workers run")
+        self._workers = [
+            Worker(f"{place.name} on {place.host}", f"ipc://{reach.path(place)}", session.process.pid, session.log)
+            for place, session in zip(self._places(), sessions, strict=True)
+        ]
+
+    def _hear(
+        self, sessions: Sequence[Session], find: Callable[[str], T | None], end: float, waiting: Waiting, what: str
+    ) -> list[T]:
+        return hear(sessions, find, self._described.python_exe, end, waiting, what)
+
+    def _kept(self) -> None:
+        if not self._described.detach or not self._sessions:
+            return
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+        for session in self._sessions:
+            session.write(KEEP)
+        waiting = Waiting("SSH hosts")
+        try:
+            self._hear(self._sessions, str, time.monotonic() + _ANSWER, waiting, "workers detached")
+        finally:
+            waiting.end()
+        for (
+            session
+        ) in self._sessions:  # else they, and with them the connections, would stay for as long as the workers
+            session.wait(0.0)
+        self._sessions = ()
+
+    def _addresses(self) -> Mapping[str, Sequence[str]]:
+        self._check_here()
+        living = self._living()
+        ended = [place for place in self._places() if place.number not in living]
+        if ended:
+            raise JobError(
+                f"{len(ended)} of {len(self._workers)} workers of this job have ended; kill() it, and state() starts it anew. "
+                f"{ended[0].name} on {ended[0].host}: {self._workers[ended[0].number].tail()}"
+            )
+        if self._watch is None and self._sessions:
+            self._watch = WorkerWatch(self._workers)
+        found: dict[str, list[str]] = {mesh: [] for mesh in self._meshes}
+        for place, worker in zip(self._places(), self._workers, strict=True):
+            address = worker.address if self._reach is None else f"ipc://{self._reach.path(place)}"
+            found[place.mesh].append(self._reports[place.number].address if self._described.direct else address)
+        return found
+
+    def _reach_again(self) -> Reach:
+        """The connections of this program to detached workers."""
+        if self._reach is not None and self._reach.lives:
+            return self._reach
+        self._let_go()
+        waiting = Waiting("SSH hosts")
+        try:
+            reach = self._connect(time.monotonic() + self._start_timeout, waiting)
+            if not self._described.direct:
+                reach.forward(self._remote_folder)
+        except BaseException:
+            self._let_go()
+            raise
+        finally:
+            waiting.end()
+        return reach
+
+    def _living(self) -> set[int]:
+        """The numbers of the workers that live."""
+        if not self._workers or self._apply_id is None:
+            return set()
+        if not self._described.detach:
+            here = zip(self._places(), self._workers, strict=True)
+            return {place.number for place, worker in here if processes.is_tagged(worker.pid, self._apply_id)}
+        living = set()
+        for host, connection in self._reach_again().connections.items():
+            pids = {self._reports[place.number].pid: place.number for place in self._places() if place.host == host}
+            living |= {pids[int(pid)] for pid in connection.run(ssh_text.living(pids, self._apply_id), _ANSWER).split()}
+        return living
+
+    def can_run(self, spec: JobTrait) -> bool:
+        """Check whether `spec` describes the same workers, and all of them live."""
+        return self._same_spec(spec) and len(self._living()) == len(self._places())
+
+    def _same_spec(self, spec: JobTrait) -> bool:
+        if type(spec) is not type(self) or self._is_elsewhere():
+            return False
+        return (self._hosts, self._described) == (spec._hosts, spec._described)
+
+    def _is_running(self) -> bool:
+        return self._is_elsewhere() or bool(self._living())
+
+    def _is_elsewhere(self) -> bool:
+        """Whether the connections are those of another machine, with which this one shares the folder of the file."""
+        return not self._described.detach and self._machine not in ("", os.uname().nodename)
+
+    def _check_here(self) -> None:
+        if self._is_elsewhere():
+            raise JobError(f"{self!r}: its workers can be reached, and ended, from there only")
+
+    def _kill(self) -> None:
+        self._check_here()
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+        for worker in self._workers:
+            with suppress(FileNotFoundError):
+                worker.goodbye.touch()  # for other programs that watch it
+        if self._workers and self._apply_id is not None:
+            self._end_workers(self._apply_id)
+        self._let_go()
+        if self._apply_id is not None:
+            processes.end(self._apply_id)  # also the connections of other programs
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._secret_file is not None:
+            shutil.rmtree(self._secret_file.parent, ignore_errors=True)
+        self._workers, self._reports, self._secret_file, self._machine, self._folder = [], [], None, "", ""
+
+    def _end_workers(self, apply_id: str) -> None:
+        """End what runs elsewhere; what can't be reached ends with its connection, or after `idle_limit`."""
+        try:
+            reached = self._connections()
+        except JobError as error:
+            logger.warning("workers may be left, until idle_limit ends them: %s", error)
+            return
+        end = ssh_text.run_python(self._described.python_exe, [*code_arguments(_END_JOB), apply_id])
+        script = "\n".join([*self._described.setup, end])
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            ends = [pool.submit(reached[host].run, script, _ANSWER) for host in self._away if host in reached]
+        for ended in ends:
+            try:
+                ended.result()
+            except JobError as error:
+                logger.warning("workers may be left, until their connection or idle_limit ends them: %s", error)
+
+    def _connections(self) -> Mapping[str, Connection]:
+        """By host; those that last."""
+        if self._described.detach:
+            return self._reach_again().connections
+        made = connections(self._folder, self._places(), os.environ)
+        return {host: connection for host, connection in made.items() if host in self._away and connection.lives}
+
+    def _let_go(self) -> None:
+        """Let go of what only this program has."""
+        _open.discard(self)
+        for session in self._sessions:
+            session.hang_up()
+        if self._reach is not None:
+            self._reach.close()
+        for session in self._sessions:
+            session.wait(_END)
+        self._sessions, self._reach = (), None
+
+    def _places(self) -> list[Place]:
+        named = [(mesh, rank, host) for mesh, hosts in self._hosts.items() for rank, host in enumerate(hosts)]
+        return [Place(number, *place) for number, place in enumerate(named)]
+
+    @property
+    def _remote_folder(self) -> str:
+        return f"{FOLDER}{self._apply_id}"
+
+    def _log_folder(self) -> Path:
+        assert self._apply_id is not None
+        home = Path(DEFAULT_JOB_PATH) if self._cache is None else self._cache.path
+        folder = logs.folder_of(home, self._apply_id) / "workers"
+        trusted.make_folder(folder)
+        return folder
+
+    def _cleanup_log_context(self) -> str:
+        return f"(on {', '.join(dict.fromkeys(place.host for place in self._places()))}: processes with {processes.TAG}={self._apply_id})"
+
+    def __repr__(self) -> str:
+        where = f" on machine {self._machine!r}" if self._is_elsewhere() else ""
+        return f"SSHJob({self._hosts!r}{', detach=True' if self._described.detach else ''}){where}"
+
+
+def _strings(name: str, given: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(given, str) or not all(isinstance(option, str) for option in given):
+        raise TypeError(f"{name} is a list of strings, got {given!r}")
+    return tuple(given)

@@ -1,0 +1,147 @@
+"""How one program reaches the machines of a job, and their workers each other.
+
+No worker opens a port. Each listens on a Unix socket, in a folder for its user alone, and ssh forwards it: to a path in a folder of
+this machine; and from the same path on every other machine, in a folder that is made for this, back to that. So a path means the same
+worker everywhere, which is what an address has to do, and ssh encrypts all that passes between machines.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from . import ssh_text
+from .processes import TAG
+from .ssh_connection import AT_ONCE, Connection, Session, hear
+from .waiting import Waiting
+
+FOLDER = "/tmp/monarch_ssh_"
+"""How the names of folders begin, here and there: a socket's path has to be short, and TMPDIR may be another one there."""
+
+_LONGEST_HOST = 40  # characters of it in a path, which may have 107
+_END = 5.0  # seconds in which ssh has to end
+
+
+class Place(NamedTuple):
+    """A worker, as it is described; `number` is that within the job."""
+
+    number: int
+    mesh: str
+    rank: int
+    host: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.mesh}_{self.rank}"
+
+
+class Reach:
+    """Connections to the machines of some workers; they last no longer than this program.
+
+    Args:
+        job: Id of the job.
+        places: The workers.
+        ssh_args: Further options of ssh.
+        logs: Folder for what ssh says.
+
+    Attributes:
+        folder: Where the sockets of workers are for this program, here and on each machine.
+        away: The hosts that have no part of this machine, nor of another one of them, each once.
+        connections: By host.
+    """
+
+    def __init__(self, job: str, places: Sequence[Place], ssh_args: Sequence[str], logs: Path) -> None:
+        self.folder = f"{FOLDER}{secrets.token_hex(4)}"
+        self.away: list[str] = []
+        self._places = places
+        self._ssh_args = ssh_args
+        self._logs = logs
+        self._env = {**os.environ, TAG: job}  # by which `kill` finds what runs here
+        self.connections = connections(self.folder, places, self._env)
+        self._keeper: Session | None = None
+        self._masters: list[Session] = []
+
+    @property
+    def lives(self) -> bool:
+        """Whether all connections last."""
+        masters = len(self._masters) == len(self.connections)
+        return masters and all(master.process.poll() is None for master in self._masters)
+
+    def connect(self, end: float, waiting: Waiting) -> None:
+        """Connect to every machine.
+
+        Args:
+            end: When to give up, by the monotonic clock.
+            waiting: Tells people.
+
+        Raises:
+            JobError: One can't be connected; the message names it, and has the last words of ssh.
+        """
+        keep = ["sh", "-c", ssh_text.keeper(self.folder)]
+        self._keeper = Session("this machine", keep, self._logs / "ssh.log", self._env)
+        hear([self._keeper], _is_kept, "sh", end, waiting, "folders made")
+        every = list(self.connections.values())
+        for some in (every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE)):
+            masters = []
+            for connection in some:
+                log = self._logs / f"ssh_{_plain(connection.host)}.log"
+                masters.append(connection.start(self._ssh_args, self.folder, log, end - time.monotonic()))
+                self._masters.append(masters[-1])
+            for master, said in zip(masters, hear(masters, _is_kept, "sh", end, waiting, "connected"), strict=True):
+                if said == ssh_text.ELSEWHERE:
+                    self.away.append(master.host)
+
+    def forward(self, workers: str) -> None:
+        """Bring the sockets of workers here, and then all of them from here to each machine that has not got them: the other way
+        round, one that shares the folder of this machine would forward a path to itself.
+
+        Args:
+            workers: The folder there in which workers listen, each as its number.
+
+        Raises:
+            JobError: A machine refuses it.
+        """
+        own: dict[str, list[tuple[str, str]]] = {host: [] for host in self.connections}
+        for place in self._places:
+            own[place.host].append((self.path(place), f"{workers}/{place.number}"))
+        every = [self.path(place) for place in self._places]
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            for done in [pool.submit(self.connections[host].forward, pairs, ()) for host, pairs in own.items()]:
+                done.result()
+            for done in [pool.submit(self.connections[host].forward, (), every) for host in self.away]:
+                done.result()
+
+    def path(self, place: Place) -> str:
+        """Where the socket of a worker is for this program; errors show it, so it has the name of the host."""
+        return f"{self.folder}/{place.number}.{_plain(place.host)}"
+
+    def close(self) -> None:
+        """Let go of the machines: what runs there with a lifeline ends. The folders go with it."""
+        sessions = [*self._masters, *([] if self._keeper is None else [self._keeper])]
+        for session in sessions:
+            session.hang_up()
+        end = time.monotonic() + _END
+        for session in sessions:
+            session.wait(end - time.monotonic())
+        shutil.rmtree(self.folder, ignore_errors=True)  # should its keeper have been killed
+
+
+def connections(folder: str, places: Sequence[Place], env: Mapping[str, str]) -> dict[str, Connection]:
+    """The connections that have their sockets in a folder, of this program or another one, by host."""
+    hosts = dict.fromkeys(place.host for place in places)
+    return {host: Connection(host, f"{folder}/{number}.ssh", env) for number, host in enumerate(hosts)}
+
+
+def _is_kept(line: str) -> str | None:
+    return line if line in (ssh_text.HERE, ssh_text.ELSEWHERE) else None
+
+
+def _plain(host: str) -> str:
+    """A host as a part of a path."""
+    return "".join(char if char.isalnum() or char in ".@_-" else "_" for char in host)[-_LONGEST_HOST:]

@@ -1,0 +1,151 @@
+"""What `SSHJob` reads and writes as text: lists of hosts, scripts of sh, and what ssh says when it fails. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from .contract import IDLE_LIMIT, WorkerSpec, worker_command
+from .processes import TAG
+
+HERE, ELSEWHERE = "monarch: here", "monarch: elsewhere"
+"""What `keeper` says: whether the other machine is one that has the folder already."""
+
+LIFELINE, REPORT = 0, 3
+"""Descriptors of a worker. Its stdout is not the report: what others print there would come before it."""
+
+_NOISE = re.compile(
+    r"^(@+$|Warning: |\*\* |debug\d: |mux_client|Connection closed by|Connection to .* closed|kex_exchange_identification|"
+    r"Shared connection|Control socket connect)"
+)
+_HINTS = (
+    (r"Could not resolve hostname", "no such name here, nor as a `Host` in ~/.ssh/config"),
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed. If you know why: `ssh-keygen -R {host}`"),
+    (r"Host key verification failed", "its host key is not known yet: run `ssh {host}` once, and accept it"),
+    (
+        r"Permission denied",
+        "no key was accepted, and passwords are not asked for: does `ssh -o BatchMode=yes {host}` work?",
+    ),
+    (
+        r"No module named '?monarch\b",
+        "install the same release of pymonarch for {python} there, or name another python_exe",
+    ),
+    (
+        r"(not found|No such file or directory|Permission denied)$",
+        "is {python} its interpreter? python_exe names another",
+    ),
+    (r"refused|timed out|No route to host|unreachable", "is it up, and does `ssh {host}` work from here?"),
+)
+
+
+class Start(NamedTuple):
+    """How a worker is started.
+
+    Attributes:
+        job: The id of the job, by which its processes are found.
+        folder: Of its socket; made and removed by the script.
+        python: The interpreter.
+        setup: Lines of sh to run before.
+        idle_limit: In seconds; 0 is none.
+        detached: Whether it may outlive the connection: then what it prints is kept there.
+        secret: Whether a line with a secret comes before the lifeline.
+    """
+
+    job: str
+    folder: str
+    python: str
+    setup: Sequence[str]
+    idle_limit: float
+    detached: bool
+    secret: bool
+
+
+def keeper(folder: str) -> str:
+    """A script that keeps a folder for as long as its stdin is open, unless it is there already."""
+    return (
+        f"umask 077; if mkdir {folder} 2>/dev/null; then echo; echo {shlex.quote(ELSEWHERE)}; cat >/dev/null; rm -rf {folder}; "
+        f"elif [ -O {folder} ]; then echo; echo {shlex.quote(HERE)}; cat >/dev/null; else mkdir {folder}; fi"
+    )
+
+
+def worker(start: Start, spec: WorkerSpec) -> str:
+    """A script that runs a worker until it ends, or stdin does, and then removes what it made."""
+    log = f"{start.folder}/{spec.mesh}_{spec.rank}.log"
+    socket = spec.listen.removeprefix("ipc://") if spec.listen.startswith("ipc://") else ""
+    clean = [f"rm -f {shlex.quote(log)} {shlex.quote(socket)}", f"rmdir {start.folder} 2>/dev/null"]
+    if start.detached:
+        clean.insert(0, f"[ $s = 0 ] || tail -n 20 {shlex.quote(log)} >&4")
+    lines = [
+        "umask 077; trap '' PIPE; trap : HUP INT TERM",  # else it would not come to clean up; children get them back
+        f"mkdir -p {start.folder} || exit 1",
+        "exec 5<&0 </dev/null 3>&1 4>&2 1>&2",
+        f"trap {shlex.quote('s=$?; ' + '; '.join(clean) + '; exit $s')} EXIT",
+        *(["read -r MONARCH_SECRET <&5; export MONARCH_SECRET"] if start.secret else []),
+        *([f"exec >>{shlex.quote(log)} 2>&1"] if start.detached else []),
+        *(["set -e", *start.setup, "set +e"] if start.setup else []),
+        f"export {TAG}={start.job} {IDLE_LIMIT}={start.idle_limit:f}s",
+        f"{run_python(start.python, worker_command(spec, []))} <&5 4>&- 5<&-",
+    ]
+    return "\n".join(lines)
+
+
+def run_python(python: str, arguments: Iterable[str]) -> str:
+    """A command of sh. A leading ``~/`` of the interpreter is the home directory there."""
+    home = python.startswith("~/")
+    return f"{'~/' if home else ''}{shlex.quote(python[2 * home :])} {shlex.join(arguments)}"
+
+
+def in_sh(script: str) -> str:
+    """A command that runs a script by sh, whatever shell the user has there."""
+    return f"exec sh -c {shlex.quote(script)}"
+
+
+def living(pids: Iterable[int], job: str) -> str:
+    """A script that says which of some processes live, and belong to the job."""
+    return f"for p in {' '.join(map(str, pids))}; do grep -qzx {TAG}={job} /proc/$p/environ 2>/dev/null && echo $p; done; true"
+
+
+def why(said: str, host: str, python: str, otherwise: str = "it said nothing") -> str:
+    """In one line, what was wrong: the last words that mean something, and what to do about it."""
+    lines = [line.strip() for line in said.splitlines()]
+    words = [line for line in lines if line and not _NOISE.match(line)]
+    last = words[-1] if words else next(filter(None, reversed(lines)), otherwise)
+    for pattern, hint in _HINTS:
+        if re.search(pattern, said if "CHANGED" in pattern else last):
+            return f"{last} ({hint.format(host=host, python=python)})"
+    return last
+
+
+def parse_hostfile(text: str) -> tuple[list[str], list[str]]:
+    """The hosts of a file as MPI and DeepSpeed have it, one on a line, and the words beside them, which mean nothing here.
+
+    Lines may have comments from ``#`` on.
+    """
+    hosts, others = [], []
+    for line in text.splitlines():
+        words = line.partition("#")[0].split()
+        if words:
+            hosts.append(words[0])
+            others += words[1:]
+    return hosts, others
+
+
+def check_hosts(mesh: str, hosts: Sequence[str]) -> list[str]:
+    """Check the hosts of a mesh.
+
+    Raises:
+        TypeError: They are no list of strings.
+        ValueError: There is none, or one that ssh would take for something else.
+    """
+    if isinstance(hosts, (str, Mapping)) or not all(isinstance(host, str) for host in hosts):
+        raise TypeError(f'mesh {mesh!r}: hosts are a list of strings, such as ["node7", "me@node8"]; got {hosts!r}')
+    if not hosts:
+        raise ValueError(f"mesh {mesh!r}: a mesh needs at least one host, got none")
+    for host in hosts:
+        if not re.fullmatch(r"[^\s-]\S*", host):
+            raise ValueError(
+                f"mesh {mesh!r}: {host!r} is no host: wanted what ssh takes, a name, user@name, or ssh://name:port"
+            )
+    return list(hosts)

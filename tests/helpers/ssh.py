@@ -1,0 +1,208 @@
+"""Two machines that ssh reaches, on this one: each a real sshd that is the first process of a pid namespace, with a /tmp of its own, so
+that no socket of one is seen by the other, and all of it goes with the daemon. `here` is a third one without any of that, and
+`c` one that a test may start and kill.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from helpers.leaks import OF_SESSION, describe
+from helpers.waiting import wait_until
+from helpers.workers import free_ports
+
+MACHINES = ("a", "b")
+SPARE = "c"
+HERE = "here"
+
+_DAEMON = """
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host_key
+PidFile {folder}/{name}.pid
+AuthorizedKeysFile {folder}/authorized_keys
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+SetEnv MONARCH_TEST_MACHINE={name} {of_session}
+{more}
+"""
+_CLIENT = """
+Host {name}
+    HostName 127.0.0.1
+    Port {port}
+    User root
+    IdentityFile {folder}/key
+    IdentitiesOnly yes
+    UserKnownHostsFile {folder}/known_hosts
+    HostKeyAlias all
+    {more}
+"""
+_OWN_TMP = """
+mount --bind /tmp {folder}/hold && mount -t tmpfs tmpfs /tmp || exit 1
+for path in {shown}; do mkdir -p "$path" && mount --bind {folder}/hold/"${{path#/tmp/}}" "$path" || exit 1; done
+exec {daemon}
+"""
+
+
+@dataclass
+class Ssh:
+    """Attributes:
+    folder: Where keys and configuration are.
+    daemons: By name.
+    """
+
+    folder: Path
+    ports: dict[str, int] = field(default_factory=dict)
+    daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def config(self) -> str:
+        """The configuration of the client, for ``ssh -F``."""
+        return str(self.folder / "config")
+
+    def processes(self, name: str) -> list[int]:
+        """All that runs on a machine, beside sshd."""
+        pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+        return [pid for pid in pids if self._is_of(name, pid)]
+
+    def files(self, name: str) -> list[str]:
+        """What a machine has in its folder for temporary files."""
+        return sorted(entry.name for entry in self._tmp(name).iterdir() if entry.name.startswith("monarch_ssh_"))
+
+    def left(self) -> list[str]:
+        """Processes and files of jobs."""
+        found = []
+        for name in self.daemons:
+            found += [f"{name}: {describe(pid)}" for pid in self.processes(name)]
+            found += [f"{name}: /tmp/{file}" for file in self.files(name)]
+        return found
+
+    def wait_nothing_left(self) -> None:
+        wait_until(lambda: not self.left(), what=f"the end of all on the machines: {self.left()}")
+
+    def end_everything(self) -> None:
+        """What a test that failed has left, so that it does not make others fail."""
+        for name in self.daemons:
+            for pid in self.processes(name):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, 9)
+            for file in self.files(name):
+                shutil.rmtree(self._tmp(name) / file, ignore_errors=True)
+
+    def kill_machine(self, name: str) -> None:
+        """As if the power had failed: with the first process of its namespace, all others end."""
+        os.kill(self._init(name), 9)
+        self.daemons.pop(name).wait()
+
+    def start_machine(self, name: str) -> None:
+        daemon = ["/usr/sbin/sshd", "-D", "-e", "-f", str(self.folder / f"{name}.sshd")]
+        if name != HERE:
+            shown = {sys.prefix, sys.base_prefix, str(Path(__file__).parents[2])}
+            script = _OWN_TMP.format(
+                folder=self.folder,
+                shown=shlex.join(sorted(path for path in shown if path.startswith("/tmp/"))),
+                daemon=shlex.join(daemon),
+            )
+            daemon = ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c", script]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.daemons[name] = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *daemon],
+                env={**os.environ, **dict([OF_SESSION.split("=")])},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(lambda: self._answers(name), what=f"the sshd of {name}", interval=0.05)
+
+    def start(self) -> None:
+        Path("/run/sshd").mkdir(exist_ok=True)
+        (self.folder / "hold").mkdir()
+        for key in ("host_key", "key", "other_key"):
+            self._run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key))
+        shutil.copy(self.folder / "key.pub", self.folder / "authorized_keys")
+        self.trust("host_key")
+        names = (*MACHINES, HERE, SPARE)
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        clients = [
+            _CLIENT.format(name=name, port=port, folder=self.folder, more="") for name, port in self.ports.items()
+        ]
+        clients.append(_CLIENT.format(name="behind", port=self.ports["b"], folder=self.folder, more="ProxyJump a"))
+        (self.folder / "config").write_text("".join(clients))
+        for name in names:
+            self.configure(name)
+        for name in (*MACHINES, HERE):
+            self.start_machine(name)
+
+    def configure(self, name: str, more: str = "") -> None:
+        text = _DAEMON.format(name=name, port=self.ports[name], folder=self.folder, of_session=OF_SESSION, more=more)
+        (self.folder / f"{name}.sshd").write_text(text)
+
+    def trust(self, key: str) -> None:
+        """Have clients take this for the key of all machines."""
+        (self.folder / "known_hosts").write_text("all " + (self.folder / f"{key}.pub").read_text())
+
+    def end(self) -> None:
+        for name, daemon in self.daemons.items():
+            os.kill(self._init(name), 9)
+            daemon.wait()
+
+    def _tmp(self, name: str) -> Path:
+        return Path(f"/proc/{self._init(name)}/root/tmp")
+
+    def _init(self, name: str) -> int:
+        daemon = self.daemons[name].pid
+        children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split() if name != HERE else []
+        return int(children[0]) if children else daemon
+
+    def _is_of(self, name: str, pid: int) -> bool:
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return f"MONARCH_TEST_MACHINE={name}".encode() in environment
+
+    def _answers(self, name: str) -> bool:
+        return (
+            subprocess.run(["ssh", "-F", self.config, "-n", name, "true"], capture_output=True, check=False).returncode
+            == 0
+        )
+
+    def _run(self, *command: str) -> None:
+        subprocess.run(command, check=True, capture_output=True)
+
+
+@contextmanager
+def running_ssh() -> Iterator[Ssh]:
+    """Machines `a`, `b` and `here`; at the end nothing is left of them, and of what ran there."""
+    with tempfile.TemporaryDirectory(prefix="ms", dir="/var/tmp") as folder:  # /tmp is another one there
+        ssh = Ssh(Path(folder))
+        try:
+            ssh.start()
+            yield ssh
+        finally:
+            ssh.end()
+
+
+def why_not() -> str:
+    """Why there can be no sshd here; empty if there can."""
+    missing = [name for name in ("ssh", "ssh-keygen", "unshare", "setpriv") if shutil.which(name) is None]
+    if missing or not os.path.exists("/usr/sbin/sshd"):
+        return f"{', '.join([*missing, 'sshd'])} not installed: apt-get install openssh-server"
+    if os.geteuid() != 0:
+        return "machines of their own need root"
+    probe = subprocess.run(
+        ["unshare", "--pid", "--fork", "--mount", "--mount-proc", "true"], capture_output=True, text=True
+    )
+    return f"no namespaces: {probe.stderr.strip()}" if probe.returncode else ""

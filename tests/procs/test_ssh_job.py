@@ -1,0 +1,276 @@
+"""Jobs on machines that ssh reaches: used, found again by the next run, gone when they are not wanted any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.slurm import command_of, environment_of
+from helpers.waiting import wait_until
+
+if TYPE_CHECKING:
+    from helpers.jobs import Home
+    from helpers.ssh import Ssh
+
+USE = """
+    import os, sys
+    from monarch.actor import Actor, endpoint
+    from monarch.job import SSHJob
+
+    OPTIONS = ["-F", os.environ["SSH_CONFIG"]]
+
+    class Worker(Actor):
+        @endpoint
+        def machine(self) -> str:
+            return os.environ["MONARCH_TEST_MACHINE"]
+
+        @endpoint
+        def ask(self, others) -> str:
+            return os.environ["MONARCH_TEST_MACHINE"] + " asks " + " ".join(others.machine.call().get(timeout=30).values())
+
+    def ask(hosts):
+        with hosts.spawn_procs() as procs:
+            return procs.spawn("worker", Worker).machine.call().get(timeout=30).values()
+"""
+TWO_MESHES = (
+    USE
+    + """
+    if __name__ == "__main__":
+        job = SSHJob(ssh_args=OPTIONS, hosts={"trainers": ["a", "b"], "generators": ["b", "here"]})
+        state = job.state()
+        print(ask(state.trainers), ask(state.generators), flush=True)
+        if "talk" in sys.argv:
+            trainers, generators = (mesh.spawn_procs().spawn("worker", Worker) for mesh in (state.trainers, state.generators))
+            print(*trainers.ask.call(generators).get(timeout=30).values(), sep="; ")
+            print(*generators.ask.call(trainers).get(timeout=30).values(), sep="; ", flush=True)
+        if "wait" in sys.argv:
+            sys.stdin.read()
+        if "kill" in sys.argv:
+            job.kill()
+"""
+)
+ANSWERS = "['a', 'b'] ['b', 'here']\n"
+SERVICE = (
+    USE
+    + """
+    import itertools
+    import monarch.actor
+    monarch.actor.unhandled_fault_hook = lambda fault: None  # the calls tell
+    if __name__ == "__main__":
+        hosts = SSHJob(ssh_args=OPTIONS, hosts={"hosts": ["here", "c", "b"]}).state(cached_path=None).hosts
+        worker = hosts.spawn_procs(restart=None).spawn("worker", Worker)
+        for wanted in itertools.chain([3], sys.stdin):
+            part = worker.slice(hosts=slice(0, int(wanted)))
+            try:
+                print(part.machine.call().get(timeout=30).values(), flush=True)
+            except Exception as error:
+                print(type(error).__name__, flush=True)
+"""
+)
+DETACHED = (
+    USE
+    + """
+    if __name__ == "__main__":
+        job = SSHJob(ssh_args=OPTIONS, hosts={"hosts": ["a", "b"]}, detach=True, idle_limit=float(sys.argv[1]))
+        print(ask(job.state().hosts), job.apply_id)
+"""
+)
+
+
+def start(home: Home, source: str, *args: str) -> subprocess.Popen[str]:
+    return home._start([home.program(source), *args], {}, subprocess.PIPE)
+
+
+def line_of(client: subprocess.Popen[str]) -> str:
+    assert client.stdout is not None and client.stderr is not None
+    return client.stdout.readline() or client.stderr.read()
+
+
+def workers_on(ssh: Ssh, name: str) -> list[int]:
+    return [pid for pid in ssh.processes(name) if "worker_main" in command_of(pid) and "sh -c" not in command_of(pid)]
+
+
+def run_by_workers(ssh: Ssh, name: str) -> list[int]:
+    """Workers, and all that they have started."""
+    return [pid for pid in ssh.processes(name) if any(line.startswith("MONARCH_JOB=") for line in environment_of(pid))]
+
+
+def listening_ports(pids: list[int]) -> list[str]:
+    """The TCP sockets on which processes listen."""
+    mine = set()
+    for pid in pids:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            mine.add(os.readlink(fd).removeprefix("socket:[").removesuffix("]"))
+    rows = [
+        line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    return [row[1] for row in rows if row[3] == "0A" and row[9] in mine]
+
+
+def test_machines_of_two_meshes_talk_to_each_other_and_open_no_port(home: Home, ssh: Ssh) -> None:
+    first = start(home, TWO_MESHES, "talk", "wait", "kill")
+    assert line_of(first) == ANSWERS
+    assert line_of(first) == "a asks b here; b asks b here\n"
+    assert line_of(first) == "b asks a b; here asks a b\n"
+    pids = [pid for name in ssh.daemons for pid in workers_on(ssh, name)]
+    assert len(pids) == 4
+    assert listening_ports([pid for name in ssh.daemons for pid in ssh.processes(name)]) == []
+    assert home.run(TWO_MESHES) == ANSWERS, "another program uses the same workers"
+    assert [pid for name in ssh.daemons for pid in workers_on(ssh, name)] == pids
+    assert first.communicate(timeout=60) == ("", "")
+    assert not (home.folder / ".monarch" / "job_state.pkl").exists()
+
+
+def test_another_program_ends_the_job(home: Home, ssh: Ssh) -> None:
+    first = start(home, TWO_MESHES, "wait")
+    assert line_of(first) == ANSWERS
+    assert "ended: SSHJob" in home.monarch("kill")
+    ssh.wait_nothing_left()
+    first.kill()
+    first.communicate()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, None])
+def test_workers_are_gone_when_the_client_is(home: Home, ssh: Ssh, how: signal.Signals | None) -> None:
+    client = start(home, TWO_MESHES, "wait")
+    assert line_of(client) == ANSWERS
+    if how is not None:
+        client.send_signal(how)
+    client.communicate(timeout=60)
+    ssh.wait_nothing_left()
+
+
+def test_lost_workers_and_machines_leave_the_rest_usable(home: Home, ssh: Ssh) -> None:
+    ssh.start_machine("c")
+    client = start(home, SERVICE)
+    assert client.stdin is not None
+    assert line_of(client) == "['here', 'c', 'b']\n"
+    (worker,) = workers_on(ssh, "b")
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: run_by_workers(ssh, "b") == [], what="the end of all that the worker ran")
+    for wanted, answer in ((3, "SupervisionError\n"), (2, "['here', 'c']\n")):
+        print(wanted, file=client.stdin, flush=True)
+        assert line_of(client) == answer
+    ssh.kill_machine("c")
+    for wanted, answer in ((2, "SupervisionError\n"), (1, "['here']\n")):
+        print(wanted, file=client.stdin, flush=True)
+        assert line_of(client) == answer
+    client.kill()
+    said = client.communicate()[1]
+    assert "worker hosts_2 on b" in said and "with exit status 137" in said
+
+
+def test_detached_workers_are_found_by_the_next_run_and_end_when_unused(home: Home, ssh: Ssh) -> None:
+    first = home.run(DETACHED, "600")
+    assert first.startswith("['a', 'b'] ")
+    pids = [*workers_on(ssh, "a"), *workers_on(ssh, "b")]
+    assert len(pids) == 2
+    wait_until(lambda: home.left() == [], what=f"the end of the connections: {home.left()}")
+    assert home.run(DETACHED, "600") == first
+    assert [*workers_on(ssh, "a"), *workers_on(ssh, "b")] == pids
+    assert "ended: SSHJob" in home.monarch("kill")
+    ssh.wait_nothing_left()
+    home.run(DETACHED, "1")
+    ssh.wait_nothing_left()
+
+
+def test_hosts_come_from_a_file_and_through_a_jump_host(home: Home, ssh: Ssh) -> None:
+    (home.folder / "hostfile").write_text("# two of them\na slots=8\n\nbehind  # by way of a\n")
+    said = home.run(
+        USE
+        + """
+    job = SSHJob(ssh_args=OPTIONS, hostfile="hostfile", setup=["export MONARCH_TEST_MACHINE=$MONARCH_TEST_MACHINE.$((1+1))"])
+    print(ask(job.state().hosts))
+    job.kill()
+    """
+    )
+    assert said.splitlines()[-1] == "hostfile: slots=8 has no effect; spawn_procs says how many processes"
+    assert said.splitlines()[0] == "['a.2', 'b.2']"
+
+
+def test_workers_listen_on_tcp_with_a_secret_if_they_are_to(home: Home, ssh: Ssh) -> None:
+    said = home.run(
+        USE
+        + """
+    job = SSHJob(ssh_args=OPTIONS, hosts={"hosts": ["a", "b"]}, transport="tcp")
+    hosts = job.state().hosts
+    with hosts.spawn_procs() as procs:
+        worker = procs.spawn("worker", Worker)
+        print(*worker.ask.call(worker).get(timeout=30).values(), sep="; ")
+    assert job._reports[0].address.startswith("tcp://127.0.0.1:")
+    job.kill()
+    """,
+        env={"MONARCH_SECRET": "another one, of at least 16 bytes"},
+    )
+    assert said == "a asks a b; b asks a b\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (
+            "hosts={'m': ['a', 'nowhere.invalid']}",
+            "host 'nowhere.invalid': ssh: Could not resolve hostname nowhere.invalid",
+        ),
+        (
+            "hosts={'m': ['nobody@a']}",
+            "host 'nobody@a': nobody@127.0.0.1: Permission denied (publickey). (no key was accepted",
+        ),
+        ("hosts={'m': ['a']}, python_exe='/no/python'", "/no/python: not found (is /no/python its interpreter?"),
+        (
+            "hosts={'m': ['a']}, setup=['export PYTHONPATH=$OLD']",
+            "No module named 'monarch.job' (install the same release",
+        ),
+        ("hosts={'m': ['a']}, setup=['echo no data here >&2', 'false']", "host 'a', worker m_0: no data here"),
+        ("hosts={'m': ['a']}, detach=True, setup=['echo no data here', 'false']", "host 'a', worker m_0: no data here"),
+    ],
+)
+def test_what_is_wrong_with_a_host_is_one_line(home: Home, ssh: Ssh, options: str, why: str) -> None:
+    (ssh.folder / "old" / "monarch").mkdir(parents=True, exist_ok=True)
+    (ssh.folder / "old" / "monarch" / "__init__.py").write_text("")
+    said = home.run(
+        USE + f"\n    SSHJob(ssh_args=OPTIONS, {options}).state()".replace("$OLD", f"{ssh.folder}/old"), exit_code=1
+    )
+    assert why in said.splitlines()[-1]
+
+
+def test_a_host_key_that_changed_or_is_unknown_is_told(home: Home, ssh: Ssh) -> None:
+    program = USE + "\n    SSHJob(ssh_args=OPTIONS, hosts={'m': ['a']}).state()"
+    try:
+        ssh.trust("other_key")
+        changed = home.run(program, exit_code=1).splitlines()[-1]
+        (ssh.folder / "known_hosts").write_text("")
+        unknown = home.run(program, exit_code=1).splitlines()[-1]
+    finally:
+        ssh.trust("host_key")
+    assert "host 'a': Host key verification failed. (its host key has changed." in changed
+    assert "host 'a': Host key verification failed. (its host key is not known yet" in unknown
+
+
+def test_a_machine_that_forwards_no_sockets_is_told(home: Home, ssh: Ssh) -> None:
+    ssh.configure("c", "AllowStreamLocalForwarding no")
+    ssh.start_machine("c")
+    said = home.run(USE + "\n    SSHJob(ssh_args=OPTIONS, hosts={'m': ['c']}).state()", exit_code=1)
+    ssh.wait_nothing_left()
+    ssh.kill_machine("c")
+    ssh.configure("c")
+    assert "host 'c': its sshd forwards no Unix sockets (AllowStreamLocalForwarding" in said.splitlines()[-1]
+
+
+def test_a_wait_for_machines_is_shown_and_ends(home: Home, ssh: Ssh) -> None:
+    said = home.run(
+        USE
+        + """
+    from monarch.job import waiting
+    waiting._LINES_AFTER = 0.0
+    SSHJob(ssh_args=OPTIONS, hosts={"m": ["a", "b"]}, setup=["[ $MONARCH_TEST_MACHINE = a ] || sleep 1000"], start_timeout=5).state()
+    """,
+        exit_code=1,
+    )
+    assert said.startswith("SSH hosts: 0 of 1 folders made")
+    assert "did not come up in time (start_timeout), among them host" in said.splitlines()[-1]
