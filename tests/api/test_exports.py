@@ -77,6 +77,7 @@ JOB_NAMES = [
     "JobState",
     "LocalJob",
     "ProcessJob",
+    "SSHJob",
     "SlurmJob",
     "TelemetryConfig",
     "MeshAdminConfig",

@@ -1,0 +1,64 @@
+"""What `SSHJob` reads and writes as text."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from monarch.job.ssh_text import check_hosts, in_sh, parse_hostfile, run_python, why
+
+CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+Host key for a has changed and you have requested strict checking.
+Host key verification failed.
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (CHANGED, "Host key verification failed. (its host key has changed. If you know why: `ssh-keygen -R a`)"),
+        ("Traceback ...\nModuleNotFoundError: No module named 'monarch'\n", "same release of pymonarch for py there"),
+        ("me@a: Permission denied (publickey).\n", "no key was accepted"),
+        ("sh: 8: /bin/py: Permission denied\n", "is py its interpreter?"),
+        (
+            "ssh: connect to host a port 22: Connection refused\r\n",
+            "Connection refused (is it up, and does `ssh a` work",
+        ),
+        ("Warning: Permanently added 'a'\nboom\nConnection closed by remote host\n", "boom"),
+        ("", "status 7"),
+    ],
+)
+def test_the_last_words_of_ssh_come_with_what_to_do(said: str, told: str) -> None:
+    line = why(said, "a", "py", "status 7")
+    assert told in line
+    assert "\n" not in line and "\r" not in line
+
+
+def test_a_hostfile_has_a_host_on_each_line_and_words_without_effect() -> None:
+    assert parse_hostfile("# ours\na slots=8 # fast\n\n  me@b\n") == (["a", "me@b"], ["slots=8"])
+
+
+@pytest.mark.parametrize(("hosts", "error"), [("node7", TypeError), ([1], TypeError), ([], ValueError)])
+def test_hosts_are_a_list_of_names(hosts: list[str], error: type[Exception]) -> None:
+    with pytest.raises(error, match="'m'"):
+        check_hosts("m", hosts)
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=evil", "", "a b", "a\nb"])
+def test_what_ssh_would_take_for_something_else_is_no_host(host: str) -> None:
+    with pytest.raises(ValueError, match="is no host"):
+        check_hosts("m", [host])
+
+
+def test_code_reaches_the_interpreter_as_it_is_through_any_shell() -> None:
+    code = """import sys; print('a "b" $HOME `c`' + "'", sys.argv[1:])"""
+    command = in_sh(run_python("python3", ["-c", code, '{"x": "$y"}']))
+    said = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
+    assert said == """a "b" $HOME `c`' ['{"x": "$y"}']\n"""
+
+
+def test_the_interpreter_may_be_in_the_home_directory() -> None:
+    assert run_python("~/my venv/bin/python", ["-V"]) == "~/'my venv/bin/python' -V"
