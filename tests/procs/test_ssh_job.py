@@ -200,8 +200,8 @@ def test_workers_listen_on_tcp_with_a_secret_if_they_are_to(home: Home, ssh: Ssh
     job = SSHJob(ssh_args=OPTIONS, hosts={"hosts": ["a", "b"]}, transport="tcp")
     hosts = job.state().hosts
     with hosts.spawn_procs() as procs:
-        worker = procs.spawn("worker", Worker)
-        print(*worker.ask.call(worker).get(timeout=30).values(), sep="; ")
+        worker, other = procs.spawn("worker", Worker), procs.spawn("other", Worker)
+        print(*worker.ask.call(other).get(timeout=30).values(), sep="; ")
     assert job._reports[0].address.startswith("tcp://127.0.0.1:")
     job.kill()
     """,

@@ -49,7 +49,10 @@ logger = logging.getLogger("monarch.job")
 _told = logging.getLogger("monarch.supervision")
 
 # The package is found where this program found it, and nothing in the working directory is mistaken for a standard module.
-_FIND_PACKAGE = f"import sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]; "
+_CODE = (
+    f"import sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]; "
+    "from monarch.job.worker_main import main; main()"
+)
 
 
 class WorkerSpec(NamedTuple):
@@ -109,12 +112,7 @@ def worker_command(spec: WorkerSpec, python: Sequence[str] = (sys.executable,)) 
         spec: What to tell it.
         python: The interpreter and its options.
     """
-    return [*python, *code_arguments("from monarch.job.worker_main import main; main()"), json.dumps(spec._asdict())]
-
-
-def code_arguments(code: str) -> list[str]:
-    """What an interpreter, maybe of another machine, needs to run code that imports this package."""
-    return ["-c", _FIND_PACKAGE + code]
+    return [*python, "-c", _CODE, json.dumps(spec._asdict())]
 
 
 def parse_report(line: str) -> Report | None:

@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeVar
 from ..errors import JobError
 from ..trust import read_secret_file
 from . import logs, processes, ssh_text, trusted
-from .contract import KEEP, Report, WorkersJob, WorkerSpec, code_arguments, make_secret_file, parse_report
+from .contract import KEEP, Report, WorkersJob, WorkerSpec, make_secret_file, parse_report
 from .launch import Worker
 from .ssh_connection import AT_ONCE, Connection, Session, hear, hostname_of
 from .ssh_reach import FOLDER, Place, Reach, connections
@@ -35,7 +35,6 @@ from .watch import WorkerWatch
 _END = 5.0  # seconds in which ssh has to end
 _ANSWER = 30.0  # seconds in which a machine that is connected runs a short command
 _TRANSPORTS = ("tcp", "metatls", "metatls-hostname")
-_END_JOB = "from monarch.job.processes import end; end(sys.argv[1])"
 
 T = TypeVar("T")
 
@@ -240,11 +239,6 @@ class SSHJob(WorkersJob):
             self._hear(self._sessions, str, time.monotonic() + _ANSWER, waiting, "workers detached")
         finally:
             waiting.end()
-        for (
-            session
-        ) in self._sessions:  # else they, and with them the connections, would stay for as long as the workers
-            session.wait(0.0)
-        self._sessions = ()
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
         self._check_here()
@@ -321,7 +315,7 @@ class SSHJob(WorkersJob):
         for worker in self._workers:
             with suppress(FileNotFoundError):
                 worker.goodbye.touch()  # for other programs that watch it
-        if self._workers and self._apply_id is not None:
+        if (self._workers or self._sessions) and self._apply_id is not None:
             self._end_workers(self._apply_id)
         self._let_go()
         if self._apply_id is not None:
@@ -339,8 +333,7 @@ class SSHJob(WorkersJob):
         except JobError as error:
             logger.warning("workers may be left, until idle_limit ends them: %s", error)
             return
-        end = ssh_text.run_python(self._described.python_exe, [*code_arguments(_END_JOB), apply_id])
-        script = "\n".join([*self._described.setup, end])
+        script = ssh_text.ending(apply_id, processes.GRACE, _ANSWER / 3)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             ends = [pool.submit(reached[host].run, script, _ANSWER) for host in self._away if host in reached]
         for ended in ends:

@@ -83,7 +83,7 @@ class Reach:
         Raises:
             JobError: One can't be connected; the message names it, and has the last words of ssh.
         """
-        keep = ["sh", "-c", ssh_text.keeper(self.folder)]
+        keep = ["sh", "-c", ssh_text.keeper(self.folder, ssh_text.hang_up(self.folder))]
         self._keeper = Session("this machine", keep, self._logs / "ssh.log", self._env)
         hear([self._keeper], _is_kept, "sh", end, waiting, "folders made")
         every = list(self.connections.values())

@@ -62,12 +62,22 @@ class Start(NamedTuple):
     secret: bool
 
 
-def keeper(folder: str) -> str:
-    """A script that keeps a folder for as long as its stdin is open, unless it is there already."""
+def keeper(folder: str, at_end: str = "true") -> str:
+    """A script that keeps a folder for as long as its stdin is open, unless it is there already.
+
+    Args:
+        folder: Its path.
+        at_end: What to do when stdin closes, before the folder goes.
+    """
     return (
-        f"umask 077; if mkdir {folder} 2>/dev/null; then echo; echo {shlex.quote(ELSEWHERE)}; cat >/dev/null; rm -rf {folder}; "
-        f"elif [ -O {folder} ]; then echo; echo {shlex.quote(HERE)}; cat >/dev/null; else mkdir {folder}; fi"
+        f"umask 077; if mkdir {folder} 2>/dev/null; then echo; echo {shlex.quote(ELSEWHERE)}; cat >/dev/null; {at_end}; "
+        f"rm -rf {folder}; elif [ -O {folder} ]; then echo; echo {shlex.quote(HERE)}; cat >/dev/null; else mkdir {folder}; fi"
     )
+
+
+def hang_up(folder: str) -> str:
+    """A script that ends the masters which have their sockets in a folder; else they would wait for workers that are detached."""
+    return f"for s in {folder}/*.ssh; do ssh -F none -S $s -O exit any 2>/dev/null; done"
 
 
 def worker(start: Start, spec: WorkerSpec) -> str:
@@ -84,8 +94,8 @@ def worker(start: Start, spec: WorkerSpec) -> str:
         f"trap {shlex.quote('s=$?; ' + '; '.join(clean) + '; exit $s')} EXIT",
         *(["read -r MONARCH_SECRET <&5; export MONARCH_SECRET"] if start.secret else []),
         *([f"exec >>{shlex.quote(log)} 2>&1"] if start.detached else []),
-        *(["set -e", *start.setup, "set +e"] if start.setup else []),
         f"export {TAG}={start.job} {IDLE_LIMIT}={start.idle_limit:f}s",
+        *(["set -e", *start.setup, "set +e"] if start.setup else []),
         f"{run_python(start.python, worker_command(spec, []))} <&5 4>&- 5<&-",
     ]
     return "\n".join(lines)
@@ -105,6 +115,21 @@ def in_sh(script: str) -> str:
 def living(pids: Iterable[int], job: str) -> str:
     """A script that says which of some processes live, and belong to the job."""
     return f"for p in {' '.join(map(str, pids))}; do grep -qzx {TAG}={job} /proc/$p/environ 2>/dev/null && echo $p; done; true"
+
+
+def ending(job: str, grace: float, bound: float) -> str:
+    """A script that ends all processes of a job: SIGTERM, then SIGKILL. It fails if some are left, and names them."""
+    found = f"grep -lzx {TAG}={job} /proc/[0-9]*/environ 2>/dev/null | tr -dc '0-9\\n' | tr '\\n' ' '"
+    return "\n".join(
+        [
+            f"found() {{ {found}; }}",
+            'signal() { p=$(found); [ -z "$p" ] || kill -$1 $p 2>/dev/null; }',
+            'gone() { i=0; while [ -n "$(found)" ]; do [ $i -lt $1 ] || return 1; sleep 0.05; i=$((i+1)); done; }',
+            f"signal TERM; gone {grace * 20:.0f} && exit 0",
+            f"signal KILL; gone {bound * 20:.0f} && exit 0",
+            'echo "processes $(found)of a job do not end" >&2; exit 1',
+        ]
+    )
 
 
 def why(said: str, host: str, python: str, otherwise: str = "it said nothing") -> str:
