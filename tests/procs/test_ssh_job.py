@@ -175,7 +175,7 @@ def test_detached_workers_are_found_by_the_next_run_and_end_when_unused(home: Ho
     assert [*workers_on(ssh, "a"), *workers_on(ssh, "b")] == pids
     assert "ended: SSHJob" in home.monarch("kill")
     ssh.wait_nothing_left()
-    home.run(DETACHED, "1")
+    home.run(DETACHED, "8")
     ssh.wait_nothing_left()
 
 
