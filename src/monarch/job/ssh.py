@@ -257,6 +257,9 @@ class SSHJob(WorkersJob):
             found[place.mesh].append(self._reports[place.number].address if self._described.direct else address)
         return found
 
+    def _scale(self, meshes: Mapping[str, int], replace_lost: bool) -> None:
+        raise JobError(f"{self!r} has the hosts that it names; kill() it, and describe it with others")
+
     def _reach_again(self) -> Reach:
         """The connections of this program to detached workers."""
         if self._reach is not None and self._reach.lives:
