@@ -70,7 +70,7 @@ class SSHJob(WorkersJob):
             for hosts that reach each other, and this machine them. ``"metatls"`` and ``"metatls-hostname"`` are the same.
         hosts: Name of a mesh to its hosts, as ssh takes them. `add_mesh` adds others.
         hostfile: File with the hosts of a mesh called ``hosts``, one on a line.
-        setup: Lines of sh to run before the workers start: ``["source venv/bin/activate", "cd data"]``.
+        setup: Lines of sh to run before the workers start: ``[". venv/bin/activate", "cd data"]``.
         detach: Whether workers outlive the program: its next run finds them.
         idle_limit: Seconds without a client after which workers end; 0 is no limit.
         start_timeout: Seconds within which all workers must run.
