@@ -6,11 +6,11 @@ import itertools
 import json
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .. import config
-from .._core.plane import SYSTEM, Hub, ProcAddress
+from .._core.plane import SYSTEM, ProcAddress
 from .ids import actor_id, mesh_id
 from .registry import Asked, produces
 from .sampling import Sampling
@@ -109,27 +109,24 @@ class ActorSampler:
 
 
 def start(hub: Any, mode: str) -> ActorSampler:
-    """A sampler for one more actor of a process; with the first one, the process begins to look at what it sends."""
-    return ActorSampler(record(hub, mode))
-
-
-def record(hub: Any, mode: str) -> _Recorder:
-    """Have a process look at what it sends from now on.
+    """A sampler for one more actor of a process, which looks at what it sends, too, as long as telemetry is on.
 
     Args:
-        hub: Its own.
+        hub: That of the process.
         mode: ``"sampled"`` or ``"all"``.
     """
     global _recorder
     if _recorder is None:
         most = max(100, config.value("telemetry_memory") // (2 * _BYTES))
         _recorder = _Recorder(most, mode == "sampled")
+    if "cast" not in vars(hub):  # on the instance: where telemetry is off, a call goes through nothing more
         hub.cast = _watched(hub, _recorder)
-    return _recorder
+    return ActorSampler(_recorder)
 
 
-def _watched(hub: Hub, recorder: _Recorder) -> Any:
-    cast, sampling, sent = hub.cast, recorder.sampling, recorder.sent
+def _watched(hub: Any, recorder: _Recorder) -> Any:
+    cast: Callable[..., int] = hub.cast
+    sampling, sent = recorder.sampling, recorder.sent
 
     def watched(
         procs: Sequence[ProcAddress],
@@ -142,6 +139,8 @@ def _watched(hub: Hub, recorder: _Recorder) -> Any:
         ranks: Sequence[int] | None = None,
     ) -> int:
         if target != SYSTEM and meta[:1] != b"\0" and sampling.wants():
+            if config.value("telemetry") == "off":  # since then
+                vars(hub).pop("cast", None)
             payload, buffers = content
             size = len(payload) + sum(map(len, buffers))
             sent.append((next(_numbers), time.time_ns(), sender, target, len(procs), meta, size, sampling.looked()))

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
+from ..actors import sampling
 from ..actors.actor import Actor
 from ..actors.context import context, current_hub
 from ..actors.endpoint import describe_class
@@ -154,6 +155,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         def path(rank: int) -> str:
             return f"{record.creator}.<{spec.class_name} {name}{Point(rank, extent)!r}>"
 
+        sampling.start(cell.hub)  # who spawns sends, too
         owned = OwnedActors(cell, spec, addresses, path, group, is_async, init)
         if gated:  # the actor that runs the bootstrap function is nobody's concern but ours
             cell.own(owned)
