@@ -549,10 +549,14 @@ def test_cloudpickle_itself_finds_in_each_actor_the_class_of_this_actor() -> Non
         for giver, taker in ((first, second), (second, first)):
             taken, value, color, _ = giver.give.call_one(taker).get()
             print(taken, type(value) is Value, color is Color.RED)
-        print(first.load.call_one(cloudpickle.dumps(Value())).get())
-        print(type(pickle.loads(first.give.call_one(second).get()[3])) is Value)
+        print([worker.load.call_one(cloudpickle.dumps(Value())).get() for worker in (first, second)])
+        for giver, taker in ((first, second), (second, first)):
+            dumped = giver.give.call_one(taker).get()[3]
+            print(type(pickle.loads(dumped)) is Value, taker.load.call_one(dumped).get())
         """,
-        "[(True, True), (True, True), (True, True)]\n7 8 0\n" + 2 * "(True, True) True True\n" + "True\nTrue",
+        "[(True, True), (True, True), (True, True)]\n7 8 0\n"
+        + 2 * "(True, True) True True\n"
+        + "[True, True]\nTrue True\nTrue True",
     )
 
 

@@ -18,6 +18,7 @@ STEPS = 20
 SCRIPT = f"""
 import logging
 from monarch.actor import Actor, current_rank, endpoint, this_host
+from monarch.config import configure
 
 class Trains(Actor):
     @endpoint
@@ -32,6 +33,7 @@ class Trains(Actor):
         if rank == 7:
             logging.getLogger("a.library").error("a bad sample")
 
+configure(host_spawn_ready_timeout="120s")  # so many take their time on a busy machine
 procs = this_host().spawn_procs(per_host={{"gpus": {PROCS}}}, name="trainers")
 trains = procs.spawn("trains", Trains)
 window = %s

@@ -94,9 +94,8 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
             if obj in _HIDDEN_TYPES:
                 return _hidden_type, (_HIDDEN_TYPES[obj],)
             _applied.add(obj)  # here it is complete already; it may come back
-            make, (*described, tracker_id, extra), *rest = reduced
-            tracker_id = _came_as.get(obj, tracker_id)
-            return (_make_class_once, (make, *described, tracker_id, extra), *rest[:3], _set_class_once)
+            make, described, *rest = reduced
+            return (_make_class_once, (make, *described), *rest[:3], _set_class_once)
         return reduced
 
 
@@ -141,29 +140,43 @@ def _hidden_type(name: str) -> Any:
 
 
 _applied: weakref.WeakSet[type] = weakref.WeakSet()
-_came_as: weakref.WeakKeyDictionary[type, str] = weakref.WeakKeyDictionary()
-"""Of each class that was received: its id where it comes from, and in all that is sent on; the copies of all actors have the same."""
+_received: weakref.WeakSet[type] = weakref.WeakSet()
+"""Classes that are from elsewhere. The copies of all actors have one id, also in what is sent on: that which it has there."""
 
 
 def _make_class_once(make: Callable[..., type], *args: Any) -> type:
     """Runs in the receiver: the class that its actor has got under this id before, or a new one; the class itself if it is from here."""
     *described, tracker_id, extra = args
     known: type | None = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
-    if known is not None and known not in _came_as:
+    if known is not None and known not in _received:
         return known
     own = reducers.own_classes()
     cls = known if own is None else own.get(tracker_id)
-    if cls is None:
-        cls = make(*described, None, extra)
-        _came_as[cls] = tracker_id
-        with _cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
-            if own is not None:
-                cls = own.setdefault(tracker_id, cls)
-            # The first of the process is what cloudpickle itself means by this id; it gives an id of its own to each other one
-            first = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.setdefault(tracker_id, cls)
-            _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[first] = tracker_id
-            cls = first if own is None else cls
+    return _as_tracked(tracker_id, make(*described, None, extra)) if cls is None else cls
+
+
+def _as_tracked(tracker_id: str | None, cls: Any) -> Any:
+    """The class that the actor has under an id, this one if it has none. In place of what cloudpickle does when bytes are loaded that
+    it has made without us: so that they, too, have the class of the actor, and not of the first one in the process.
+    """
+    if tracker_id is None or not isinstance(cls, type):
+        return _track(tracker_id, cls)
+    own = reducers.own_classes()
+    with _cloudpickle._DYNAMIC_CLASS_TRACKER_LOCK:
+        known: type | None = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
+        if known is not None and known not in _received:  # it is from here
+            return known
+        if own is not None:
+            cls = own.setdefault(tracker_id, cls)
+        first = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.setdefault(tracker_id, cls)
+        cls = first if own is None else cls
+        _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS[cls] = tracker_id
+        _received.add(cls)
     return cls
+
+
+_track = _cloudpickle._lookup_class_or_track
+_cloudpickle._lookup_class_or_track = _as_tracked
 
 
 def _set_class_once(cls: type, state: Any) -> type:
