@@ -35,6 +35,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.g
 if TYPE_CHECKING:
     from helpers.faults import Faults
     from helpers.jobs import Home
+    from helpers.kubernetes import Kubernetes
     from helpers.slurm import Slurm
     from helpers.ssh import Ssh
     from helpers.workers import Cluster
@@ -287,6 +288,22 @@ def ssh(ssh_of_session: Ssh, home: Home, monkeypatch: pytest.MonkeyPatch) -> Ite
     finally:
         home.end_everything()
         ssh_of_session.end_everything()
+
+
+@pytest.fixture(scope="session")
+def kubernetes_of_session() -> Iterator[Kubernetes]:
+    from helpers.kubernetes import running_kubernetes
+
+    with running_kubernetes() as kubernetes:
+        yield kubernetes
+
+
+@pytest.fixture
+def kubernetes(kubernetes_of_session: Kubernetes, home: Home) -> Iterator[Kubernetes]:
+    """A Kubernetes whose nodes are this machine. A test must end its jobs: what is left is a failure."""
+    yield kubernetes_of_session
+    left = kubernetes_of_session.clear()
+    assert not left, f"left in Kubernetes by this test: {left}"
 
 
 @pytest.fixture(scope="module")

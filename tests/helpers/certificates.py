@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import ipaddress
 from dataclasses import dataclass
 
 from cryptography import x509
@@ -44,6 +45,10 @@ class Identity:
     def sign(self, name: str, *, signs: bool = False, expired: bool = False, only_for: str | None = None) -> Identity:
         return _make(name, self, signs, expired, only_for)
 
+    def sign_address(self, address: str) -> Identity:
+        """For a server at an IP address."""
+        return _make(address, self, signs=False, expired=False, only_for=None, address=address)
+
 
 def authority(name: str = "test authority") -> Identity:
     return _make(name, None, signs=True, expired=False, only_for=None)
@@ -53,7 +58,9 @@ def self_signed(name: str = "nobody in particular") -> Identity:
     return _make(name, None, signs=False, expired=False, only_for=None)
 
 
-def _make(name: str, issuer: Identity | None, signs: bool, expired: bool, only_for: str | None) -> Identity:
+def _make(
+    name: str, issuer: Identity | None, signs: bool, expired: bool, only_for: str | None, address: str | None = None
+) -> Identity:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.timezone.utc)
@@ -67,6 +74,9 @@ def _make(name: str, issuer: Identity | None, signs: bool, expired: bool, only_f
         .not_valid_after(now - DAY if expired else now + DAY)
         .add_extension(x509.BasicConstraints(ca=signs, path_length=None), critical=True)
     )
+    if address is not None:
+        alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+        builder = builder.add_extension(alternative, critical=False)
     if only_for is not None:
         usage = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageOID.CLIENT_AUTH}[only_for]
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=True)

@@ -1,36 +1,499 @@
-"""Jobs on Kubernetes; announced, and not there yet."""
+"""`KubernetesJob`: workers in pods of a Kubernetes cluster.
+
+The job makes one object for each mesh, from which a controller makes pods with ranks (see `kubernetes_manifest`), and a Secret that
+lets clients and workers in. A list of pods, and a watch from there on, say which serve and why the others do not (`kubernetes_pods`).
+
+What ends the workers: `kill`; where a ``Job`` makes them, also `idle_limit` seconds without a client. What ends the wait for them: all
+serve; one can't come up; no node has had room for `schedule_timeout`; `timeout`; ten minutes without an answer of the API.
+"""
 
 from __future__ import annotations
 
+import atexit
+import base64
+import getpass
+import logging
+import os
+import time
+from collections.abc import Mapping
 from typing import Any
 
-from .features import missing
-
-_INSTEAD = (
-    "Kubernetes behind a job; start `monarch worker` in each pod and attach them with attach_to_workers(workers=[...]), or list "
-    "them for hosts_from_config,"
+from .. import actor
+from ..actor import attach_to_workers
+from ..errors import JobError
+from ..trust import make_secret
+from .contract import check_size
+from .kubernetes_api import EVENTS, PODS, SECRETS, Api, ApiError, Object, Resource
+from .kubernetes_config import KubeConfig
+from .kubernetes_forward import Forward
+from .kubernetes_manifest import (
+    CONTROLLERS,
+    INDEX_LABEL,
+    PORT,
+    SECRET_KEY,
+    USER,
+    ImageSpec,
+    Mesh,
+    check_name,
+    default_selector,
+    differences,
+    mesh_object,
+    port_of,
+    scaled,
+    secret_object,
+    template_of,
+    with_worker,
+    worker_container,
 )
+from .kubernetes_pods import Pods, Trouble, is_ending
+from .state import JobState
+from .trait import JobTrait
+from .waiting import Waiting
+
+_WATCH = 1  # seconds of one watch, after which there is a look at what has trouble
+_GONE = 410  # status of a watch whose version is too old
+_CONFLICT = 409
+_OUTAGE = 600.0  # seconds for which the API may not answer while pods are waited for
+_KILL_LIMIT = 45.0  # seconds for which the end of pods is waited for: more than they get to end in order
+_ASK = 0.1  # seconds between two looks for their end
+_SHOWN_EVENTS = 5
+_SHOWN_LINES = 12
+
+logger = logging.getLogger("monarch.job")
+
+_forwards: dict[str, Forward] = {}  # by job: what leads into the cluster is one for all objects that stand for it
 
 
-class KubernetesJob:
-    """Workers in pods."""
+class KubernetesJob(JobTrait):
+    """Hosts that are pods, with one worker each. `add_mesh` says which.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        missing("KubernetesJob", _INSTEAD)
+    `state` asks for the pods, waits until they serve, and shows what keeps them from it. The job outlives the program, and the next
+    run of it finds the same pods. With ``cached_path=None`` it ends with the program.
+
+    Args:
+        namespace: Where the pods are.
+        timeout: Seconds for which `state` waits for them; None is for ever.
+        kubeconfig: How to reach the cluster; by default from one of its pods. With one, all traffic passes through one worker, to which
+            ``kubectl port-forward`` leads.
+        attach_to: Address at which this machine reaches one worker, if not by kubectl: ``"tcp://127.0.0.1:26600"``.
+        controller: What makes the pods: ``"MonarchMesh"``, with Monarch's operator, or on any cluster ``"StatefulSet"`` or ``"Job"``.
+        idle_limit: Seconds without a client after which a worker ends; 0 is no limit. A ``Job`` gives its node back then; the others
+            start it again.
+        schedule_timeout: Seconds for which no node may have room for a pod, in which others end or an autoscaler adds some; None is
+            for ever.
+        secret: The shared secret of pods that are attached; by default the usual one.
+
+    Raises:
+        TypeError: `kubeconfig` is none.
+        ValueError: There is no such controller, or a limit is none.
+    """
+
+    _LIVE = (*JobTrait._LIVE, "_ends_with_program")
+    _ends_with_program = False
+
+    def __init__(
+        self,
+        namespace: str,
+        timeout: float | None = None,
+        kubeconfig: KubeConfig | None = None,
+        attach_to: str | None = None,
+        *,
+        controller: str = "MonarchMesh",
+        idle_limit: float = 3600.0,
+        schedule_timeout: float | None = 300.0,
+        secret: str | None = None,
+    ) -> None:
+        if controller not in CONTROLLERS:
+            raise ValueError(f"controller is one of {', '.join(CONTROLLERS)}; got {controller!r}")
+        if not 0 <= idle_limit < float("inf"):
+            raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {idle_limit!r}")
+        if kubeconfig is not None and not isinstance(kubeconfig, KubeConfig):
+            raise TypeError(f"kubeconfig is a KubeConfig, such as KubeConfig.from_path(...); got {kubeconfig!r}")
+        self._namespace = namespace
+        self._timeout = timeout
+        self._kubeconfig = kubeconfig or KubeConfig()
+        self._attach_to = attach_to
+        self._kind = controller
+        self._idle_limit = idle_limit
+        self._schedule_timeout = schedule_timeout
+        self._own_secret = secret
+        self._meshes: dict[str, Mesh] = {}
+        self._made: list[tuple[Resource, str]] = []
+
+    def add_mesh(
+        self,
+        name: str,
+        num_replicas: int,
+        label_selector: str | None = None,
+        pod_rank_label: str = INDEX_LABEL,
+        image_spec: ImageSpec | None = None,
+        port: int = PORT,
+        pod_template: Any = None,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add a mesh. With an image or a template the job makes its pods; otherwise it takes those that somebody else has made.
+
+        Args:
+            name: Of the mesh, and of the object of which its pods are made.
+            num_replicas: Number of pods.
+            label_selector: Which pods to take; by default those of a ``MonarchMesh`` of this name.
+            pod_rank_label: Their label with the rank, such as ``"volcano.sh/task-index"``.
+            image_spec: What pods to make.
+            port: Where workers listen.
+            pod_template: What pods to make, as a ``V1PodTemplateSpec`` or a dictionary. Its container called ``worker``, or else the first,
+                gets what a worker needs, where it has nothing else: command, variables, port and readiness probe.
+            labels: Of the object; ``{"kueue.x-k8s.io/queue-name": "research"}`` queues it in Kueue.
+            annotations: Of the object.
+
+        Raises:
+            TypeError: The number is none.
+            ValueError: The name is not usable or taken, the number is below 1, arguments exclude each other, or the job runs.
+        """
+        check_name(name)
+        check_size(name, num_replicas)
+        if name in self._meshes or self.active:
+            raise ValueError(f"mesh {name!r} can't be added: " + ("the job runs" if self.active else "there is one"))
+        if image_spec is not None and pod_template is not None:
+            raise ValueError(f"mesh {name!r}: give either an image_spec or a pod_template")
+        makes = image_spec is not None or pod_template is not None
+        if makes and (label_selector is not None or pod_rank_label != INDEX_LABEL):
+            raise ValueError(f"mesh {name!r}: label_selector and pod_rank_label are for pods that somebody else makes")
+        if not makes and (labels is not None or annotations is not None):
+            raise ValueError(
+                f"mesh {name!r}: labels and annotations are for pods that the job makes, which needs an image_spec"
+            )
+        mesh = Mesh(name, num_replicas, label_selector or default_selector(name), pod_rank_label, port)
+        if makes:
+            mesh.template = (
+                template_of(name, image_spec, port)
+                if image_spec is not None
+                else with_worker(_plain(pod_template), name, port)
+            )
+            mesh.rank_label = CONTROLLERS[self._kind].rank_label
+            mesh.labels, mesh.annotations = dict(labels or {}), dict(annotations or {})
+        self._meshes[name] = mesh
+
+    # making and ending
+
+    def _create(self, client_script: str | None) -> None:
+        if client_script is not None:
+            raise JobError(
+                "KubernetesJob runs no scripts of its own: run the program in a pod, or outside with a kubeconfig"
+            )
+        if not self._meshes:
+            raise ValueError("a job needs at least one mesh of hosts, got none: add_mesh() adds them")
+        made = [mesh for mesh in self._meshes.values() if mesh.is_made]
+        if not made:
+            return
+        if len(made) < len(self._meshes) and self._own_secret is None:
+            raise JobError(
+                "a job that makes some pods and attaches others needs to know their secret, as all talk to each other: KubernetesJob(..., "
+                "secret=...)"
+            )
+        user, api = _user(), self._api()
+        self._make(api, SECRETS, secret_object(self._secret_name, self._own_secret or make_secret(), user), user)
+        for mesh in made:
+            content = mesh_object(self._kind, mesh, self._secret_name, self._idle_limit, user)
+            self._make(api, self._controller, content, user)
+        if self._cache is None:  # unless it is saved later, nobody else can find it
+            self._ends_with_program = True
+            atexit.register(self._program_ends)
+
+    def _make(self, api: Api, resource: Resource, content: Object, user: str) -> None:
+        name = content["metadata"]["name"]
+        try:
+            api.create(resource, content)
+        except ApiError as error:
+            if error.status == 404 and self._kind == "MonarchMesh":
+                raise JobError(
+                    f"{error}. This cluster has no MonarchMesh: it needs Monarch's operator, or KubernetesJob(..., controller='Job')"
+                ) from error
+            if error.status != _CONFLICT:
+                raise
+            self._take_over(api, resource, content, user)
+        self._made.append((resource, name))
+
+    def _take_over(self, api: Api, resource: Resource, content: Object, user: str) -> None:
+        """There is one, as of a program that has lost the file of its job. Pods that are alike stay."""
+        name = content["metadata"]["name"]
+        old = api.get(resource, name) or {"metadata": {}}
+        owner = old["metadata"].get("annotations", {}).get(USER, user)
+        which = f"{resource.plural} {name!r} in namespace {self._namespace!r}"
+        if owner != user or "deletionTimestamp" in old["metadata"]:
+            why = f"{owner} has made it" if owner != user else "it is just being deleted"
+            raise JobError(
+                f"there is {which}, and {why}: choose another name, or see to its end: kubectl delete {resource.plural} {name}"
+            )
+        if resource == SECRETS:  # which its pods have
+            return
+        logger.warning("there is %s already; it is changed into what this job describes", which)
+        if self._kind == "Job":
+            content = scaled(self._kind, self._meshes[name].size)  # the rest of a Job can't be changed
+        elif "spec" in old:
+            content = {**content, "spec": differences(old["spec"], content["spec"])}
+        api.patch(resource, name, content)
+
+    def _kill(self) -> None:
+        self._ends_with_program = False
+        atexit.unregister(self._program_ends)
+        forward = _forwards.pop(self._apply_id or "", None)
+        if forward is not None:
+            forward.close()
+        if not self._made:
+            return
+        api = self._api()
+        for resource, name in reversed(self._made):
+            api.delete(resource, name)
+        names = {name for resource, name in self._made if resource != SECRETS}
+        self._made = []
+        end = time.monotonic() + _KILL_LIMIT
+        waiting = Waiting(f"the end of {self!r}")
+        try:
+            for mesh in [mesh for mesh in self._meshes.values() if mesh.name in names]:
+                while left := api.list(PODS, labelSelector=mesh.selector)["items"]:
+                    if time.monotonic() > end:
+                        logger.warning("pods that are still ending: %s", [pod["metadata"]["name"] for pod in left])
+                        return
+                    waiting.show(f"{len(left)} pods of {mesh.name} are ending")
+                    time.sleep(_ASK)
+        finally:
+            waiting.end()
+
+    def _disconnect(self) -> None:
+        """Workers that somebody else has started stay."""
+        for state in self._connected:
+            for mesh in [mesh for mesh in self._meshes.values() if not mesh.is_made]:
+                try:
+                    state._hosts[mesh.name].stop().get(timeout=10)
+                except Exception as error:
+                    logger.info("hosts of mesh %r were not let go in order: %s", mesh.name, error)
+        super()._disconnect()
+
+    def _kept(self) -> None:
+        self._ends_with_program = False
+        atexit.unregister(self._program_ends)
+
+    def _program_ends(self) -> None:
+        if self._ends_with_program:
+            self._abandon()
+
+    # finding
+
+    def can_run(self, spec: JobTrait) -> bool:
+        """Check whether `spec` describes the same job, its objects are there, and no pod of it is beyond hope."""
+        if not self._same_spec(spec) or not self._is_running():
+            return False
+        api = self._api()
+        return not any(trouble.is_hopeless for pods in self._look(api) for trouble in pods.troubles())
+
+    def _same_spec(self, spec: JobTrait) -> bool:
+        if type(spec) is not type(self):
+            return False
+        ours, theirs = ((job._namespace, job._kind, job._idle_limit, job._meshes) for job in (self, spec))
+        return ours == theirs
+
+    def _is_running(self) -> bool:
+        api = self._api()
+        if self._made:
+            return all(api.get(resource, name) is not None for resource, name in self._made)
+        return any(pods.serving() for pods in self._look(api))
+
+    def _look(self, api: Api) -> list[Pods]:
+        found = [Pods(mesh) for mesh in self._meshes.values()]
+        for pods in found:
+            pods.replace(api.list(PODS, labelSelector=pods.mesh.selector)["items"])
+        return found
+
+    def _rebind_connection_inputs(self, spec: JobTrait) -> None:
+        if isinstance(spec, KubernetesJob):
+            self._timeout, self._schedule_timeout = spec._timeout, spec._schedule_timeout
+            self._kubeconfig, self._attach_to = spec._kubeconfig, spec._attach_to
+            self._own_secret = spec._own_secret or self._own_secret
+
+    # waiting and attaching
+
+    def _state(self) -> JobState:
+        secret = self._secret()
+        hosts = {
+            pods.mesh.name: attach_to_workers(
+                ca=None, workers=pods.addresses() or [], name=pods.mesh.name, secret=secret
+            )
+            for pods in self._wait_for_pods()
+        }
+        return JobState(hosts)
+
+    def _secret(self) -> str | None:
+        if not any(mesh.is_made for mesh in self._meshes.values()):
+            return self._own_secret
+        found = self._api().get(SECRETS, self._secret_name)
+        if found is None:
+            raise JobError(
+                f"the Secret {self._secret_name!r} of {self!r} is gone: kill() it, and state() starts it anew"
+            )
+        return base64.b64decode(found["data"][SECRET_KEY]).decode()
+
+    def _wait_for_pods(self) -> list[Pods]:
+        api, meshes = self._api(), [_Followed(mesh) for mesh in self._meshes.values()]
+        waiting = Waiting(repr(self))
+        answered = time.monotonic()
+        no_room_since: float | None = None
+        try:
+            while True:
+                outage = ""
+                try:
+                    for followed in meshes:
+                        followed.follow(api)
+                    answered = time.monotonic()
+                except ApiError as error:
+                    if not error.is_transient or time.monotonic() - answered > _OUTAGE:
+                        raise
+                    outage = f"; {error}"
+                    time.sleep(_ASK)
+                missing = [followed.pods for followed in meshes if followed.pods.addresses() is None]
+                if not missing and not outage:
+                    return [followed.pods for followed in meshes]
+                troubles = [(pods.mesh, trouble) for pods in missing for trouble in pods.troubles()]
+                for mesh, trouble in troubles:
+                    if trouble.is_hopeless:
+                        raise JobError(self._hopeless(api, mesh, trouble, "it does not come up"))
+                no_room = [each for each in troubles if each[1].is_unschedulable]
+                no_room_since = (no_room_since or waiting.seconds) if no_room else None
+                limit = self._schedule_timeout
+                if no_room_since is not None and limit is not None and waiting.seconds - no_room_since >= limit:
+                    why = f"no node has had room for it for {limit:g} s (schedule_timeout)"
+                    raise JobError(self._hopeless(api, *no_room[0], why))
+                state = "; ".join(_describe(pods) for pods in missing)
+                if self._timeout is not None and waiting.seconds > self._timeout:
+                    raise JobError(
+                        f"{self!r} did not come up within {self._timeout:g} s (timeout): {state}. It was left as it is: state() "
+                        "waits on, kill() ends it"
+                    )
+                waiting.show(state + outage)
+        finally:
+            waiting.end()
+
+    def _hopeless(self, api: Api, mesh: Mesh, trouble: Trouble, why: str) -> str:
+        lines = [f"mesh {mesh.name!r}: pod {trouble.pod!r}: {why}: {trouble.text}"]
+        try:
+            events = api.list(EVENTS, fieldSelector=f"involvedObject.name={trouble.pod}")["items"]
+            lines += [f"  event: {each.get('reason')}: {each.get('message')}" for each in events[-_SHOWN_EVENTS:]]
+        except ApiError as error:
+            lines.append(f"  its events: {error}")
+        if trouble.container:
+            for previous in (True, False):
+                try:
+                    said = api.log(trouble.pod, trouble.container, _SHOWN_LINES, previous).splitlines()
+                except ApiError:  # it never ran
+                    continue
+                lines += [f"  | {line}" for line in said]
+                if said:
+                    break
+        return "\n".join(
+            [*lines, "It was left as it is: kill() ends it, and so does the next state() that starts it anew"]
+        )
+
+    # the way there
+
+    def _refuse_imports(self) -> None:
+        if self._kubeconfig.is_in_cluster and self._attach_to is None:  # otherwise `attach` does, before anything else
+            super()._refuse_imports()
+
+    def _prepare_client_gateway(self) -> None:
+        if self._kubeconfig.is_in_cluster and self._attach_to is None:
+            return
+        secret = self._secret()
+        actor.attach(self._attach_to or self._forwarded(), secret=secret)
+
+    def _forwarded(self) -> str:
+        assert self._apply_id is not None
+        if self._apply_id not in _forwards:
+            first = self._wait_for_pods()[0]
+            pod = first.serving()[0]
+            port = port_of(worker_container(pod["spec"]), first.mesh.port)
+            _forwards[self._apply_id] = Forward(self._kubeconfig, self._namespace, pod["metadata"]["name"], port)
+        return _forwards[self._apply_id].address
+
+    # parts
+
+    def _api(self) -> Api:
+        return Api(self._kubeconfig.server(), self._namespace)
+
+    @property
+    def _controller(self) -> Resource:
+        return CONTROLLERS[self._kind].resource
+
+    @property
+    def _secret_name(self) -> str:
+        return f"{next(mesh.name for mesh in self._meshes.values() if mesh.is_made)}-monarch"
+
+    def _cleanup_log_context(self) -> str:
+        return f"(namespace {self._namespace}: {[f'{resource.plural}/{name}' for resource, name in self._made]})"
+
+    def __repr__(self) -> str:
+        meshes = {mesh.name: mesh.size for mesh in self._meshes.values()}
+        return f"KubernetesJob({self._namespace!r}, {meshes!r})"
 
 
-class ImageSpec:
-    """The image of such a pod."""
+class _Followed:
+    """The pods of a mesh, and the version of the list of pods up to which they are known."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        missing("ImageSpec", _INSTEAD)
+    def __init__(self, mesh: Mesh) -> None:
+        self.pods = Pods(mesh)
+        self._version = ""
+
+    def follow(self, api: Api) -> None:
+        """Watch them for a moment; it is over at once when all serve."""
+        selector = self.pods.mesh.selector
+        if not self._version:
+            found = api.list(PODS, labelSelector=selector)
+            self.pods.replace(found["items"])
+            self._version = found["metadata"]["resourceVersion"]
+        if self.pods.addresses() is not None:
+            return
+        try:
+            for event, thing in api.watch(PODS, self._version, _WATCH, labelSelector=selector):
+                self._version = thing["metadata"]["resourceVersion"]
+                if event != "BOOKMARK":
+                    self.pods.take(event, thing)
+                    if self.pods.addresses() is not None:
+                        return
+        except ApiError as error:
+            if error.status != _GONE:
+                raise
+            self._version = ""  # to be listed anew
 
 
-class KubeConfig:
-    """How to reach the cluster."""
+def _describe(pods: Pods) -> str:
+    """For people: what is missing of a mesh, and why."""
+    missing = pods.missing()
+    state = f"{pods.mesh.name}: {pods.mesh.size - len(missing)} of {pods.mesh.size} pods serve"
+    ending = [name for name, pod in pods.all.items() if is_ending(pod)]
+    if not pods.all:
+        return f"{state}, there are none with {pods.mesh.selector!r} yet"
+    reasons = [f"{trouble.pod}: {trouble.text}" for trouble in pods.troubles()[:1]]
+    reasons += [f"{', '.join(ending)} ending"] if ending else []
+    ranks = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+    return f"{state}, missing ranks {ranks}" + (f" ({'; '.join(reasons)})" if reasons else "")
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        missing("KubeConfig", _INSTEAD)
+
+def _plain(template: Any) -> Object:
+    """A template as JSON has it."""
+    if isinstance(template, dict):
+        return template
+    try:
+        from kubernetes import client
+    except ModuleNotFoundError:
+        raise TypeError(f"a pod_template is a dictionary or a V1PodTemplateSpec, got {template!r}") from None
+    plain: Object = client.ApiClient().sanitize_for_serialization(template)
+    return plain
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in many containers
+        return str(os.getuid())
 
 
 __all__ = ["ImageSpec", "KubeConfig", "KubernetesJob"]
