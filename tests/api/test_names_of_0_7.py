@@ -66,9 +66,6 @@ def test_the_scheduler_of_meta_is_an_import_error_that_names_others() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "instead"),
     [
-        ("monarch.job.kubernetes", "KubernetesJob", "attach_to_workers"),
-        ("monarch.job.kubernetes", "ImageSpec", "attach_to_workers"),
-        ("monarch.job.kubernetes", "KubeConfig", "attach_to_workers"),
         ("monarch.tools.commands", "create", "attach_to_workers"),
         ("monarch.tools.commands", "get_or_create", "attach_to_workers"),
         ("monarch.tools.commands", "info", "attach_to_workers"),

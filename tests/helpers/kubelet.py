@@ -52,7 +52,7 @@ class Kubelet:
         pod["status"]["podIP"] = f"127.0.{self._addresses >> 8}.{self._addresses & 255}"
         tries = 0
         while not _ends(pod):
-            state = {"waiting": {"reason": "ContainerCreating"}}
+            state: Object = {"waiting": {"reason": "ContainerCreating"}}
             image = container["image"]
             if image.startswith("missing/"):
                 state = {"waiting": {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}"'}}

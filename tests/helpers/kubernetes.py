@@ -61,7 +61,13 @@ class Refused(Exception):
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
-        self.status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+        self.status: Object = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": message,
+        }
         self.status |= {"reason": _REASONS.get(code, "InternalError"), "code": code}
         self.code = code
 
@@ -108,7 +114,12 @@ class Kubernetes:
     def call(self, function: Callable[[], Any]) -> None:
         """Run a function in the server."""
         done = threading.Event()
-        self._loop.call_soon_threadsafe(lambda: (function(), done.set()))
+
+        def run() -> None:
+            function()
+            done.set()
+
+        self._loop.call_soon_threadsafe(run)
         assert done.wait(10)
 
     def delete_pod(self, name: str) -> None:
@@ -158,7 +169,7 @@ class Kubernetes:
         self._thread.start()
         assert ready.wait(10)
         cluster = {"server": f"https://127.0.0.1:{self.port}", "certificate-authority": str(self.folder / "ca.crt")}
-        config = {"apiVersion": "v1", "kind": "Config", "current-context": "c"}
+        config: Object = {"apiVersion": "v1", "kind": "Config", "current-context": "c"}
         config |= {"clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": {"token": TOKEN}}]}
         config |= {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": NAMESPACE}}]}
         (self.folder / "kubeconfig").write_text(json.dumps(config))
@@ -291,7 +302,7 @@ class Kubernetes:
             )
         with self._lock:
             old = copy.deepcopy(self._get(resource, name))
-            new = _merged(old, patch)
+            new: Object = _merged(old, patch)
             if new["spec"] != old["spec"]:
                 new["metadata"]["generation"] += 1
             self._put(resource, old, new)
@@ -471,15 +482,15 @@ def _discovery(parts: list[str]) -> Object:
     groups = [name for name in _GROUPS if "/" in name]
     if parts == ["apis"]:
         versions = {name: {"groupVersion": name, "version": name.partition("/")[2]} for name in groups}
-        found = [
+        groups_found = [
             {"name": n.partition("/")[0], "versions": [versions[n]], "preferredVersion": versions[n]} for n in groups
         ]
-        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups_found}
     group = "/".join(parts[1:])
     if group not in _GROUPS:
         raise Refused(404, "the server could not find the requested resource")
     verbs = ["create", "delete", "get", "list", "patch", "watch"]
-    found = [
+    found: list[Object] = [
         {"name": n, "kind": _KINDS[n], "singularName": _KINDS[n].lower(), "namespaced": True, "verbs": verbs}
         for n in _GROUPS[group]
     ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helpers.kubernetes import NAMESPACE, TOKEN
+from helpers.kubernetes import TOKEN
 from helpers.slurm import command_of
 from helpers.waiting import wait_until
 
@@ -58,11 +58,14 @@ def in_cluster(kubernetes: Kubernetes, **more: str) -> dict[str, str]:
     return {**where, "ACCOUNT": str(kubernetes.folder), **more}
 
 
+def kill(home: Home, kubernetes: Kubernetes) -> None:
+    home.run(USE + "    from monarch.job import job_load\n    job_load().kill()\n", env=in_cluster(kubernetes))
+
+
 @pytest.mark.parametrize(
     ("controller", "trainers"),
     [
         ("MonarchMesh", "['trainers-0', 'trainers-1'] ['generators-0'] "),
-        ("StatefulSet", "['trainers-0', 'trainers-1'] ['generators-0'] "),
         ("Job", "['trainers-0-x', 'trainers-1-x'] ['generators-0-x'] "),
     ],
 )
@@ -77,3 +80,269 @@ def test_two_meshes_are_used_found_again_and_ended(
     assert kubernetes.processes() == []
     home.wait_nothing_left()
     assert not (home.folder / ".monarch" / "job_state.pkl").exists()
+
+
+SERVICE = (
+    USE
+    + """
+    import logging
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    kind, limit = os.environ.get("CONTROLLER", "StatefulSet"), float(os.environ.get("LIMIT", 3600))
+    job = KubernetesJob("tests", controller=kind, idle_limit=limit)
+    job.add_mesh("hosts", 2, image_spec=ImageSpec("ours:1"))
+    hosts = job.state().hosts
+    worker = hosts.spawn_procs(restart=None).spawn("worker", Worker)
+    for part in [worker, worker.slice(hosts=0)]:
+        try:
+            print(sorted(part.pod.call().get(timeout=30).values()), flush=True)
+        except Exception as error:
+            print(type(error).__name__, flush=True)
+        sys.stdin.readline()
+    """
+)
+
+
+def worker_of(kubernetes: Kubernetes, pod: str) -> int:
+    (pid,) = (pid for pid in kubernetes.processes(pod) if "worker_main" in command_of(pid))
+    return pid
+
+
+def test_lost_workers_and_clients_leave_the_rest_usable_and_pods_come_again(home: Home, kubernetes: Kubernetes) -> None:
+    client = home._start([home.program(SERVICE)], in_cluster(kubernetes), subprocess.PIPE)
+    assert client.stdin is not None and client.stdout is not None
+    assert client.stdout.readline() == "['hosts-0', 'hosts-1']\n"
+    killed = worker_of(kubernetes, "hosts-1")
+    os.kill(killed, signal.SIGKILL)
+    print(file=client.stdin, flush=True)
+    assert client.stdout.readline() == "['hosts-0']\n"
+    client.kill()
+    client.communicate()
+    wait_until(lambda: killed not in kubernetes.processes("hosts-1"), what="the end of the worker")
+    kubernetes.delete_pod("hosts-0")  # as when its node is drained: its controller makes another
+    said = home.run(SERVICE, env=in_cluster(kubernetes))
+    assert said.startswith("['hosts-0', 'hosts-1']\n['hosts-0']\n"), said
+    assert "connecting to the job of" in said
+    kill(home, kubernetes)
+
+
+def phases(kubernetes: Kubernetes) -> set[str]:
+    return {kubernetes.objects["pods", name]["status"]["phase"] for name in kubernetes.names("pods")}
+
+
+def test_workers_of_a_job_that_no_client_uses_end_by_themselves(home: Home, kubernetes: Kubernetes) -> None:
+    client = home._start([home.program(SERVICE)], in_cluster(kubernetes, LIMIT="1", CONTROLLER="Job"), subprocess.PIPE)
+    assert client.stdout is not None
+    assert client.stdout.readline() == "['hosts-0-x', 'hosts-1-x']\n"
+    client.kill()
+    client.communicate()
+    wait_until(lambda: kubernetes.processes() == [], what="the end of the workers")
+    wait_until(lambda: phases(kubernetes) == {"Succeeded"}, what="the end of the pods")
+    kubernetes.clear()
+
+
+def test_a_job_that_is_not_saved_ends_with_its_program(home: Home, kubernetes: Kubernetes) -> None:
+    program = """
+    job = KubernetesJob("tests")
+    job.add_mesh("hosts", 1, image_spec=ImageSpec("ours:1"))
+    print(ask(job.state(cached_path=None).hosts))
+    """
+    assert home.run(USE + program, env=in_cluster(kubernetes)) == "['hosts-0']\n"
+    assert kubernetes.names("pods") == kubernetes.names("secrets") == []
+
+
+OUTSIDE = (
+    USE
+    + """
+    class Configuration:
+        host, ssl_ca_cert = os.environ["SERVER"], os.environ["ACCOUNT"] + "/ca.crt"
+        cert_file = key_file = proxy = None
+        verify_ssl = True
+
+        def auth_settings(self):
+            return {"BearerToken": {"in": "header", "key": "authorization", "value": "Bearer a token of tests"}}
+
+    def config():
+        if "KUBECONFIG_UNDER_TEST" in os.environ:
+            return KubeConfig.from_path(os.environ["KUBECONFIG_UNDER_TEST"])
+        return KubeConfig.from_config(Configuration())
+
+    def job():
+        job = KubernetesJob("tests", kubeconfig=config())
+        job.add_mesh("hosts", 2, image_spec=ImageSpec("ours:1"))
+        return job
+
+    if __name__ == "__main__":
+        job = job()
+        hosts = job.state().hosts
+        print(ask(hosts), flush=True)
+        if sys.argv[1:] == ["kill"]:
+            job.kill()
+        elif sys.argv[1:]:
+            procs = hosts.spawn_procs()
+            worker = procs.spawn("worker", Worker)
+            worker.pod.call().get()
+            print(flush=True)
+            sys.stdin.readline()
+            print(worker.pod.call().get(timeout=30).values(), flush=True)
+            sys.stdin.readline()
+    """
+)
+
+
+def outside(kubernetes: Kubernetes) -> dict[str, str]:
+    return {"SERVER": f"https://127.0.0.1:{kubernetes.port}", "ACCOUNT": str(kubernetes.folder)}
+
+
+def forwards(home: Home) -> list[int]:
+    return [pid for pid in home.processes() if command_of(pid).startswith("kubectl ")]
+
+
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+
+@needs_kubectl
+def test_a_program_outside_of_the_cluster_reaches_its_pods_through_kubectl(home: Home, kubernetes: Kubernetes) -> None:
+    client = home._start([home.program(OUTSIDE), "stay"], outside(kubernetes), subprocess.PIPE)
+    assert client.stdin is not None and client.stdout is not None
+    assert client.stdout.readline() == "['hosts-0', 'hosts-1']\n"
+    assert client.stdout.readline() == "\n"
+    (forward,) = forwards(home)
+    os.kill(forward, signal.SIGKILL)  # as if its connection had broken: it is started again, and links go on
+    wait_until(lambda: [*forwards(home)] not in ([], [forward]), what="another kubectl")
+    print(file=client.stdin, flush=True)
+    assert client.stdout.readline() == "['hosts-0', 'hosts-1']\n"
+    client.kill()
+    client.communicate()
+    wait_until(lambda: home.processes() == [], what="the end of kubectl")
+    assert home.run(OUTSIDE, "kill", env=outside(kubernetes)).endswith("['hosts-0', 'hosts-1']\n")
+    home.wait_nothing_left()
+
+
+def test_a_kubeconfig_file_says_where_the_cluster_is(home: Home, kubernetes: Kubernetes) -> None:
+    pytest.importorskip("kubernetes")
+    config = json.loads((kubernetes.folder / "kubeconfig").read_text())
+    config["users"][0]["user"] = {"exec": plugin()}
+    (home.folder / "kubeconfig").write_text(json.dumps(config))
+    env = {**outside(kubernetes), "KUBECONFIG_UNDER_TEST": str(home.folder / "kubeconfig")}
+    program = OUTSIDE.replace("print(ask(hosts), flush=True)", "") if shutil.which("kubectl") is None else OUTSIDE
+    assert home.run(program, "kill", env=env).startswith("['hosts-0', 'hosts-1']\n")
+
+
+def plugin() -> dict[str, Any]:
+    """A program that a kubeconfig names, which prints credentials."""
+    answer = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": TOKEN}}
+    command = {"command": "echo", "args": [json.dumps(answer)], "interactiveMode": "Never"}
+    return {"apiVersion": "client.authentication.k8s.io/v1", **command}
+
+
+ONE = (
+    USE
+    + """
+    def run(mesh={"image_spec": ImageSpec("ours:1")}, controller="Job", **more):
+        job = KubernetesJob("tests", controller=controller, **more)
+        job.add_mesh("hosts", 1, **mesh)
+        try:
+            print(ask(job.state().hosts))
+        except RuntimeError as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+        return job
+    """
+)
+
+
+def test_a_pod_that_can_not_come_up_is_an_error_with_its_events(home: Home, kubernetes: Kubernetes) -> None:
+    program = """
+    run({"image_spec": ImageSpec("missing/x:1")})  # not ended, so the next run of the program starts it anew
+    run()
+    run({"image_spec": ImageSpec("missing/x:1")}).kill()
+    gpus = {"image_spec": ImageSpec("ours:1", resources={"nvidia.com/gpu": 8})}
+    run(gpus, schedule_timeout=0.5).kill()
+    run(gpus, timeout=0.5).kill()
+    container = {"name": "w", "image": "ours:1", "command": ["sh", "-c", "echo no GPU; exit 3"]}
+    run({"pod_template": {"spec": {"containers": [container]}}}).kill()
+    """
+    said = home.run(ONE + program, env=in_cluster(kubernetes))
+    missing = "JobError: mesh 'hosts': pod 'hosts-0-x': it does not come up: ImagePullBackOff: Back-off pulling image"
+    assert said.count(missing) == 2, said
+    for part in (
+        "event: Failed: Failed to pull image",
+        "which runs and is not what this program describes",
+        "no node has had room for it for 0.5 s (schedule_timeout): Unschedulable: 0/3 nodes are available: 3 Insufficient nvidia",
+        "event: FailedScheduling: 0/3 nodes",
+        "did not come up within 0.5 s (timeout): hosts: 0 of 1 pods serve, missing ranks 0 (hosts-0-x: Unschedulable:",
+        "CrashLoopBackOff: back-off",
+        "  | no GPU",
+    ):
+        assert part in said, said
+
+
+def test_what_is_forbidden_is_an_error_that_names_the_missing_verb(home: Home, kubernetes: Kubernetes) -> None:
+    kubernetes.denied = {("create", "jobs"), ("watch", "pods"), ("list", "events")}
+    program = """
+    run()
+    run(controller="StatefulSet").kill()
+    run({"image_spec": ImageSpec("missing/x")}, controller="StatefulSet").kill()
+    """
+    said = home.run(ONE + program, env=in_cluster(kubernetes))
+    for group, resource, verb in (("batch", "jobs", "create"), ("", "pods", "watch")):
+        assert f'apiGroups: ["{group}"], resources: [{resource}], verbs: [{verb}]' in said
+
+
+def test_a_token_that_is_not_accepted_is_an_error_that_says_so(home: Home, kubernetes: Kubernetes) -> None:
+    (home.folder / "token").write_text("an old one")
+    shutil.copy(kubernetes.folder / "ca.crt", home.folder)
+    said = home.run(ONE + "    run()", env={**in_cluster(kubernetes), "ACCOUNT": str(home.folder)})
+    assert "does not accept the credentials (Unauthorized): the token has expired" in said.splitlines()[-1]
+
+
+def test_a_watch_that_is_too_old_and_a_server_that_is_away_hold_up_nothing(home: Home, kubernetes: Kubernetes) -> None:
+    program = (
+        ONE
+        + """
+    job = KubernetesJob("tests", controller="Job")
+    job.add_mesh("hosts", 1, image_spec=ImageSpec("ours:1"))
+    job.apply()
+    Path("applied").touch()
+    sys.stdin.readline()
+    print(ask(job.state().hosts))
+    job.kill()
+    """
+    )
+    client = home._start([home.program(program)], in_cluster(kubernetes), subprocess.PIPE)
+    wait_until((home.folder / "applied").exists, what="the pods to be asked for")
+    kubernetes.expired = True
+    kubernetes.requests.clear()
+    worker = wait_until(lambda: kubernetes.processes(), what="the worker")[0]
+    os.kill(worker, signal.SIGSTOP)  # it does not serve before the watch has begun
+    assert client.stdin is not None
+    print(file=client.stdin, flush=True)
+    wait_until(lambda: kubernetes.requests.count("watch pods") > 1, what="a second watch")
+    assert kubernetes.requests.count("list pods") > 1, "a version that is too old is not tried again"
+    kubernetes.outages = 2
+    wait_until(lambda: kubernetes.outages == 0, what="requests that are not answered")
+    os.kill(worker, signal.SIGCONT)
+    out, err = client.communicate(timeout=60)
+    assert out == "['hosts-0-x']\n", err
+
+
+def test_pods_of_somebody_else_are_used_and_left_alone(home: Home, kubernetes: Kubernetes) -> None:
+    secret = "a secret of a team, long enough"
+    worker = {"name": "worker", "image": "theirs", "env": [{"name": "MONARCH_SECRET", "value": secret}]}
+    for rank in (0, 1, 7):
+        port = 27000 + rank
+        command = ["python", "-m", "monarch.tools", "worker", "--listen", f"tcp://*:{port}"]
+        own = {**worker, "command": command, "readinessProbe": {"tcpSocket": {"port": port}}}
+        own["env"] = [*worker["env"], {"name": "MONARCH_PORT", "value": str(port)}]
+        kubernetes.add_pod(
+            f"task-{rank}", {"volcano.sh/job-name": "j", "volcano.sh/task-index": str(rank)}, containers=[own]
+        )
+    program = f"""
+    job = KubernetesJob("tests", secret={secret!r})
+    job.add_mesh("hosts", 2, label_selector="volcano.sh/job-name=j", pod_rank_label="volcano.sh/task-index")
+    print(ask(job.state().hosts))
+    job.kill()
+    """
+    said = home.run(ONE + program, env=in_cluster(kubernetes))
+    assert "['task-0', 'task-1']" in said
+    assert "pod task-7 is no host of mesh 'hosts', which has ranks 0 to 1: it has volcano.sh/task-index=7" in said
+    assert kubernetes.clear() == ["pods task-0", "pods task-1", "pods task-7"]

@@ -11,6 +11,7 @@ earlier run of the same description has left running, and gives a host mesh for 
     process   `ProcessJob`, worker processes on this machine; with `launch`, `processes` and `watch`
     slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `slurm_commands`, `slurm_watch` and `waiting`
     ssh       `SSHJob`, machines that ssh reaches; with `ssh_connection` and `ssh_text`
+    kubernetes  `KubernetesJob`, pods; with `kubernetes_manifest`, `_pods`, `_api`, `_config` and `_forward`; imported by name, not from here
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
     telemetry  who can be asked about a job, and the file of its run
@@ -19,7 +20,6 @@ earlier run of the same description has left running, and gives a host mesh for 
     current   the job that the command line works on
     service_identity  names that launchers give workers
     spmd      `SPMDJob`, a command of torchrun on hosts; `StoreJob`, the hosts of a running torchrun
-    kubernetes   what is announced and does not exist yet
 
 Only public names of the packages below are used here, so that a job of another kind can be written anywhere.
 """

@@ -7,7 +7,6 @@ proxies; that is read by the official client, the extra ``kubernetes``, which is
 from __future__ import annotations
 
 import base64
-import json
 import logging
 import os
 from pathlib import Path
@@ -96,10 +95,17 @@ class KubeConfig:
             configuration.proxy,
         )
 
-    def for_kubectl(self, folder: Path) -> str:
-        """Return a kubeconfig for kubectl; unless this is one, it is written into a folder."""
-        if self._path is not None:
-            return self._path
+    @property
+    def path(self) -> str | None:
+        """Of the kubeconfig, if there is one."""
+        return self._path
+
+    def as_kubeconfig(self) -> dict[str, Any]:
+        """Return what a kubeconfig would say, with the credentials of this moment.
+
+        Raises:
+            JobError: As `server`.
+        """
         server = self.server()
         cluster: dict[str, Any] = {"server": server.url, "insecure-skip-tls-verify": not server.verify}
         user: dict[str, Any] = {}
@@ -110,12 +116,12 @@ class KubeConfig:
         ):
             if file:
                 place[key] = base64.b64encode(Path(file).read_bytes()).decode()
-        cluster.update(
-            {key: value for key, value in (("tls-server-name", server.name), ("proxy-url", server.proxy)) if value}
-        )
+        cluster |= {
+            key: value for key, value in (("tls-server-name", server.name), ("proxy-url", server.proxy)) if value
+        }
         for value in server.headers().values():
             user["token"] = value.removeprefix("Bearer ")
-        config = {
+        return {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "c", "cluster": cluster}],
@@ -123,10 +129,6 @@ class KubeConfig:
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
         }
-        path = folder / "kubeconfig"
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as out:
-            json.dump(config, out)  # JSON is YAML
-        return str(path)
 
     def __getstate__(self) -> dict[str, Any]:
         if self._configuration is not None:

@@ -7,6 +7,7 @@ What ends that: `close`, the end of the program, or of the pod.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import shutil
@@ -23,8 +24,10 @@ _LIMIT = 30.0  # seconds until kubectl listens
 _AGAIN = 0.5  # seconds before it is started again
 _LISTENS = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
 _GONE = re.compile(r"\(NotFound\)|not found|not running|current phase")
-# The shell lets go of the output, so that its end is that of kubectl.
-_LEASH = '"$@" & kubectl=$!; exec >/dev/null 2>&1; cat; kill $kubectl'
+# The shell lets go of the output, so that its end is that of kubectl; and removes what has credentials.
+_LEASH = (
+    'folder=$1; shift; "$@" & kubectl=$!; exec >/dev/null 2>&1; cat; kill $kubectl; [ -z "$folder" ] || rm -r "$folder"'
+)
 
 logger = logging.getLogger("monarch.job")
 
@@ -54,18 +57,7 @@ class Forward:
         self._remote = port
         self._pod = pod
         self._said: deque[str] = deque(maxlen=5)
-        self._folder = tempfile.mkdtemp(prefix="monarch_forward_")
-        file = config.for_kubectl(Path(self._folder))
-        self._command = [
-            "kubectl",
-            "--kubeconfig",
-            file,
-            "--namespace",
-            namespace,
-            "port-forward",
-            "--address",
-            "127.0.0.1",
-        ]
+        self._config, self._namespace = config, namespace
         self._shell: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         threading.Thread(target=self._run, name="monarch-kubectl", daemon=True).start()
@@ -90,21 +82,13 @@ class Forward:
             assert shell.stdin is not None
             shell.stdin.close()
             shell.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self) -> None:
         while not self._closed.is_set():
             with self._lock:
                 if self._closed.is_set():
                     break
-                ports = f"{self._local or ''}:{self._remote}"
-                shell = self._shell = subprocess.Popen(
-                    ["sh", "-c", _LEASH, "sh", *self._command, f"pod/{self._pod}", ports],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                )
+                shell = self._shell = self._start()
             self._follow(shell)
             if not self._local or (self._said and _GONE.search(self._said[-1])):
                 break
@@ -113,6 +97,30 @@ class Forward:
                     "kubectl port-forward to pod %s has ended: %s; starting it again", self._pod, [*self._said][-1:]
                 )
         self._listens.set()
+
+    def _start(self) -> subprocess.Popen[str]:
+        folder, file = "", self._config.path
+        if file is None:  # kubectl reads no other: JSON is YAML
+            folder = tempfile.mkdtemp(prefix="monarch_forward_")  # for us alone
+            file = f"{folder}/kubeconfig"
+            Path(file).write_text(json.dumps(self._config.as_kubeconfig()))
+        command = [
+            "kubectl",
+            "--kubeconfig",
+            file,
+            "--namespace",
+            self._namespace,
+            "port-forward",
+            "--address",
+            "127.0.0.1",
+        ]
+        return subprocess.Popen(
+            ["sh", "-c", _LEASH, "sh", folder, *command, f"pod/{self._pod}", f"{self._local or ''}:{self._remote}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def _follow(self, shell: subprocess.Popen[str]) -> None:
         assert shell.stdin is not None and shell.stdout is not None

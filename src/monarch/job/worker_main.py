@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import sys
 import threading
@@ -22,6 +23,10 @@ _BACKLOG = 128
 
 def main() -> None:
     """Run a worker; the one argument of the process is its `WorkerSpec` as JSON."""
+    if (
+        os.getpid() == 1
+    ):  # of a container, where the kernel ignores what is not handled; all else there ends with this process
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     serve(WorkerSpec(**{key: _filled(value) for key, value in json.loads(sys.argv[1]).items()}))
 
 
