@@ -303,7 +303,7 @@ class Kubernetes:
         with self._lock:
             old = copy.deepcopy(self._get(resource, name))
             new: Object = _merged(old, patch)
-            if new["spec"] != old["spec"]:
+            if new.get("spec") != old.get("spec"):
                 new["metadata"]["generation"] += 1
             self._put(resource, old, new)
         self._reconcile(resource, new)

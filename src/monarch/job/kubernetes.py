@@ -15,15 +15,15 @@ import getpass
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .. import actor
-from ..actor import attach_to_workers
 from ..errors import JobError
 from ..trust import make_secret
-from .contract import check_size
-from .kubernetes_api import EVENTS, PODS, SECRETS, Api, ApiError, Object, Resource
+from .contract import HostId, WorkersJob, check_size
+from .kubernetes_api import PODS, SECRETS, Api, ApiError, Object, Resource
 from .kubernetes_config import KubeConfig
 from .kubernetes_forward import Forward
 from .kubernetes_manifest import (
@@ -45,26 +45,21 @@ from .kubernetes_manifest import (
     with_worker,
     worker_container,
 )
-from .kubernetes_pods import Pods, Trouble, is_ending
-from .state import JobState
+from .kubernetes_pods import Pods
+from .kubernetes_wait import wait_for_pods
 from .trait import JobTrait
 from .waiting import Waiting
 
-_WATCH = 1  # seconds of one watch, after which there is a look at what has trouble
-_GONE = 410  # status of a watch whose version is too old
 _CONFLICT = 409
-_OUTAGE = 600.0  # seconds for which the API may not answer while pods are waited for
 _KILL_LIMIT = 45.0  # seconds for which the end of pods is waited for: more than they get to end in order
 _ASK = 0.1  # seconds between two looks for their end
-_SHOWN_EVENTS = 5
-_SHOWN_LINES = 12
 
 logger = logging.getLogger("monarch.job")
 
 _forwards: dict[str, Forward] = {}  # by job: what leads into the cluster is one for all objects that stand for it
 
 
-class KubernetesJob(JobTrait):
+class KubernetesJob(WorkersJob):
     """Hosts that are pods, with one worker each. `add_mesh` says which.
 
     `state` asks for the pods, waits until they serve, and shows what keeps them from it. The job outlives the program, and the next
@@ -117,7 +112,8 @@ class KubernetesJob(JobTrait):
         self._idle_limit = idle_limit
         self._schedule_timeout = schedule_timeout
         self._own_secret = secret
-        self._meshes: dict[str, Mesh] = {}
+        self._meshes = {}
+        self._pods: dict[str, Mesh] = {}  # with the sizes that they are described with
         self._made: list[tuple[Resource, str]] = []
 
     def add_mesh(
@@ -172,7 +168,8 @@ class KubernetesJob(JobTrait):
             )
             mesh.rank_label = CONTROLLERS[self._kind].rank_label
             mesh.labels, mesh.annotations = dict(labels or {}), dict(annotations or {})
-        self._meshes[name] = mesh
+        self._meshes[name] = num_replicas
+        self._pods[name] = mesh
 
     # making and ending
 
@@ -183,7 +180,7 @@ class KubernetesJob(JobTrait):
             )
         if not self._meshes:
             raise ValueError("a job needs at least one mesh of hosts, got none: add_mesh() adds them")
-        made = [mesh for mesh in self._meshes.values() if mesh.is_made]
+        made = [mesh for mesh in self._all_meshes() if mesh.is_made]
         if not made:
             return
         if len(made) < len(self._meshes) and self._own_secret is None:
@@ -225,11 +222,11 @@ class KubernetesJob(JobTrait):
             raise JobError(
                 f"there is {which}, and {why}: choose another name, or see to its end: kubectl delete {resource.plural} {name}"
             )
-        if resource == SECRETS:  # which its pods have
+        if resource == SECRETS and self._own_secret is None:  # its pods have that
             return
         logger.warning("there is %s already; it is changed into what this job describes", which)
         if self._kind == "Job":
-            content = scaled(self._kind, self._meshes[name].size)  # the rest of a Job can't be changed
+            content = scaled(self._kind, self._meshes[name])  # the rest of a Job can't be changed
         elif "spec" in old:
             content = {**content, "spec": differences(old["spec"], content["spec"])}
         api.patch(resource, name, content)
@@ -250,7 +247,7 @@ class KubernetesJob(JobTrait):
         end = time.monotonic() + _KILL_LIMIT
         waiting = Waiting(f"the end of {self!r}")
         try:
-            for mesh in [mesh for mesh in self._meshes.values() if mesh.name in names]:
+            for mesh in [mesh for mesh in self._all_meshes() if mesh.name in names]:
                 while left := api.list(PODS, labelSelector=mesh.selector)["items"]:
                     if time.monotonic() > end:
                         logger.warning("pods that are still ending: %s", [pod["metadata"]["name"] for pod in left])
@@ -263,7 +260,7 @@ class KubernetesJob(JobTrait):
     def _disconnect(self) -> None:
         """Workers that somebody else has started stay."""
         for state in self._connected:
-            for mesh in [mesh for mesh in self._meshes.values() if not mesh.is_made]:
+            for mesh in [mesh for mesh in self._all_meshes() if not mesh.is_made]:
                 try:
                     state._hosts[mesh.name].stop().get(timeout=10)
                 except Exception as error:
@@ -288,9 +285,9 @@ class KubernetesJob(JobTrait):
         return not any(trouble.is_hopeless for pods in self._look(api) for trouble in pods.troubles())
 
     def _same_spec(self, spec: JobTrait) -> bool:
-        if type(spec) is not type(self):
+        if not isinstance(spec, KubernetesJob) or not self._same_meshes(spec):
             return False
-        ours, theirs = ((job._namespace, job._kind, job._idle_limit, job._meshes) for job in (self, spec))
+        ours, theirs = ((job._namespace, job._kind, job._idle_limit, _alike(job._pods)) for job in (self, spec))
         return ours == theirs
 
     def _is_running(self) -> bool:
@@ -300,7 +297,7 @@ class KubernetesJob(JobTrait):
         return any(pods.serving() for pods in self._look(api))
 
     def _look(self, api: Api) -> list[Pods]:
-        found = [Pods(mesh) for mesh in self._meshes.values()]
+        found = [Pods(mesh) for mesh in self._all_meshes()]
         for pods in found:
             pods.replace(api.list(PODS, labelSelector=pods.mesh.selector)["items"])
         return found
@@ -313,18 +310,11 @@ class KubernetesJob(JobTrait):
 
     # waiting and attaching
 
-    def _state(self) -> JobState:
-        secret = self._secret()
-        hosts = {
-            pods.mesh.name: attach_to_workers(
-                ca=None, workers=pods.addresses() or [], name=pods.mesh.name, secret=secret
-            )
-            for pods in self._wait_for_pods()
-        }
-        return JobState(hosts)
+    def _addresses(self) -> Mapping[str, Sequence[str]]:
+        return {pods.mesh.name: pods.addresses() or [] for pods in self._wait_for_pods()}
 
     def _secret(self) -> str | None:
-        if not any(mesh.is_made for mesh in self._meshes.values()):
+        if not any(mesh.is_made for mesh in self._pods.values()):
             return self._own_secret
         found = self._api().get(SECRETS, self._secret_name)
         if found is None:
@@ -334,64 +324,42 @@ class KubernetesJob(JobTrait):
         return base64.b64decode(found["data"][SECRET_KEY]).decode()
 
     def _wait_for_pods(self) -> list[Pods]:
-        api, meshes = self._api(), [_Followed(mesh) for mesh in self._meshes.values()]
-        waiting = Waiting(repr(self))
-        answered = time.monotonic()
-        no_room_since: float | None = None
-        try:
-            while True:
-                outage = ""
-                try:
-                    for followed in meshes:
-                        followed.follow(api)
-                    answered = time.monotonic()
-                except ApiError as error:
-                    if not error.is_transient or time.monotonic() - answered > _OUTAGE:
-                        raise
-                    outage = f"; {error}"
-                    time.sleep(_ASK)
-                missing = [followed.pods for followed in meshes if followed.pods.addresses() is None]
-                if not missing and not outage:
-                    return [followed.pods for followed in meshes]
-                troubles = [(pods.mesh, trouble) for pods in missing for trouble in pods.troubles()]
-                for mesh, trouble in troubles:
-                    if trouble.is_hopeless:
-                        raise JobError(self._hopeless(api, mesh, trouble, "it does not come up"))
-                no_room = [each for each in troubles if each[1].is_unschedulable]
-                no_room_since = (no_room_since or waiting.seconds) if no_room else None
-                limit = self._schedule_timeout
-                if no_room_since is not None and limit is not None and waiting.seconds - no_room_since >= limit:
-                    why = f"no node has had room for it for {limit:g} s (schedule_timeout)"
-                    raise JobError(self._hopeless(api, *no_room[0], why))
-                state = "; ".join(_describe(pods) for pods in missing)
-                if self._timeout is not None and waiting.seconds > self._timeout:
-                    raise JobError(
-                        f"{self!r} did not come up within {self._timeout:g} s (timeout): {state}. It was left as it is: state() "
-                        "waits on, kill() ends it"
-                    )
-                waiting.show(state + outage)
-        finally:
-            waiting.end()
+        return wait_for_pods(self._api(), self._all_meshes(), repr(self), self._timeout, self._schedule_timeout)
 
-    def _hopeless(self, api: Api, mesh: Mesh, trouble: Trouble, why: str) -> str:
-        lines = [f"mesh {mesh.name!r}: pod {trouble.pod!r}: {why}: {trouble.text}"]
-        try:
-            events = api.list(EVENTS, fieldSelector=f"involvedObject.name={trouble.pod}")["items"]
-            lines += [f"  event: {each.get('reason')}: {each.get('message')}" for each in events[-_SHOWN_EVENTS:]]
-        except ApiError as error:
-            lines.append(f"  its events: {error}")
-        if trouble.container:
-            for previous in (True, False):
-                try:
-                    said = api.log(trouble.pod, trouble.container, _SHOWN_LINES, previous).splitlines()
-                except ApiError:  # it never ran
-                    continue
-                lines += [f"  | {line}" for line in said]
-                if said:
-                    break
-        return "\n".join(
-            [*lines, "It was left as it is: kill() ends it, and so does the next state() that starts it anew"]
-        )
+    # more hosts, and fewer
+
+    def _add_hosts(self, hosts: Sequence[HostId]) -> None:
+        self._check_that_pods_are_ours({mesh for mesh, _ in hosts})
+        api = self._api()
+        for pods in self._look(api):
+            name, size = pods.mesh.name, self._meshes[pods.mesh.name]
+            lost = {rank for mesh, rank in hosts if mesh == name and rank < size}
+            for pod, found in pods.all.items():
+                if pods.rank(found) in lost:  # by force: on a node that is gone, nothing would say that it has ended
+                    api.delete(PODS, pod, gracePeriodSeconds="0")
+            if further := [rank for mesh, rank in hosts if mesh == name and rank >= size]:
+                api.patch(self._controller, name, scaled(self._kind, max(further) + 1))
+
+    def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
+        names = {mesh for mesh, _ in hosts}
+        self._check_that_pods_are_ours(names)
+        for name in names:
+            self._api().patch(self._controller, name, scaled(self._kind, self._meshes[name]))
+
+    def _check_that_pods_are_ours(self, names: set[str]) -> None:
+        if others := sorted(name for name in names if not self._pods[name].is_made):
+            raise JobError(f"the pods of {', '.join(others)} can't be scaled by {self!r}: somebody else has made them")
+
+    def _reported(self) -> Mapping[HostId, str]:
+        return {
+            (pods.mesh.name, rank): pods.address(pod)
+            for pods in self._look(self._api())
+            for rank, pod in pods.serving().items()
+        }
+
+    def _lost_hosts(self) -> list[HostId]:
+        """Those that do not serve now. Nothing is dialed: from outside, pods can't be."""
+        return [(pods.mesh.name, rank) for pods in self._look(self._api()) for rank in pods.missing()]
 
     # the way there
 
@@ -416,6 +384,10 @@ class KubernetesJob(JobTrait):
 
     # parts
 
+    def _all_meshes(self) -> list[Mesh]:
+        """As they are to be now."""
+        return [replace(mesh, size=self._meshes[mesh.name]) for mesh in self._pods.values()]
+
     def _api(self) -> Api:
         return Api(self._kubeconfig.server(), self._namespace)
 
@@ -425,56 +397,18 @@ class KubernetesJob(JobTrait):
 
     @property
     def _secret_name(self) -> str:
-        return f"{next(mesh.name for mesh in self._meshes.values() if mesh.is_made)}-monarch"
+        return f"{next(mesh.name for mesh in self._pods.values() if mesh.is_made)}-monarch"
 
     def _cleanup_log_context(self) -> str:
         return f"(namespace {self._namespace}: {[f'{resource.plural}/{name}' for resource, name in self._made]})"
 
     def __repr__(self) -> str:
-        meshes = {mesh.name: mesh.size for mesh in self._meshes.values()}
-        return f"KubernetesJob({self._namespace!r}, {meshes!r})"
+        return f"KubernetesJob({self._namespace!r}, {self._meshes!r})"
 
 
-class _Followed:
-    """The pods of a mesh, and the version of the list of pods up to which they are known."""
-
-    def __init__(self, mesh: Mesh) -> None:
-        self.pods = Pods(mesh)
-        self._version = ""
-
-    def follow(self, api: Api) -> None:
-        """Watch them for a moment; it is over at once when all serve."""
-        selector = self.pods.mesh.selector
-        if not self._version:
-            found = api.list(PODS, labelSelector=selector)
-            self.pods.replace(found["items"])
-            self._version = found["metadata"]["resourceVersion"]
-        if self.pods.addresses() is not None:
-            return
-        try:
-            for event, thing in api.watch(PODS, self._version, _WATCH, labelSelector=selector):
-                self._version = thing["metadata"]["resourceVersion"]
-                if event != "BOOKMARK":
-                    self.pods.take(event, thing)
-                    if self.pods.addresses() is not None:
-                        return
-        except ApiError as error:
-            if error.status != _GONE:
-                raise
-            self._version = ""  # to be listed anew
-
-
-def _describe(pods: Pods) -> str:
-    """For people: what is missing of a mesh, and why."""
-    missing = pods.missing()
-    state = f"{pods.mesh.name}: {pods.mesh.size - len(missing)} of {pods.mesh.size} pods serve"
-    ending = [name for name, pod in pods.all.items() if is_ending(pod)]
-    if not pods.all:
-        return f"{state}, there are none with {pods.mesh.selector!r} yet"
-    reasons = [f"{trouble.pod}: {trouble.text}" for trouble in pods.troubles()[:1]]
-    reasons += [f"{', '.join(ending)} ending"] if ending else []
-    ranks = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-    return f"{state}, missing ranks {ranks}" + (f" ({'; '.join(reasons)})" if reasons else "")
+def _alike(meshes: Mapping[str, Mesh]) -> dict[str, Mesh]:
+    """Without the sizes, which change."""
+    return {name: replace(mesh, size=0) for name, mesh in meshes.items()}
 
 
 def _plain(template: Any) -> Object:

@@ -94,7 +94,7 @@ class Pods:
         serving = self.serving()
         if len(serving) < self.mesh.size:
             return None
-        return [self._address(serving[rank]) for rank in range(self.mesh.size)]
+        return [self.address(serving[rank]) for rank in range(self.mesh.size)]
 
     def missing(self) -> list[int]:
         """Ranks that no pod serves."""
@@ -121,7 +121,8 @@ class Pods:
             )
         return None
 
-    def _address(self, pod: Object) -> str:
+    def address(self, pod: Object) -> str:
+        """Where the worker in a pod listens."""
         ip = pod["status"]["podIP"]
         return f"tcp://{f'[{ip}]' if ':' in ip else ip}:{port_of(worker_container(pod['spec']), self.mesh.port)}"
 
