@@ -40,6 +40,7 @@ class Kubelet:
     ) -> None:
         self._tag, self._changed, self._gone, self._event = tag, changed, gone, event
         self._addresses = 1
+        self._lost: set[str] = set()
         self.folder = Path(tempfile.mkdtemp(prefix="mk"))
 
     async def run(self, pod: Object, secrets: Callable[[str, str], str]) -> None:
@@ -78,6 +79,12 @@ class Kubelet:
                 await _until(lambda: _ends(pod))
                 break
         self._gone(pod)
+
+    def lose(self, pod: Object) -> None:
+        """Its node is gone."""
+        pod["spec"]["terminationGracePeriodSeconds"] = 0
+        self._lost.add(pod["metadata"]["uid"])
+        self._set(pod, "Running", Ready=("False", "NodeLost", ""))
 
     def log(self, pod: str) -> str:
         """What its container has printed."""
@@ -149,7 +156,12 @@ class Kubelet:
                 process.send_signal(signal.SIGTERM)
             elif deadline is not None and loop.time() > deadline:
                 process.kill()
-            if not _ends(pod) and is_ready != (now := probe is None or _listens(pod["status"]["podIP"], probe["port"])):
+            is_lost = pod["metadata"]["uid"] in self._lost
+            if (
+                not _ends(pod)
+                and not is_lost
+                and is_ready != (now := probe is None or _listens(pod["status"]["podIP"], probe["port"]))
+            ):
                 is_ready = now
                 self._set(pod, "Running", {"running": {}}, Ready=(str(now), "", ""))
             await asyncio.sleep(_LOOK)

@@ -10,7 +10,9 @@ import asyncio
 import base64
 import copy
 import json
+import os
 import re
+import signal
 import ssl
 import tempfile
 import threading
@@ -125,6 +127,14 @@ class Kubernetes:
     def delete_pod(self, name: str) -> None:
         """As ``kubectl delete pod`` does."""
         self.call(lambda: self._remove("pods", name))
+
+    def lose_pod(self, name: str) -> None:
+        """As if its node had lost its power: it is not ready any more, and ends only by force."""
+        with self._lock:
+            pod = self.objects["pods", name]
+        for pid in self.processes(name):
+            os.kill(pid, signal.SIGSTOP)
+        self.call(lambda: self._kubelet.lose(pod))
 
     def add_pod(self, name: str, labels: Mapping[str, str], **spec: Any) -> None:
         """A pod that somebody else has made."""

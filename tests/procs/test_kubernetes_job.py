@@ -346,3 +346,32 @@ def test_pods_of_somebody_else_are_used_and_left_alone(home: Home, kubernetes: K
     assert "['task-0', 'task-1']" in said
     assert "pod task-7 is no host of mesh 'hosts', which has ranks 0 to 1: it has volcano.sh/task-index=7" in said
     assert kubernetes.clear() == ["pods task-0", "pods task-1", "pods task-7"]
+
+
+def test_a_mesh_grows_and_shrinks_and_lost_pods_are_replaced(home: Home, kubernetes: Kubernetes) -> None:
+    program = """
+    import logging
+    logging.basicConfig(format="%(message)s")
+    job = KubernetesJob("tests", controller="Job")
+    job.add_mesh("hosts", 1, image_spec=ImageSpec("ours:1"))
+    print(ask(job.state().hosts))
+    job.scale(hosts=2)
+    print(ask(job.state().hosts), flush=True)
+    sys.stdin.readline()
+    job.scale(hosts=2, replace_lost=True)
+    print(ask(job.state().hosts))
+    job.scale(hosts=1)
+    print(ask(job.state().hosts))
+    job.kill()
+    """
+    client = home._start([home.program(USE + program)], in_cluster(kubernetes), subprocess.PIPE)
+    assert client.stdin is not None and client.stdout is not None
+    assert client.stdout.readline() == "['hosts-0-x']\n"
+    assert client.stdout.readline() == "['hosts-0-x', 'hosts-1-x']\n"
+    stopped = worker_of(kubernetes, "hosts-1-x")
+    kubernetes.lose_pod("hosts-1-x")  # its node is gone: it is not ready any more, and nothing says that it has ended
+    print(file=client.stdin, flush=True)
+    out, err = client.communicate(timeout=60)
+    assert out == "['hosts-0-x', 'hosts-1-x']\n['hosts-0-x']\n", err
+    assert "host 1 of mesh 'hosts' was lost; another takes its place" in err
+    assert stopped not in kubernetes.processes()
