@@ -74,5 +74,5 @@ def main(image: str, pods: int = 2, gpus: int = 0, kubeconfig: str = "") -> None
 # endregion
 
 if __name__ == "__main__":
-    image, *numbers = sys.argv[1:4]
-    main(image, *map(int, numbers), kubeconfig=sys.argv[4] if len(sys.argv) > 4 else "")
+    image, pods, gpus, kubeconfig = [*sys.argv[1:], *["", "2", "0", ""][len(sys.argv) - 1 :]]
+    main(image, int(pods), int(gpus), kubeconfig)
