@@ -11,7 +11,6 @@ earlier run of the same description has left running, and gives a host mesh for 
     process   `ProcessJob`, worker processes on this machine; with `launch`, `processes` and `watch`
     slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `slurm_commands`, `slurm_watch` and `waiting`
     ssh       `SSHJob`, machines that ssh reaches; with `ssh_connection` and `ssh_text`
-    kubernetes  `KubernetesJob`, pods; with `kubernetes_manifest`, `_pods`, `_api`, `_config` and `_forward`; imported by name, not from here
     kubernetes  `KubernetesJob`, pods; with `kubernetes_manifest`, `_pods`, `_wait`, `_api`, `_config` and `_forward`
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows

@@ -229,11 +229,11 @@ class _Tls(http.client.HTTPSConnection):
 
     def __init__(self, host: str, port: int, limit: float, context: ssl.SSLContext, name: str) -> None:
         super().__init__(host, port, timeout=limit, context=context)
-        self._wrap = lambda sock: context.wrap_socket(sock, server_hostname=name)
+        self._tls, self._name = context, name
 
     def connect(self) -> None:
         http.client.HTTPConnection.connect(self)
-        self.sock = self._wrap(self.sock)
+        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
 
 
 def _connection(server: Server, limit: float) -> http.client.HTTPConnection:
