@@ -45,6 +45,7 @@ LAYERS = {
     "monarch.stacks": 5,
     "monarch.debugger": 5,
     "monarch.telemetry": 5.2,  # reads logs and stacks
+    "monarch.why": 5.3,  # reads stacks and telemetry
     "monarch.code_sync": 5,
     "monarch.testing": 5,
     "monarch.builtins": 6,
@@ -72,7 +73,7 @@ LAYERS = {
     "monarch": 9,
 }
 
-MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.2, 5.5, 9}
+MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.2, 5.3, 5.5, 9}
 PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire", "monarch._core.routing")
 PURE_MODULES = ("monarch._core.hub.lifecycle", "monarch._core.processes.proc_entry")
 NOT_PURE = {

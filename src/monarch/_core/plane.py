@@ -4,7 +4,7 @@ Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs
 plane is written. Nothing of the core imports this module, so programs without planes do not pay for it.
 """
 
-from .actors.activities import activities, blocked, owners_of, waits
+from .actors.activities import activities, blocked, owners_of
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub
 from .actors.contracts import Owner
@@ -121,5 +121,4 @@ __all__ = [
     "statistics_of",
     "subscribe",
     "supervision_error",
-    "waits",
 ]  # fmt: skip

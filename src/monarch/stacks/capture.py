@@ -4,43 +4,103 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from .._core.plane import ControlRequest, ControlService, activities, handles, register, waits
+from .._core.plane import ControlRequest, ControlService, activities, actors_of, blocked, handles, register
 from .._namedtuple import NamedTuple
-from .model import Frame, ThreadStack
+from .kernel import system_call, thread_time
+from .model import Frame, Mailbox, ThreadStack, Wait
 
 _MOST_THREADS = 500
 _MOST_FRAMES = 200
 
+_WAITING = "/monarch/_core/calls/"  # where code waits for futures
+_NEAR = 6  # innermost frames
+
 
 class GetStacks(NamedTuple):
-    """What do your threads run? Host agent ──▶ its procs and the client. Answer: a tuple of `ThreadStack`, without the thread that
-    answers. It may never come: C code may hold the GIL."""
+    """What do you do? Host agent ──▶ its procs and the client. Answer: a `Capture`, without the thread that answers. It may never come:
+    C code may hold the GIL."""
+
+
+class Capture(NamedTuple):
+    """What a process does."""
+
+    threads: tuple[ThreadStack, ...]
+    mailboxes: tuple[Mailbox, ...]
 
 
 @handles(GetStacks)
 def _get_stacks(service: ControlService, request: ControlRequest, record: GetStacks) -> None:
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    running = activities(service.hub)
+    hub = service.hub
+    known = {thread.ident: thread for thread in threading.enumerate()}
+    running = activities(hub)
     by_thread = {each.thread: each for each in running if each.task is None}
-    awaited = waits()
-    main = awaited[0] if len(awaited) == 1 and not running else ""  # who waits is not noted outside of actors
+    busy = {each.thread for each in running}
+    waits = _Waits(blocked(hub), running)
     found: list[ThreadStack] = []
     for number, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
         if number != threading.get_ident():
+            thread = known.get(number)
+            name, native = (thread.name, thread.native_id or 0) if thread is not None else ("", 0)
             call = by_thread.get(number)
-            name = names.get(number, "")
+            is_main = name == "MainThread"
+            stack = ThreadStack(name, _frames(frame), ran=thread_time(native) if native else -1)
             if call is not None:
-                found.append(ThreadStack(name, _frames(frame), call.actor, call.endpoint, call.waits_for))
-            else:
-                found.append(ThreadStack(name, _frames(frame), waits_for=main if name == "MainThread" else ""))
+                stack = _of_call(stack, call, waits)
+            elif is_main:
+                wait = waits.outside if not running else None  # who waits is not noted outside of actors
+                stack = stack._replace(waits_for=wait.waits_for if wait else "", wait=_wait(wait))
+            inside = system_call(native) if native and (number in busy or is_main) and stack.wait is None else ""
+            found.append(stack._replace(inside=inside))
     for call in running:
         frames = _suspended(call.task)
         if frames:
-            found.append(ThreadStack(f"task of {call.actor}", frames, call.actor, call.endpoint, call.waits_for))
-    request.answer(tuple(found))
+            loop = known.get(call.thread) if call.thread is not None else None
+            ran = thread_time(loop.native_id or 0) if loop is not None else -1
+            found.append(_of_call(ThreadStack(f"task of {call.actor}", frames, ran=ran), call, waits))
+    mailboxes = tuple(
+        Mailbox(cell.record.name, cell.uid, len(cell.queued()), 0, tuple(cell.pressure.held)) for cell in actors_of(hub)
+    )
+    request.answer(Capture(tuple(found), mailboxes))
+
+
+class _Waits:
+    """Whose waits these are. One with a time limit is noted without its actor: it is that of the only one that could be meant."""
+
+    def __init__(self, found: Sequence[Any], running: Sequence[Any]) -> None:
+        self._noted = {(each.actor.uid, each.task): each for each in found if each.actor is not None}
+        others = [each for each in found if each.actor is None]
+        self.outside = others[0] if len(others) == 1 else None
+        self._only = len(running) == 1
+
+    def of(self, call: Any, frames: Sequence[Frame]) -> Any:
+        noted = self._noted.get((call.actor_id, call.task))
+        if noted is None and self._only and any(_WAITING in frame.file for frame in frames[:_NEAR]):
+            return self.outside
+        return noted
+
+
+def _of_call(stack: ThreadStack, call: Any, waits: _Waits) -> ThreadStack:
+    wait = waits.of(call, stack.frames)
+    return stack._replace(
+        actor=call.actor,
+        endpoint=call.endpoint,
+        waits_for=call.waits_for or (wait.waits_for if wait is not None else ""),
+        actor_id=call.actor_id,
+        call=call.call,
+        wait=_wait(wait),
+    )
+
+
+def _wait(wait: Any) -> Wait | None:
+    if wait is None or not wait.silent:
+        return None
+    age = None if wait.since is None else max(0.0, time.time() - wait.since)
+    return Wait(age, wait.uid, tuple(wait.silent))
 
 
 def _frames(frame: FrameType | None) -> tuple[Frame, ...]:

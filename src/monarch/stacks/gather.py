@@ -51,16 +51,19 @@ def of_program(
     return gather(connection.hub, connection.agents, GetHostStacks(root, mesh, ranks, native))
 
 
-def gather(hub: Hub, agents: Sequence[ProcAddress], wanted: GetHostStacks) -> Future[Stacks]:
+def gather(
+    hub: Hub, agents: Sequence[ProcAddress], wanted: GetHostStacks, limit: float | None = None
+) -> Future[Stacks]:
     """The stacks of the processes on several hosts.
 
     Args:
         agents: Of the hosts.
         wanted: Which.
+        limit: Seconds in which a host must answer; None for what is usual.
     """
     gathering = _Gathering(agents)
     send_record(hub, agents, wanted, gathering)
-    seconds = _NATIVE_LIMIT if wanted.native else _LIMIT
+    seconds = limit or (_NATIVE_LIMIT if wanted.native else _LIMIT)
     timer = hub.poller.call_later(seconds, lambda: gathering.time_is_up(seconds))
     subscribe(gathering.future, timer.cancel)
     return gathering.future

@@ -78,7 +78,7 @@ def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[Stack
         meshes.setdefault(proc.mesh)
         shown = 0
         for thread in proc.threads:
-            endpoint, lines = _everything(thread) if everything else _essence(thread)
+            endpoint, lines = _everything(thread) if everything else essence(thread)
             if lines:
                 shown += 1
                 key = (proc.mesh, proc.note, endpoint, thread.name if everything else "", lines)
@@ -120,13 +120,13 @@ def _class(members: Sequence[tuple[ProcStacks, ThreadStack | None, str, tuple[Li
     pids = tuple(each.pid for each in standing.values())
     waits_for = next((each.waits_for for _, each, _, _ in members if each is not None and each.waits_for), "")
     how = tuple(sorted({each.how for each, _, _, _ in members if each.how}))
-    headline = _headline(lines) if lines else _IDLE if proc.how else ""
+    place = headline(lines) if lines else _IDLE if proc.how else ""
     if proc.note:
-        headline = f"{proc.note}; {headline}" if headline else proc.note
-    return StackClass(proc.mesh, proc.size, tuple(standing), endpoint, headline, waits_for, lines, how, hosts, pids)
+        place = f"{proc.note}; {place}" if place else proc.note
+    return StackClass(proc.mesh, proc.size, tuple(standing), endpoint, place, waits_for, lines, how, hosts, pids)
 
 
-def _headline(lines: Sequence[Line]) -> str:
+def headline(lines: Sequence[Line]) -> str:
     """The innermost frame of the program, and what it has called; of a library where the program has none."""
     for kind in (USER, LIBRARY, STANDARD, NATIVE, ENGINE):
         for index, line in enumerate(lines):
@@ -140,8 +140,8 @@ def _everything(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
     return thread.endpoint, tuple(Line(kind_of(frame), frame) for frame in thread.frames)
 
 
-def _essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
-    """What the thread runs for the program, without that which runs it."""
+def essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
+    """The endpoint that a thread runs, if that can be told, and what it runs for the program, without that which runs it."""
     lines = [Line(kind_of(frame), frame) for frame in thread.frames]
     outer = len(lines)
     if outer > 1 and thread.frames[-1].file == "<string>" and lines[-2].kind == ENGINE:  # the program of the host agent
@@ -151,14 +151,14 @@ def _essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
     runs_endpoint = any(line.kind == ENGINE for line in lines[outer:])
     if not outer and thread.endpoint:  # it reads the arguments of a call, or sends the answer
         outer = 1
-    essence: list[Line] = []
+    kept: list[Line] = []
     for line in lines[:outer]:
-        if line.kind == ENGINE and essence and essence[-1].kind == ENGINE:
-            essence[-1] = line  # the outermost of several: what the program has called
+        if line.kind == ENGINE and kept and kept[-1].kind == ENGINE:
+            kept[-1] = line  # the outermost of several: what the program has called
         else:
-            essence.append(line)
-    endpoint = essence[-1].frame.function if essence and runs_endpoint else ""
-    return thread.endpoint or endpoint, tuple(_without_insides(essence))
+            kept.append(line)
+    endpoint = kept[-1].frame.function if kept and runs_endpoint else ""
+    return thread.endpoint or endpoint, tuple(_without_insides(kept))
 
 
 def _without_insides(lines: list[Line]) -> list[Line]:

@@ -1,6 +1,6 @@
 """The stacks of all processes of a host, collected by its agent, on a thread of its own.
 
-What ends its waits: each process has answered, or ended, or `_PATIENCE` is over; then the bounds of `dump`.
+What ends its waits: each process has answered, or ended, or none has for as long as the question says; then the bounds of `dump`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,9 @@ from .._core.plane import (
 )
 from .._namedtuple import NamedTuple
 from . import dump
-from .capture import GetStacks
+from .capture import Capture, GetStacks
+from .kernel import look_at
 from .model import CLIENT, ProcStacks, ThreadStack
-
-_PATIENCE = 0.5
-"""Seconds in which a process answers that is not held up: its I/O thread needs the GIL for less than a millisecond."""
 
 
 class GetHostStacks(NamedTuple):
@@ -48,12 +46,16 @@ class GetHostStacks(NamedTuple):
         mesh: Name or id of the mesh that is meant; None for all.
         ranks: Ranks of it, as numbers or as an expression for `RankSelector`; None for all.
         native: Look at all by py-spy, with the functions of C libraries.
+        patience: Seconds in which a process answers that is not held up: its I/O thread needs the GIL for less than a millisecond.
+        py_spy: Look by py-spy at those that can't be seen otherwise; it takes a tenth of a second each.
     """
 
     root: ProcAddress | None = None
     mesh: str | None = None
     ranks: Sequence[int] | str | None = None
     native: bool = False
+    patience: float = 0.5
+    py_spy: bool = True
 
 
 @handles(GetHostStacks)
@@ -79,25 +81,30 @@ class _Collector:
         client = description.root
         names = (None, CLIENT, client.mesh)
         if client.is_client and record.root in (None, client) and record.mesh in names and record.ranks in (None, [0]):
-            self._look_at(client, CLIENT, 0, 1, os.getppid(), description.machine)
+            self._look_at(client, CLIENT, 0, 1, os.getppid(), description.machine, {})
         for proc in description.procs:
             meant = record.root in (None, proc.root) and record.mesh in (None, proc.mesh, proc.mesh_id)
             if meant and _is_among(record.ranks, proc):
-                self._look_at(proc.address, proc.mesh, proc.rank, proc.size, proc.pid, description.machine)
+                coordinates = proc.coordinates
+                self._look_at(proc.address, proc.mesh, proc.rank, proc.size, proc.pid, description.machine, coordinates)
         self._waiting = set(range(len(self._found)))
-        self._all = threading.Event()
+        self._news = threading.Condition()
 
-    def _look_at(self, address: ProcAddress, mesh: str, rank: int, size: int, pid: int, machine: str) -> None:
+    def _look_at(
+        self, address: ProcAddress, mesh: str, rank: int, size: int, pid: int, machine: str, coordinates: dict[str, int]
+    ) -> None:
         self._addresses.append(address)
         note = "" if pid else "has not started yet"
-        self._found.append(ProcStacks(mesh, rank, size, pid, machine, "", note, ()))
+        self._found.append(ProcStacks(mesh, rank, size, pid, machine, "", note, (), address, coordinates))
 
     def run(self) -> None:
         try:
             if not self._record.native and self._found:
                 send_record(self._hub, self._addresses, GetStacks(), self)
-                self._all.wait(_PATIENCE)
+                self._wait()
             self._look_from_outside()
+            for index, proc in enumerate(self._found):
+                self._found[index] = proc._replace(kernel=look_at(proc.pid) if proc.pid else None)
         except BaseException as error:
             self._request.fail(error)
         else:
@@ -105,7 +112,9 @@ class _Collector:
 
     def reply(self, frame: Any) -> bool:
         if frame.flags not in (ERROR, DEAD):
-            self._note(frame.rank, "itself", pickling.loads(frame.payload, frame.buffers))
+            capture: Capture = pickling.loads(frame.payload, frame.buffers)
+            self._note(frame.rank, "itself", capture.threads)
+            self._found[frame.rank] = self._found[frame.rank]._replace(mailboxes=capture.mailboxes)
         return self._came(frame.rank)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
@@ -116,10 +125,17 @@ class _Collector:
         return not self._waiting
 
     def _came(self, index: int) -> bool:
-        self._waiting.discard(index)
-        if not self._waiting:
-            self._all.set()
+        with self._news:
+            self._waiting.discard(index)
+            self._news.notify()
         return not self._waiting
+
+    def _wait(self) -> None:
+        with self._news:
+            before = len(self._waiting) + 1
+            while self._waiting and len(self._waiting) < before:
+                before = len(self._waiting)
+                self._news.wait_for(lambda: not self._waiting, self._record.patience)
 
     def _note(self, index: int, how: str, threads: tuple[ThreadStack, ...], note: str = "") -> None:
         self._found[index] = self._found[index]._replace(how=how, note=note, threads=threads)
@@ -138,7 +154,7 @@ class _Collector:
                 if threads is not None and index in self._waiting:  # it was only slow, if it has answered since
                     self._note(index, "signal", threads)
             missing = [index for index in silent if not self._found[index].how]
-        program = dump.py_spy() if missing else None
+        program = dump.py_spy() if missing and self._record.py_spy else None
         if program is None:
             for index in missing:
                 if not states[index]:

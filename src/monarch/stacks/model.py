@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from .._core.plane import ProcAddress
 from .._namedtuple import NamedTuple
 
 CLIENT = "client"
@@ -20,6 +23,20 @@ class Frame(NamedTuple):
     line: int
 
 
+class Wait(NamedTuple):
+    """A wait for answers, or for room in a mailbox.
+
+    Attributes:
+        age: Seconds for which it has lasted; None where that is not noted.
+        actor: Id of the actors that owe an answer.
+        silent: Their processes.
+    """
+
+    age: float | None
+    actor: int
+    silent: tuple[ProcAddress, ...]
+
+
 class ThreadStack(NamedTuple):
     """What a thread runs, or what a suspended task of an event loop would go on with.
 
@@ -29,6 +46,11 @@ class ThreadStack(NamedTuple):
         endpoint: The endpoint that it runs, likewise.
         waits_for: What it waits for, in words; empty if it does not, or waits for something that Monarch does not know.
         frames: The innermost first.
+        actor_id: Of that actor; 0 if none, or where nobody could ask.
+        call: Which call it handles, the same for as long as it does; empty if none, or where nobody could ask.
+        wait: What it waits for, if that is known to be an answer of actors.
+        ran: CPU time of the thread so far, in nanoseconds; -1 where nobody could ask.
+        inside: The system call in which it is, in words; empty where it is in none, or the kernel does not tell.
     """
 
     name: str
@@ -36,6 +58,45 @@ class ThreadStack(NamedTuple):
     actor: str = ""
     endpoint: str = ""
     waits_for: str = ""
+    actor_id: int = 0
+    call: str = ""
+    wait: Wait | None = None
+    ran: int = -1
+    inside: str = ""
+
+
+class Mailbox(NamedTuple):
+    """An actor, as what takes messages.
+
+    Attributes:
+        actor: Its name.
+        actor_id: Its id.
+        queued: Messages that wait.
+        handled: Messages that it has begun; 0 where they are not counted.
+        held: Processes that may not send it more, as it is full.
+    """
+
+    actor: str
+    actor_id: int
+    queued: int
+    handled: int
+    held: tuple[ProcAddress, ...]
+
+
+class Kernel(NamedTuple):
+    """What the kernel says of a process.
+
+    Attributes:
+        state: A letter: R runs, S sleeps, D is in a system call that nothing interrupts, T is stopped, t by a debugger, Z has ended.
+        ran: CPU time so far, in nanoseconds.
+        swapped: Bytes that are in swap.
+        faults: How often it had to wait for a page from a disk so far.
+    """
+
+    state: str
+    ran: int
+    swapped: int
+    faults: int
 
 
 class ProcStacks(NamedTuple):
@@ -50,6 +111,10 @@ class ProcStacks(NamedTuple):
         how: How they were had: from the process ``"itself"``, by a ``"signal"``, by ``"py-spy"``; empty if they were not.
         note: What is to be said of the process beside that: it is stopped, has ended, does not answer.
         threads: Its threads.
+        address: Of the process.
+        coordinates: Its rank, by dimension of the mesh.
+        mailboxes: Its actors; none where nobody could ask.
+        kernel: What the kernel says; None of a process that has ended, or not started.
     """
 
     mesh: str
@@ -60,3 +125,7 @@ class ProcStacks(NamedTuple):
     how: str
     note: str
     threads: tuple[ThreadStack, ...]
+    address: ProcAddress | None = None
+    coordinates: Mapping[str, int] = {}
+    mailboxes: tuple[Mailbox, ...] = ()
+    kernel: Kernel | None = None

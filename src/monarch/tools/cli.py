@@ -1,6 +1,6 @@
 """The commands. Each is a thin layer over the public API; results go to stdout, all else to stderr.
 
-Exit status: 0 if it worked, 1 if it did not, with one line that says why, 2 for wrong usage.
+Exit status: 0 if it worked, 1 if it did not, with one line that says why, 2 for wrong usage. What `monarch why` finds is 0, 3 or 4.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import MonarchError
 from ..job import current
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
-from . import contexts, debug, logs, programs, query, report, scripts, shell, stacks
+from . import contexts, debug, logs, programs, query, report, scripts, shell, stacks, why
 from . import exec as commands
 
 # What the user can put right; anything else is a bug, and shows a traceback.
@@ -40,6 +40,7 @@ app.add_typer(report.app)
 app.add_typer(programs.app)
 app.add_typer(stacks.app)
 app.add_typer(query.app)
+app.add_typer(why.app)
 app.add_typer(debug.app)
 app.add_typer(scripts.app)
 app.add_typer(commands.app)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..._namedtuple import NamedTuple
+from ..calls.message import decode_meta
 from ..calls.pending import FutureState, operation_of
 from ..calls.waiting import waited_for
 from ..wire.address import ProcAddress
@@ -25,6 +26,8 @@ class Activity(NamedTuple):
         endpoint: What was called.
         task: The task of its event loop that handles the call; None where its thread does.
         waits_for: In words; empty if it does not wait for a future, or only for a time.
+        actor_id: Of the actor.
+        call: Names the call: no other that the process handles. Empty for one that nobody waits for.
     """
 
     thread: int | None
@@ -32,16 +35,13 @@ class Activity(NamedTuple):
     endpoint: str
     task: object
     waits_for: str
+    actor_id: int
+    call: str
 
 
 def activities(hub: MessageHub) -> list[Activity]:
     """The calls that are being handled in this process; on any thread."""
     return [each for cell in actors_of(hub) for each in _of(cell)]
-
-
-def waits() -> list[str]:
-    """What threads and tasks of this process wait for, in words."""
-    return [_describe(future) for future in waited_for.copy()]
 
 
 class Blocked(NamedTuple):
@@ -65,7 +65,7 @@ class Blocked(NamedTuple):
 
 
 def blocked(hub: MessageHub) -> list[Blocked]:
-    """The waits of this process for futures; on any thread."""
+    """What threads and tasks of this process wait for; on any thread."""
     found, noted = [], set()
     for cell in actors_of(hub):
         for task, (future, since) in cell.waits.copy().items():
@@ -88,9 +88,10 @@ def _blocked(cell: ActorCell | None, task: object, since: float | None, future: 
 
 def _of(cell: ActorCell) -> Iterator[Activity]:
     noted = cell.waits.copy()
-    for task, endpoint in cell.handling().items():
+    for task, (origin, frame) in cell.active.items():
         waits_for = _describe(noted[task][0]) if task in noted else ""
-        yield Activity(cell.thread, cell.record.name, endpoint, task, waits_for)
+        call = f"{origin.peer} {frame.request} {frame.rank}" if frame.request else ""
+        yield Activity(cell.thread, cell.record.name, decode_meta(frame.meta)[0], task, waits_for, cell.uid, call)
 
 
 def _describe(future: FutureState) -> str:

@@ -1,0 +1,46 @@
+"""``monarch why``: why a running program does not go on."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from ..why import report
+from ..why.gather import of_program
+from .programs import PROGRAM, console, reach
+
+_STYLES = {
+    report.GOOD: "bold green",
+    report.LATE: "bold yellow",
+    report.BAD: "bold red",
+    report.HEAD: "bold",
+    report.PLAIN: "",
+    report.BLAMED: "yellow",
+}
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: monarch why || notify")
+def why(
+    program: PROGRAM = None,
+    seconds: Annotated[float, typer.Option(help="Between two looks, which tell what hangs from what is slow.")] = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+) -> None:
+    """Say in one sentence why a program does not go on, or that it does.
+
+    Then: what each rank does, equal ones together; who waits for whom; what is wrong with processes and hosts. Those who hold up the
+    others are marked with >. Exit status 0 if it is fine, 3 if it is slow, 4 if it is stuck.
+    """
+    with reach(program) as connection:
+        verdict = of_program(connection, seconds)
+    if as_json:
+        print(json.dumps(verdict.to_json(), indent=2))
+    else:
+        terminal = console()
+        for kind, text in report.lines(verdict):
+            terminal.print(Text(text, _STYLES[kind]), soft_wrap=True)
+    raise typer.Exit(verdict.exit_status)

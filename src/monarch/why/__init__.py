@@ -1,0 +1,21 @@
+"""Why does it not go on? The verdict on a running program, from two looks at all its processes.
+
+`gather` looks twice (`monarch.stacks`), `judge` compares, which is pure, and says what it finds as a `Verdict`; `report` shows it.
+``monarch why``, ``job.why()`` and `why` are the ways to ask.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .gather import why
+    from .model import FINE, SLOW, STUCK, Standing, Verdict
+
+__getattr__, __dir__ = lazy_names(
+    __name__, {"gather": ("why",), "model": ("FINE", "SLOW", "STUCK", "Standing", "Verdict")}
+)
+
+__all__ = ["FINE", "SLOW", "STUCK", "Standing", "Verdict", "why"]

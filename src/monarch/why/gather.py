@@ -1,0 +1,58 @@
+"""Two looks at a program.
+
+What ends the wait: each host has answered, is lost, or has not answered within `_LIMIT`; those are named, and part of the verdict.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from .._core.plane import DescribeHost, Hub, ProcAddress, current_hub
+from ..actor import HostMesh
+from ..programs import PATIENCE, Connection, ask
+from ..stacks.gather import gather
+from ..stacks.host import GetHostStacks
+from .judge import judge
+from .model import Verdict
+
+_LIMIT = 3.0  # seconds for a host
+_PATIENCE = 0.25  # seconds without an answer of any process of a host
+
+
+def why(hosts: HostMesh | None = None, seconds: float = 1.0) -> Verdict:
+    """Say why this program does not go on, or that it does: for a watchdog. It takes little more than `seconds`.
+
+    Args:
+        hosts: Where to look; by default on all hosts of the program.
+        seconds: Between two looks, which tell what hangs from what is slow.
+
+    Raises:
+        ValueError: `seconds` is not positive.
+    """
+    hub = current_hub()
+    if hosts is not None:
+        return _look_twice(hub, [ProcAddress(host, "").agent for host in hosts._hosts], hub.root, seconds)
+    agent = hub.root.agent
+    description = ask(hub, agent, DescribeHost()).get(timeout=PATIENCE)
+    others = [agent._replace(host=host) for host in description.hosts]
+    return _look_twice(hub, [agent, *others], hub.root, seconds)
+
+
+def of_program(connection: Connection, seconds: float = 1.0) -> Verdict:
+    """As `why`, of a program that runs elsewhere; all that runs on the host of a worker."""
+    root = None if connection.program.is_worker else connection.root
+    return _look_twice(connection.hub, connection.agents, root, seconds)
+
+
+def _look_twice(hub: Hub, agents: Sequence[ProcAddress], root: ProcAddress | None, seconds: float) -> Verdict:
+    if not seconds > 0:
+        raise ValueError(f"`seconds` between two looks is more than 0, not {seconds!r}")
+    wanted = GetHostStacks(root, patience=_PATIENCE, py_spy=False)
+    begun = time.monotonic()
+    first = gather(hub, agents, wanted, seconds + _LIMIT)
+    time.sleep(seconds)
+    between = time.monotonic() - begun
+    second = gather(hub, agents, wanted, _LIMIT)
+    latest = second.get()
+    return judge(first.get(), latest, between)

@@ -1,0 +1,80 @@
+"""Who waits for whom, as a graph of numbers: circles in it, and its ends. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+
+def circles(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
+    """The groups of two and more that all wait for each other (the strongly connected components, by Tarjan), and those that wait for
+    themselves."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    found: list[list[int]] = []
+    for root in edges:
+        if root in index:
+            continue
+        work = [(root, iter(edges.get(root, ())))]
+        index[root] = low[root] = len(index)
+        stack.append(root)
+        on_stack.add(root)
+        while work:
+            node, targets = work[-1]
+            for target in targets:
+                if target not in index:
+                    index[target] = low[target] = len(index)
+                    stack.append(target)
+                    on_stack.add(target)
+                    work.append((target, iter(edges.get(target, ()))))
+                    break
+                if target in on_stack:
+                    low[node] = min(low[node], index[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    group: list[int] = []
+                    while not group or group[-1] != node:
+                        group.append(stack.pop())
+                        on_stack.discard(group[-1])
+                    if len(group) > 1 or node in edges.get(node, ()):
+                        found.append(group)
+    return found
+
+
+def chain(group: Sequence[int], edges: Mapping[int, Sequence[int]]) -> list[int]:
+    """A circle within a group that all wait for each other, as short as one finds by going from the first to the nearest."""
+    members = set(group)
+    start = min(group)
+    came: dict[int, int] = {start: start}
+    queue = [start]
+    for node in queue:
+        for target in edges.get(node, ()):
+            if target == start:
+                path = [node]
+                while path[-1] != start:
+                    path.append(came[path[-1]])
+                return path[::-1]
+            if target in members and target not in came:
+                came[target] = node
+                queue.append(target)
+    return list(group)
+
+
+def those_who_wait(ends: Sequence[int], edges: Mapping[int, Sequence[int]]) -> set[int]:
+    """All from whom a way leads to one of these ends, without the ends."""
+    backwards: dict[int, list[int]] = {}
+    for node, targets in edges.items():
+        for target in targets:
+            backwards.setdefault(target, []).append(node)
+    found = set(ends)
+    queue = list(ends)
+    for node in queue:
+        for waiting in backwards.get(node, ()):
+            if waiting not in found:
+                found.add(waiting)
+                queue.append(waiting)
+    return found - set(ends)

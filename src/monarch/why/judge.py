@@ -1,0 +1,261 @@
+"""The verdict, from two looks at a program. Pure.
+
+*Who is to blame* is who holds up others and is held up by nobody: the ends of the ways along "waits for". An answer is owed by known
+actors, so these waits are exact. A collective ends when all ranks are in it, so those in it wait for the ranks of their mesh that are
+elsewhere. A circle has no end: all of it is to blame.
+
+*Stuck* is a program in which somebody waits, by whatever ways, for what stands still: a process that is stopped, C code that holds the
+GIL, a rank that has not run at all, a silent host, a circle. *Slow* is one in which ranks wait for one of their own mesh that runs. All
+else is *fine*, an idle program as well; if all that goes on stands still, it is stuck, though nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..stacks.model import CLIENT, ProcStacks, ThreadStack
+from ..stacks.report import Stacks
+from . import graph, words
+from .model import (
+    ABSENT,
+    COLLECTIVE,
+    DEBUGGED,
+    FINE,
+    FROZEN,
+    HOLDS,
+    MUTE,
+    POLLS,
+    RUNS,
+    SILENT,
+    SLOW,
+    STANDS,
+    STUCK,
+    WAITS,
+    Standing,
+    Verdict,
+)
+from .nodes import Node, full_mailboxes, nodes_of
+
+_STILL = {FROZEN, MUTE, HOLDS, STANDS, DEBUGGED, ABSENT, SILENT, WAITS, COLLECTIVE}
+_TROUBLE = {FROZEN, MUTE, SILENT}  # also where nobody waits for it
+_SWAPS = 50  # pages read from a disk in a second
+
+
+def judge(first: Stacks, second: Stacks, seconds: float) -> Verdict:
+    """Compare two looks.
+
+    Args:
+        seconds: Between them.
+    """
+    return _Case(first, second, seconds).verdict()
+
+
+class _Case:
+    def __init__(self, first: Stacks, second: Stacks, seconds: float) -> None:
+        self._first = first
+        self._second = second
+        self._seconds = seconds
+        self._nodes = list(nodes_of(first.procs, second.procs, seconds))
+        self._hosts: dict[str, int] = {}
+        for host, reason in second.silent.items():
+            self._hosts[host] = len(self._nodes)
+            proc = ProcStacks(f"host {host}", 0, 1, 0, host, "", reason, ())
+            self._nodes.append(Node(proc, None, "", (), SILENT, f"does not answer ({reason})"))
+        self._edges: dict[int, list[int]] = {}
+        self._meetings: dict[object, int] = {}  # by whom all of a group wait for: one knot, not one edge for each pair
+        self._knots = len(self._nodes) + 1_000_000
+        self._find_waits()
+        self._find_collectives()
+        self._find_full_mailboxes()
+
+    # the graph
+
+    def _find_waits(self) -> None:
+        by_actor: dict[tuple[object, int], list[int]] = {}
+        by_proc: dict[object, list[int]] = {}
+        for number, node in enumerate(self._nodes):
+            by_proc.setdefault(node.proc.address, []).append(number)
+            by_actor.setdefault((node.proc.address, node.actor_id), []).append(number)
+        for number, node in enumerate(self._nodes):
+            wait = node.wait
+            if wait is None:
+                continue
+            knot = self._knot((wait.actor, wait.silent), number)
+            if knot is None:
+                continue
+            for address in wait.silent:
+                there = by_proc.get(address, [])
+                unseen = [each for each in there if self._nodes[each].actor_id == 0]  # not asked: it could be any
+                found = by_actor.get((address, wait.actor)) or unseen
+                if not there and address.host in self._hosts:
+                    found = [self._hosts[address.host]]
+                self._edges[knot].extend(found)
+
+    def _knot(self, key: object, number: int) -> int | None:
+        """Have this node wait for a knot; returns that if it is new."""
+        known = self._meetings.get(key)
+        if known is not None:
+            self._edges.setdefault(number, []).append(known)
+            return None
+        self._knots += 1
+        self._meetings[key] = self._knots
+        self._edges.setdefault(number, []).append(self._knots)
+        self._edges[self._knots] = []
+        return self._knots
+
+    def _find_collectives(self) -> None:
+        groups: dict[tuple[str, str], list[int]] = {}
+        for number, node in enumerate(self._nodes):
+            if node.state == COLLECTIVE:
+                groups.setdefault((node.proc.mesh, node.actor or node.endpoint), []).append(number)
+        for (mesh, actor), members in groups.items():
+            inside = {self._nodes[each].proc.rank for each in members}
+            elsewhere = [
+                number
+                for number, node in enumerate(self._nodes)
+                if node.proc.mesh == mesh
+                and node.proc.rank not in inside
+                and (not node.actor or actor in (node.actor, node.endpoint))
+            ]
+            if not elsewhere:
+                elsewhere = self._absent(mesh, inside)
+            for member in members:
+                knot = self._knot((mesh, actor), member)
+                if knot is not None:
+                    self._edges[knot].extend(elsewhere)
+
+    def _absent(self, mesh: str, inside: set[int]) -> list[int]:
+        """Idle ranks of a mesh in which others are in a collective; if they are many, it is one of a part of the mesh."""
+        idle = [proc for proc in self._second.procs if proc.mesh == mesh and proc.rank not in inside and proc.how]
+        if len(idle) >= len(inside):
+            return []
+        made = [Node(proc, None, "", (), ABSENT, "is not in it: it waits for a message") for proc in idle]
+        self._nodes.extend(made)
+        return list(range(len(self._nodes) - len(made), len(self._nodes)))
+
+    def _find_full_mailboxes(self) -> None:
+        by_proc: dict[object, list[int]] = {}
+        for number, node in enumerate(self._nodes):
+            by_proc.setdefault(node.proc.address, []).append(number)
+        for proc, mailbox in full_mailboxes(self._second.procs):
+            handling = [
+                each for each in by_proc.get(proc.address, ()) if self._nodes[each].actor_id == mailbox.actor_id
+            ]
+            for each in handling:
+                reason = f"its mailbox is full, {mailbox.queued:,} messages wait"
+                self._nodes[each].reason = "; ".join(filter(None, (self._nodes[each].reason, reason)))
+            for address in mailbox.held:
+                for sender in by_proc.get(address, ()):
+                    if self._nodes[sender].state in (STANDS, WAITS) and sender not in self._edges:
+                        self._nodes[sender].state = WAITS
+                        self._nodes[sender].reason = f"waits for room in the mailbox of {mailbox.actor}[{proc.rank}]"
+                        self._edges[sender] = handling
+
+    # the verdict
+
+    def verdict(self) -> Verdict:
+        nodes = self._nodes
+        circles = [[each for each in group if each < len(nodes)] for group in graph.circles(self._edges)]
+        in_circles = {each for group in circles for each in group}
+        waiting = {number for number in range(len(nodes)) if self._reached(number)}
+        awaited = {each for number in waiting for each in self._reached(number)}
+        ends = [number for number in range(len(nodes)) if number not in waiting]
+        stuck = [number for number in ends if self._holds_up(number, awaited)]
+        stuck += sorted(in_circles)
+        if not stuck and ends and all(nodes[each].state in _STILL for each in range(len(nodes))):
+            stuck = [each for each in ends if nodes[each].proc.mesh != CLIENT]
+            stuck = [each for each in stuck if not nodes[each].reason.startswith("accept")]
+        slow = [] if stuck else [number for number in ends if self._slows(number)]
+        blamed = stuck or slow
+        held_up = sorted(each for each in graph.those_who_wait(blamed, self._edges) if each < len(nodes))
+        seconds = max((s for each in (*held_up, *blamed) if (s := nodes[each].seconds) is not None), default=None)
+        status = STUCK if stuck else SLOW if slow else FINE
+        classes, position = self._classes(set(blamed))
+        trouble = words.Trouble(self._first, self._second, self._seconds)
+        chains = [graph.chain(group, self._edges) for group in graph.circles(self._edges)]
+        named = tuple(tuple(nodes[each].name for each in path if each < len(nodes)) for path in chains)
+        return Verdict(
+            status,
+            words.sentence(status, seconds, classes, [position[each] for each in held_up], named, trouble),
+            seconds if stuck else None,
+            classes,
+            tuple(dict.fromkeys((position[a], position[b]) for a in sorted(waiting) for b in self._reached(a))),
+            named,
+            trouble.failures,
+            trouble.full,
+            trouble.frozen,
+            trouble.swapping,
+            (),
+            self._second.silent,
+        )
+
+    def _reached(self, number: int) -> list[int]:
+        """For whom a node waits."""
+        found = []
+        for target in self._edges.get(number, ()):
+            found += [target] if target < len(self._nodes) else self._edges.get(target, [])
+        return found
+
+    def _holds_up(self, number: int, awaited: set[int]) -> bool:
+        node = self._nodes[number]
+        if node.state in _TROUBLE:
+            return True
+        if node.state not in _STILL:
+            return False
+        return number in awaited or node.queued > 0 or (node.state == COLLECTIVE)
+
+    def _slows(self, number: int) -> bool:
+        """Whether ranks wait for one of their own mesh that runs."""
+        node = self._nodes[number]
+        if node.state == HOLDS:
+            return True
+        if node.state not in (RUNS, POLLS):
+            return False
+        waiting = [self._nodes[each] for each in graph.those_who_wait([number], self._edges) if each < len(self._nodes)]
+        return any(each.proc.mesh == node.proc.mesh for each in waiting)
+
+    def _classes(self, blamed: set[int]) -> tuple[tuple[Standing, ...], dict[int, int]]:
+        """The nodes as classes, and in which each is. Idle ranks are a class of each mesh."""
+        groups: dict[tuple[object, ...], list[int]] = {}
+        meshes: dict[str, None] = {}
+        for number, node in enumerate(self._nodes):
+            meshes.setdefault(node.proc.mesh)
+            key = (node.proc.mesh, node.endpoint, node.lines, node.state, _kind(node), number in blamed)
+            groups.setdefault(key, []).append(number)
+        order = list(meshes)
+        members = sorted(
+            groups.values(),
+            key=lambda each: (order.index(self._nodes[each[0]].proc.mesh), -len(each), self._nodes[each[0]].proc.rank),
+        )
+        position = {number: index for index, group in enumerate(members) for number in group}
+        return tuple(self._standing(group, blamed) for group in members), position
+
+    def _standing(self, group: Sequence[int], blamed: set[int]) -> Standing:
+        nodes = sorted((self._nodes[each] for each in group), key=lambda node: node.proc.rank)
+        by_rank = {node.proc.rank: node for node in nodes}
+        node = nodes[0]
+        proc = node.proc
+        point = ", ".join(f"{name} {at}" for name, at in proc.coordinates.items()) if len(proc.coordinates) > 1 else ""
+        return Standing(
+            proc.mesh,
+            proc.size,
+            tuple(by_rank),
+            tuple(sorted({each.proc.host for each in nodes})),
+            tuple(each.proc.pid for each in by_rank.values()),
+            point,
+            node.endpoint,
+            node.place,
+            node.state,
+            node.reason,
+            max((each.seconds for each in nodes if each.seconds is not None), default=None),
+            group[0] in blamed,
+            node.lines,
+        )
+
+
+def _kind(node: Node) -> object:
+    """What sets nodes of one stack apart: for whom they wait, or in what they are; not which file it is."""
+    thread: ThreadStack | None = node.thread
+    if thread is not None and thread.wait is not None:
+        return thread.wait.actor
+    return node.reason.partition(" of ")[0]

@@ -1,0 +1,130 @@
+"""The verdict, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .._namedtuple import NamedTuple
+from ..stacks.grouping import Line
+
+FINE, SLOW, STUCK = "fine", "slow", "stuck"
+EXIT_STATUS = {FINE: 0, SLOW: 3, STUCK: 4}
+
+RUNS = "runs"
+POLLS = "polls"
+WAITS = "waits"
+COLLECTIVE = "collective"
+STANDS = "stands"
+HOLDS = "holds the GIL"
+FROZEN = "frozen"
+MUTE = "does not answer"
+DEBUGGED = "debugged"
+ABSENT = "absent"
+SILENT = "silent host"
+STATES = {
+    RUNS: "It has moved between the two looks, or computes.",
+    POLLS: "It stands at the same place, and has run a little: it sleeps and looks again.",
+    WAITS: "It waits for the answer of actors, for room in a mailbox, or for a value on a port.",
+    COLLECTIVE: "It is in a collective, which ends when all ranks are in it.",
+    STANDS: "It has not run at all, and waits for nothing that Monarch knows: a read, a lock, a sleep.",
+    HOLDS: "C code holds the GIL, so that no other thread of its process runs Python.",
+    FROZEN: "The process is stopped, or in a system call that nothing interrupts.",
+    MUTE: "The process does not answer, and nobody knows why.",
+    DEBUGGED: "It is stopped in the debugger.",
+    ABSENT: "It is idle, while others of its mesh are in a collective.",
+    SILENT: "The agent of its host does not answer.",
+}
+"""What ranks do, by `Standing.state`."""
+
+
+class Standing(NamedTuple):
+    """Ranks of a mesh that do the same.
+
+    Attributes:
+        mesh: Name of the mesh; ``"client"`` for the program itself.
+        size: Ranks of that mesh.
+        ranks: Those that are meant, in order.
+        hosts: Names of their machines.
+        pids: Their processes, in the order of `ranks`.
+        point: Where the first of them is, by the dimensions of its mesh: ``hosts 52, gpus 1``; empty in a mesh of one dimension.
+        endpoint: What they run, as far as that is known.
+        place: Where: ``all_reduce (train.py:88)``; empty where it is not known.
+        state: One of `STATES`.
+        reason: What is to be said beside that: ``is stopped``, ``a read of pipe:[4711]``, ``waits for trainer.step()``.
+        seconds: For how long, at least, as far as anybody has noted; None if nobody has.
+        blamed: Whether they hold up others, and nobody holds up them.
+        lines: The stack, the innermost frame first.
+    """
+
+    mesh: str
+    size: int
+    ranks: tuple[int, ...]
+    hosts: tuple[str, ...]
+    pids: tuple[int, ...]
+    point: str
+    endpoint: str
+    place: str
+    state: str
+    reason: str
+    seconds: float | None
+    blamed: bool
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Why a program does not go on, or that it does.
+
+    Attributes:
+        status: `FINE`, `SLOW` or `STUCK`.
+        sentence: It, in one sentence.
+        seconds: For how long it is stuck, at least; None if nobody has noted that.
+        classes: What all ranks do, equal ones together: the largest class of each mesh first.
+        waits: Who waits for whom: positions in `classes`, of who waits and of who is waited for.
+        circles: Actors that wait for each other, each as a chain of names.
+        failures: Processes that have ended other than by being stopped.
+        full: Mailboxes that take no more.
+        frozen: Processes that are stopped, or in a system call that nothing interrupts.
+        swapping: Processes that wait for pages from a disk.
+        stragglers: Ranks that take longer for their steps than the others.
+        silent: Hosts that have not answered, and why.
+    """
+
+    status: str
+    sentence: str
+    seconds: float | None = None
+    classes: tuple[Standing, ...] = ()
+    waits: tuple[tuple[int, int], ...] = ()
+    circles: tuple[tuple[str, ...], ...] = ()
+    failures: tuple[str, ...] = ()
+    full: tuple[str, ...] = ()
+    frozen: tuple[str, ...] = ()
+    swapping: tuple[str, ...] = ()
+    stragglers: tuple[str, ...] = ()
+    silent: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_status(self) -> int:
+        """That of ``monarch why``: 0 if it is fine, 3 if slow, 4 if stuck."""
+        return EXIT_STATUS[self.status]
+
+    @property
+    def blamed(self) -> tuple[Standing, ...]:
+        """Those that hold up the others."""
+        return tuple(each for each in self.classes if each.blamed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as what `json` takes."""
+        classes = [
+            {**each._asdict(), "lines": [{"kind": line.kind, **line.frame._asdict()} for line in each.lines]}
+            for each in self.classes
+        ]
+        waits = [{"waits": waiting, "for": awaited} for waiting, awaited in self.waits]
+        return {**vars(self), "silent": dict(self.silent), "classes": classes, "waits": waits}
+
+    def __str__(self) -> str:
+        from .report import lines
+
+        return "\n".join(text for _, text in lines(self))

@@ -1,0 +1,212 @@
+"""What each rank does, from two looks at it. Pure.
+
+A *node* is a call that an actor handles, the main thread of the program, or a process that can't be looked into. It *stands* if it was
+at the same place in both looks, in the same call; and it has not run at all if its thread has used no CPU time in between, which is
+what tells a hang from a loop.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..stacks.grouping import ENGINE, Line, essence, headline
+from ..stacks.model import CLIENT, Frame, Mailbox, ProcStacks, ThreadStack, Wait
+from .model import COLLECTIVE, DEBUGGED, FROZEN, HOLDS, MUTE, POLLS, RUNS, STANDS, WAITS
+
+_COMPUTES = 0.05  # of the time; what runs less only looks whether something has come
+_STOPPED = {"T": "is stopped (SIGSTOP, or Ctrl-Z)", "t": "is stopped by a debugger"}
+_DISK = "is in a system call that nothing interrupts: a disk, a network file system, a driver"
+_COLLECTIVES = re.compile(
+    r"(all_?reduce|all_?gather|all_?to_?all|reduce_?scatter|broadcast|barrier|gather|scatter|reduce|send|recv|monitored_barrier|wait"
+    r"|init_process_group|new_group|_?rendezvous)\w*"
+)
+_COLLECTIVE_FILES = re.compile(r"/(torch/distributed|mpi4py|horovod)/")
+_DEBUGGER = "/monarch/debugger/"
+
+
+class Node:
+    """What one rank does.
+
+    Attributes:
+        thread: Of which that is true; None for a process that could not be looked into.
+        lines: Its stack without what runs it.
+        state: See `model.STATES`.
+        reason: As of `Standing`.
+        queued: Messages that wait for the actor.
+    """
+
+    __slots__ = ("endpoint", "lines", "proc", "queued", "reason", "seconds", "state", "thread")
+
+    def __init__(
+        self,
+        proc: ProcStacks,
+        thread: ThreadStack | None,
+        endpoint: str,
+        lines: tuple[Line, ...],
+        state: str,
+        reason: str = "",
+        queued: int = 0,
+    ) -> None:
+        self.proc = proc
+        self.thread = thread
+        self.endpoint = endpoint
+        self.lines = lines
+        self.state = state
+        self.reason = reason
+        self.queued = queued
+        wait = self.wait
+        self.seconds = wait.age if wait is not None else None
+
+    @property
+    def actor(self) -> str:
+        return self.thread.actor if self.thread is not None else ""
+
+    @property
+    def actor_id(self) -> int:
+        return self.thread.actor_id if self.thread is not None else 0
+
+    @property
+    def wait(self) -> Wait | None:
+        return self.thread.wait if self.thread is not None and self.state == WAITS else None
+
+    @property
+    def name(self) -> str:
+        """For people: the actor and its rank; the mesh and the rank where it is none."""
+        if self.proc.mesh == CLIENT and not self.actor:
+            return CLIENT
+        return f"{self.actor or self.proc.mesh}[{self.proc.rank}]"
+
+    @property
+    def place(self) -> str:
+        """``all_reduce (train.py:88)``"""
+        return place(self.lines)
+
+
+def place(lines: Sequence[Line]) -> str:
+    """Where a stack is, for people: what the program has called, and from where."""
+    text = headline(lines)
+    function, _, where = text.rpartition(" at ")
+    called = _collective([line.frame for line in lines])
+    if not where:
+        return text
+    return f"{called or function} ({where})"
+
+
+def nodes_of(first: Sequence[ProcStacks], second: Sequence[ProcStacks], seconds: float) -> Iterator[Node]:
+    """What all ranks do that do something.
+
+    Args:
+        seconds: Between the two looks.
+    """
+    before = {(proc.mesh, proc.rank, proc.pid): proc for proc in first}
+    for proc in second:
+        if proc.pid and not proc.note.startswith("has ended"):
+            yield from _of(before.get((proc.mesh, proc.rank, proc.pid)), proc, seconds)
+
+
+def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator[Node]:
+    frozen = _frozen(before, proc)
+    if frozen:
+        yield Node(proc, None, "", (), FROZEN, frozen)
+        return
+    if not proc.how:
+        if before is not None and not before.how:
+            yield Node(proc, None, "", (), MUTE, proc.note or "does not answer")
+        return
+    stood, times = _before(before)
+    mailboxes = {each.actor_id: each for each in proc.mailboxes}
+    handled = {each.actor_id: each.handled for each in before.mailboxes} if before is not None else {}
+    for thread, endpoint, lines in _primary(proc):
+        mailbox = mailboxes.get(thread.actor_id)
+        stands = bool(stood[endpoint, lines, thread.call] or (not thread.call and stood[endpoint, lines]))
+        if mailbox is not None and mailbox.handled != handled.get(mailbox.actor_id, mailbox.handled):
+            stands = False
+        share, ran = _share(before, proc, thread, times, seconds)
+        state, reason = _state(before, proc, thread, lines, share, ran) if stands else (RUNS, "")
+        yield Node(proc, thread, endpoint, lines, state, reason, mailbox.queued if mailbox is not None else 0)
+
+
+def _frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
+    if proc.kernel is None:
+        return ""
+    if proc.kernel.state in _STOPPED:
+        return _STOPPED[proc.kernel.state]
+    both = before is not None and before.kernel is not None and before.kernel.state == "D" == proc.kernel.state
+    return _DISK if both and not proc.how else ""
+
+
+def _before(before: ProcStacks | None) -> tuple[Mapping[Any, int], dict[str, int]]:
+    """What the process did at the first look, with its call and without; and how long its threads had run."""
+    stood: Counter[Any] = Counter()
+    times: dict[str, int] = {}
+    for thread, endpoint, lines in _primary(before) if before is not None else ():
+        stood[endpoint, lines, thread.call] += 1
+        stood[endpoint, lines] += 1
+        times[_key(thread)] = thread.ran
+    return stood, times
+
+
+def _key(thread: ThreadStack) -> str:
+    return f"{thread.name} {thread.actor_id}"
+
+
+def _primary(proc: ProcStacks) -> Iterator[tuple[ThreadStack, str, tuple[Line, ...]]]:
+    """The threads and tasks that do what the program asked for: calls of actors, and the main thread of the program itself."""
+    for thread in proc.threads:
+        endpoint, lines = essence(thread)
+        if not lines:
+            continue
+        is_main = proc.mesh == CLIENT and (thread.name == "MainThread" or lines[-1].frame.function == "<module>")
+        if endpoint or is_main:
+            yield thread, endpoint, lines
+
+
+def _share(
+    before: ProcStacks | None, proc: ProcStacks, thread: ThreadStack, times: Mapping[str, int], seconds: float
+) -> tuple[float, bool]:
+    """Of the time between the looks, in which the thread has run, and whether it has at all; of all threads of the process where
+    that is not known, of which some always run a little."""
+    then = times.get(_key(thread), -1)
+    if thread.ran >= 0 and then >= 0:
+        return (thread.ran - then) / 1e9 / seconds, thread.ran > then
+    if before is not None and before.kernel is not None and proc.kernel is not None:
+        return (proc.kernel.ran - before.kernel.ran) / 1e9 / seconds, False
+    return 0.0, False
+
+
+def _state(
+    before: ProcStacks | None, proc: ProcStacks, thread: ThreadStack, lines: Sequence[Line], share: float, ran: bool
+) -> tuple[str, str]:
+    """Of one that is where it was."""
+    if any(_DEBUGGER in frame.file for frame in thread.frames):
+        return DEBUGGED, "is stopped in the debugger: monarch debug"
+    if before is not None and proc.how == before.how == "signal":
+        return HOLDS, f"C code holds the GIL, and {'computes' if share >= _COMPUTES else 'does not run'}"
+    if thread.wait is not None or (thread.waits_for and lines[0].kind == ENGINE):
+        return WAITS, f"waits for {thread.waits_for}"
+    if _collective(thread.frames):
+        return COLLECTIVE, ""
+    if share >= _COMPUTES:
+        return RUNS, ""
+    if ran:
+        return POLLS, "sleeps, and looks again"
+    return STANDS, thread.inside
+
+
+def _collective(frames: Sequence[Frame]) -> str:
+    """The collective that a stack is in, as the program has called it; empty if none."""
+    for frame in reversed(frames):
+        if _COLLECTIVE_FILES.search(frame.file) and _COLLECTIVES.fullmatch(frame.function):
+            return frame.function
+    return ""
+
+
+def full_mailboxes(procs: Sequence[ProcStacks]) -> Iterator[tuple[ProcStacks, Mailbox]]:
+    """Those that take no more."""
+    for proc in procs:
+        for mailbox in proc.mailboxes:
+            if mailbox.held:
+                yield proc, mailbox

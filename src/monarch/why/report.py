@@ -1,0 +1,95 @@
+"""How a verdict is shown: on one screen, also of a thousand ranks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..stacks.grouping import compact
+from ..stacks.model import CLIENT
+from .model import FINE, RUNS, SILENT, SLOW, Standing, Verdict
+from .words import duration, who
+
+GOOD, LATE, BAD, HEAD, PLAIN, BLAMED = "good", "late", "bad", "head", "plain", "blamed"
+"""What a line is: the sentence, by the status; a heading; any other; what is about those who are to blame."""
+
+_MOST = 8  # lines of a section
+_WIDEST = 150  # characters of a line
+
+
+def lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """What is shown, line by line, with what each is."""
+    yield {FINE: GOOD, SLOW: LATE}.get(verdict.status, BAD), verdict.sentence
+    shown = _chosen(verdict.classes)
+    if verdict.classes:
+        yield HEAD, "ranks"
+    mesh = None
+    for each in shown:
+        if each.mesh != mesh and each.mesh != CLIENT and each.state != SILENT:
+            yield PLAIN, f"  {each.mesh} ({each.size:,} ranks)" if each.size > 1 else f"  {each.mesh}"
+        mesh = each.mesh
+        yield BLAMED if each.blamed else PLAIN, _cut(f"  {'>' if each.blamed else ' '} {_line(each)}")
+    if len(shown) < len(verdict.classes):
+        left = sum(len(each.ranks) for each in verdict.classes) - sum(len(each.ranks) for each in shown)
+        yield PLAIN, f"    ... and {left:,} ranks at {len(verdict.classes) - len(shown)} other places"
+    yield from _section("who waits for whom", [_wait(verdict, *each) for each in verdict.waits])
+    yield from _section("circles", [" → ".join((*each, each[0])) for each in verdict.circles])
+    yield from _section("stragglers", verdict.stragglers)
+    yield from _section("full mailboxes", verdict.full)
+    yield from _section("swapping", verdict.swapping)
+    yield from _section("failures", verdict.failures)
+    yield from _section("silent hosts", [f"{host}: {reason}" for host, reason in verdict.silent.items()])
+    odd = next((each for each in verdict.blamed if each.lines), None)
+    if odd is not None and verdict.status != FINE:
+        ranks = f" --rank {compact(odd.ranks)}" if odd.mesh != CLIENT and len(odd.ranks) < odd.size else ""
+        yield HEAD, "more"
+        yield PLAIN, f"  monarch stacks --mesh {odd.mesh}{ranks}"
+
+
+def _chosen(classes: Sequence[Standing]) -> list[Standing]:
+    """Those who are to blame and the largest, in their order."""
+    best = sorted(range(len(classes)), key=lambda each: (not classes[each].blamed, -len(classes[each].ranks)))
+    return [classes[each] for each in sorted(best[: 2 * _MOST])]
+
+
+def _line(each: Standing) -> str:
+    if each.state == SILENT:
+        return f"{each.mesh} {each.reason}"
+    count = len(each.ranks)
+    ranks = (
+        "the program"
+        if each.mesh == CLIENT
+        else f"{count:,} {'rank' if count == 1 else 'ranks'} [{_short(each.ranks)}]"
+    )
+    process = f", process {each.pids[0]} on {each.hosts[0]}" if len(each.pids) == 1 else ""
+    endpoint = f"{each.endpoint}: " if each.endpoint and not each.place.startswith(f"{each.endpoint} ") else ""
+    reason = each.reason or ("" if each.state == RUNS else each.state)
+    state = "runs" if each.state == RUNS else reason
+    seconds = f" for {duration(each.seconds)}" if each.seconds is not None and each.seconds >= 1 else ""
+    return f"{ranks}{process}: {endpoint}{each.place}{'; ' if each.place and state else ''}{state}{seconds}"
+
+
+def _wait(verdict: Verdict, waiting: int, awaited: int) -> str:
+    first, second = verdict.classes[waiting], verdict.classes[awaited]
+    return f"{_named(first)} → {_named(second)}{'  ◀ here' if second.blamed else ''}"
+
+
+def _named(each: Standing) -> str:
+    return who(each) if each.mesh == CLIENT or each.state == SILENT else f"{each.mesh}[{_short(each.ranks)}]"
+
+
+def _section(title: str, found: Sequence[str]) -> Iterator[tuple[str, str]]:
+    if found:
+        yield HEAD, title
+    for text in found[:_MOST]:
+        yield PLAIN, _cut(f"  {text}")
+    if len(found) > _MOST:
+        yield PLAIN, f"  ... and {len(found) - _MOST:,} more"
+
+
+def _short(ranks: Sequence[int]) -> str:
+    text = compact(ranks)
+    return text if len(text) <= 40 else f"{text[:40].rpartition(',')[0] or text[:40]},..."
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."

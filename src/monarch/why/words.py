@@ -1,0 +1,146 @@
+"""The sentence, and the troubles that are one line each. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ..stacks.grouping import compact
+from ..stacks.model import CLIENT, ProcStacks
+from ..stacks.report import Stacks
+from .model import FINE, FROZEN, RUNS, SILENT, STUCK, Standing
+from .nodes import _frozen, full_mailboxes
+
+_SWAPS = 50  # pages read from a disk in a second
+_NAMED = 2  # of those who are to blame; the others are a number
+
+
+class Trouble:
+    """What is wrong with processes, one line each."""
+
+    def __init__(self, first: Stacks, second: Stacks, seconds: float) -> None:
+        before = {(proc.mesh, proc.rank, proc.pid): proc for proc in first.procs}
+        self.procs = second.procs
+        self.failures = tuple(f"{rank(proc)} {proc.note}" for proc in second.procs if proc.note.startswith("has ended"))
+        self.full = tuple(
+            f"{box.actor}[{proc.rank}]: {box.queued:,} messages wait, {_processes(len(box.held))} held back"
+            for proc, box in full_mailboxes(second.procs)
+        )
+        frozen = [(proc, _frozen(before.get((proc.mesh, proc.rank, proc.pid)), proc)) for proc in second.procs]
+        self.frozen = tuple(f"{rank(proc)} (process {proc.pid} on {proc.host}) {why}" for proc, why in frozen if why)
+        self.swapping = tuple(
+            f"{rank(proc)} (process {proc.pid} on {proc.host}) has {proc.kernel.swapped >> 20:,} MiB in swap, and reads "
+            f"{faults / seconds:,.0f} pages a second"
+            for proc in second.procs
+            if proc.kernel is not None and (faults := _faults(before, proc)) >= _SWAPS * seconds and proc.kernel.swapped
+        )
+
+
+def sentence(
+    status: str,
+    seconds: float | None,
+    classes: Sequence[Standing],
+    held_up: Sequence[int],
+    circles: Sequence[Sequence[str]],
+    trouble: Trouble,
+) -> str:
+    """The verdict in one sentence.
+
+    Args:
+        held_up: The classes of all who wait for those who are to blame, one number for each of them.
+    """
+    if status == FINE:
+        return _fine(classes, trouble)
+    single = len({proc.mesh for proc in trouble.procs if proc.mesh != CLIENT}) < 2
+    blamed = [each for each in classes if each.blamed]
+    culprits = [_culprit(each, single) for each in blamed if each.state != SILENT or not circles]
+    waiting = ""
+    if held_up:
+        most = Counter(held_up).most_common()
+        ranks = [each for each, _ in most if classes[each].mesh != CLIENT]
+        waiting = _who_where(classes[ranks[0] if ranks else most[0][0]], single)
+    if circles:
+        names = [*circles[0][:8], *(["..."] if len(circles[0]) > 8 else [])]
+        culprits = [f"{' → '.join((*names, circles[0][0]))} wait for each other"]
+        waiting = ""
+    named = "; ".join(culprits[:_NAMED])
+    if len(culprits) > _NAMED:
+        named += f"; and {sum(len(each.ranks) for each in blamed[_NAMED:])} ranks elsewhere"
+    if status == STUCK:
+        head = f"Stuck for {duration(seconds)}" if seconds is not None and seconds >= 1 else "Stuck"
+        return f"{head}: {'; '.join(filter(None, (waiting, named)))}."
+    return f"Slow: {f'{waiting} wait for ' if waiting else ''}{named}."
+
+
+def rank(proc: ProcStacks) -> str:
+    """``trainers[3]``; ``the program`` for the client."""
+    return "the program" if proc.mesh == CLIENT else f"{proc.mesh}[{proc.rank}]"
+
+
+def who(each: Standing, single: bool = False) -> str:
+    """``7 ranks``, ``rank 5``, ``ranks 3,5 of trainers``, ``the program``."""
+    if each.mesh == CLIENT:
+        return "the program"
+    if each.state == SILENT:
+        return each.mesh
+    of = "" if single else f" of {each.mesh}"
+    if len(each.ranks) == 1:
+        return f"rank {each.ranks[0]}{of}"
+    text = compact(each.ranks)
+    if len(each.ranks) > each.size // 2 or len(text) > 24:
+        return f"{len(each.ranks)} ranks{of}"
+    return f"ranks {text}{of}"
+
+
+def duration(seconds: float) -> str:
+    """``43 s``, ``12 min``, ``3 h``."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _who_where(each: Standing, single: bool) -> str:
+    return f"{who(each, single)} in {each.place}" if each.place else who(each, single)
+
+
+def _culprit(each: Standing, single: bool) -> str:
+    where = [f"host {each.hosts[0]}"] if len(each.hosts) == 1 and each.mesh != CLIENT and each.state != SILENT else []
+    point = [each.point] if each.point and len(each.ranks) == 1 else []
+    process = [f"process {each.pids[0]}"] if len(each.pids) == 1 and each.state != SILENT else []
+    inside = f" ({', '.join((*where, *point, *process))})" if where or point or process else ""
+    place = f" in {each.place}" if each.place else ""
+    if each.state == FROZEN:
+        return f"{who(each, single)}{inside} {each.reason}"
+    if not place:
+        return f"{who(each, single)}{inside} {each.reason}"
+    reason = "runs" if each.state == RUNS and not each.reason else each.reason
+    return f"{who(each, single)}{inside}{place}{f': {reason}' if reason else ''}"
+
+
+def _fine(classes: Sequence[Standing], trouble: Trouble) -> str:
+    busy = [each for each in classes if each.mesh != CLIENT]
+    ranks = {(each.mesh, at) for each in busy for at in each.ranks}
+    idle = sum(proc.mesh != CLIENT and (proc.mesh, proc.rank) not in ranks for proc in trouble.procs)
+    program = next((each for each in classes if each.mesh == CLIENT), None)
+    at = f"the program {'runs' if program.state == RUNS else 'is'} in {program.place}" if program is not None else ""
+    if not busy:
+        waits = f"{_ranks(idle)} for a message" if idle else ""
+        return f"Fine: nothing runs{f': {waits}' if waits else ''}{f'; {at}' if at else ''}."
+    text = f"{_ranks(len(ranks), 'work', 'works')}{f', {_ranks(idle)} for a message' if idle else ''}"
+    return f"Fine: {text}{f'; {at}' if at else ''}."
+
+
+def _ranks(count: int, many: str = "wait", one: str = "waits") -> str:
+    return f"1 rank {one}" if count == 1 else f"{count:,} ranks {many}"
+
+
+def _processes(count: int) -> str:
+    return "1 process is" if count == 1 else f"{count:,} processes are"
+
+
+def _faults(before: dict[tuple[str, int, int], ProcStacks], proc: ProcStacks) -> int:
+    first = before.get((proc.mesh, proc.rank, proc.pid))
+    if first is None or first.kernel is None or proc.kernel is None:
+        return 0
+    return proc.kernel.faults - first.kernel.faults
