@@ -43,8 +43,11 @@ def pids(hosts: HostMesh) -> list[int]:
 def test_a_local_job_is_this_machine_under_each_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     job = LocalJob(("trainers", "generators"))
+    with pytest.raises(JobError, match=r"call state\(\) first"):
+        job.why()
     state = job.state()
     assert type(state) is JobState
+    assert job.why(seconds=0.1).status == "fine"
     with state.trainers.spawn_procs({"gpus": 2}) as procs:
         assert procs.spawn("echo", Echo).say.call("hi").get(timeout=30).values() == ["hi", "hi"]
     assert not Path(".monarch").exists()

@@ -167,3 +167,12 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def conflict(saved: object, spec: object, path: Path) -> str:
+    """Why a job is not started where another one is kept."""
+    alike = " (they differ in something that is not shown)" if repr(saved) == repr(spec) else ""
+    return (
+        f"{path} keeps {saved!r}, which runs and is not what this program describes: {spec!r}{alike}. Nothing was changed. "
+        f"End it (`monarch kill`, or job_load({str(path)!r}).kill()), or keep both: state(cached_path=...) with another file"
+    )

@@ -25,10 +25,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import actor
+from .. import why as verdicts
 from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
 from . import logs, telemetry
-from .cache import CacheFile
+from .cache import CacheFile, conflict
 from .features import MeshAdminConfig, TelemetryConfig, config_of, missing
 from .interrupt import one_interrupt_held
 from .state import JobState
@@ -260,6 +261,12 @@ class JobTrait(ABC):
         self._admin = config_of(MeshAdminConfig, config, kwargs)
         return self
 
+    def why(self, seconds: float = 1.0) -> verdicts.Verdict:
+        """Say why this program does not go on, from looks `seconds` apart; a JobError before `state`. See `monarch.why`."""
+        if not self._owner._connected:
+            raise JobError("this program has not connected to the job: call state() first")
+        return verdicts.why(seconds=seconds)
+
     def remote_mount(self, *args: Any, **kwargs: Any) -> None:
         """Show a folder of this machine on the workers."""
         missing("remote_mount", "mounts")
@@ -320,7 +327,7 @@ class JobTrait(ABC):
             logger.info("connecting to the job of %s", cache.path)
             return saved
         if saved._is_running() and not saved._same_spec(self):
-            raise JobError(_conflict(saved, self, cache.path))
+            raise JobError(conflict(saved, self, cache.path))
         logger.info("the job of %s has ended; starting a new one", cache.path)
         saved._abandon()
         return None
@@ -490,11 +497,3 @@ def _forget(cache: CacheFile, apply_id: str | None) -> None:
         return
     if saved is not None and saved.apply_id == apply_id:
         cache.remove()
-
-
-def _conflict(saved: JobTrait, spec: JobTrait, path: Path) -> str:
-    alike = " (they differ in something that is not shown)" if repr(saved) == repr(spec) else ""
-    return (
-        f"{path} keeps {saved!r}, which runs and is not what this program describes: {spec!r}{alike}. Nothing was changed. "
-        f"End it (`monarch kill`, or job_load({str(path)!r}).kill()), or keep both: state(cached_path=...) with another file"
-    )

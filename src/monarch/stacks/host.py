@@ -34,7 +34,7 @@ from .._namedtuple import NamedTuple
 from . import dump
 from .capture import Capture, GetStacks
 from .kernel import look_at
-from .model import CLIENT, ProcStacks, ThreadStack
+from .model import CLIENT, HAS_ENDED, ProcStacks, ThreadStack
 
 
 class GetHostStacks(NamedTuple):
@@ -48,6 +48,7 @@ class GetHostStacks(NamedTuple):
         native: Look at all by py-spy, with the functions of C libraries.
         patience: Seconds in which a process answers that is not held up: its I/O thread needs the GIL for less than a millisecond.
         py_spy: Look by py-spy at those that can't be seen otherwise; it takes a tenth of a second each.
+        ended: Tell of processes that have failed as well, until their mesh is stopped.
     """
 
     root: ProcAddress | None = None
@@ -56,6 +57,7 @@ class GetHostStacks(NamedTuple):
     native: bool = False
     patience: float = 0.5
     py_spy: bool = True
+    ended: bool = False
 
 
 @handles(GetHostStacks)
@@ -66,7 +68,9 @@ def _get_host_stacks(service: ControlService, request: ControlRequest, record: G
         collect = _Collector(service.hub, request, record, description)
         threading.Thread(target=collect.run, name="monarch-stacks", daemon=True).start()
 
-    send_record(service.hub, service.hub.address, DescribeHost(), SingleAnswer(service.hub.address, described))
+    send_record(
+        service.hub, service.hub.address, DescribeHost(record.ended), SingleAnswer(service.hub.address, described)
+    )
 
 
 class _Collector:
@@ -82,11 +86,19 @@ class _Collector:
         names = (None, CLIENT, client.mesh)
         if client.is_client and record.root in (None, client) and record.mesh in names and record.ranks in (None, [0]):
             self._look_at(client, CLIENT, 0, 1, os.getppid(), description.machine, {})
+        self._failed: list[ProcStacks] = []
         for proc in description.procs:
-            meant = record.root in (None, proc.root) and record.mesh in (None, proc.mesh, proc.mesh_id)
-            if meant and _is_among(record.ranks, proc):
-                coordinates = proc.coordinates
-                self._look_at(proc.address, proc.mesh, proc.rank, proc.size, proc.pid, description.machine, coordinates)
+            if record.root not in (None, proc.root) or record.mesh not in (None, proc.mesh, proc.mesh_id):
+                continue
+            if not _is_among(record.ranks, proc):
+                continue
+            if proc.end is None:
+                self._look_at(
+                    proc.address, proc.mesh, proc.rank, proc.size, proc.pid, description.machine, proc.coordinates
+                )
+            elif not proc.end.is_stop:
+                note = f"{HAS_ENDED}: {proc.end.reason}"
+                self._failed.append(ProcStacks(proc.mesh, proc.rank, proc.size, 0, description.machine, "", note, ()))
         self._waiting = set(range(len(self._found)))
         self._news = threading.Condition()
 
@@ -108,7 +120,7 @@ class _Collector:
         except BaseException as error:
             self._request.fail(error)
         else:
-            self._request.answer(self._found)
+            self._request.answer(self._found + self._failed)
 
     def reply(self, frame: Any) -> bool:
         if frame.flags not in (ERROR, DEAD):
@@ -120,7 +132,7 @@ class _Collector:
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if address in self._addresses:
             index = self._addresses.index(address)
-            self._found[index] = self._found[index]._replace(note=f"has ended: {failure.reason}")
+            self._found[index] = self._found[index]._replace(note=f"{HAS_ENDED}: {failure.reason}")
             self._came(index)
         return not self._waiting
 

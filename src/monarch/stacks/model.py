@@ -10,6 +10,9 @@ from .._namedtuple import NamedTuple
 CLIENT = "client"
 """What takes the place of a mesh's name for the process of the program itself."""
 
+HAS_ENDED = "has ended"
+"""How the note of a process begins that is gone."""
+
 
 class Frame(NamedTuple):
     """A function that has been entered.

@@ -48,7 +48,7 @@ def of_program(connection: Connection, seconds: float = 1.0) -> Verdict:
 def _look_twice(hub: Hub, agents: Sequence[ProcAddress], root: ProcAddress | None, seconds: float) -> Verdict:
     if not seconds > 0:
         raise ValueError(f"`seconds` between two looks is more than 0, not {seconds!r}")
-    wanted = GetHostStacks(root, patience=_PATIENCE, py_spy=False)
+    wanted = GetHostStacks(root, patience=_PATIENCE, py_spy=False, ended=True)
     begun = time.monotonic()
     first = gather(hub, agents, wanted, seconds + _LIMIT)
     time.sleep(seconds)

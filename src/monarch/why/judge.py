@@ -38,7 +38,6 @@ from .nodes import Node, full_mailboxes, nodes_of
 
 _STILL = {FROZEN, MUTE, HOLDS, STANDS, DEBUGGED, ABSENT, SILENT, WAITS, COLLECTIVE}
 _TROUBLE = {FROZEN, MUTE, SILENT}  # also where nobody waits for it
-_SWAPS = 50  # pages read from a disk in a second
 
 
 def judge(first: Stacks, second: Stacks, seconds: float) -> Verdict:
@@ -235,7 +234,10 @@ class _Case:
         by_rank = {node.proc.rank: node for node in nodes}
         node = nodes[0]
         proc = node.proc
-        point = ", ".join(f"{name} {at}" for name, at in proc.coordinates.items()) if len(proc.coordinates) > 1 else ""
+        inner = (
+            {name: at for name, at in proc.coordinates.items() if name != "hosts"} if len(proc.coordinates) > 1 else {}
+        )
+        point = ", ".join(f"{name.removesuffix('s')} {at}" for name, at in inner.items())
         return Standing(
             proc.mesh,
             proc.size,

@@ -48,7 +48,7 @@ class Standing(NamedTuple):
         ranks: Those that are meant, in order.
         hosts: Names of their machines.
         pids: Their processes, in the order of `ranks`.
-        point: Where the first of them is, by the dimensions of its mesh: ``hosts 52, gpus 1``; empty in a mesh of one dimension.
+        point: Where the first of them is on its host, by the dimensions of its mesh: ``gpu 1``; empty in a mesh of one dimension.
         endpoint: What they run, as far as that is known.
         place: Where: ``all_reduce (train.py:88)``; empty where it is not known.
         state: One of `STATES`.
@@ -125,6 +125,4 @@ class Verdict:
         return {**vars(self), "silent": dict(self.silent), "classes": classes, "waits": waits}
 
     def __str__(self) -> str:
-        from .report import lines
-
-        return "\n".join(text for _, text in lines(self))
+        return self.sentence

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..stacks.grouping import ENGINE, Line, essence, headline
-from ..stacks.model import CLIENT, Frame, Mailbox, ProcStacks, ThreadStack, Wait
+from ..stacks.model import CLIENT, HAS_ENDED, Frame, Mailbox, ProcStacks, ThreadStack, Wait
 from .model import COLLECTIVE, DEBUGGED, FROZEN, HOLDS, MUTE, POLLS, RUNS, STANDS, WAITS
 
 _COMPUTES = 0.05  # of the time; what runs less only looks whether something has come
@@ -103,14 +103,14 @@ def nodes_of(first: Sequence[ProcStacks], second: Sequence[ProcStacks], seconds:
     """
     before = {(proc.mesh, proc.rank, proc.pid): proc for proc in first}
     for proc in second:
-        if proc.pid and not proc.note.startswith("has ended"):
+        if proc.pid and not proc.note.startswith(HAS_ENDED):
             yield from _of(before.get((proc.mesh, proc.rank, proc.pid)), proc, seconds)
 
 
 def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator[Node]:
-    frozen = _frozen(before, proc)
-    if frozen:
-        yield Node(proc, None, "", (), FROZEN, frozen)
+    still = frozen(before, proc)
+    if still:
+        yield Node(proc, None, "", (), FROZEN, still)
         return
     if not proc.how:
         if before is not None and not before.how:
@@ -129,7 +129,7 @@ def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator
         yield Node(proc, thread, endpoint, lines, state, reason, mailbox.queued if mailbox is not None else 0)
 
 
-def _frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
+def frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
     if proc.kernel is None:
         return ""
     if proc.kernel.state in _STOPPED:
@@ -186,7 +186,7 @@ def _state(
     if before is not None and proc.how == before.how == "signal":
         return HOLDS, f"C code holds the GIL, and {'computes' if share >= _COMPUTES else 'does not run'}"
     if thread.wait is not None or (thread.waits_for and lines[0].kind == ENGINE):
-        return WAITS, f"waits for {thread.waits_for}"
+        return WAITS, f"waits for {thread.waits_for.partition(';')[0]}"
     if _collective(thread.frames):
         return COLLECTIVE, ""
     if share >= _COMPUTES:

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ..stacks.grouping import compact
-from ..stacks.model import CLIENT, ProcStacks
+from ..stacks.model import CLIENT, HAS_ENDED, ProcStacks
 from ..stacks.report import Stacks
 from .model import FINE, FROZEN, RUNS, SILENT, STUCK, Standing
-from .nodes import _frozen, full_mailboxes
+from .nodes import frozen, full_mailboxes
 
 _SWAPS = 50  # pages read from a disk in a second
+_FEW = 3  # ranks that are named, though most of the mesh is among them
 _NAMED = 2  # of those who are to blame; the others are a number
 
 
@@ -21,13 +22,17 @@ class Trouble:
     def __init__(self, first: Stacks, second: Stacks, seconds: float) -> None:
         before = {(proc.mesh, proc.rank, proc.pid): proc for proc in first.procs}
         self.procs = second.procs
-        self.failures = tuple(f"{rank(proc)} {proc.note}" for proc in second.procs if proc.note.startswith("has ended"))
+        self.failures = tuple(
+            f"{rank(proc)} {proc.note.partition(chr(10))[0]}"
+            for proc in second.procs
+            if proc.note.startswith(HAS_ENDED)
+        )
         self.full = tuple(
             f"{box.actor}[{proc.rank}]: {box.queued:,} messages wait, {_processes(len(box.held))} held back"
             for proc, box in full_mailboxes(second.procs)
         )
-        frozen = [(proc, _frozen(before.get((proc.mesh, proc.rank, proc.pid)), proc)) for proc in second.procs]
-        self.frozen = tuple(f"{rank(proc)} (process {proc.pid} on {proc.host}) {why}" for proc, why in frozen if why)
+        states = [(proc, frozen(before.get((proc.mesh, proc.rank, proc.pid)), proc)) for proc in second.procs]
+        self.frozen = tuple(f"{rank(proc)} (process {proc.pid} on {proc.host}) {why}" for proc, why in states if why)
         self.swapping = tuple(
             f"{rank(proc)} (process {proc.pid} on {proc.host}) has {proc.kernel.swapped >> 20:,} MiB in swap, and reads "
             f"{faults / seconds:,.0f} pages a second"
@@ -87,7 +92,7 @@ def who(each: Standing, single: bool = False) -> str:
     if len(each.ranks) == 1:
         return f"rank {each.ranks[0]}{of}"
     text = compact(each.ranks)
-    if len(each.ranks) > each.size // 2 or len(text) > 24:
+    if len(each.ranks) > max(_FEW, each.size // 2) or len(text) > 24:
         return f"{len(each.ranks)} ranks{of}"
     return f"ranks {text}{of}"
 

@@ -1,0 +1,239 @@
+"""The verdict on real programs that hang in known ways, as the command gives it at another terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from helpers.terminals import RunningProgram, running
+from helpers.waiting import wait_until
+from helpers.workers import SECRET, workers
+
+PROGRAM = """
+    import ctypes, os, re, sys, threading, time
+    from monarch.actor import Actor, attach_to_workers, endpoint, this_host
+
+    class Trainer(Actor):
+        def __init__(self):
+            self.lock = threading.Lock()
+            self.data, self.filler = os.pipe()
+        @endpoint
+        def pid(self):
+            return os.getpid()
+        @endpoint
+        def step(self, other, what):
+            getattr(other, what).call_one().get()
+        @endpoint
+        def next_batch(self):
+            time.sleep(600)
+        @endpoint
+        def checkpoint(self):
+            with self.lock:
+                self.lock.acquire()
+        @endpoint
+        def tokenize(self):
+            re.match("(a+)+$", "a" * 60 + "b")
+        @endpoint
+        def ask(self):
+            terminal, self.other = os.openpty()
+            os.read(self.other, 1)
+        @endpoint
+        def compute(self):
+            while True:
+                sum(range(1000))
+        @endpoint
+        def pass_on(self, *others):
+            if others:
+                others[0].pass_on.call_one(*others[1:]).get(timeout=600)
+        @endpoint
+        def log(self, line):
+            time.sleep(600)
+
+    def wait_for_input():
+        sys.stdin.read()
+        os._exit(0)
+
+    def main():
+        threading.Thread(target=wait_for_input, daemon=True).start()
+        procs = this_host().spawn_procs({"gpus": 3}, name="trainers")
+        trainers = procs.spawn("trainer", Trainer)
+        print("go", *trainers.pid.call().get(timeout=60).values(), flush=True)
+        a, b, c = (trainers.slice(gpus=rank) for rank in range(3))
+        {what}
+
+    if __name__ == "__main__":
+        main()
+    """
+
+
+def asked(program: RunningProgram, *options: str) -> tuple[int, dict[str, Any]]:
+    result = program.monarch("why", "-p", str(program.pid), "--seconds", "0.4", "--json", *options)
+    assert result.stdout, result.stderr
+    return result.returncode, json.loads(result.stdout)
+
+
+def until(program: RunningProgram, right: Callable[[int, dict[str, Any]], bool]) -> dict[str, Any]:
+    """The verdict, once it is that: ranks take a moment to get where they hang."""
+    status = -1
+    verdict: dict[str, Any] = {}
+
+    def there() -> bool:
+        nonlocal status, verdict
+        status, verdict = asked(program)
+        return right(status, verdict)
+
+    try:
+        wait_until(there, what="the verdict", timeout=30)
+    except AssertionError as error:
+        raise AssertionError(f"status {status}: {json.dumps(verdict, indent=1)}") from error
+    return verdict
+
+
+def says(status: int, *texts: str) -> Callable[[int, dict[str, Any]], bool]:
+    return lambda got, verdict: got == status and all(text in verdict["sentence"] for text in texts)
+
+
+def blamed(verdict: dict[str, Any]) -> list[tuple[str, list[int], str]]:
+    return [(each["mesh"], each["ranks"], each["state"]) for each in verdict["classes"] if each["blamed"]]
+
+
+@contextmanager
+def hanging(what: str, folder: Path, **env: str) -> Iterator[tuple[RunningProgram, list[int]]]:
+    with running(PROGRAM.replace("{what}", what), folder, env) as program:
+        yield program, [int(pid) for pid in program.wait_for("go").split()[1:]]
+
+
+def test_the_command_says_what_holds_up_the_program_and_since_when(tmp_path: Path) -> None:
+    with hanging("trainers.slice(gpus=[0, 1]).step.call(c, 'next_batch').get()", tmp_path) as (program, pids):
+        culprit = f"process {pids[2]}) in next_batch (train.py:19): a sleep"
+        verdict = until(program, says(4, "Stuck for ", ": ranks 0-1 in get (train.py:16); rank 2 (host ", culprit))
+        assert blamed(verdict) == [("trainers", [2], "stands")] and verdict["seconds"] > 0
+        shown = program.monarch("why", "-p", str(program.pid), "--seconds", "0.4")
+        assert shown.returncode == 4 and shown.stdout.startswith("Stuck for ")
+        assert f"\n  > 1 rank [2], process {pids[2]} on " in shown.stdout
+        assert "\n  trainers[0-1] → trainers[2]  ◀ here\n" in shown.stdout
+        assert shown.stdout.endswith("  monarch stacks --mesh trainers --rank 2\n")
+
+
+SCENES = """
+        from monarch.config import configure
+        from monarch.why import why
+        import json
+        configure(cleanup_timeout="100ms", process_exit_timeout="100ms")
+        def until(status):
+            verdict = None
+            while verdict is None or verdict.status != status:
+                verdict = why(seconds=0.2)
+            states = [[each.mesh, each.ranks, each.state] for each in verdict.blamed]
+            print("scene", json.dumps([verdict.sentence, states]), flush=True)
+        until("fine")
+        for endpoint, status in (("checkpoint", "stuck"), ("tokenize", "stuck"), ("ask", "stuck"), ("compute", "slow")):
+            with this_host().spawn_procs({"gpus": 3}, name=endpoint) as others:
+                hanging = others.spawn("trainer", Trainer)
+                hanging.slice(gpus=[0, 1]).step.broadcast(hanging.slice(gpus=2), endpoint)
+                until(status)
+    """
+
+
+def test_a_program_sees_its_own_locks_loops_and_reads(tmp_path: Path) -> None:
+    with hanging(SCENES.strip(), tmp_path) as (program, _):
+        scenes = [json.loads(program.wait_for("scene").removeprefix("scene ")) for _ in range(5)]
+    fine, lock, gil, reads, computes = (sentence for sentence, _ in scenes)
+    assert fine.startswith("Fine: nothing runs: 3 ranks wait for a message; the program ")
+    assert ": ranks 0-1 of checkpoint in get (" in lock and ") in checkpoint (train.py:23): a wait for another" in lock
+    assert ") in match (train.py:26): C code holds the GIL, and computes" in gil
+    assert ") in ask (train.py:30): read of /dev/pts/" in reads
+    assert computes.startswith("Slow: ranks 0-1 of compute in get (train.py:16) wait for rank 2 of compute (host ")
+    states = [state for _, [[_, ranks, state]] in scenes[1:] if ranks == [2]]
+    assert states == ["stands", "holds the GIL", "stands", "runs"]
+
+
+def test_a_process_that_is_stopped_is_blamed(tmp_path: Path) -> None:
+    with hanging("trainers.compute.call().get()", tmp_path, MONARCH_HEARTBEAT_TIMEOUT="60s") as (program, pids):
+        until(program, says(0, "Fine: 3 ranks work"))
+        os.kill(pids[1], signal.SIGSTOP)
+        verdict = until(program, says(4, "rank 1 (host ", f"process {pids[1]}) is stopped (SIGSTOP"))
+        assert blamed(verdict) == [("trainers", [1], "frozen")] and len(verdict["frozen"]) == 1
+
+
+def test_three_actors_that_wait_for_each_other_are_named_as_a_circle(tmp_path: Path) -> None:
+    what = "a.pass_on.call_one(b, c, a).get()"
+    with hanging(what, tmp_path, MONARCH_DEADLOCK_CHECK_INTERVAL="0") as (program, _):
+        circle = "trainer[0] → trainer[1] → trainer[2] → trainer[0]"
+        verdict = until(program, says(4, f"{circle} wait for each other"))
+        assert [" → ".join(each) for each in verdict["circles"]] == [circle.rpartition(" → ")[0]]
+        assert {rank for _, ranks, _ in blamed(verdict) for rank in ranks} == {0, 1, 2}
+
+
+def test_a_full_mailbox_that_holds_back_the_program_is_blamed(tmp_path: Path) -> None:
+    with hanging("for i in range(1000): a.log.broadcast(i)", tmp_path, MONARCH_MAILBOX_LIMIT="20") as (program, _):
+        verdict = until(program, says(4, "the program in broadcast (train.py:", "its mailbox is full"))
+        assert blamed(verdict) == [("trainers", [0], "stands")]
+        [full] = verdict["full"]
+        assert full.startswith("trainer[0]: ") and full.endswith("1 process is held back")
+
+
+def test_a_program_in_which_nothing_runs_is_fine_and_says_so(tmp_path: Path) -> None:
+    with hanging("threading.Event().wait()", tmp_path) as (program, _):
+        until(program, says(0, "Fine: nothing runs: 3 ranks wait for a message; the program is in wait (train.py:"))
+
+
+COLLECTIVE = """
+    import os, sys, threading
+    import torch
+    import torch.distributed as dist
+    from monarch.actor import Actor, context, endpoint, this_host
+
+    class Worker(Actor):
+        @endpoint
+        def train(self, store):
+            rank = context().actor_instance.rank.rank
+            dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=3)
+            dist.all_reduce(torch.ones(1))
+            if rank != 1:  # the bug
+                dist.all_reduce(torch.ones(1))
+
+    def wait_for_input():
+        sys.stdin.read()
+        os._exit(0)
+
+    if __name__ == "__main__":
+        threading.Thread(target=wait_for_input, daemon=True).start()
+        workers = this_host().spawn_procs({"gpus": 3}, name="trainers").spawn("worker", Worker)
+        print("go", flush=True)
+        workers.train.call(sys.argv[0] + ".store").get()
+    """
+
+
+def test_a_rank_that_misses_a_collective_is_blamed(tmp_path: Path) -> None:
+    with running(COLLECTIVE, tmp_path) as program:
+        program.wait_for("go")
+        verdict = until(
+            program,
+            says(4, "ranks 0,2 in all_reduce (train.py:16)", "rank 1 (host ", "is not in it: it waits for a message"),
+        )
+        assert blamed(verdict) == [("trainers", [1], "absent")]
+
+
+def test_a_host_that_does_not_answer_is_blamed(tmp_path: Path) -> None:
+    with workers(2) as attached:
+        source = PROGRAM.replace(
+            'this_host().spawn_procs({"gpus": 3}',
+            f'attach_to_workers(workers={attached.addresses!r}).spawn_procs({{"gpus": 2}}',
+        ).replace("for rank in range(3)", "for rank in (0, 1, 1)")
+        source = source.replace("{what}", "trainers.slice(hosts=1, gpus=0).compute.call_one().get()")
+        with running(source, tmp_path, {"MONARCH_SECRET": SECRET, "MONARCH_HEARTBEAT_TIMEOUT": "60s"}) as program:
+            program.wait_for("go")
+            until(program, says(0, "Fine: 1 rank works, 3 ranks wait for a message"))
+            os.kill(attached.agent(1), signal.SIGSTOP)
+            try:
+                status, verdict = asked(program)
+            finally:
+                os.kill(attached.agent(1), signal.SIGCONT)
+            assert status == 4 and f"host {attached.addresses[1]} does not answer" in verdict["sentence"]
+            assert list(verdict["silent"]) == [attached.addresses[1]]

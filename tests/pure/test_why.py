@@ -1,0 +1,239 @@
+"""The verdict on made-up looks at a program; no process. What real ones give is in `faults/test_why.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from monarch._core.plane import ProcAddress
+from monarch.stacks import Frame, ProcStacks, Stacks, ThreadStack
+from monarch.stacks.model import CLIENT, Kernel, Mailbox, Wait
+from monarch.why import FINE, SLOW, STUCK, Verdict
+from monarch.why.graph import chain, circles, those_who_wait
+from monarch.why.judge import judge
+from monarch.why.report import lines
+
+CORE = "/x/monarch/_core/actors/sync_cell.py"
+START = (Frame("_handle", CORE, 183), Frame("_serve", CORE, 144), Frame("run", "/usr/lib/python3.12/threading.py", 982))
+GET = (Frame("wait", "/x/monarch/_core/calls/waiting.py", 9), Frame("get", "/x/monarch/_core/calls/future.py", 64))
+C10D = "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
+ALL_REDUCE = (Frame("all_reduce", C10D, 2806), Frame("wrapper", C10D, 83), Frame("step", "/me/dist.py", 900), *START)
+READS = (Frame("recv", "/me/data.py", 31), Frame("step", "/me/dist.py", 800), *START)
+COMPUTES = (Frame("forward", "/me/model.py", 7), Frame("step", "/me/dist.py", 850), *START)
+UID = 77
+ASLEEP, STOPPED = Kernel("S", 0, 0, 0), Kernel("T", 0, 0, 0)
+
+
+def address(rank: int, host: str = "h") -> ProcAddress:
+    return ProcAddress(host, f"p{rank}")
+
+
+def busy(frames: tuple[Frame, ...], ran: int = 5, call: str = "c", **more: object) -> ThreadStack:
+    return ThreadStack("monarch-actor-t", frames, "trainer", "step", "", UID, call, None, ran)._replace(**more)  # type: ignore[arg-type]
+
+
+def waiting(*whom: ProcAddress, age: float | None = None, what: str = "trainer.step()") -> ThreadStack:
+    frames = (*GET, Frame("step", "/me/dist.py", 5), *START)
+    return busy(frames, waits_for=what, wait=Wait(age, UID, whom))
+
+
+def proc(
+    rank: int, *threads: ThreadStack, size: int = 4, queued: int = 0, mesh: str = "trainers", kernel: Kernel = ASLEEP
+) -> ProcStacks:
+    box = Mailbox("trainer", UID, queued, 0, ())
+    coordinates = {"hosts": rank // 8, "gpus": rank % 8}
+    return ProcStacks(
+        mesh,
+        rank,
+        size,
+        1000 + rank,
+        f"h{rank // 8}",
+        "itself",
+        "",
+        threads,
+        address(rank),
+        coordinates,
+        (box,),
+        kernel,
+    )
+
+
+def unseen(rank: int, note: str = "", kernel: Kernel = ASLEEP) -> ProcStacks:
+    return proc(rank)._replace(how="", note=note, mailboxes=(), kernel=kernel)
+
+
+def client(*frames: Frame, wait: Wait | None = None, ran: int = 5) -> ProcStacks:
+    main = ThreadStack("MainThread", (*frames, Frame("<module>", "/me/train.py", 9)), wait=wait, ran=ran)
+    return ProcStacks(CLIENT, 0, 1, 99, "h0", "itself", "", (main,), ProcAddress("h", "client-x"), {}, (), ASLEEP)
+
+
+def verdict(procs: Sequence[ProcStacks], later: Sequence[ProcStacks] | None = None, **silent: str) -> Verdict:
+    return judge(Stacks(procs, {}), Stacks(procs if later is None else later, silent), 1.0)
+
+
+def blamed(found: Verdict) -> list[tuple[str, tuple[int, ...], str]]:
+    return [(each.mesh, each.ranks, each.state) for each in found.blamed]
+
+
+def test_the_one_rank_that_is_not_in_the_collective_is_named_among_a_thousand() -> None:
+    procs = [proc(rank, busy(ALL_REDUCE), size=1000) for rank in range(1000)]
+    procs[417] = proc(417, busy(READS, inside="read of socket:[5]"), size=1000)
+    found = verdict([*procs, client(*GET, wait=Wait(43.2, UID, tuple(map(address, range(1000)))))])
+    assert found.status == STUCK and found.exit_status == 4
+    assert found.sentence == (
+        "Stuck for 43 s: 999 ranks in all_reduce (dist.py:900); rank 417 (host h52, gpu 1, process 1417) in recv "
+        "(data.py:31): read of socket:[5]."
+    )
+    assert blamed(found) == [("trainers", (417,), "stands")]
+    assert len(list(lines(found))) < 20
+    json.dumps(found.to_json())
+
+
+def test_a_thousand_ranks_at_a_thousand_places_are_shown_on_one_screen() -> None:
+    places = [(Frame("recv", "/me/data.py", rank), *READS[1:]) for rank in range(1000)]
+    procs = [proc(rank, busy(places[rank]), size=1000, queued=1) for rank in range(1000)]
+    found = verdict(procs, hosts_9="gone")
+    shown = list(lines(found))
+    assert found.status == STUCK and len(shown) <= 40 and max(len(text) for _, text in shown[1:]) <= 150
+    assert any("ranks at 985 other places" in text for _, text in shown)
+
+
+def test_a_rank_that_has_left_before_the_collective_is_blamed() -> None:
+    found = verdict([proc(0, busy(ALL_REDUCE)), proc(1, busy(ALL_REDUCE)), proc(2)])
+    assert found.status == STUCK and blamed(found) == [("trainers", (2,), "absent")]
+    assert "is not in it: it waits for a message" in found.sentence
+
+
+def test_a_collective_of_a_part_of_the_mesh_does_not_blame_the_idle_part() -> None:
+    found = verdict([proc(0, busy(ALL_REDUCE)), proc(1, busy(ALL_REDUCE)), proc(2), proc(3)])
+    assert found.status == STUCK and blamed(found) == [("trainers", (0, 1), "collective")]
+
+
+def test_ranks_in_the_collective_of_another_actor_do_not_blame_it() -> None:
+    other = busy(READS, actor="loader", endpoint="feed", actor_id=5)
+    found = verdict([proc(0, busy(ALL_REDUCE)), proc(1, busy(ALL_REDUCE)), proc(2, other), proc(3, busy(READS))])
+    assert blamed(found) == [("trainers", (3,), "stands")]
+
+
+def test_who_waits_is_not_blamed_and_who_is_waited_for_at_the_end_is() -> None:
+    procs = [proc(0, waiting(address(1), age=12)), proc(1, waiting(address(2), age=50)), proc(2, busy(READS))]
+    found = verdict(procs)
+    assert blamed(found) == [("trainers", (2,), "stands")] and found.seconds == 50
+    ranks = [(found.classes[a].ranks, found.classes[b].ranks) for a, b in found.waits]
+    assert sorted(ranks) == [((0, 1), (0, 1)), ((0, 1), (2,))]
+
+
+def test_actors_that_wait_for_each_other_are_a_circle_and_all_to_blame() -> None:
+    procs = [proc(rank, waiting(address((rank + 1) % 3), age=9)) for rank in range(3)]
+    found = verdict([*procs, proc(3, waiting(address(0)))])
+    assert found.status == STUCK and found.circles == (("trainer[0]", "trainer[1]", "trainer[2]"),)
+    assert "Stuck for 9 s: trainer[0] → trainer[1] → trainer[2] → trainer[0] wait for each other" in found.sentence
+    assert {rank for _, ranks, _ in blamed(found) for rank in ranks} == {0, 1, 2}
+
+
+def test_ranks_that_wait_for_one_that_runs_make_it_slow() -> None:
+    procs = [proc(rank, waiting(address(3), age=2)) for rank in range(3)]
+    moved = [proc(3, busy(READS)), proc(3, busy(COMPUTES))]
+    found = verdict([*procs, moved[0]], [*procs, moved[1]])
+    assert (found.status, found.exit_status, found.seconds) == (SLOW, 3, None)
+    assert found.sentence.startswith("Slow: ranks 0-2 in get (dist.py:5) wait for rank 3 (host h0")
+
+
+def test_a_program_that_waits_for_ranks_that_run_is_fine() -> None:
+    first = [proc(rank, busy(READS)) for rank in range(3)]
+    later = [proc(rank, busy(COMPUTES)) for rank in range(3)]
+    wait = client(*GET, wait=Wait(None, UID, tuple(map(address, range(3)))))
+    found = verdict([*first, wait], [*later, wait])
+    assert (found.status, found.exit_status) == (FINE, 0)
+    assert found.sentence == "Fine: 3 ranks work; the program is in get (train.py:9)."
+
+
+@pytest.mark.parametrize(("ran", "status"), [(5, STUCK), (5_000_000, SLOW), (900_000_000, SLOW)])
+def test_whether_the_thread_has_run_tells_a_hang_from_a_loop(ran: int, status: str) -> None:
+    rest = [proc(0, waiting(address(1)))]
+    found = verdict([*rest, proc(1, busy(READS))], [*rest, proc(1, busy(READS, ran=ran))])
+    assert found.status == status
+
+
+def test_another_call_at_the_same_place_is_progress() -> None:
+    rest = [proc(0, waiting(address(1)))]
+    found = verdict([*rest, proc(1, busy(READS))], [*rest, proc(1, busy(READS, call="another"))])
+    assert found.status == SLOW and blamed(found) == [("trainers", (1,), "runs")]
+
+
+def test_an_idle_program_is_fine_and_it_is_said_that_nothing_runs() -> None:
+    found = verdict([proc(0), proc(1), client(Frame("wait", "/usr/lib/python3.12/threading.py", 3))])
+    assert found.status == FINE
+    assert found.sentence == "Fine: nothing runs: 2 ranks wait for a message; the program is in wait (train.py:9)."
+    assert verdict([]).sentence == "Fine: nothing runs."
+
+
+def test_a_stopped_process_is_stuck_though_nobody_waits() -> None:
+    found = verdict([proc(0), unseen(1, kernel=STOPPED)])
+    assert found.status == STUCK and blamed(found) == [("trainers", (1,), "frozen")]
+    assert "is stopped (SIGSTOP, or Ctrl-Z)" in found.sentence and len(found.frozen) == 1
+
+
+def test_a_process_that_answers_nobody_is_stuck_if_it_did_not_twice() -> None:
+    assert verdict([unseen(0, "does not answer")]).status == STUCK
+    assert verdict([proc(0)], [unseen(0, "does not answer")]).status == FINE
+
+
+def test_c_code_that_holds_the_gil_is_blamed_by_those_who_wait() -> None:
+    held = proc(1, ThreadStack("", READS))._replace(how="signal", mailboxes=())
+    found = verdict([proc(0, waiting(address(1))), held])
+    assert found.status == STUCK and blamed(found) == [("trainers", (1,), "holds the GIL")]
+    assert verdict([held]).status == STUCK  # all that goes on stands still
+    assert verdict([held, proc(0, busy(READS))], [held, proc(0, busy(COMPUTES))]).status == SLOW
+
+
+def test_a_host_that_is_silent_is_blamed_for_who_waits_there() -> None:
+    far = ProcAddress("tcp://h3:1", "p9")
+    found = judge(Stacks([], {}), Stacks([proc(0, waiting(far, age=3))], {"tcp://h3:1": "not within 3s"}), 1.0)
+    assert found.sentence.endswith("host tcp://h3:1 does not answer (not within 3s).") and found.status == STUCK
+
+
+def test_what_stands_with_messages_behind_it_is_stuck_and_without_is_not() -> None:
+    others = proc(1, busy(READS)), proc(1, busy(COMPUTES))
+    assert verdict([proc(0, busy(READS)), others[0]], [proc(0, busy(READS)), others[1]]).status == FINE
+    behind = proc(0, busy(READS), queued=3)
+    assert verdict([behind, others[0]], [behind, others[1]]).status == STUCK
+
+
+def test_who_sends_to_a_full_mailbox_waits_for_its_actor() -> None:
+    program = client(Frame("broadcast", "/x/monarch/_core/actors/adverbs.py", 3))
+    assert program.address is not None
+    full = Mailbox("trainer", UID, 1001, 0, (program.address,))
+    found = verdict([proc(0, busy(READS))._replace(mailboxes=(full,)), program])
+    assert found.full == ("trainer[0]: 1,001 messages wait, 1 process is held back",)
+    assert found.sentence.startswith("Stuck: the program in broadcast (train.py:9); rank 0 ")
+    assert found.sentence.endswith("in recv (data.py:31): its mailbox is full, 1,001 messages wait.")
+
+
+def test_processes_that_read_pages_from_a_disk_are_said_to_swap() -> None:
+    swaps = Kernel("S", 0, 300 << 20, 5), Kernel("S", 0, 300 << 20, 405)
+    found = verdict([proc(0, kernel=swaps[0])], [proc(0, kernel=swaps[1])])
+    assert found.swapping == ("trainers[0] (process 1000 on h0) has 300 MiB in swap, and reads 400 pages a second",)
+
+
+def test_processes_that_have_failed_are_listed_and_hold_up_nobody() -> None:
+    found = verdict([proc(0), unseen(1)._replace(note="has ended: killed by SIGKILL\nmore", pid=0)])
+    assert found.status == FINE and found.failures == ("trainers[1] has ended: killed by SIGKILL",)
+
+
+def test_a_rank_in_the_debugger_is_said_to_be_there() -> None:
+    frames = (Frame("ask", "/x/monarch/debugger/debuggee.py", 5), *READS)
+    found = verdict([proc(0, waiting(address(1))), proc(1, busy(frames))])
+    assert found.status == STUCK and "is stopped in the debugger: monarch debug" in found.sentence
+
+
+def test_circles_are_found_in_graphs_of_any_depth() -> None:
+    line = {at: [at + 1] for at in range(50_000)}
+    assert circles(line) == []
+    assert [sorted(each) for each in circles({**line, 50_000: [49_998]})] == [[49_998, 49_999, 50_000]]
+    assert circles({1: [1]}) == [[1]]
+    edges = {1: [2], 2: [3, 4], 3: [1], 4: [1]}
+    assert chain(circles(edges)[0], edges) == [1, 2, 3]
+    assert those_who_wait([3], edges) == {1, 2, 4}
