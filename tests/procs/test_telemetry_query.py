@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,13 @@ import pytest
 
 from helpers.actors import Echo
 from helpers.terminals import RunningProgram, running
+from helpers.waiting import wait_until
 from monarch.errors import QueryError
 from monarch.telemetry import QueryEngineClient
 
 if TYPE_CHECKING:
     from conftest import Spawn
+    from helpers.faults import Faults
 
 pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
@@ -65,6 +68,22 @@ def test_a_process_that_does_not_answer_is_named(spawn: Spawn) -> None:
     assert answer.rows == [{"rank": 0}]
     [who] = answer.silent
     assert who.startswith("sleepers[1] on ") and f"{who} did not answer: " in repr(answer)
+
+
+def test_a_process_that_is_killed_while_it_is_asked_ends_no_query(spawn: Spawn, faults: Faults) -> None:
+    procs = spawn({"gpus": 2}, name="victims")
+    echo = procs.spawn("echo", Echo)
+    pids = [*echo.pid.call().get(timeout=30).values()]
+    os.kill(pids[1], signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(QueryEngineClient().query, "SELECT rank FROM actors WHERE name = 'echo' ORDER BY rank", 30)
+        os.kill(pids[1], signal.SIGKILL)
+        faults.wait_for(1)
+        assert asked.result().rows[0] == {"rank": 0}
+    ended = "SELECT rank, signal FROM procs WHERE mesh = 'victims' AND state = 'ended'"
+    wait_until(
+        lambda: QueryEngineClient().query(ended, 30).rows == [{"rank": 1, "signal": 9}], what="the end in a table"
+    )
 
 
 def test_a_query_takes_no_url() -> None:

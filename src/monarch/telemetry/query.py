@@ -181,9 +181,11 @@ def _only_statement(duckdb: Any, database: Any, sql: str) -> str:
 
 
 def _make_tables(database: Any, schema: Schema) -> None:
-    for table, columns in schema.items():
-        described = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
-        database.execute(f'CREATE TABLE "{table}" ({described})')
+    database.execute("; ".join(f'CREATE TABLE "{table}" ({_described(columns)})' for table, columns in schema.items()))
+
+
+def _described(columns: Mapping[str, str]) -> str:
+    return ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
 
 
 def _needs(database: Any, text: str, source: Source) -> Needs:

@@ -1,0 +1,63 @@
+"""What questions in SQL take: `python -m benchmarks.queries`, from the repository's root.
+
+A mesh of 200 procs with an actor each is asked by its client, in turn: a call of all ranks, what `monarch.telemetry.read` collects,
+and whole queries. The first row is there twice, as a control: two rows of the same must not differ. Needs the extra `telemetry`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+from monarch.actor import Actor, endpoint, this_host
+from monarch.telemetry import QueryEngineClient, read
+
+QUESTIONS = {
+    "query: longest queues": "SELECT name, rank, queue_depth FROM actors ORDER BY queue_depth DESC LIMIT 10",
+    "query: memory by mesh": "SELECT mesh, max(rss_bytes) FROM procs GROUP BY mesh",
+    "query: three tables": "SELECT a.name, sum(h.count) FROM actors a JOIN handled h ON h.actor_id = a.id "
+    "JOIN procs p ON p.id = a.proc_id GROUP BY a.name",
+    "query: no table": "SELECT 1",
+}
+
+
+class Answers(Actor):
+    """Does as little as can be."""
+
+    @endpoint
+    def answer(self) -> None:
+        pass
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--procs", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    procs = this_host().spawn_procs({"gpus": options.procs}, name="ranks")
+    actors = procs.spawn("answers", Answers)
+    client = QueryEngineClient()
+    rows: dict[str, Callable[[], object]] = {
+        "call of all ranks": lambda: actors.answer.call().get(),
+        "call of all ranks, control": lambda: actors.answer.call().get(),
+        "read('actors')": lambda: read("actors").get(),
+    }
+    for name, sql in QUESTIONS.items():
+        rows[name] = lambda sql=sql: client.query(sql, timeout=60)  # type: ignore[misc]  # a default that binds
+    taken: dict[str, list[float]] = {name: [] for name in rows}
+    for run in range(options.rounds + 1):
+        for name, ask in rows.items():
+            begun = time.perf_counter()
+            ask()
+            if run:  # the first one imports
+                taken[name].append((time.perf_counter() - begun) * 1e3)
+    print(f"{options.procs} procs, {options.rounds} rounds, ms\n\n{'':28}  median     min")
+    for name, times in taken.items():
+        print(f"{name:28}  {statistics.median(times):6.1f}  {min(times):6.1f}")
+    procs.stop().get(timeout=60)
+
+
+if __name__ == "__main__":
+    main()
