@@ -94,6 +94,35 @@ def test_a_killed_proc_and_its_actors_are_still_in_the_tables(spawn: Spawn, faul
     assert (proc["state"], proc["signal"]) == ("ended", signal.SIGKILL) and "SIGKILL" in proc["reason"]
 
 
+def test_the_tree_of_a_snapshot_leads_from_the_root_to_each_actor(spawn: Spawn) -> None:
+    actors = spawn({"gpus": 2}, name="leaves").spawn("leaf", Echo)
+    actors.pid.call().get()
+    tables = [
+        "snapshots",
+        "nodes",
+        "children",
+        "root_nodes",
+        "host_nodes",
+        "proc_nodes",
+        "actor_nodes",
+        "actor_executions",
+    ]
+    found = read(*tables).get(timeout=PATIENCE)
+    assert not found.silent
+    [snapshot] = {row["snapshot_id"] for table in tables for row in found.rows(table)}
+    assert [row["snapshot_id"] for row in found.rows("snapshots")] == [snapshot]
+    kinds = {row["node_id"]: row["node_kind"] for row in found.rows("nodes")}
+    parents = {row["child_id"]: row["parent_id"] for row in found.rows("children")}
+    assert set(parents) | {"root"} == set(kinds)
+    leaves = [row for row in found.rows("actor_nodes") if row["actor_type"] == "helpers.actors.Echo"]
+    assert sorted(row["actor_status"] for row in leaves)[0] == "idle" and len(leaves) >= 2
+    for leaf in leaves:
+        proc = parents[leaf["node_id"]]
+        path = [kinds[leaf["node_id"]], kinds[proc], kinds[parents[proc]], kinds[parents[parents[proc]]]]
+        assert path == ["actor", "proc", "host", "root"]
+    assert found.rows("root_nodes")[0]["num_hosts"] == len(found.rows("host_nodes")) == 1
+
+
 def test_only_the_columns_and_rows_that_were_asked_for_come(spawn: Spawn) -> None:
     spawn(2).spawn("one", Echo).pid.call().get()
     found = read("actors", limit=1, columns={"actors": ["rank", "name"]}).get(timeout=PATIENCE)
@@ -148,7 +177,9 @@ def test_another_process_collects_from_a_program_that_has_imported_nothing_for_i
     with running(source, tmp_path) as program:
         assert program.wait_for("go") == "go [] [] []"
         shown = program.other(look, str(program.pid))
-        assert shown.stdout == "['root', 'trainers', 'trainers'] 3\n", shown.stderr
+        assert shown.stdout == "['host_agent', 'proc_agent', 'proc_agent', 'root', 'trainers', 'trainers'] 3\n", (
+            shown.stderr
+        )
         program.end()
 
 

@@ -27,7 +27,7 @@ def _actors(asked: Asked) -> Iterator[Row]:
         else:
             active = list(cell.handling().values())
             endpoint = active[0] if active else None
-            status, queue = _status(cell, endpoint), len(cell.queued())
+            status, queue = status_of(cell, endpoint), len(cell.queued())
             handled = max(0, sum(begun_by(cell).values()) - len(active))
         yield (
             actor_id(hub.address, owner.uid), _us(owner.since), mesh_id(owner.uid), record.rank.rank, str(record), record.name,
@@ -56,7 +56,8 @@ def begun_by(cell: Any) -> dict[str, int]:
     return {name: count for name, count in cell.begun.copy().items() if name[:1] != "\0"}
 
 
-def _status(cell: Any, endpoint: str | None) -> str:
+def status_of(cell: Any, endpoint: str | None) -> str:
+    """The status of an actor that handles this endpoint, or none."""
     if cell.ending is not None:
         return "Stopping"
     if cell.thread is None:

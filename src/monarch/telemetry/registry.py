@@ -34,6 +34,20 @@ Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]
 _MODULES = {
     **dict.fromkeys(("messages", "message_status_events", "sent_messages"), (".messages",)),
     **dict.fromkeys(("spans", "span_events", "steps"), (".spans",)),
+    **dict.fromkeys(
+        (
+            "snapshots",
+            "nodes",
+            "children",
+            "root_nodes",
+            "host_nodes",
+            "proc_nodes",
+            "actor_nodes",
+            "actor_executions",
+            "active_handlers",
+        ),
+        (".nodes",),
+    ),
     **dict.fromkeys(("metric_gauges", "metric_sums", "metric_histograms"), (".instruments",)),
 }
 _OTHERS = (".processes", ".hosts")

@@ -1,0 +1,131 @@
+"""The tree of hosts, procs and actors as Monarch 0.7 has it in its snapshots: here one is made for each question, at that moment.
+
+Each process gives what it knows, so the rows of one answer belong together: they have the same `snapshot_id`.
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from .._core.plane import HostDescription, actors_of, owners_of
+from .processes import begun_by, status_of
+from .registry import AGENT, Asked, produces
+
+Row = tuple[Any, ...]
+
+_NOW = "now"
+"""The id of the snapshot that a question makes."""
+
+_ROOT = "root"
+
+
+@produces("nodes")
+def _nodes(asked: Asked) -> Iterator[Row]:
+    for owner in owners_of(asked.service.hub):
+        yield _NOW, str(owner.instance.actor_id), "actor", asked.now_us
+
+
+@produces("children")
+def _children(asked: Asked) -> Iterator[Row]:
+    parent = str(asked.service.hub.address)
+    for number, owner in enumerate(owners_of(asked.service.hub)):
+        yield _NOW, parent, str(owner.instance.actor_id), number, False, owner.ending is not None
+
+
+@produces("proc_nodes")
+def _proc_nodes(asked: Asked) -> Iterator[Row]:
+    address = asked.service.hub.address
+    yield _NOW, str(address), address.proc, len(owners_of(asked.service.hub)), 0, False, 0
+
+
+@produces("actor_nodes")
+def _actor_nodes(asked: Asked) -> Iterator[Row]:
+    for cell in actors_of(asked.service.hub):
+        active = list(cell.handling().values())
+        endpoint = active[0] if active else None
+        durations: Any = getattr(cell.sampler, "durations", {})
+        took = sum(each.total for each in durations.copy().values()) // 1000
+        handled = max(0, sum(begun_by(cell).values()) - len(active))
+        yield (
+            _NOW, str(cell.instance.actor_id), status_of(cell, endpoint).lower(), cell.record.class_name or "",
+            f"{cell.uid:x}", handled, int(cell.since * 1e6), endpoint, took, len(cell.queued()), False,
+        )  # fmt: skip
+
+
+@produces("actor_executions")
+def _executions(asked: Asked) -> Iterator[Row]:
+    for cell in actors_of(asked.service.hub):
+        yield _NOW, str(cell.instance.actor_id), len(cell.handling()), True, False
+
+
+@produces("active_handlers")
+def _handlers(asked: Asked) -> Iterator[Row]:
+    for cell in actors_of(asked.service.hub):
+        for name, count in Counter(cell.handling().values()).items():
+            yield _NOW, str(cell.instance.actor_id), name, count, None
+
+
+@produces("snapshots", AGENT)
+def _snapshots(asked: Asked) -> Iterator[Row]:
+    if _is_of_client(asked):
+        yield _NOW, asked.now_us
+
+
+@produces("root_nodes", AGENT)
+def _roots(asked: Asked) -> Iterator[Row]:
+    if _is_of_client(asked):
+        yield _NOW, _ROOT, 1 + len(_described(asked).hosts), asked.now_us, _user()
+
+
+@produces("host_nodes", AGENT)
+def _hosts(asked: Asked) -> Iterator[Row]:
+    agent = _described(asked).agent
+    yield _NOW, str(agent), agent.host, sum(proc.end is None for proc in _described(asked).procs)
+
+
+@produces("nodes", AGENT)
+def _host_and_procs(asked: Asked) -> Iterator[Row]:
+    description = _described(asked)
+    if _is_of_client(asked):
+        yield _NOW, _ROOT, "root", asked.now_us
+        yield _NOW, str(description.root), "proc", asked.now_us
+    yield _NOW, str(description.agent), "host", asked.now_us
+    for proc in description.procs:
+        yield _NOW, str(proc.address), "proc", asked.now_us
+
+
+@produces("children", AGENT)
+def _children_of_host(asked: Asked) -> Iterator[Row]:
+    description = _described(asked)
+    yield _NOW, _ROOT, str(description.agent), 0, False, False
+    if _is_of_client(asked):
+        yield _NOW, str(description.agent), str(description.root), 0, False, False
+    for proc in description.procs:
+        yield _NOW, str(description.agent), str(proc.address), 1 + proc.rank, False, proc.end is not None
+
+
+@produces("proc_nodes", AGENT)
+def _ended_procs(asked: Asked) -> Iterator[Row]:
+    for proc in _described(asked).procs:
+        if proc.end is not None:
+            yield _NOW, str(proc.address), proc.address.proc, 0, 0, not proc.end.is_stop, 0
+
+
+def _described(asked: Asked) -> HostDescription:
+    assert asked.description is not None
+    return asked.description
+
+
+def _is_of_client(asked: Asked) -> bool:
+    """Whether the client of the program runs on this host."""
+    return _described(asked).root.is_client
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown"
