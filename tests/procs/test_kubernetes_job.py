@@ -291,7 +291,7 @@ def test_what_is_forbidden_is_an_error_that_names_the_missing_verb(home: Home, k
 def test_a_token_that_is_not_accepted_is_an_error_that_says_so(home: Home, kubernetes: Kubernetes) -> None:
     (home.folder / "token").write_text("an old one")
     shutil.copy(kubernetes.folder / "ca.crt", home.folder)
-    said = home.run(ONE + "    run()", env={**in_cluster(kubernetes), "ACCOUNT": str(home.folder)})
+    said = home.run(ONE + "run()", env={**in_cluster(kubernetes), "ACCOUNT": str(home.folder)})
     assert "does not accept the credentials (Unauthorized): the token has expired" in said.splitlines()[-1]
 
 

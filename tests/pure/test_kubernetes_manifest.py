@@ -1,0 +1,182 @@
+"""What Kubernetes is asked for, and what is read from its answers, as objects."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from typing import Any
+
+import pytest
+
+from monarch.errors import JobError
+from monarch.job.kubernetes import ImageSpec, KubeConfig, KubernetesJob
+from monarch.job.kubernetes_manifest import Mesh, default_selector, differences, mesh_object, template_of, with_worker
+from monarch.job.kubernetes_pods import Pods
+
+TEMPLATE = {"spec": {"containers": [{"name": "w", "image": "i"}]}}
+
+
+def job(**more: Any) -> KubernetesJob:
+    return KubernetesJob("tests", **more)
+
+
+@pytest.mark.parametrize("name", ["", "a" * 64, "my-mesh", "Trainers", "1st", "under_score", "admin_url"])
+def test_a_name_that_kubernetes_or_python_can_not_use_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="mesh"):
+        job().add_mesh(name, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"num_replicas": 0}, "at least 1"),
+        ({"image_spec": ImageSpec("i"), "pod_template": TEMPLATE}, "either an image_spec or a pod_template"),
+        ({"image_spec": ImageSpec("i"), "label_selector": "a=b"}, "somebody else makes"),
+        ({"pod_template": TEMPLATE, "pod_rank_label": "rank"}, "somebody else makes"),
+        ({"labels": {"a": "b"}}, "needs an image_spec"),
+        ({"pod_template": {"spec": {"containers": []}}}, "has no container"),
+    ],
+)
+def test_arguments_of_a_mesh_that_exclude_each_other_are_refused(arguments: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        job().add_mesh("trainers", **{"num_replicas": 1, **arguments})
+
+
+def test_a_job_without_meshes_or_with_a_script_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one mesh"):
+        job().apply()
+    with pytest.raises(JobError, match="runs no scripts"):
+        job().apply(client_script="train.py")
+    with pytest.raises(ValueError, match="MonarchMesh, StatefulSet, Job; got 'Pod'"):
+        job(controller="Pod")
+
+
+def test_an_image_becomes_a_pod_with_what_it_was_asked_for() -> None:
+    image = ImageSpec("i:1", {"nvidia.com/gpu": 8, "cpu": "4"}, enable_fuse=True, shared_memory_size="1Gi")
+    spec = template_of("trainers", image, 27000)["spec"]
+    (worker,) = spec["containers"]
+    assert worker["image"] == "i:1"
+    assert worker["resources"]["requests"] == worker["resources"]["limits"] == {"nvidia.com/gpu": "8", "cpu": "4"}
+    assert worker["securityContext"] == {"privileged": True}
+    assert [mount["mountPath"] for mount in worker["volumeMounts"]] == ["/dev/fuse", "/dev/shm"]
+    assert spec["volumes"][1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
+    assert worker["readinessProbe"]["tcpSocket"] == {"port": 27000}
+    assert not spec["enableServiceLinks"], "the variables of a Service called monarch would be settings"
+
+
+def test_a_template_keeps_what_it_says_and_gets_what_it_lacks() -> None:
+    own = {"name": "worker", "image": "i", "command": ["mine"], "env": [{"name": "MONARCH_PORT", "value": "27001"}]}
+    given = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": [{"name": "sidecar", "image": "s"}, own]}}
+    template = with_worker(given, "trainers", 26600)
+    assert given["spec"]["containers"] == [{"name": "sidecar", "image": "s"}, own], "the user's object stays as it is"
+    mesh = Mesh("trainers", 2, default_selector("trainers"), "rank", 26600, template)
+    made = mesh_object("MonarchMesh", mesh, "s", 60, "me")
+    sidecar, worker = made["spec"]["podTemplate"]["spec"]["containers"]
+    assert sidecar == {"name": "sidecar", "image": "s"}
+    assert worker["command"] == ["mine"]
+    assert [each for each in worker["env"] if each["name"] == "MONARCH_PORT"] == [
+        {"name": "MONARCH_PORT", "value": "27001"}
+    ]
+    assert {"MONARCH_SECRET", "MONARCH_WORKER_IDLE_LIMIT"} < {each["name"] for each in worker["env"]}
+    assert (worker["readinessProbe"]["tcpSocket"]["port"], made["spec"]["port"]) == (27001, 27001)
+    assert made["spec"]["podTemplate"]["metadata"]["labels"]["team"] == "a"
+
+
+def test_a_change_removes_what_is_not_described_any_more() -> None:
+    old = {"replicas": 1, "podTemplate": {"spec": {"nodeSelector": {"a": "b"}, "containers": [1, 2]}}}
+    new = {"replicas": 2, "podTemplate": {"spec": {"containers": [1]}}}
+    assert differences(old, new) == {"replicas": 2, "podTemplate": {"spec": {"nodeSelector": None, "containers": [1]}}}
+
+
+def test_a_configuration_of_one_program_is_not_saved(caplog: pytest.LogCaptureFixture) -> None:
+    class Configuration:
+        host = "https://there"
+
+        def auth_settings(self) -> dict[str, Any]:
+            return {}
+
+    config = KubeConfig.from_config(Configuration())
+    with caplog.at_level(logging.WARNING, "monarch.job"):
+        copy = pickle.loads(pickle.dumps(config))
+    assert "is not saved" in caplog.text
+    assert not copy.is_in_cluster
+    with pytest.raises(JobError, match=r"from_path"):
+        copy.server()
+    assert pickle.loads(pickle.dumps(KubeConfig.from_path("/a/b"))).path == "/a/b"
+    with pytest.raises(TypeError, match="Configuration"):
+        KubeConfig.from_config("~/.kube/config")
+
+
+# pods
+
+
+def pod(name: str, rank: str | None, *, ready: bool = True, ends: bool = False, **status: Any) -> dict[str, Any]:
+    labels = {} if rank is None else {"rank": rank}
+    metadata = {"name": name, "labels": labels, **({"deletionTimestamp": "now"} if ends else {})}
+    conditions = [{"type": "Ready", "status": str(ready)}, *status.pop("conditions", [])]
+    return {
+        "metadata": metadata,
+        "spec": {"containers": [{}]},
+        "status": {"podIP": "10.0.0.7", "conditions": conditions, **status},
+    }
+
+
+def pods(*those: dict[str, Any], size: int = 2) -> Pods:
+    found = Pods(Mesh("trainers", size, "a=b", "rank"))
+    found.replace(those)
+    return found
+
+
+def test_pods_that_serve_are_hosts_in_the_order_of_their_ranks() -> None:
+    second = pod("b", "1")
+    second["status"]["podIP"] = "fd00::8"
+    second["spec"]["containers"][0]["env"] = [{"name": "MONARCH_PORT", "value": "27000"}]
+    assert pods(second, pod("a", "0")).addresses() == ["tcp://10.0.0.7:26600", "tcp://[fd00::8]:27000"]
+
+
+@pytest.mark.parametrize(
+    "other", [pod("b", "1", ready=False), pod("b", "1", ends=True), pod("b", "2"), pod("b", "-1"), pod("b", "x"), pod("b", None)]
+)  # fmt: skip
+def test_pods_that_end_are_not_ready_or_have_no_rank_do_not_count(other: dict[str, Any]) -> None:
+    found = pods(pod("a", "0"), other)
+    assert (found.addresses(), found.missing()) == (None, [1])
+
+
+def test_two_pods_of_one_rank_are_an_error_that_names_them() -> None:
+    with pytest.raises(JobError, match=r"pods 'a' and 'b' both have rank 0 .*the selector 'a=b'"):
+        pods(pod("a", "0"), pod("b", "0")).addresses()
+
+
+def test_what_happens_to_pods_is_followed() -> None:
+    found = pods(pod("a", "0"), pod("b", "1"))
+    found.take("MODIFIED", pod("b", "1", ready=False))
+    assert found.missing() == [1]
+    found.take("ADDED", pod("c", "1"))
+    assert found.missing() == []
+    found.take("DELETED", pod("a", "0"))
+    assert found.missing() == [0]
+
+
+def waits(reason: str) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "worker", "state": {"waiting": {"reason": reason, "message": "m"}}}]}
+
+
+def test_the_worst_trouble_comes_first_and_what_goes_by_itself_is_no_end() -> None:
+    no_room = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    found = pods(
+        pod("a", "0", ready=False, **waits("ErrImagePull")),
+        pod("b", "1", ready=False, conditions=[no_room]),
+        pod("c", "2", ready=False, **waits("ContainerCreating")),
+        pod("d", "3", ready=False, **waits("CreateContainerConfigError")),
+        pod("e", "4", ready=False, conditions=[gated]),
+        pod("f", "5", ready=False, ends=True, **waits("CrashLoopBackOff")),
+        size=6,
+    ).troubles()
+    assert [(each.pod, each.is_hopeless, each.is_unschedulable) for each in found] == [
+        ("d", True, False),
+        ("b", False, True),
+        ("a", False, False),
+        ("e", False, False),
+    ]
+    assert found[0].text == "CreateContainerConfigError: m"
