@@ -8,7 +8,7 @@ The workers end with the program, however that ends, and no port is open.
 What to look for:
 
 * ``SSHJob(hosts={"nodes": [...]})``   one worker for each time a host is named; ``state()`` connects and starts them
-* ``counters.total.call(counters)``    actors on each machine call those on all others, by way of this one
+* ``sums.of.call(numbers)``            actors on each machine call those on all others, by way of this one
 * ``setup=["cd data"]``                lines of sh that run before a worker starts, such as for an environment
 """
 
@@ -20,23 +20,26 @@ from monarch.actor import Actor, current_rank, endpoint
 from monarch.job import SSHJob
 
 
-class Counter(Actor):
+class Number(Actor):
     @endpoint
-    def number(self) -> int:
+    def value(self) -> int:
         return current_rank().rank + 1
 
+
+class Sum(Actor):
     @endpoint
-    async def total(self, others: "Counter") -> str:
-        numbers = await others.number.call()
-        return f"rank {current_rank().rank} counts {sum(numbers.values())}"
+    def of(self, numbers: Number) -> str:
+        values = numbers.value.call().get().values()
+        return f"rank {current_rank().rank} has the sum {sum(values)}"
 
 
 # region main
 def main(hosts: list[str], ssh_args: list[str]) -> None:
     job = SSHJob(ssh_args=ssh_args, hosts={"nodes": hosts})
     nodes = job.state(cached_path=None).nodes
-    counters = nodes.spawn_procs({"gpus": 2}).spawn("counters", Counter)
-    for line in counters.total.call(counters).get().values():
+    procs = nodes.spawn_procs({"gpus": 2})
+    numbers, sums = procs.spawn("numbers", Number), procs.spawn("sums", Sum)
+    for line in sums.of.call(numbers).get().values():
         print(line)
     job.kill()
 

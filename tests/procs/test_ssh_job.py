@@ -274,3 +274,9 @@ def test_a_wait_for_machines_is_shown_and_ends(home: Home, ssh: Ssh) -> None:
     )
     assert said.startswith("SSH hosts: 0 of 1 folders made")
     assert "did not come up in time (start_timeout), among them host" in said.splitlines()[-1]
+
+
+def test_the_example_runs_on_machines_that_ssh_reaches(home: Home, ssh: Ssh) -> None:
+    example = Path(__file__).parents[2] / "examples" / "ssh_hosts.py"
+    said = home._finish(home._start([str(example), "-F", ssh.config, "a", "b"], {}), 0)
+    assert said == "".join(f"rank {rank} has the sum 10\n" for rank in range(4))

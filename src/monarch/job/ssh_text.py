@@ -25,7 +25,7 @@ _HINTS = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed. If you know why: `ssh-keygen -R {host}`"),
     (r"Host key verification failed", "its host key is not known yet: run `ssh {host}` once, and accept it"),
     (
-        r"Permission denied",
+        r"Permission denied \(",
         "no key was accepted, and passwords are not asked for: does `ssh -o BatchMode=yes {host}` work?",
     ),
     (
