@@ -22,7 +22,7 @@ class Workload:
     title: str
     unit: str
     better: Better = "lower"
-    group: Literal["core", "payload", "processes", "traffic", "rdma", "tensors"] = "core"
+    group: Literal["core", "payload", "processes", "traffic", "rdma", "tensors", "jobs"] = "core"
     floor: Literal["ping", "copy", "beside"] | None = None
     floor_mib: int = 0
     timeout_s: float = 120.0
@@ -73,9 +73,12 @@ WORKLOADS = (
     Workload("tensor_reduce_64mb", "all-reduce of 64 MiB in place, 2 procs", "ms", group="tensors"),
     Workload("tensor_issue", "one small tensor operation, on the controller", "µs", group="tensors"),
     Workload("tensor_busy_4", "rows of the square matrix whose product keeps 4 procs busy", "rows", group="tensors"),
+    Workload("job_reuse", "client start to first answer on a running ProcessJob, p50", "s", group="jobs"),
+    Workload("job_exec", "exec_command() of `true` on a running ProcessJob, p50", "ms", group="jobs"),
+    Workload("run_first_step", "`monarch run` of 2 ranks, from Enter to the first step", "s", group="jobs"),
 )
 
-GROUPS = ("core", "payload", "processes", "traffic", "rdma", "tensors", "all")
+GROUPS = ("core", "payload", "processes", "traffic", "rdma", "tensors", "jobs", "all")
 
 
 def select(names: Iterable[str]) -> tuple[Workload, ...]:

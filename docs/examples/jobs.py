@@ -1,12 +1,13 @@
 """Jobs: hosts by name, found again by the next run."""
 
 import os
+import socket
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from monarch.actor import Actor, attach_to_workers, endpoint
-from monarch.job import JobError, JobState, JobTrait, LocalJob, ProcessJob, hosts_from_config, job_load
+from monarch.actor import Actor, attach_to_workers, endpoint, this_proc
+from monarch.job import JobError, JobState, JobTrait, LocalJob, PortForwarder, ProcessJob, hosts_from_config, job_load
 
 done = ExitStack()
 os.chdir(done.enter_context(tempfile.TemporaryDirectory()))
@@ -28,6 +29,16 @@ assert procs.sizes == {"hosts": 2, "gpus": 4}
 parents = procs.spawn("trainers", Trainer).where.call().get()
 assert len(set(parents.values())) == 2  # four procs on each of two hosts
 # endregion
+
+with socket.create_server(("127.0.0.1", 0)) as free:
+    port = free.getsockname()[1]
+
+# region forward
+forwarder = this_proc().spawn("forwarder", PortForwarder)
+first = procs.slice(hosts=0, gpus=0)
+forwarder.forward.call_one(first, 6006, this_proc(), f"127.0.0.1:{port}").get()  # port 6006 there is `port` here
+# endregion
+forwarder.stop().get()
 procs.stop().get()
 
 # region again

@@ -14,10 +14,13 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from ._core.plane import (
+    ControlRequest,
+    ControlService,
     DescribeHost,
     Failure,
     HostDescription,
@@ -26,13 +29,28 @@ from ._core.plane import (
     Promise,
     SingleAnswer,
     current_hub,
+    handles,
     hosts_here,
     join,
     read_answer,
+    register,
     send_record,
 )
 from ._namedtuple import NamedTuple
 from .actor import Future, shutdown_context
+
+__all__ = [  # for the packages that are built on this one
+    "PATIENCE",
+    "Connection",
+    "DescribeHost",
+    "HostDescription",
+    "Program",
+    "StartAgain",
+    "ask",
+    "ask_agents",
+    "connect",
+    "find",
+]
 
 PATIENCE = 5.0
 """Seconds in which an agent answers. It runs no user code: one that takes longer is stopped, or the machine is."""
@@ -154,6 +172,36 @@ def ask(hub: Hub, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
     return promise.future
 
 
+def ask_agents(hosts: Sequence[str], record: tuple[Any, ...]) -> list[Future[Any]]:
+    """As `Connection.ask`, of the agents of hosts that this program knows."""
+    hub = current_hub()
+    return [ask(hub, ProcAddress(host, "").agent, record) for host in hosts]
+
+
+class StartAgain(NamedTuple):
+    """Have your worker start again when you have been shut down. A client ──▶ the host agents of workers. Answer: whether the
+    worker knows how to.
+
+    Attributes:
+        number: The signal by which a worker is told.
+        sure: Do it; else it is only a question.
+    """
+
+    number: int
+    sure: bool
+
+
+@handles(StartAgain)
+def _start_again(service: ControlService, request: ControlRequest, record: StartAgain) -> None:
+    worker = os.getppid()
+    with open(f"/proc/{worker}/status") as file:
+        masks = dict(line.split(":", 1) for line in file)
+    known = service.hub.address == service.hub.root and bool(int(masks["SigCgt"], 16) & 1 << (record.number - 1))
+    if known and record.sure:
+        os.kill(worker, record.number)
+    request.answer(known)
+
+
 def _choose(pid: int | None, found: list[Program]) -> Program:
     if pid is None:
         programs = [each for each in found if not each.is_worker] or found
@@ -202,3 +250,6 @@ def _program(host: str, pid: int, since: float, is_worker: bool) -> Program:
 
 def _listed(programs: list[Program]) -> str:
     return ", ".join(map(str, programs))
+
+
+register(_start_again)

@@ -40,7 +40,7 @@ LAYERS = {
     "monarch.rdma": 4.5,  # what other planes move data with
     "monarch.programs": 4.5,  # how other planes reach a running program
     "monarch.tensor_engine": 5,
-    "monarch.spmd": 5,
+    "monarch.spmd": 5.2,  # shows stacks
     "monarch.logs": 5,
     "monarch.stacks": 5,
     "monarch.debugger": 5,

@@ -299,3 +299,41 @@ def _agent_above(pid: int) -> int:
             return pid
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         assert pid > 1, sys.argv
+
+
+HANGS = """
+    import os, time
+    def is_stuck():
+        time.sleep(600)
+    def waits_for_it():
+        time.sleep(600)
+    print("begins", flush=True)
+    is_stuck() if os.environ["RANK"] == "1" else waits_for_it()
+"""
+
+
+def test_ranks_that_fall_silent_show_their_stacks_and_so_they_do_on_request(home: Home) -> None:
+    script = home.program(HANGS)
+    program = home.monarch_started("run", "--nproc-per-node", "2", "--hang-timeout", "1", script)
+    assert program.stderr is not None
+    said = ""
+    while not all(text in said for text in ("is_stuck at program.py", "waits_for_it at program.py")):
+        line = program.stderr.readline()
+        assert line, said
+        said += line
+    assert "monarch run: stacks of all ranks, no rank has printed or ended for 1 s" in said
+    shown = home.monarch("stacks", "-p", str(program.pid), "--mesh", "rank", "--rank", "1")
+    assert "is_stuck at program.py" in shown and "waits_for_it" not in shown and "monarch/spmd" not in shown
+    program.send_signal(signal.SIGQUIT)
+    assert "stacks of all ranks, before they end, by SIGQUIT" in home._finish(program, 128 + signal.SIGQUIT)
+    home.wait_nothing_left()
+
+
+def test_a_sitecustomize_of_the_machine_runs_as_under_python(home: Home) -> None:
+    (home.folder / "own").mkdir()
+    (home.folder / "own" / "sitecustomize.py").write_text("import os\nos.environ['CUSTOM'] = 'it was here'\n")
+    script = home.program(
+        "import os; print(os.environ['CUSTOM'], os.environ['PYTHONPATH'], 'MONARCH_STACKS' in os.environ)"
+    )
+    said = home.monarch("run", script, env={"PYTHONPATH": str(home.folder / "own")})
+    assert f"it was here {home.folder / 'own'} False" in said

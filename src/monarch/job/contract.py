@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,9 @@ from .trait import JobTrait
 
 KEEP = b"k"
 """What a job writes on a lifeline when the worker may outlive it."""
+
+START_AGAIN = signal.SIGUSR1
+"""To a worker: when it has been shut down, it starts its program anew, as the same process and at the same address."""
 
 IDLE_LIMIT = "MONARCH_WORKER_IDLE_LIMIT"
 """Environment variable: the configuration key `worker_idle_limit` of a worker."""

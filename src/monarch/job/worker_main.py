@@ -12,30 +12,38 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..actor import Future, start_worker_loop_forever
-from .contract import KEEP, Report, WorkerSpec
+from .contract import KEEP, START_AGAIN, Report, WorkerSpec
 
 _BACKLOG = 128
 
 
 def main() -> None:
     """Run a worker; the one argument of the process is its `WorkerSpec` as JSON."""
-    if (
-        os.getpid() == 1
-    ):  # of a container, where the kernel ignores what is not handled; all else there ends with this process
+    if os.getpid() == 1:
+        # of a container, where the kernel ignores what is not handled; all else there ends with this process
         signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
-    serve(WorkerSpec(**{key: _filled(value) for key, value in json.loads(sys.argv[1]).items()}))
+    again: list[int] = []
+    signal.signal(START_AGAIN, lambda number, _: again.append(number))
+    next_spec = serve(WorkerSpec(**{key: _filled(value) for key, value in json.loads(sys.argv[1]).items()}), again)
+    if again:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:-1], json.dumps(next_spec._asdict())])
 
 
-def serve(spec: WorkerSpec, **trust: Any) -> None:
+def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSpec:
     """Serve as a host, until a client shuts it down, or it is unused for too long.
 
     Args:
         spec: What to do.
+        again: Not empty, in the end, where it is about to start again.
         trust: `ca` and `private_key`, as `start_worker_loop_forever` has them; by default there is a secret.
+
+    Returns:
+        What it would have to do to take its own place: the same address, owner and lifeline.
 
     Raises:
         OSError: The address is taken, or is none of this machine.
@@ -44,6 +52,7 @@ def serve(spec: WorkerSpec, **trust: Any) -> None:
     """
     for fd in {spec.lifeline, spec.report} - {-1}:
         os.set_inheritable(fd, False)  # what runs here must not keep the lifeline open
+    kept = threading.Event()
     serving, address = _start(spec, **trust)
     report = Report(spec.mesh, int(spec.rank), address, spec.machine or socket.gethostname(), os.getpid())
     try:
@@ -54,13 +63,17 @@ def serve(spec: WorkerSpec, **trust: Any) -> None:
     if spec.folder:
         report.leave(Path(spec.folder))
     if spec.lifeline >= 0:
-        threading.Thread(target=_watch, args=(spec, serving), name="monarch-lifeline", daemon=True).start()
+        threading.Thread(target=_watch, args=(spec, serving, kept), name="monarch-lifeline", daemon=True).start()
     serving.get()
-    if spec.farewell:
+    if spec.farewell and not again:
         try:
             Path(spec.farewell).touch()
         except FileNotFoundError:  # its owner has ended meanwhile, and taken the folder along
             pass
+    lifeline = -1 if kept.is_set() else spec.lifeline
+    if lifeline >= 0 and again:
+        os.set_inheritable(lifeline, True)
+    return spec._replace(listen=address, report=-1, lifeline=lifeline)
 
 
 def address_towards(machine: str) -> str:
@@ -100,7 +113,7 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _watch(spec: WorkerSpec, serving: Future[None]) -> None:
+def _watch(spec: WorkerSpec, serving: Future[None], is_kept: threading.Event) -> None:
     said = b"?"
     try:
         while said not in (b"", KEEP):  # anything else, as a key that somebody hits, means nothing
@@ -108,7 +121,9 @@ def _watch(spec: WorkerSpec, serving: Future[None]) -> None:
     except OSError:
         pass
     kept = said == KEEP
-    if not kept and not serving.done():
+    if kept:
+        is_kept.set()
+    elif not serving.done():
         _drop(spec)
     if kept and spec.report not in (-1, spec.lifeline):
         try:

@@ -7,10 +7,12 @@ of its host. When one has failed, the others get SIGTERM, and SIGKILL after `shu
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Collection
@@ -31,6 +33,7 @@ from ..actor import (
 from .options import Options
 from .rank import Attempt, Exit, HostProbe, RankProcess
 
+_LOOK = 1.0  # seconds between two looks, at least
 _STORE_TIMEOUT = 300.0  # seconds; the default of torch.distributed
 _LINKS = (
     "During handling of the above exception, another exception occurred:",
@@ -78,6 +81,7 @@ class Launcher(Actor):
         self._options = options
         self._folder = os.getcwd()
         self._ranks: Any = None
+        self._procs: Any = None
         self._signal = 0
         self._lost: set[int] = set()
         self._used: list[int] = []
@@ -114,6 +118,8 @@ class Launcher(Actor):
         """
         self._signal = number
         if self._ranks is not None:
+            if number == signal.SIGQUIT:  # who sends this wants to know
+                await self._show_stacks("before they end, by SIGQUIT")
             _end(self._ranks, ())
 
     def _usable_hosts(self) -> HostMesh:
@@ -138,8 +144,13 @@ class Launcher(Actor):
             ranks: Any = procs.spawn("rank", RankProcess, self._options, self._folder)
             first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
             attempt = Attempt(number, *await first.open_store.call_one(len(hosts) == 1, _STORE_TIMEOUT))
-            self._ranks = ranks
-            return [] if self._signal else await self._wait(ranks, attempt)
+            self._ranks, self._procs = ranks, procs
+            watch = asyncio.ensure_future(self._watch(ranks)) if self._options.hang_timeout else None
+            try:
+                return [] if self._signal else await self._wait(ranks, attempt)
+            finally:
+                if watch is not None:
+                    watch.cancel()
         finally:
             self._ranks = None
             await procs.stop("the script has ended")
@@ -155,6 +166,25 @@ class Launcher(Actor):
             if len(failures) == 1 and exits[-1].status:
                 _end(ranks, {each.rank for each in exits})
         return exits
+
+    async def _watch(self, ranks: Any) -> None:
+        """Show the stacks of all ranks, once each time that they have fallen silent."""
+        limit, shown = self._options.hang_timeout, False
+        while True:
+            quiet = limit
+            with suppress(SupervisionError):  # one of them is gone, which `_wait` sees
+                quiet = min((await ranks.quiet.call()).values())
+            if quiet < limit:
+                shown = False
+            elif not shown:
+                shown = True
+                await self._show_stacks(f"no rank has printed or ended for {limit:g} s")
+            await asyncio.sleep(max(_LOOK, limit - quiet))
+
+    async def _show_stacks(self, why: str) -> None:
+        with suppress(SupervisionError):  # this host itself is in trouble, which is told otherwise
+            stacks = await self._procs.stacks()
+            print(f"monarch run: stacks of all ranks, {why}\n{stacks}", file=sys.stderr, flush=True)
 
     def _gone(self, point: Point, error: SupervisionError) -> Exit:
         """The end of a rank whose process or host is gone."""

@@ -7,6 +7,7 @@ Its options and their meaning: https://docs.pytorch.org/docs/stable/elastic/run.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -71,6 +72,7 @@ class Options(NamedTuple):
         master_port: TCP port of the store there; 0 for a free one.
         shutdown_timeout: Seconds from SIGTERM to SIGKILL.
         signals: Which signals to the launcher end the ranks.
+        hang_timeout: Seconds in which no rank prints or ends, after which the stacks of all are shown; 0 for never.
         virtual_local_rank: Every rank sees one device, as ``LOCAL_RANK`` 0.
         without_effect: Options that were given and have none: name to reason.
     """
@@ -92,6 +94,7 @@ class Options(NamedTuple):
     master_port: int = 0
     shutdown_timeout: float = 30.0
     signals: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    hang_timeout: float = 0.0
     virtual_local_rank: bool = False
     without_effect: Mapping[str, str] = {}
 
@@ -137,6 +140,13 @@ def parser(prog: str) -> argparse.ArgumentParser:
     add("signals-to-handle", default=names, metavar="S,...", help=f"signals that end the ranks; default: {names}")
     limit = os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30")
     add("shutdown-timeout", type=float, default=limit, metavar="S", help="seconds from SIGTERM to SIGKILL")
+    add(
+        "hang-timeout",
+        type=float,
+        default=0,
+        metavar="S",
+        help="show all stacks when no rank prints or ends for S seconds",
+    )
     switch("virtual-local-rank", text="each rank sees one device, as LOCAL_RANK 0")
     switch("standalone")
     for name in _WITHOUT_EFFECT:
@@ -163,6 +173,8 @@ def options_of(parsed: argparse.Namespace) -> Options:
         raise ValueError(f"--master-port is a TCP port, or 0 for a free one, got {parsed.master_port}")
     if not parsed.shutdown_timeout >= 0:
         raise ValueError(f"--shutdown-timeout is a number of seconds, got {parsed.shutdown_timeout}")
+    if not 0 <= parsed.hang_timeout < math.inf:
+        raise ValueError(f"--hang-timeout is a number of seconds, 0 for never, got {parsed.hang_timeout}")
     if _on(parsed.module) and _on(parsed.no_python):
         raise ValueError("--module and --no-python exclude each other")
     return Options(
@@ -182,6 +194,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
         master_addr=parsed.master_addr or parsed.local_addr,
         master_port=parsed.master_port,
         shutdown_timeout=parsed.shutdown_timeout,
+        hang_timeout=parsed.hang_timeout,
         signals=_signals(parsed.signals_to_handle),
         virtual_local_rank=_on(parsed.virtual_local_rank),
         without_effect={

@@ -25,10 +25,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._core.plane import STACK_FILE, STACK_SIGNAL
 from ..actor import Actor, Point, concurrent_endpoint, context, endpoint
+from ..stacks import capture
 from .elastic import own_name, variables
 from .options import STDERR, STDOUT, Options
 
+_STARTUP = Path(__file__).parent / "startup"
 _TAIL = 64 * 1024  # bytes of stderr that are kept for a report
 _NOT_STARTED = 127  # the exit status of shells for a command that can't be started
 _REST = 1.0  # seconds in which what the script has left in its pipes is read, if somebody else holds them open
@@ -100,6 +103,8 @@ class RankProcess(Actor):
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = False
         self._store: Any = None
+        self._streams: _Streams | None = None
+        self._ended = 0.0
 
     @endpoint
     async def open_store(self, only_host: bool, timeout: float) -> tuple[str, int, bool]:
@@ -147,14 +152,15 @@ class RankProcess(Actor):
         except OSError as error:  # there is no such program, the folder of the logs can't be made, ...
             return Exit(point.rank, local, socket.gethostname(), 0, _NOT_STARTED, time.time(), str(error))
         await asyncio.to_thread(process.wait)
-        ended = time.time()
+        capture.program = 0
+        ended = self._ended = time.time()
         streams.finish()
         ended, text = _recorded(error_file) or (ended, streams.stderr.tail())
         error_file.unlink(missing_ok=True)
         return Exit(point.rank, local, socket.gethostname(), process.pid, process.returncode, ended, text)
 
     def _start(self, environment: dict[str, str], local: int, attempt: int) -> tuple[_Streams, subprocess.Popen[bytes]]:
-        streams = _Streams(self._options, local, attempt)
+        streams = self._streams = _Streams(self._options, local, attempt)
         try:
             self._process = subprocess.Popen(
                 self._command(),
@@ -166,7 +172,13 @@ class RankProcess(Actor):
             )
         finally:
             streams.started()
+        capture.program = self._process.pid
         return streams, self._process
+
+    @concurrent_endpoint
+    async def quiet(self) -> float:
+        """Seconds since the script has begun, printed or ended."""
+        return time.time() - max(self._ended, self._streams.last_output if self._streams is not None else time.time())
 
     @concurrent_endpoint
     async def end(self, number: int) -> None:
@@ -213,6 +225,10 @@ class RankProcess(Actor):
             index = int(made["LOCAL_RANK"])
             made["CUDA_VISIBLE_DEVICES"] = visible[index] if index < len(visible) and visible[index] else str(index)
             made["LOCAL_RANK"] = "0"
+        if not options.no_python:
+            path = made.get("PYTHONPATH")
+            made["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_STARTUP), path)))
+            made["MONARCH_STACKS"] = f"{int(STACK_SIGNAL)}:{STACK_FILE}"
         return made
 
 
@@ -233,6 +249,7 @@ class _Stream:
         self._kept = b""
         self._read: int | None = None
         self._thread: threading.Thread | None = None
+        self.last_output = time.time()
         self.target: int | None = None if shown else subprocess.DEVNULL
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -257,6 +274,7 @@ class _Stream:
     def _pass_on(self) -> None:
         assert self._read is not None
         while data := os.read(self._read, 65536):
+            self.last_output = time.time()
             if self._keep:
                 self._kept = (self._kept + data)[-self._keep :]
             if self._out is not None:
@@ -283,8 +301,13 @@ class _Streams:
             file = folder / name if folder is not None and (redirected | teed) & bit else None
             return _Stream(fd, shown and not (redirected & ~teed & bit), file, keep)
 
-        self.stdout = stream(1, STDOUT, "stdout.log", 0)
+        self.stdout = stream(1, STDOUT, "stdout.log", 1 if options.hang_timeout else 0)  # else nobody looks at it
         self.stderr = stream(2, STDERR, "stderr.log", _TAIL)
+
+    @property
+    def last_output(self) -> float:
+        """When the script has printed last, or begun, in seconds since the epoch."""
+        return max(self.stdout.last_output, self.stderr.last_output)
 
     def started(self) -> None:
         self.stdout.started()

@@ -21,20 +21,32 @@ _WAITING = "/monarch/_core/calls/"  # where code waits for futures
 _NEAR = 6  # innermost frames
 
 
+program = 0
+"""The process of a script that this one runs, and whose stacks are meant where its own are asked for; 0 for none."""
+
+
 class GetStacks(NamedTuple):
     """What do you do? Host agent ──▶ its procs and the client. Answer: a `Capture`, without the thread that answers. It may never come:
     C code may hold the GIL."""
 
 
 class Capture(NamedTuple):
-    """What a process does."""
+    """What a process does.
+
+    Attributes:
+        program: The process of a script that it runs, and that is to be looked at instead; 0 for none.
+    """
 
     threads: tuple[ThreadStack, ...]
     mailboxes: tuple[Mailbox, ...]
+    program: int = 0
 
 
 @handles(GetStacks)
 def _get_stacks(service: ControlService, request: ControlRequest, record: GetStacks) -> None:
+    if program:
+        request.answer(Capture((), (), program))
+        return
     hub = service.hub
     known = {thread.ident: thread for thread in threading.enumerate()}
     running = activities(hub)

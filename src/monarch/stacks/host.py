@@ -101,6 +101,7 @@ class _Collector:
                 self._failed.append(ProcStacks(proc.mesh, proc.rank, proc.size, 0, description.machine, "", note, ()))
         self._waiting = set(range(len(self._found)))
         self._news = threading.Condition()
+        self._programs: set[int] = set()  # those that run a script, which is looked at in their place
 
     def _look_at(
         self, address: ProcAddress, mesh: str, rank: int, size: int, pid: int, machine: str, coordinates: dict[str, int]
@@ -125,8 +126,12 @@ class _Collector:
     def reply(self, frame: Any) -> bool:
         if frame.flags not in (ERROR, DEAD):
             capture: Capture = pickling.loads(frame.payload, frame.buffers)
-            self._note(frame.rank, "itself", capture.threads)
-            self._found[frame.rank] = self._found[frame.rank]._replace(mailboxes=capture.mailboxes)
+            if capture.program:
+                self._found[frame.rank] = self._found[frame.rank]._replace(pid=capture.program)
+                self._programs.add(frame.rank)
+            else:
+                self._note(frame.rank, "itself", capture.threads)
+                self._found[frame.rank] = self._found[frame.rank]._replace(mailboxes=capture.mailboxes)
         return self._came(frame.rank)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
@@ -153,8 +158,8 @@ class _Collector:
         self._found[index] = self._found[index]._replace(how=how, note=note, threads=threads)
 
     def _look_from_outside(self) -> None:
-        """At those that have not answered."""
-        silent = [index for index in sorted(self._waiting) if self._found[index].pid]
+        """At those that have not answered, and at scripts."""
+        silent = [index for index in sorted(self._waiting | self._programs) if self._found[index].pid]
         states = {index: dump.state_of(self._found[index].pid) for index in silent}
         for index, state in states.items():
             self._found[index] = self._found[index]._replace(note=state)
@@ -163,7 +168,9 @@ class _Collector:
             dumps = dump.by_signal([self._found[index].pid for index in silent if not states[index]])
             for index in silent:
                 threads = dumps.get(self._found[index].pid)
-                if threads is not None and index in self._waiting:  # it was only slow, if it has answered since
+                if threads is not None and index in self._programs:
+                    self._note(index, "itself", threads)
+                elif threads is not None and index in self._waiting:  # it was only slow, if it has answered since
                     self._note(index, "signal", threads)
             missing = [index for index in silent if not self._found[index].how]
         program = dump.py_spy() if missing and self._record.py_spy else None

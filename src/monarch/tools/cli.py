@@ -1,10 +1,12 @@
 """The commands. Each is a thin layer over the public API; results go to stdout, all else to stderr.
 
-Exit status: 0 if it worked, 1 if it did not, with one line that says why, 2 for wrong usage. What `monarch why` finds is 0, 3 or 4.
+Exit status: 0 if it worked, 1 if it did not, with one line that says why, 2 for wrong usage. What `monarch why` finds is 0, 3 or 4;
+docs/commands.md has those of commands that run others.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
@@ -21,7 +23,7 @@ from ..errors import MonarchError
 from ..job import current
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
-from . import contexts, debug, logs, programs, query, report, scripts, shell, stacks, why
+from . import contexts, debug, logs, programs, query, report, scale, scripts, shell, stacks, status, why
 from . import exec as commands
 
 # What the user can put right; anything else is a bug, and shows a traceback.
@@ -31,7 +33,6 @@ app = typer.Typer(
     name="monarch",
     help="Actors on meshes of processes: workers, jobs, secrets.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(contexts.app, name="context")
@@ -45,6 +46,8 @@ app.add_typer(debug.app)
 app.add_typer(scripts.app)
 app.add_typer(commands.app)
 app.add_typer(shell.app)
+app.add_typer(status.app)
+app.add_typer(scale.app)
 
 _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -120,7 +123,7 @@ def apply(
 
 @app.command(epilog="Example: monarch kill")
 def kill(
-    context: Annotated[str | None, typer.Argument(help="Context of the job. Default: the active one.")] = None,
+    context: status.CONTEXT = None,
 ) -> None:
     """End the running job of a context, and all that it started."""
     path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
@@ -135,11 +138,15 @@ def kill(
 
 
 @app.command(name="rdma", epilog="Example: monarch rdma")
-def transfers() -> None:
+def transfers(as_json: status.JSON = False) -> None:
     """Show which paths one-sided transfers take from here, and why not the others."""
     buffer = rdma.RDMABuffer(bytearray(1))
     with actor.this_host().spawn_procs() as procs:
         explanation = buffer.explain(procs)
+    if as_json:
+        paths = [each._asdict() for each in explanation.paths]
+        print(json.dumps({"paths": paths, "between_hosts": rdma.describe_between_hosts()}, indent=2, default=str))
+        return
     _, _, lines = str(explanation).partition("\n")
     print(f"between two processes of this host\n{lines}\nbetween hosts\n-> {rdma.describe_between_hosts()}")
 

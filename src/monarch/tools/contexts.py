@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from typing import Annotated
+
 import typer
 
 from ..job import current
+from .completion import context_names
+
+NAME = Annotated[str, typer.Argument(autocompletion=context_names)]
 
 app = typer.Typer(
     help="Several jobs in one folder; the active one is what the other commands and `job.state()` use.",
@@ -13,10 +19,15 @@ app = typer.Typer(
 
 
 @app.command("ls", epilog="Example: monarch context ls")
-def list_contexts() -> None:
+def list_contexts(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+) -> None:
     """List the contexts; the active one has a star."""
     active = current.active_context()
     names = current.contexts()
+    if as_json:
+        print(json.dumps({"active": active, "contexts": names}))
+        return
     for name in names:
         print(f"{'*' if name == active else ' '} {name}")
     if not names:
@@ -31,14 +42,14 @@ def create(name: str) -> None:
 
 
 @app.command(epilog="Example: monarch context use small")
-def use(name: str) -> None:
+def use(name: NAME) -> None:
     """Make a context the active one."""
     current.use_context(name)
     print(f"Switched to context {name!r}")
 
 
 @app.command(epilog="Example: monarch context rm small")
-def rm(name: str) -> None:
+def rm(name: NAME) -> None:
     """End the job of a context, and remove the context."""
     current.remove_context(name)
     print(f"Removed context {name!r}")

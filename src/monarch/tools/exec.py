@@ -12,7 +12,9 @@ import typer
 
 from .. import job
 from ..actor import HostMesh
+from ..config import configure
 from ..job.commands import Command, Running, places_of, start
+from .completion import mesh_names
 
 app = typer.Typer()
 
@@ -25,7 +27,7 @@ app = typer.Typer()
 def run(
     command: Annotated[list[str] | None, typer.Argument(help="The command and its arguments.")] = None,
     everywhere: Annotated[bool, typer.Option("--all", help="On every host of every mesh.")] = False,
-    mesh: Annotated[str | None, typer.Option(help="On every host of this mesh.")] = None,
+    mesh: Annotated[str | None, typer.Option(help="On every host of this mesh.", autocompletion=mesh_names)] = None,
     one: Annotated[bool, typer.Option("--one", help="On the first host of the first mesh; the default.")] = False,
     point: Annotated[str | None, typer.Option(help="On these hosts of the first mesh, such as hosts=1.")] = None,
     per_host: Annotated[str | None, typer.Option(help="Several times on each host, such as gpus=8.")] = None,
@@ -38,6 +40,7 @@ def run(
     output_dir: Annotated[
         str | None, typer.Option(help="Folder on the hosts for the output, in place of here.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Show each line of output as a JSON object.")] = False,
     kill: Annotated[bool, typer.Option("--kill", help="End the job afterwards.")] = False,
 ) -> None:
     """Run a command on hosts of the current job, which starts if it does not run. Its output is shown line by line.
@@ -50,6 +53,8 @@ def run(
     what = Command(tuple(_words(command or [], script, module)), variables, workdir, output_dir)
     ranks = numbers(per_host, "--per-host")
     wanted = None if point is None else numbers(point, "--point")
+    if as_json:
+        configure(log_format="json")
     described = job.load_current_job()
     meshes = described.state()._hosts
     found = list(meshes.values()) if everywhere else [pick(meshes, mesh)]

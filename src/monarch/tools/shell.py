@@ -9,6 +9,7 @@ import typer
 
 from .. import job
 from ..job.commands import places_of
+from .completion import mesh_names
 from .exec import numbers, pair, pick
 
 app = typer.Typer()
@@ -16,7 +17,9 @@ app = typer.Typer()
 
 @app.command(epilog="Example: monarch shell --mesh trainers --point hosts=1")
 def shell(
-    mesh: Annotated[str | None, typer.Option(help="A host of this mesh. Default: the first.")] = None,
+    mesh: Annotated[
+        str | None, typer.Option(help="A host of this mesh. Default: the first.", autocompletion=mesh_names)
+    ] = None,
     point: Annotated[str | None, typer.Option(help="Which host, such as hosts=1. Default: the first.")] = None,
     env: Annotated[list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")] = None,
     workdir: Annotated[

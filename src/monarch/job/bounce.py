@@ -1,0 +1,47 @@
+"""New workers in the place of those that run, on the same hosts, in the same allocation: `monarch bounce`.
+
+A worker that is told so starts its program anew when it has been shut down, as the same process: with the same address, owner and
+lifeline, whoever has started it. What ran there ends; code and settings are read anew.
+
+What ends the waits: the answer of each host, or its loss; the end of each shutdown, which is bounded; `_UP_WITHIN` for the new ones.
+"""
+
+from __future__ import annotations
+
+from ..errors import JobError, MonarchError
+from ..programs import PATIENCE, StartAgain, ask_agents
+from .contract import START_AGAIN
+from .overview import addresses_of
+from .trait import JobTrait
+
+_UP_WITHIN = 60.0  # seconds
+
+
+def bounce(job: JobTrait) -> int:
+    """Have all workers of a running job start anew. Programs that use it see their hosts shut down.
+
+    Args:
+        job: It runs, and this program is not attached to it.
+
+    Returns:
+        The number of workers.
+
+    Raises:
+        JobError: One of them does not know how to, and nothing was changed; or did not come up again.
+        SupervisionError: One is lost.
+    """
+    meshes = job.state(None)._hosts
+    addresses = [address for hosts in meshes.values() for address in addresses_of(hosts)]
+    for sure in (False, True):
+        answers = ask_agents(addresses, StartAgain(START_AGAIN, sure))
+        for address, answer in zip(addresses, answers, strict=True):
+            if not answer.get(timeout=PATIENCE):
+                raise JobError(f"the worker on {address} was not started by a job: end it and start another by hand")
+    for ended in [hosts.shutdown() for hosts in meshes.values()]:
+        ended.get()
+    for name, hosts in job.state(None)._hosts.items():
+        try:
+            hosts.initialized.get(timeout=_UP_WITHIN)
+        except (MonarchError, RuntimeError, TimeoutError) as error:
+            raise JobError(f"{name} did not come up again: {str(error).strip() or 'no answer'}") from error
+    return len(addresses)

@@ -1,0 +1,74 @@
+"""``monarch scale`` and ``monarch bounce``: other hosts, or other workers, for a job that runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import job
+from ..job import current
+from ..job.bounce import bounce as start_anew
+from .completion import mesh_names
+from .exec import numbers
+from .status import JSON
+
+CONTEXT = Annotated[str | None, typer.Option("--context", help="Context of the job. Default: the active one.")]
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: monarch scale trainers=4 --replace-lost")
+def scale(
+    meshes: Annotated[
+        list[str] | None, typer.Argument(metavar="[MESH=HOSTS]...", help="New sizes.", autocompletion=mesh_names)
+    ] = None,
+    replace_lost: Annotated[
+        bool, typer.Option("--replace-lost", help="Put others in the place of lost hosts.")
+    ] = False,
+    context: CONTEXT = None,
+    as_json: JSON = False,
+) -> None:
+    """Change how many hosts the meshes of a running job have. The next `state()` of a program has the new ones."""
+    sizes = numbers(",".join(meshes or []), "scale")
+    if not sizes and not replace_lost:
+        raise typer.BadParameter("say what to change: MESH=HOSTS, or --replace-lost")
+    saved = running(context)
+    saved.scale(replace_lost=replace_lost, **sizes)
+    _say(as_json, f"scaled: {saved!r}", job=repr(saved), id=saved.apply_id)
+
+
+@app.command(epilog="Example: monarch bounce")
+def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
+    """Start the workers of a running job anew, on the same hosts, in the same allocation: with code and settings as they are now.
+
+    What runs on its hosts ends, also that of other programs.
+    """
+    saved = running(context)
+    began = time.monotonic()
+    count = start_anew(saved)
+    seconds = time.monotonic() - began
+    _say(as_json, f"{count} workers of {saved!r} have started anew in {seconds:.1f} s", workers=count, seconds=seconds)
+
+
+def running(context: str | None) -> job.JobTrait:
+    """The job that runs in a context.
+
+    Raises:
+        JobError: None does.
+    """
+    path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
+    saved = job.job_load(path) if path.exists() else None
+    if saved is None or not saved.active:
+        raise job.JobError(f"no job runs here: {f'{saved!r} has ended' if saved else f'there is no {path}'}")
+    return saved
+
+
+def _say(as_json: bool, text: str, **told: object) -> None:
+    if as_json:
+        print(json.dumps(told))
+    else:
+        typer.echo(text, err=True)

@@ -1,0 +1,158 @@
+"""``monarch status`` and ``monarch doctor``: what runs of the current job; what of its hosts would make a program fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from .. import job, trust
+from ..actor import HostMesh, attach_to_workers
+from ..errors import MonarchError
+from ..job import checkup, current
+from ..job.overview import Overview, addresses_of, look_at
+from .completion import context_names
+from .programs import console
+from .redact import secret_files
+
+CONTEXT = Annotated[
+    str | None, typer.Argument(help="Context of the job. Default: the active one.", autocompletion=context_names)
+]
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: monarch status")
+def status(
+    context: CONTEXT = None,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for its hosts.")] = 10.0,
+    as_json: JSON = False,
+) -> None:
+    """Show the job of a context: whether it runs, and its hosts with what runs there. Starts nothing.
+
+    The exit status is 1 if it does not run, or one of its hosts does not answer.
+    """
+    path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
+    name = current.active_context() if context is None else context
+    found = look_at(path, timeout) if path.exists() else Overview("", "", False, [], "")
+    if as_json:
+        rows = [row._asdict() for row in found.hosts]
+        print(json.dumps({"context": name, **found._asdict(), "hosts": rows}, indent=2))
+    else:
+        _show(name, found)
+    sys.exit(0 if found.runs and not found.error and not any(row.error for row in found.hosts) else 1)
+
+
+def _show(context: str, found: Overview) -> None:
+    terminal = console()
+    if not found.job:
+        terminal.print(Text(f"no job runs in context {context!r}: `monarch apply` starts one"))
+        return
+    state = "runs" if found.runs else "has ended"
+    terminal.print(Text(f"{found.job} {state}; context {context!r}, id {found.id or 'none'}"))
+    if found.error:
+        terminal.print(Text(found.error, "bold red"), soft_wrap=True)
+    if not found.hosts:
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("mesh", "host", "machine", "address", "procs"):
+        table.add_column(heading, justify="right" if heading == "host" else "left", overflow="fold")
+    for row in found.hosts:
+        procs = ", ".join(f"{name} ({count})" for name, count in row.procs.items()) or "-"
+        shown = Text(row.error, "bold red") if row.error else Text(procs)
+        table.add_row(row.mesh, str(row.host), row.machine or "?", row.address, shown)
+    terminal.print(table)
+
+
+@app.command(epilog="Example: monarch doctor tcp://node1:26600 tcp://node2:26600")
+def doctor(
+    workers: Annotated[
+        list[str] | None,
+        typer.Argument(help="Addresses of workers. Default: the hosts of the current job, if it runs."),
+    ] = None,
+    as_json: JSON = False,
+) -> None:
+    """Check this machine and the hosts of a job: versions, secret, ports, clocks, GPUs, RDMA, limits.
+
+    The exit status is 1 if something is found that would make a program fail, or slow; it is named.
+    """
+    here = checkup.look()
+    findings, problems = [checkup.Finding("here", here, 0.0)], _secret_problems()
+    for name, hosts in _meshes(workers or [], problems):
+        try:
+            hosts.initialized.get(timeout=checkup.PATIENCE)
+            findings += checkup.examine(name, hosts, addresses_of(hosts))
+        except (MonarchError, RuntimeError, OSError) as error:
+            problems.append(f"{name}: {str(error).strip() or 'no answer'}")
+    problems += checkup.problems(here, findings[1:])
+    if as_json:
+        rows = [{"name": each.name, "skew": each.skew, **each.host._asdict()} for each in findings]
+        print(json.dumps({"hosts": rows, "problems": problems}, indent=2))
+    else:
+        _show_findings(findings, problems)
+    sys.exit(1 if problems else 0)
+
+
+def _meshes(workers: list[str], problems: list[str]) -> list[tuple[str, HostMesh]]:
+    """What is to be looked at: each worker by itself, so that one that is missing is no trouble for the others."""
+    if workers:
+        return [(address, attach_to_workers(workers=[address])) for address in workers]
+    path = Path(job.DEFAULT_JOB_PATH)
+    saved = job.job_load(path) if path.exists() else None
+    if saved is None or not saved.active or not saved._is_running():
+        typer.echo("no job runs here: looking at this machine alone", err=True)
+        return []
+    try:
+        return list(saved.state(path)._hosts.items())
+    except MonarchError as error:
+        problems.append(str(error))
+        return []
+
+
+def _secret_problems() -> list[str]:
+    found = []
+    for path in secret_files(os.environ):
+        try:
+            if path.exists():  # else there are certificates, or hosts of this machine alone
+                trust.read_secret_file(path)
+        except (OSError, ValueError) as error:
+            found.append(f"the secret: {error}")
+    return found
+
+
+def _show_findings(findings: list[checkup.Finding], problems: list[str]) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in (
+        "host",
+        "machine",
+        "Python",
+        "pymonarch",
+        "torch",
+        "nixl",
+        "CPUs",
+        "GPUs",
+        "RDMA",
+        "files",
+        "clock",
+    ):
+        right = heading in ("CPUs", "GPUs", "files", "clock")
+        table.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for name, host, skew in findings:
+        table.add_row(
+            name, host.machine, host.python, host.monarch, host.torch or "-", host.nixl or "-", str(host.cpus),
+            str(host.gpus), ", ".join(host.rdma) or "-", str(host.files), f"{skew * 1000:+.0f} ms",
+        )  # fmt: skip
+    terminal = console()
+    terminal.print(table)
+    for problem in problems:
+        terminal.print(Text(f"! {problem}", "bold red"), soft_wrap=True)
+    if not problems:
+        terminal.print("nothing is wrong, as far as one can see")
