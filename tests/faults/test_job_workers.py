@@ -243,7 +243,7 @@ def test_a_process_number_that_belongs_to_somebody_else_by_now_is_left_alone(sta
     job.state(state_file)
     (worker,) = job._all_workers()
     (stranger,) = [pid for pid in [os.getppid()] if pid != worker.pid]
-    job._workers["workers"].append(worker._replace(name="workers_1", pid=stranger))
+    job._workers["workers"][1] = worker._replace(name="workers_1", pid=stranger)
     job.dump(state_file)
     loaded = job_load(state_file)
     assert not loaded.can_run(job)
