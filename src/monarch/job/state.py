@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ..actor import HostMesh
-from ..telemetry import QueryEngineClient
+
+if TYPE_CHECKING:
+    from ..telemetry import QueryEngineClient
 
 
 class JobState:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import config
+from .. import telemetry as plane
 from ..actor import this_host
 from ..errors import JobError
 from ..programs import connect, find
-from ..telemetry import QueryEngineClient as QueryEngineClient
-from ..telemetry.keep import finish_run, keep_run
 from . import trusted
 from .features import TelemetryConfig
+
+if TYPE_CHECKING:
+    from ..telemetry import QueryEngineClient as QueryEngineClient
 
 logger = logging.getLogger("monarch.job")
 
@@ -39,27 +42,36 @@ def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
     clients = folder / _CLIENTS
     trusted.make_folder(clients)
     (clients / str(os.getpid())).write_text(this_host()._hosts[0])
-    keep_run(folder / _RUN, job, wanted.keep_run)
-    return QueryEngineClient()
+    plane.keep_run(folder / _RUN, job, wanted.keep_run)
+    return plane.QueryEngineClient()
 
 
 def end(folder: Path) -> None:
     """This program is about to end the job."""
-    finish_run(folder / _RUN)
-    (folder / _CLIENTS / str(os.getpid())).unlink(missing_ok=True)
+    note = folder / _CLIENTS / str(os.getpid())
+    if note.exists():  # it has used the telemetry of the job
+        plane.finish_run(folder / _RUN)
+        note.unlink(missing_ok=True)
 
 
-def client_of(folder: Path, job: str) -> QueryEngineClient:
-    """A client for a program that uses the job, another one than this.
+def client_of(folder: Path, job: str, here: bool) -> QueryEngineClient:
+    """A client for a program that uses the job.
+
+    Args:
+        folder: Of the logs of the job.
+        job: The job, described for people.
+        here: Whether that program is this one; else another one on this machine is looked for.
 
     Raises:
         JobError: There is none on this machine, or it does not answer.
     """
+    if here:
+        return plane.QueryEngineClient()
     for program in find():
         note = folder / _CLIENTS / str(program.pid)
         if note.is_file() and note.read_text() == program.host:
             try:
-                return QueryEngineClient(connect(program))
+                return plane.QueryEngineClient(connect(program))
             except (ConnectionError, RuntimeError) as error:
                 raise JobError(f"the telemetry of {job} could not be reached: {error}") from error
     last = f"; its last run is kept in {folder / _RUN}" if (folder / _RUN).exists() else ""

@@ -290,9 +290,7 @@ class JobTrait(ABC):
             raise JobError(f"{self!r} does not run: state() starts it")
         if self._telemetry is None and owner._telemetry is None:
             raise JobError(f"{self!r} has no telemetry: call enable_telemetry() before state()")
-        if owner._connected:
-            return telemetry.QueryEngineClient()
-        return telemetry.client_of(owner._folder_of_logs(), repr(owner))
+        return telemetry.client_of(owner._folder_of_logs(), repr(owner), bool(owner._connected))
 
     # How it works
 

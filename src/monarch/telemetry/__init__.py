@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .answer import Collected
     from .client import QueryEngineClient
     from .gather import read
+    from .keep import finish_run as finish_run
+    from .keep import keep_run as keep_run
     from .metrics import Meter, Observation, get_meter
     from .result import QueryResult
     from .spans import span, step, traced
@@ -29,6 +31,7 @@ __getattr__, __dir__ = lazy_names(  # what a process needs to answer is less tha
         "answer": ("Collected",),
         "client": ("QueryEngineClient",),
         "gather": ("read",),
+        "keep": ("finish_run", "keep_run"),
         "metrics": ("Meter", "Observation", "get_meter"),
         "result": ("QueryResult",),
         "spans": ("span", "step", "traced"),
