@@ -147,10 +147,7 @@ class Connection:
         Raises:
             JobError: It has failed, or needs too long.
         """
-        try:
-            done = self._ask(self.host, ssh_text.in_sh(script), limit=limit)
-        except subprocess.TimeoutExpired:
-            raise JobError(f"host {self.host!r} did not answer within {limit:g} s") from None
+        done = self._ask(self.host, ssh_text.in_sh(script), limit=limit)
         if done.returncode:
             raise JobError(f"host {self.host!r}: {ssh_text.why(done.stderr, self.host, 'the interpreter')}")
         return done.stdout
@@ -190,15 +187,18 @@ class Connection:
         ]
 
     def _ask(self, *arguments: str, limit: float = 60.0) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self._command(*arguments),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            env=self._env,
-            timeout=limit,
-            start_new_session=True,
-        )
+        try:
+            return subprocess.run(
+                self._command(*arguments),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                env=self._env,
+                timeout=limit,
+                start_new_session=True,
+            )
+        except subprocess.TimeoutExpired:
+            raise JobError(f"host {self.host!r} did not answer within {limit:g} s") from None
 
 
 def hostname_of(host: str, ssh_args: Sequence[str]) -> str:
