@@ -176,6 +176,11 @@ def test_a_stopped_process_is_stuck_though_nobody_waits() -> None:
     assert "is stopped (SIGSTOP, or Ctrl-Z)" in found.sentence and len(found.frozen) == 1
 
 
+def test_several_stopped_processes_are_spoken_of_as_several() -> None:
+    found = verdict([proc(0), *(unseen(rank, kernel=STOPPED) for rank in (1, 2))])
+    assert found.sentence == "Stuck: ranks 1-2 (host h0) are stopped (SIGSTOP, or Ctrl-Z)."
+
+
 def test_a_process_that_answers_nobody_is_stuck_if_it_did_not_twice() -> None:
     assert verdict([unseen(0, "does not answer")]).status == STUCK
     assert verdict([proc(0)], [unseen(0, "does not answer")]).status == FINE

@@ -13,10 +13,11 @@ from ..actor import HostMesh
 from ..programs import PATIENCE, Connection, ask
 from ..stacks.gather import gather
 from ..stacks.host import GetHostStacks
+from ..stacks.report import Stacks
 from .judge import judge
 from .model import Verdict
 
-_LIMIT = 3.0  # seconds for a host
+_LIMIT = 5.0  # seconds for a host, which has a thousand processes to ask, on a machine that is busy
 _PATIENCE = 0.25  # seconds without an answer of any process of a host
 
 
@@ -50,9 +51,10 @@ def _look_twice(hub: Hub, agents: Sequence[ProcAddress], root: ProcAddress | Non
         raise ValueError(f"`seconds` between two looks is more than 0, not {seconds!r}")
     wanted = GetHostStacks(root, patience=_PATIENCE, py_spy=False, ended=True)
     begun = time.monotonic()
-    first = gather(hub, agents, wanted, seconds + _LIMIT)
+    asked = gather(hub, agents, wanted, seconds + _LIMIT)
     time.sleep(seconds)
+    first = asked.get()
     between = time.monotonic() - begun
-    second = gather(hub, agents, wanted, _LIMIT)
-    latest = second.get()
-    return judge(first.get(), latest, between)
+    answer = [agent for agent in agents if agent.host not in first.silent]  # what is silent is not waited for again
+    second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
+    return judge(first, Stacks(second.procs, {**first.silent, **second.silent}), between)

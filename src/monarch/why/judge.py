@@ -184,7 +184,6 @@ class _Case:
             trouble.full,
             trouble.frozen,
             trouble.swapping,
-            (),
             self._second.silent,
         )
 

@@ -88,7 +88,6 @@ class Verdict:
         full: Mailboxes that take no more.
         frozen: Processes that are stopped, or in a system call that nothing interrupts.
         swapping: Processes that wait for pages from a disk.
-        stragglers: Ranks that take longer for their steps than the others.
         silent: Hosts that have not answered, and why.
     """
 
@@ -102,7 +101,6 @@ class Verdict:
     full: tuple[str, ...] = ()
     frozen: tuple[str, ...] = ()
     swapping: tuple[str, ...] = ()
-    stragglers: tuple[str, ...] = ()
     silent: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -115,12 +115,16 @@ def _culprit(each: Standing, single: bool) -> str:
     process = [f"process {each.pids[0]}"] if len(each.pids) == 1 and each.state != SILENT else []
     inside = f" ({', '.join((*where, *point, *process))})" if where or point or process else ""
     place = f" in {each.place}" if each.place else ""
-    if each.state == FROZEN:
-        return f"{who(each, single)}{inside} {each.reason}"
-    if not place:
-        return f"{who(each, single)}{inside} {each.reason}"
+    if each.state == FROZEN or not place:
+        return f"{who(each, single)}{inside} {_of_many(each.reason) if len(each.ranks) > 1 else each.reason}"
     reason = "runs" if each.state == RUNS and not each.reason else each.reason
     return f"{who(each, single)}{inside}{place}{f': {reason}' if reason else ''}"
+
+
+def _of_many(reason: str) -> str:
+    for one, many in (("is ", "are "), ("does ", "do "), (": it waits", ": they wait")):
+        reason = reason.replace(one, many, 1)
+    return reason
 
 
 def _fine(classes: Sequence[Standing], trouble: Trouble) -> str:
