@@ -42,7 +42,7 @@ def waiting(*whom: ProcAddress, age: float | None = None, what: str = "trainer.s
 def proc(
     rank: int, *threads: ThreadStack, size: int = 4, queued: int = 0, mesh: str = "trainers", kernel: Kernel = ASLEEP
 ) -> ProcStacks:
-    box = Mailbox("trainer", UID, queued, 0, ())
+    box = Mailbox("trainer", UID, queued, ())
     coordinates = {"hosts": rank // 8, "gpus": rank % 8}
     return ProcStacks(
         mesh,
@@ -210,7 +210,7 @@ def test_what_stands_with_messages_behind_it_is_stuck_and_without_is_not() -> No
 def test_who_sends_to_a_full_mailbox_waits_for_its_actor() -> None:
     program = client(Frame("broadcast", "/x/monarch/_core/actors/adverbs.py", 3))
     assert program.address is not None
-    full = Mailbox("trainer", UID, 1001, 0, (program.address,))
+    full = Mailbox("trainer", UID, 1001, (program.address,))
     found = verdict([proc(0, busy(READS))._replace(mailboxes=(full,)), program])
     assert found.full == ("trainer[0]: 1,001 messages wait, 1 process is held back",)
     assert found.sentence.startswith("Stuck: the program in broadcast (train.py:9); rank 0 ")

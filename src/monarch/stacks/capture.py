@@ -75,7 +75,7 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
             ran = thread_time(loop.native_id or 0) if loop is not None else -1
             found.append(_of_call(ThreadStack(f"task of {call.actor}", frames, ran=ran), call, waits))
     mailboxes = tuple(
-        Mailbox(cell.record.name, cell.uid, len(cell.queued()), 0, tuple(cell.pressure.held)) for cell in actors_of(hub)
+        Mailbox(cell.record.name, cell.uid, len(cell.queued()), tuple(cell.pressure.held)) for cell in actors_of(hub)
     )
     request.answer(Capture(tuple(found), mailboxes))
 

@@ -75,14 +75,12 @@ class Mailbox(NamedTuple):
         actor: Its name.
         actor_id: Its id.
         queued: Messages that wait.
-        handled: Messages that it has begun; 0 where they are not counted.
         held: Processes that may not send it more, as it is full.
     """
 
     actor: str
     actor_id: int
     queued: int
-    handled: int
     held: tuple[ProcAddress, ...]
 
 

@@ -118,12 +118,9 @@ def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator
         return
     stood, times = _before(before)
     mailboxes = {each.actor_id: each for each in proc.mailboxes}
-    handled = {each.actor_id: each.handled for each in before.mailboxes} if before is not None else {}
     for thread, endpoint, lines in _primary(proc):
         mailbox = mailboxes.get(thread.actor_id)
         stands = bool(stood[endpoint, lines, thread.call] or (not thread.call and stood[endpoint, lines]))
-        if mailbox is not None and mailbox.handled != handled.get(mailbox.actor_id, mailbox.handled):
-            stands = False
         share, ran = _share(before, proc, thread, times, seconds)
         state, reason = _state(before, proc, thread, lines, share, ran) if stands else (RUNS, "")
         yield Node(proc, thread, endpoint, lines, state, reason, mailbox.queued if mailbox is not None else 0)
