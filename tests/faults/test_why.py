@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from helpers.terminals import RunningProgram, running
 from helpers.waiting import wait_until
 from helpers.workers import SECRET, workers
@@ -140,6 +142,7 @@ SCENES = """
     """
 
 
+@pytest.mark.timeout(120)  # five programs in one
 def test_a_program_sees_its_own_locks_loops_and_reads(tmp_path: Path) -> None:
     with hanging(SCENES.strip(), tmp_path) as (program, _):
         scenes = [json.loads(program.wait_for("scene").removeprefix("scene ")) for _ in range(5)]
