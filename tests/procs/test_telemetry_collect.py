@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Echo
+from helpers.scripts import run_script
 from helpers.terminals import running
 from helpers.waiting import PATIENCE, wait_until
 from monarch.actor import Actor, endpoint, this_host, this_proc
@@ -186,3 +187,14 @@ def test_another_process_collects_from_a_program_that_has_imported_nothing_for_i
 def test_statistics_and_hosts_can_be_had_of_the_client_alone() -> None:
     procs = this_proc()
     assert procs.statistics().get().item().pid in [row["pid"] for row in rows("statistics", hosts=this_host())]
+
+
+def test_a_program_that_has_spawned_nothing_finds_itself() -> None:
+    source = """
+    from monarch.telemetry import read
+
+    if __name__ == "__main__":
+        print(*(row["name"] for row in read("actors").get(timeout=30).rows("actors")))
+    """
+    result = run_script(source)
+    assert sorted(result.stdout.split()) == ["host_agent", "root"], result

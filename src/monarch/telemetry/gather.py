@@ -16,6 +16,7 @@ from .._core.plane import (
     Hub,
     ProcAddress,
     Promise,
+    client,
     current_hub,
     load_error,
     pickling,
@@ -51,6 +52,8 @@ def read(
         ValueError: There is no such table, or column.
     """
     hub = current_hub()
+    if hub.address == hub.root:
+        client().ensure_agent()  # which a program that has spawned nothing may not have yet
     wanted = question(tables, since_us, limit, columns)._replace(root=hub.root)
     if hosts is not None:
         return gather(hub, [ProcAddress(host, "").agent for host in hosts._hosts], wanted)

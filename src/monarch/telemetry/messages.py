@@ -33,7 +33,9 @@ class _Handled:
         self.sender = frame.sender
         self.uid = frame.target
         self.meta = frame.meta
-        self.bytes = len(frame.payload) + sum(map(len, frame.buffers))
+        self.bytes = len(frame.payload)
+        if frame.buffers:
+            self.bytes += sum(map(len, frame.buffers))
         self.weight = weight
         self.failed = False
         self.begin = time.time_ns()
@@ -71,23 +73,36 @@ class Durations:
     def add(self, duration: int, weight: int) -> None:
         self.counts[duration.bit_length()] += weight
         self.total += duration * weight
-        self.least = min(self.least, duration)
-        self.most = max(self.most, duration)
+        if duration < self.least:
+            self.least = duration
+        if duration > self.most:
+            self.most = duration
+
+    def join(self, other: Durations) -> None:
+        """Add those of another one."""
+        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
 
 
 class ActorSampler:
-    """Looks at some of the messages of one actor; see `Sampler`.
-
-    Attributes:
-        durations: By endpoint.
-    """
+    """Looks at some of the messages of one actor; see `Sampler`."""
 
     def __init__(self, recorder: _Recorder) -> None:
         self._handled = recorder.handled
         self._sampling = Sampling(time.monotonic, recorder.adaptive)
         self.wants = self._sampling.wants
         self._active: dict[int, _Handled] = {}  # by id of the frame
-        self.durations: dict[str, Durations] = {}
+        self._durations: dict[bytes, Durations] = {}  # by meta, which says the extent that was called, too
+
+    @property
+    def durations(self) -> dict[str, Durations]:
+        """How long each endpoint has taken; those of the engine are none."""
+        found: dict[str, Durations] = {}
+        for meta, each in self._durations.copy().items():
+            if meta[:1] != b"\0":
+                found.setdefault(_endpoint(meta), Durations()).join(each)
+        return found
 
     def begin(self, origin: Any, frame: Any) -> None:
         seen = _Handled(origin.peer, frame, self._sampling.looked())
@@ -102,10 +117,10 @@ class ActorSampler:
     def done(self, frame: Any) -> None:
         seen = self._active.pop(id(frame))
         seen.end = time.time_ns()
-        if seen.meta[:1] != b"\0":
-            endpoint = _endpoint(seen.meta)
-            durations = self.durations.get(endpoint) or self.durations.setdefault(endpoint, Durations())
-            durations.add(max(0, seen.end - seen.begin), seen.weight)
+        durations = self._durations.get(seen.meta)
+        if durations is None:
+            durations = self._durations[seen.meta] = Durations()
+        durations.add(max(0, seen.end - seen.begin), seen.weight)
 
 
 def start(hub: Any, mode: str) -> ActorSampler:
