@@ -12,6 +12,7 @@ earlier run of the same description has left running, and gives a host mesh for 
     slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `slurm_commands`, `slurm_watch` and `waiting`
     ssh       `SSHJob`, machines that ssh reaches; with `ssh_connection` and `ssh_text`
     kubernetes  `KubernetesJob`, pods; with `kubernetes_manifest`, `_pods`, `_wait`, `_api`, `_config` and `_forward`
+    ray       `RayJob`, nodes of a Ray cluster; with `ray_control` and `ray_hosts`
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
     telemetry  who can be asked about a job, and the file of its run
@@ -35,6 +36,7 @@ from .forward import PortForwarder
 from .hosts import hosts_from_config
 from .local import LocalJob
 from .process import ProcessJob
+from .ray import RayJob
 from .service_identity import (
     SERVICE_PROC_IDS_ENV,
     SERVICE_PROC_RANK_ENV,
@@ -63,6 +65,7 @@ __all__ = [
     "PortForwarder",
     "ProcessJob",
     "SSHJob",
+    "RayJob",
     "SlurmJob",
     "TelemetryConfig",
     "deserialize_service_proc_ids",

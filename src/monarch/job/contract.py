@@ -101,6 +101,11 @@ class Report(NamedTuple):
         """One line."""
         return json.dumps(self._asdict()).encode() + b"\n"
 
+    @classmethod
+    def decode(cls, line: str | bytes) -> Report:
+        """Read it back."""
+        return cls(**json.loads(line))
+
     def leave(self, folder: Path) -> None:
         """Write it into a folder of reports, where it is seen as a whole or not at all."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -135,7 +140,7 @@ def read_reports(folder: Path) -> Iterator[Report]:
         return
     for name in names:
         if not name.startswith("."):
-            yield Report(**json.loads((folder / name).read_bytes()))
+            yield Report.decode((folder / name).read_bytes())
 
 
 def unreachable(addresses: Iterable[str]) -> set[str]:

@@ -1,0 +1,151 @@
+"""What runs in a Ray cluster: a keeper that lives as long as the job, and an actor on each host that starts its worker.
+
+The keeper is detached, so it outlives the program that has started it. It owns the placement groups and the other actors: Ray
+ends them with it, and each worker has its end of a lifeline to its actor. So `ray.kill` of the keeper ends everything; and
+it ends itself when the last worker has ended, which gives the resources back.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from .contract import HostId, WorkerSpec, worker_command
+
+_MOST_REPORT = 64 * 1024  # bytes
+_LOOK = 1.0  # seconds
+
+
+class Host:
+    """One worker, on the node where this actor is placed.
+
+    Args:
+        host: Which one it is.
+        environment: Variables for the worker.
+    """
+
+    def __init__(self, host: HostId, environment: Mapping[str, str]) -> None:
+        import ray
+
+        address = ray.util.get_node_ip_address()
+        listen = f"tcp://[{address}]:0" if ":" in address else f"tcp://{address}:0"
+        self._lifeline, theirs = socket.socketpair()
+        with theirs:
+            fd = theirs.fileno()
+            spec = WorkerSpec(host[0], str(host[1]), listen, report=fd, lifeline=fd)
+            self._worker = subprocess.Popen(
+                worker_command(spec),
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **environment},
+                pass_fds=[fd],
+                start_new_session=True,
+            )
+
+    def report(self) -> str:
+        """Return what the worker says once it serves."""
+        said = self._lifeline.recv(_MOST_REPORT)
+        if not said:
+            raise RuntimeError(f"the worker has ended with exit status {self._worker.wait()}; Ray has its output")
+        return said.decode()
+
+    def wait(self) -> int:
+        """Return the exit status of the worker, when it has ended."""
+        return self._worker.wait()
+
+
+class _Placed(NamedTuple):
+    group: Any
+    actor: Any
+    report: Any
+    ended: Any
+
+
+class Keeper:
+    """Owner of the hosts of a job.
+
+    Args:
+        bundle: What each host needs, by resource.
+        runtime_env: Of Ray, for the workers.
+        environment: Variables for them.
+    """
+
+    def __init__(self, bundle: Mapping[str, float], runtime_env: Any, environment: Mapping[str, str]) -> None:
+        self._bundle = dict(bundle)
+        self._runtime_env = runtime_env
+        self._environment = environment
+        self._lock = threading.Lock()
+        self._placed: dict[HostId, _Placed] = {}
+        threading.Thread(target=self._watch, name="monarch-keeper", daemon=True).start()
+
+    def add(self, hosts: Sequence[HostId]) -> None:
+        """Ask for further hosts, or others for lost ones; each on a node of its own."""
+        import ray
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        group = placement_group([self._bundle] * len(hosts), strategy="STRICT_SPREAD")
+        for index, host in enumerate(hosts):
+            actor = (
+                ray.remote(Host)
+                .options(
+                    **actor_resources(self._bundle),
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
+                    runtime_env=self._runtime_env,
+                )
+                .remote(host, self._environment)
+            )
+            placed = _Placed(group, actor, actor.report.remote(), actor.wait.remote())
+            with self._lock:
+                self._placed[host] = placed
+
+    def remove(self, hosts: Sequence[HostId]) -> None:
+        """End hosts. Their resources are free when all that were asked for with them have ended."""
+        import ray
+
+        with self._lock:
+            gone = [self._placed.pop(host) for host in hosts if host in self._placed]
+            used = {placed.group.id for placed in self._placed.values()}
+        for placed in gone:
+            ray.kill(placed.actor)
+        for group in {placed.group.id: placed.group for placed in gone if placed.group.id not in used}.values():
+            ray.util.remove_placement_group(group)
+
+    def look(self) -> dict[str, list[Any]]:
+        """Return the reports of the workers that serve, and why others do not."""
+        import ray
+
+        with self._lock:
+            placed = dict(self._placed)
+        found: dict[str, list[Any]] = {"reports": [], "failed": []}
+        refs = [each.report for each in placed.values()]
+        done, _ = ray.wait(refs, num_returns=len(refs), timeout=0) if refs else ([], [])
+        for host, each in placed.items():
+            if each.report in done:
+                try:
+                    found["reports"].append(ray.get(each.report))
+                except Exception as error:
+                    found["failed"].append([*host, str(getattr(error, "cause", None) or error).splitlines()[0]])
+        return found
+
+    def _watch(self) -> None:
+        """End the job when no worker is left. Ends with the actor."""
+        import ray
+
+        while True:
+            with self._lock:
+                ends = [placed.ended for placed in self._placed.values()]
+            done, _ = ray.wait(ends, num_returns=len(ends), timeout=_LOOK) if ends else ([], [])
+            with self._lock:
+                if ends and len(done) == len(ends) == len(self._placed):
+                    ray.kill(ray.get_runtime_context().current_actor)
+            threading.Event().wait(_LOOK)
+
+
+def actor_resources(bundle: Mapping[str, float]) -> dict[str, Any]:
+    """What an actor that takes a whole bundle asks for, as options of Ray."""
+    rest = {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU")}
+    return {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0), "resources": rest}

@@ -1,0 +1,98 @@
+"""A real Ray cluster of three nodes on this machine, as a program: it prints the address, and kills the nodes whose numbers it reads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from helpers.leaks import OF_SESSION, describe
+from helpers.waiting import wait_until
+
+NODES = 3
+CPUS = 2  # of each node
+_MARK = "MONARCH_TEST_RAY"
+
+
+@dataclass(frozen=True)
+class Ray:
+    """Attributes:
+    address: Of the cluster.
+    """
+
+    address: str
+    program: subprocess.Popen[str]
+
+    def kill_node(self, number: int) -> None:
+        """End a node, other than 0, with all that runs there."""
+        assert self.program.stdin is not None and self.program.stdout is not None
+        print(number, file=self.program.stdin, flush=True)
+        assert self.program.stdout.readline() == "killed\n"
+
+    def add_node(self) -> None:
+        assert self.program.stdin is not None and self.program.stdout is not None
+        print("add", file=self.program.stdin, flush=True)
+        assert self.program.stdout.readline() == "added\n"
+
+    def workers(self) -> list[int]:
+        """All that jobs run in this cluster: workers, with what runs there."""
+        return [pid for pid in _marked() if "MONARCH_SECRET" in _environment(pid)]
+
+
+@contextmanager
+def running_ray() -> Iterator[Ray]:
+    """A cluster; at the end nothing is left of it, and of what ran there."""
+    program = subprocess.Popen(
+        [sys.executable, "-m", "helpers.ray_cluster"],
+        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", _MARK: "1", **dict([OF_SESSION.split("=")])},
+        cwd=os.path.dirname(os.path.dirname(__file__)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert program.stdout is not None and program.stdin is not None
+    try:
+        yield Ray(program.stdout.readline().strip(), program)
+    finally:
+        program.stdin.close()
+        program.wait(timeout=60)
+        program.stdout.close()
+        wait_until(lambda: not _marked(), what=f"the end of {[*map(describe, _marked())]}")
+
+
+def _marked() -> list[int]:
+    pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+    return [pid for pid in pids if _environment(pid).get(_MARK) == "1"]
+
+
+def _environment(pid: int) -> dict[str, str]:
+    try:
+        with open(f"/proc/{pid}/environ", errors="replace") as file:
+            return dict(entry.partition("=")[::2] for entry in file.read().split("\0"))
+    except OSError:
+        return {}
+
+
+def main() -> None:
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": CPUS, "include_dashboard": False})
+    nodes = [cluster.head_node] + [cluster.add_node(num_cpus=CPUS) for _ in range(NODES - 1)]
+    cluster.wait_for_nodes()
+    print(cluster.address, flush=True)
+    for line in sys.stdin:
+        if line == "add\n":
+            nodes.append(cluster.add_node(num_cpus=CPUS))
+            print("added", flush=True)
+        else:
+            cluster.remove_node(nodes[int(line)], allow_graceful=False)
+            print("killed", flush=True)
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Jobs on a real Ray cluster of three nodes: found again by the next run, gone when they are not wanted any more."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.ray_cluster import Ray, running_ray
+from helpers.slurm import command_of
+from helpers.waiting import wait_until
+
+if TYPE_CHECKING:
+    from helpers.jobs import Home
+
+pytest.importorskip("ray", reason="ray is not installed: pip install 'pymonarch[ray]'")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+USE = """
+    import os, sys
+    from monarch.actor import Actor, endpoint
+    from monarch.job import RayJob
+
+    class Worker(Actor):
+        @endpoint
+        def where(self) -> tuple[str, int]:
+            return os.environ.get("GREETING", ""), os.getppid()
+
+    def ask(hosts):
+        with hosts.spawn_procs() as procs:
+            return procs.spawn("worker", Worker).where.call().get(timeout=60).values()
+
+    ADDRESS = os.environ["TEST_RAY"]
+"""
+TWO_MESHES = (
+    USE
+    + """
+    if __name__ == "__main__":
+        job = RayJob({"trainers": 2, "generators": 1}, address=ADDRESS, env={"GREETING": "hi"})
+        state = job.state()
+        print(ask(state.trainers), ask(state.generators), job.apply_id, flush=True)
+        if "kill" in sys.argv:
+            job.kill()
+"""
+)
+SERVICE = (
+    USE
+    + """
+    job = RayJob({"hosts": 2}, address=ADDRESS)
+    hosts = job.state().hosts
+    procs = hosts.spawn_procs(restart=None)
+    worker = procs.spawn("worker", Worker).slice(hosts=0)
+    print(len(worker.where.call().get(timeout=60)), flush=True)
+    for line in sys.stdin:
+        try:
+            eval(line)
+            print(len({pid for _, pid in ask(job.state().hosts)}), worker.where.call_one().get(timeout=60) != None, flush=True)
+        except Exception as error:
+            print(type(error).__name__, flush=True)
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def ray_of_module() -> Iterator[Ray]:
+    with running_ray() as ray:
+        yield ray
+
+
+@pytest.fixture
+def ray(ray_of_module: Ray, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ray]:
+    """A cluster in which a test leaves nothing."""
+    monkeypatch.setenv("TEST_RAY", ray_of_module.address)
+    yield ray_of_module
+    home.wait_nothing_left()
+    wait_until(lambda: not ray_of_module.workers(), what="the end of the workers", timeout=60)
+
+
+def agents(ray: Ray) -> list[int]:
+    return sorted(pid for pid in ray.workers() if "worker_main" in command_of(pid))
+
+
+def test_two_meshes_on_three_nodes_are_used_found_again_and_ended(home: Home, ray: Ray) -> None:
+    first = home.run(TWO_MESHES)
+    assert first.count("('hi', ") == 3
+    assert home.run(TWO_MESHES, "kill") == first
+    wait_until(lambda: not ray.workers(), what="the end of the workers")
+    assert not (home.folder / ".monarch" / "job_state.pkl").exists()
+    assert [*(home.folder / ".monarch" / "ray").iterdir()] == []
+
+
+def test_lost_workers_and_nodes_are_replaced_and_the_job_outlives_its_client(home: Home, ray: Ray) -> None:
+    client = home._start([home.program(SERVICE)], {"MONARCH_FAULT_GRACE": "600s"}, subprocess.PIPE)
+    assert client.stdin is not None and client.stdout is not None
+    assert client.stdout.readline() == "1\n"
+    print("job.scale(hosts=3)", file=client.stdin, flush=True)
+    assert client.stdout.readline() == "3 True\n"
+    print("job.scale(hosts=1)", file=client.stdin, flush=True)
+    assert client.stdout.readline() == "1 True\n"
+    client.kill()
+    client.communicate()
+    (worker,) = agents(ray)
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: not agents(ray), what="the end of the worker")
+    home.run("from monarch.job import job_load; job_load().kill()")
+
+
+def test_a_job_that_is_not_saved_ends_with_its_program(home: Home, ray: Ray) -> None:
+    home.run(USE + "    RayJob({'hosts': 1}, address=ADDRESS).state(cached_path=None).hosts.initialized.get()")
+    wait_until(lambda: not ray.workers(), what="the end of the worker")
+
+
+def test_a_job_that_no_client_uses_ends_by_itself_and_gives_its_resources_back(home: Home, ray: Ray) -> None:
+    home.run(
+        USE + "    RayJob({'hosts': 3}, address=ADDRESS, cpus_per_host=2, idle_limit=2).state().hosts.initialized.get()"
+    )
+    wait_until(lambda: not ray.workers(), what="the end of the workers", timeout=60)
+    again = home.run(
+        USE + "    RayJob({'hosts': 3}, address=ADDRESS, cpus_per_host=2, idle_limit=3).state().hosts.initialized.get()"
+    )
+    assert again == ""
+    home.monarch("kill")
+
+
+def test_what_can_not_be_is_an_error_that_says_why(home: Home, ray: Ray) -> None:
+    late = USE + "    RayJob({'hosts': 9}, address=ADDRESS, job_start_timeout=1).state()"
+    said = home.run(late, exit_code=1).splitlines()[-1]
+    assert "each needs a node with {'CPU': 1}, and 3 nodes have that; the job was ended after 1 s" in said
+    said = home.run(USE + "    RayJob({'hosts': 1}, env={'PYTHONHOME': '/no'}, address=ADDRESS).state()", exit_code=1)
+    assert "1 of its hosts did not come up: hosts[0]: " in said.splitlines()[-1]
+
+
+def test_a_lost_node_leaves_the_rest_of_the_job_usable(home: Home, ray: Ray) -> None:
+    client = home._start([home.program(SERVICE)], {"MONARCH_FAULT_GRACE": "600s"}, subprocess.PIPE)
+    assert client.stdin is not None and client.stdout is not None
+    assert client.stdout.readline() == "1\n"
+    before = agents(ray)
+    ray.kill_node(2)
+    ray.kill_node(1)
+    wait_until(lambda: len(agents(ray)) < len(before), what="the end of a worker")
+    ray.add_node()
+    print("job.scale(replace_lost=True)", file=client.stdin, flush=True)
+    said = client.stdout.readline()
+    assert said in ("2 True\n", "SupervisionError\n"), "the first host may have been the one that was lost"
+    client.communicate(timeout=60)
+    home.monarch("kill")
