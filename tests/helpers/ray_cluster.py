@@ -1,4 +1,4 @@
-"""A real Ray cluster of three nodes on this machine, as a program: it prints the address, and kills the nodes whose numbers it reads."""
+"""A real Ray cluster of four nodes on this machine, as a program: it prints the address, and for each line that it reads, kills a node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from helpers.leaks import OF_SESSION, describe
 from helpers.waiting import wait_until
 
-NODES = 3
+NODES = 4
 CPUS = 2  # of each node
 _MARK = "MONARCH_TEST_RAY"
 
@@ -26,16 +26,11 @@ class Ray:
     address: str
     program: subprocess.Popen[str]
 
-    def kill_node(self, number: int) -> None:
-        """End a node, other than 0, with all that runs there."""
+    def kill_busy_node(self) -> None:
+        """End a node that has no free CPUs, other than the head, with all that runs there."""
         assert self.program.stdin is not None and self.program.stdout is not None
-        print(number, file=self.program.stdin, flush=True)
+        print("kill", file=self.program.stdin, flush=True)
         assert self.program.stdout.readline() == "killed\n"
-
-    def add_node(self) -> None:
-        assert self.program.stdin is not None and self.program.stdout is not None
-        print("add", file=self.program.stdin, flush=True)
-        assert self.program.stdout.readline() == "added\n"
 
     def workers(self) -> list[int]:
         """All that jobs run in this cluster: workers, with what runs there."""
@@ -81,16 +76,18 @@ def main() -> None:
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": CPUS, "include_dashboard": False})
-    nodes = [cluster.head_node] + [cluster.add_node(num_cpus=CPUS) for _ in range(NODES - 1)]
+    nodes = [cluster.add_node(num_cpus=CPUS) for _ in range(NODES - 1)]
     cluster.wait_for_nodes()
     print(cluster.address, flush=True)
-    for line in sys.stdin:
-        if line == "add\n":
-            nodes.append(cluster.add_node(num_cpus=CPUS))
-            print("added", flush=True)
-        else:
-            cluster.remove_node(nodes[int(line)], allow_graceful=False)
-            print("killed", flush=True)
+    for _ in sys.stdin:
+        import ray
+        from ray._private.state import available_resources_per_node
+
+        ray.init(address=cluster.address, log_to_driver=False)
+        free = {node for node, left in available_resources_per_node().items() if left.get("CPU", 0) == CPUS}
+        ray.shutdown()
+        cluster.remove_node(next(node for node in nodes if node.node_id not in free and node is not cluster.head_node))
+        print("killed", flush=True)
     cluster.shutdown()
 
 

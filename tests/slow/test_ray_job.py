@@ -1,4 +1,4 @@
-"""Jobs on a real Ray cluster of three nodes: found again by the next run, gone when they are not wanted any more."""
+"""Jobs on a real Ray cluster of four nodes: found again by the next run, gone when they are not wanted any more."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,15 +50,15 @@ TWO_MESHES = (
 SERVICE = (
     USE
     + """
-    job = RayJob({"hosts": 2}, address=ADDRESS)
+    import monarch.actor
+    monarch.actor.unhandled_fault_hook = lambda failure: None
+    job = RayJob({"hosts": 2}, address=ADDRESS, cpus_per_host=2)
     hosts = job.state().hosts
-    procs = hosts.spawn_procs(restart=None)
-    worker = procs.spawn("worker", Worker).slice(hosts=0)
-    print(len(worker.where.call().get(timeout=60)), flush=True)
+    print(len(ask(hosts)), flush=True)
     for line in sys.stdin:
         try:
             eval(line)
-            print(len({pid for _, pid in ask(job.state().hosts)}), worker.where.call_one().get(timeout=60) != None, flush=True)
+            print(len({pid for _, pid in ask(job.state().hosts)}), flush=True)
         except Exception as error:
             print(type(error).__name__, flush=True)
 """
@@ -85,23 +84,23 @@ def agents(ray: Ray) -> list[int]:
     return sorted(pid for pid in ray.workers() if "worker_main" in command_of(pid))
 
 
-def test_two_meshes_on_three_nodes_are_used_found_again_and_ended(home: Home, ray: Ray) -> None:
-    first = home.run(TWO_MESHES)
+def test_two_meshes_on_nodes_of_ray_are_used_found_again_and_ended(home: Home, ray: Ray) -> None:
+    first, *_ = home.run(TWO_MESHES).splitlines()  # others say that it waits, on a busy machine
     assert first.count("('hi', ") == 3
-    assert home.run(TWO_MESHES, "kill") == first
+    assert home.run(TWO_MESHES, "kill").splitlines()[0] == first
     wait_until(lambda: not ray.workers(), what="the end of the workers")
     assert not (home.folder / ".monarch" / "job_state.pkl").exists()
     assert [*(home.folder / ".monarch" / "ray").iterdir()] == []
 
 
-def test_lost_workers_and_nodes_are_replaced_and_the_job_outlives_its_client(home: Home, ray: Ray) -> None:
+def test_a_job_is_scaled_and_outlives_its_client_and_its_workers(home: Home, ray: Ray) -> None:
     client = home._start([home.program(SERVICE)], {"MONARCH_FAULT_GRACE": "600s"}, subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
-    assert client.stdout.readline() == "1\n"
+    assert client.stdout.readline() == "2\n"
     print("job.scale(hosts=3)", file=client.stdin, flush=True)
-    assert client.stdout.readline() == "3 True\n"
+    assert client.stdout.readline() == "3\n"
     print("job.scale(hosts=1)", file=client.stdin, flush=True)
-    assert client.stdout.readline() == "1 True\n"
+    assert client.stdout.readline() == "1\n"
     client.kill()
     client.communicate()
     (worker,) = agents(ray)
@@ -117,11 +116,13 @@ def test_a_job_that_is_not_saved_ends_with_its_program(home: Home, ray: Ray) -> 
 
 def test_a_job_that_no_client_uses_ends_by_itself_and_gives_its_resources_back(home: Home, ray: Ray) -> None:
     home.run(
-        USE + "    RayJob({'hosts': 3}, address=ADDRESS, cpus_per_host=2, idle_limit=2).state().hosts.initialized.get()"
+        USE
+        + "    RayJob({'hosts': 4}, address=ADDRESS, cpus_per_host=2, idle_limit=20).state().hosts.initialized.get()"
     )
     wait_until(lambda: not ray.workers(), what="the end of the workers", timeout=60)
     again = home.run(
-        USE + "    RayJob({'hosts': 3}, address=ADDRESS, cpus_per_host=2, idle_limit=3).state().hosts.initialized.get()"
+        USE
+        + "    RayJob({'hosts': 4}, address=ADDRESS, cpus_per_host=2, idle_limit=60).state().hosts.initialized.get()"
     )
     assert again == ""
     home.monarch("kill")
@@ -130,22 +131,21 @@ def test_a_job_that_no_client_uses_ends_by_itself_and_gives_its_resources_back(h
 def test_what_can_not_be_is_an_error_that_says_why(home: Home, ray: Ray) -> None:
     late = USE + "    RayJob({'hosts': 9}, address=ADDRESS, job_start_timeout=1).state()"
     said = home.run(late, exit_code=1).splitlines()[-1]
-    assert "each needs a node with {'CPU': 1}, and 3 nodes have that; the job was ended after 1 s" in said
+    assert "each needs a node with {'CPU': 1}, and 4 nodes have that; the job was ended after 1 s" in said
     said = home.run(USE + "    RayJob({'hosts': 1}, env={'PYTHONHOME': '/no'}, address=ADDRESS).state()", exit_code=1)
     assert "1 of its hosts did not come up: hosts[0]: " in said.splitlines()[-1]
 
 
-def test_a_lost_node_leaves_the_rest_of_the_job_usable(home: Home, ray: Ray) -> None:
-    client = home._start([home.program(SERVICE)], {"MONARCH_FAULT_GRACE": "600s"}, subprocess.PIPE)
+def test_a_lost_node_is_replaced_while_the_rest_goes_on(home: Home, ray: Ray) -> None:
+    client = home._start([home.program(SERVICE.replace('"hosts": 2', '"hosts": 3'))], {}, subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
-    assert client.stdout.readline() == "1\n"
-    before = agents(ray)
-    ray.kill_node(2)
-    ray.kill_node(1)
-    wait_until(lambda: len(agents(ray)) < len(before), what="the end of a worker")
-    ray.add_node()
+    assert client.stdout.readline() == "3\n"
+    before = set(agents(ray))
+    ray.kill_busy_node()
+    wait_until(lambda: len(before & set(agents(ray))) == 2, what="the end of a worker")
+    kept = before & set(agents(ray))
     print("job.scale(replace_lost=True)", file=client.stdin, flush=True)
-    said = client.stdout.readline()
-    assert said in ("2 True\n", "SupervisionError\n"), "the first host may have been the one that was lost"
+    assert client.stdout.readline() == "3\n"
+    assert kept < set(agents(ray))
     client.communicate(timeout=60)
     home.monarch("kill")

@@ -13,6 +13,7 @@ earlier run of the same description has left running, and gives a host mesh for 
     ssh       `SSHJob`, machines that ssh reaches; with `ssh_connection` and `ssh_text`
     kubernetes  `KubernetesJob`, pods; with `kubernetes_manifest`, `_pods`, `_wait`, `_api`, `_config` and `_forward`
     ray       `RayJob`, nodes of a Ray cluster; with `ray_control` and `ray_hosts`
+    skypilot  `SkyPilotJob`, nodes of a cloud
     hosts     `hosts_from_config`, hosts that a file names
     logs      the folder of a job's logs; `find_logs` finds it by what a person knows
     telemetry  who can be asked about a job, and the file of its run

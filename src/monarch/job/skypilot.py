@@ -1,0 +1,220 @@
+"""`SkyPilotJob`: workers on the nodes of a cluster that SkyPilot gets in some cloud.
+
+What ends the workers: `kill`, which ends the cluster; `idle_limit` seconds without a client, after which SkyPilot ends it when it
+has been idle for `idle_minutes_to_autostop`. What ends the wait for them: all can be reached; SkyPilot says that the cluster
+or its job has failed; `job_start_timeout`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import shlex
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import JobError
+from ..trust import read_secret_file
+from .contract import IDLE_LIMIT, WorkersJob, WorkerSpec, make_secret_file, unreachable, worker_command
+from .trait import DEFAULT_JOB_PATH, JobTrait
+from .waiting import Waiting
+
+_ASK = 5.0  # seconds between two questions to SkyPilot; the workers are tried more often
+_LOOK = 0.5
+_OVER = ("FAILED", "CANCELLED", "SUCCEEDED")  # how the states of a job begin that has ended
+
+logger = logging.getLogger("monarch.job")
+
+
+class _Described(NamedTuple):
+    """What the user has described, beside the meshes: jobs alike in this can take each other's place."""
+
+    resources: dict[str, Any]
+    cluster_name: str | None
+    monarch_port: int
+    idle_minutes_to_autostop: int | None
+    down_on_autostop: bool
+    python_exe: str
+    setup_commands: str | None
+    workdir: str | None
+    file_mounts: dict[str, str]
+    idle_limit: float
+
+
+class SkyPilotJob(WorkersJob):
+    """Hosts that are nodes of a cluster of SkyPilot, with one worker each.
+
+    This program has to reach the nodes by their internal addresses: it runs in the same network of the cloud. The nodes need
+    pymonarch, of the release of this program, which `setup_commands` can install.
+
+    Args:
+        meshes: Name to number of nodes.
+        resources: Arguments of `sky.Resources`: ``{"infra": "aws", "accelerators": "H100:8"}``.
+        cluster_name: Name of the cluster; by default one of its own.
+        monarch_port: TCP port of workers.
+        idle_minutes_to_autostop: Minutes without a running worker after which SkyPilot ends the cluster; None for never.
+        down_on_autostop: Whether that removes it, or only stops its nodes.
+        python_exe: The interpreter of workers.
+        setup_commands: Lines of shell to run on each node before: ``"pip install pymonarch"``.
+        workdir: Folder of this machine to copy there.
+        file_mounts: Further files, path there to path here.
+        idle_limit: Seconds without a client after which workers end; 0 is no limit.
+        job_start_timeout: Seconds within which all workers must be reached, else the cluster is removed; None waits for ever.
+
+    Raises:
+        TypeError: A number of nodes has the wrong type.
+        ValueError: A number is below 1, or a name could not be read as an attribute of the state.
+    """
+
+    def __init__(
+        self,
+        meshes: Mapping[str, int],
+        resources: Mapping[str, Any] | None = None,
+        cluster_name: str | None = None,
+        monarch_port: int = 22222,
+        idle_minutes_to_autostop: int | None = 10,
+        down_on_autostop: bool = True,
+        python_exe: str = "python",
+        setup_commands: str | None = None,
+        workdir: str | None = None,
+        file_mounts: Mapping[str, str] | None = None,
+        *,
+        idle_limit: float = 3600.0,
+        job_start_timeout: float | None = None,
+    ) -> None:
+        super().__init__(meshes)
+        if not 0 < monarch_port < 65536:
+            raise ValueError(f"monarch_port is a TCP port, got {monarch_port!r}")
+        self._described = _Described(
+            dict(resources or {}),
+            cluster_name,
+            monarch_port,
+            idle_minutes_to_autostop,
+            down_on_autostop,
+            python_exe,
+            setup_commands,
+            workdir,
+            dict(file_mounts or {}),
+            idle_limit,
+        )
+        self._job_start_timeout = job_start_timeout
+        self._folder: Path | None = None
+        self._request: Any = None
+
+    def _create(self, client_script: str | None) -> None:
+        if client_script is not None:
+            raise JobError("SkyPilotJob runs no scripts of its own; `sky exec` does")
+        sky, described = _sky(), self._described
+        assert self._apply_id is not None
+        home = Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path
+        folder = home.parent / "skypilot" / self._apply_id
+        self._secret_file = make_secret_file(folder)
+        task = sky.Task(
+            name="monarch",
+            run=self._script(),
+            setup=described.setup_commands,
+            num_nodes=sum(self._meshes.values()),
+            envs={"MONARCH_SECRET": read_secret_file(self._secret_file), IDLE_LIMIT: f"{described.idle_limit:f}s"},
+            workdir=described.workdir,
+        )
+        task.set_resources(sky.Resources(**described.resources))
+        if described.file_mounts:
+            task.set_file_mounts(described.file_mounts)
+        self._folder = folder
+        self._request = sky.launch(
+            task,
+            cluster_name=self._cluster,
+            idle_minutes_to_autostop=described.idle_minutes_to_autostop,
+            down=described.down_on_autostop,
+        )
+        logger.info("asked SkyPilot for cluster %s", self._cluster)
+
+    def _script(self) -> str:
+        """What SkyPilot runs on each node. Which host of which mesh it is follows from its rank."""
+        spec = WorkerSpec("sky", "$SKYPILOT_NODE_RANK", f"tcp://:{self._described.monarch_port}", "$MONARCH_FIRST_NODE")
+        command = shlex.join(worker_command(spec, [self._described.python_exe]))
+        return f'export MONARCH_FIRST_NODE=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)\nexec {command}\n'
+
+    @property
+    def _cluster(self) -> str:
+        return self._described.cluster_name or f"monarch-{(self._apply_id or '')[:8]}"
+
+    def _addresses(self) -> Mapping[str, Sequence[str]]:
+        sky, waiting = _sky(), Waiting(f"SkyPilot cluster {self._cluster}")
+        try:
+            waiting.show("it is being provisioned")
+            try:
+                number, handle = sky.get(self._request)
+            except Exception as error:
+                raise JobError(f"SkyPilot has not started cluster {self._cluster}: {_first_line(error)}") from error
+            addresses = [f"tcp://{address}:{self._described.monarch_port}" for address in handle.internal_ips()]
+            asked = waiting.seconds
+            while missing := unreachable(addresses):
+                late = self._job_start_timeout is not None and waiting.seconds > self._job_start_timeout
+                state = f"{len(missing)} of {len(addresses)} workers can't be reached"
+                if late:
+                    self.kill()
+                    raise JobError(
+                        f"{state} within {self._job_start_timeout:g} s (job_start_timeout): cluster was removed"
+                    )
+                if waiting.seconds - asked > _ASK:
+                    asked = waiting.seconds
+                    status = sky.get(sky.job_status(self._cluster, [number]))[number]
+                    if status is not None and status.name.startswith(_OVER):
+                        raise JobError(f"{state}: their job is {status.name}; `sky logs {self._cluster}` says why")
+                waiting.show(state)
+                time.sleep(_LOOK)
+        finally:
+            waiting.end()
+        dealt, first = {}, 0
+        for mesh, size in self._meshes.items():
+            dealt[mesh] = addresses[first : first + size]
+            first += size
+        return dealt
+
+    def can_run(self, spec: JobTrait) -> bool:
+        """Check whether `spec` describes the same job, and SkyPilot has its cluster, or gets it."""
+        return self._same_spec(spec) and self._is_running()
+
+    def _same_spec(self, spec: JobTrait) -> bool:
+        return isinstance(spec, SkyPilotJob) and self._described == spec._described and self._same_meshes(spec)
+
+    def _is_running(self) -> bool:
+        sky = _sky()
+        found = sky.get(sky.status(cluster_names=[self._cluster]))
+        return any(cluster["status"].name in ("INIT", "UP") for cluster in found)
+
+    def _kill(self) -> None:
+        if self._request is not None:
+            sky = _sky()
+            try:
+                sky.get(sky.down(self._cluster))
+            except Exception as error:
+                if self._is_running():
+                    raise JobError(f"SkyPilot has not removed cluster {self._cluster}: {_first_line(error)}") from error
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder, self._secret_file, self._request = None, None, None
+
+    def _cleanup_log_context(self) -> str:
+        return f"(sky down {self._cluster})"
+
+    def __repr__(self) -> str:
+        return f"SkyPilotJob({self._meshes!r}, {self._described.resources!r})"
+
+
+def _sky() -> Any:
+    try:
+        return importlib.import_module("sky")
+    except ModuleNotFoundError:
+        raise JobError("SkyPilotJob needs a package that is missing here: pip install 'pymonarch[skypilot]'") from None
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or ['it said nothing'])[0]}"
+
+
+__all__ = ["SkyPilotJob"]
