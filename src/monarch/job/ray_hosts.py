@@ -59,6 +59,7 @@ class Host:
 
 class _Placed(NamedTuple):
     group: Any
+    index: int
     actor: Any
     report: Any
     ended: Any
@@ -82,25 +83,35 @@ class Keeper:
         threading.Thread(target=self._watch, name="monarch-keeper", daemon=True).start()
 
     def add(self, hosts: Sequence[HostId]) -> None:
-        """Ask for further hosts, or others for lost ones; each on a node of its own."""
+        """Ask for further hosts, each on a node of its own, or for others in the place of lost ones."""
         import ray
         from ray.util.placement_group import placement_group
+
+        with self._lock:
+            lost = {host: self._placed[host] for host in hosts if host in self._placed}
+        for host, placed in lost.items():  # Ray moves the bundles of a lost node to another one by itself
+            ray.kill(placed.actor)
+            self._place(host, placed.group, placed.index)
+        if further := [host for host in hosts if host not in lost]:
+            group = placement_group([self._bundle] * len(further), strategy="STRICT_SPREAD")
+            for index, host in enumerate(further):
+                self._place(host, group, index)
+
+    def _place(self, host: HostId, group: Any, index: int) -> None:
+        import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        group = placement_group([self._bundle] * len(hosts), strategy="STRICT_SPREAD")
-        for index, host in enumerate(hosts):
-            actor = (
-                ray.remote(Host)
-                .options(
-                    **actor_resources(self._bundle),
-                    scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
-                    runtime_env=self._runtime_env,
-                )
-                .remote(host, self._environment)
+        actor = (
+            ray.remote(Host)
+            .options(
+                **actor_resources(self._bundle),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),
+                runtime_env=self._runtime_env,
             )
-            placed = _Placed(group, actor, actor.report.remote(), actor.wait.remote())
-            with self._lock:
-                self._placed[host] = placed
+            .remote(host, self._environment)
+        )
+        with self._lock:
+            self._placed[host] = _Placed(group, index, actor, actor.report.remote(), actor.wait.remote())
 
     def remove(self, hosts: Sequence[HostId]) -> None:
         """End hosts. Their resources are free when all that were asked for with them have ended."""
