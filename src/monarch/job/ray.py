@@ -189,7 +189,7 @@ class RayJob(WorkersJob):
         there = self._reported().values()
         if there and len(unreachable(there)) < len(there):
             return True
-        if self._folder is None:
+        if self._folder is None or len(there) == len(self._hosts()):
             return False
         try:
             return self._ask("look", bundle=self._described.bundle) is not None

@@ -59,7 +59,7 @@ class Host:
 
 class _Placed(NamedTuple):
     group: Any
-    index: int
+    bundle: int
     actor: Any
     report: Any
     ended: Any
@@ -91,7 +91,7 @@ class Keeper:
             lost = {host: self._placed[host] for host in hosts if host in self._placed}
         for host, placed in lost.items():  # Ray moves the bundles of a lost node to another one by itself
             ray.kill(placed.actor)
-            self._place(host, placed.group, placed.index)
+            self._place(host, placed.group, placed.bundle)
         if further := [host for host in hosts if host not in lost]:
             group = placement_group([self._bundle] * len(further), strategy="STRICT_SPREAD")
             for index, host in enumerate(further):
