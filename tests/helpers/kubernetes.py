@@ -78,6 +78,8 @@ class Kubernetes:
     """Attributes:
     folder: With what a pod finds of its service account: ``token``, ``ca.crt``; and ``kubeconfig``.
     denied: Pairs of a verb and a resource that nobody may use.
+    allowed: Those that one may use; None for all.
+    refused: What was tried without being allowed.
     has_operator: Whether there are `MonarchMesh`es.
     expired: Whether the next watch finds its version too old.
     outages: How many of the next requests get no answer.
@@ -97,6 +99,8 @@ class Kubernetes:
 
     def reset(self) -> None:
         self.denied: set[tuple[str, str]] = set()
+        self.allowed: set[tuple[str, str]] | None = None
+        self.refused: list[tuple[str, str]] = []
         self.has_operator = True
         self.expired = False
         self.outages = 0
@@ -242,7 +246,8 @@ class Kubernetes:
         verb = "watch" if watch else verb
         self.requests.append(f"{verb} {resource}")
         whole = f"{resource}/{sub}" if sub else resource
-        if not who or (verb, whole) in self.denied:
+        if not who or (verb, whole) in self.denied or (self.allowed is not None and (verb, whole) not in self.allowed):
+            self.refused.append((verb, whole))
             text = f'{resource} is forbidden: User "{USER if who else "system:anonymous"}" cannot {verb} resource "{whole}" in API group '
             raise Refused(403, f'{text}"{group.rpartition("/")[0]}" in the namespace "{NAMESPACE}"')
         if watch:

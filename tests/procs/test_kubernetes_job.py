@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -210,8 +212,9 @@ def test_a_program_outside_of_the_cluster_reaches_its_pods_through_kubectl(home:
     os.kill(forward, signal.SIGKILL)  # as if its connection had broken: it is started again, and links go on
     wait_until(lambda: [*forwards(home)] not in ([], [forward]), what="another kubectl")
     print(file=client.stdin, flush=True)
-    assert client.stdout.readline() == "['hosts-0', 'hosts-1']\n"
+    said = client.stdout.readline()
     client.kill()
+    assert said == "['hosts-0', 'hosts-1']\n", client.communicate()[1]
     client.communicate()
     wait_until(lambda: home.processes() == [], what="the end of kubectl")
     assert home.run(OUTSIDE, "kill", env=outside(kubernetes)).endswith("['hosts-0', 'hosts-1']\n")
@@ -375,3 +378,41 @@ def test_a_mesh_grows_and_shrinks_and_lost_pods_are_replaced(home: Home, kuberne
     assert out == "['hosts-0-x', 'hosts-1-x']\n['hosts-0-x']\n", err
     assert "host 1 of mesh 'hosts' was lost; another takes its place" in err
     assert stopped not in kubernetes.processes()
+
+
+def test_the_role_of_the_example_allows_what_jobs_do(home: Home, kubernetes: Kubernetes) -> None:
+    text = (
+        (Path(__file__).parents[2] / "examples" / "kubernetes" / "access.yaml")
+        .read_text()
+        .partition("---\n# Beside that")[0]
+    )
+    rules = re.findall(r"resources: \[(\S+)\]\n +verbs: \[(.*?)\]", text)
+    kubernetes.allowed = {(verb, resource) for resource, verbs in rules for verb in verbs.split(", ")}
+    assert len(kubernetes.allowed) > 15
+    program = """
+    container = {"name": "w", "image": "ours:1", "command": ["sh", "-c", "echo no GPU; exit 3"]}
+    print(run({"pod_template": {"spec": {"containers": [container]}}}).kill())
+    for controller in ("Job", "StatefulSet", "MonarchMesh"):
+        job = run(controller=controller)
+        job.scale(hosts=2)
+        job.scale(hosts=1)
+        job.scale(replace_lost=True)
+        job._create(None)  # of a program that has lost the file
+        job.kill()
+    """
+    said = home.run(ONE + program, env=in_cluster(kubernetes))
+    assert kubernetes.refused == []
+    assert "| no GPU" in said
+    assert said.count("it is changed into what this job describes") == 3, said
+
+
+@pytest.mark.slow
+@needs_kubectl
+def test_the_example_trains_on_pods_from_outside_of_the_cluster(home: Home, kubernetes: Kubernetes) -> None:
+    pytest.importorskip("kubernetes")
+    example = str(Path(__file__).parents[2] / "examples" / "kubernetes" / "train.py")
+    config = str(kubernetes.folder / "kubeconfig")
+    torch = {"TORCHINDUCTOR_CACHE_DIR": str(home.folder / "torch")}  # else it stays in the folder for temporary files
+    said = home._finish(home._start([example, "ours:1", "1", "0", config], torch), 0)
+    assert "2 ranks, loss of each: 0.0" in said
+    home.monarch("kill")

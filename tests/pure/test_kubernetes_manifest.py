@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,7 +68,10 @@ def test_an_image_becomes_a_pod_with_what_it_was_asked_for() -> None:
 
 def test_a_template_keeps_what_it_says_and_gets_what_it_lacks() -> None:
     own = {"name": "worker", "image": "i", "command": ["mine"], "env": [{"name": "MONARCH_PORT", "value": "27001"}]}
-    given = {"metadata": {"labels": {"team": "a"}}, "spec": {"containers": [{"name": "sidecar", "image": "s"}, own]}}
+    given: dict[str, Any] = {
+        "metadata": {"labels": {"team": "a"}},
+        "spec": {"containers": [{"name": "sidecar", "image": "s"}, own]},
+    }
     template = with_worker(given, "trainers", 26600)
     assert given["spec"]["containers"] == [{"name": "sidecar", "image": "s"}, own], "the user's object stays as it is"
     mesh = Mesh("trainers", 2, default_selector("trainers"), "rank", 26600, template)
@@ -180,3 +185,44 @@ def test_the_worst_trouble_comes_first_and_what_goes_by_itself_is_no_end() -> No
         ("e", False, False),
     ]
     assert found[0].text == "CreateContainerConfigError: m"
+
+
+# the manifests of the example
+
+
+MANIFESTS = sorted((Path(__file__).parents[2] / "examples" / "kubernetes").glob("*.yaml"))
+
+
+def test_manifests_and_what_jobs_ask_for_follow_the_schema_of_kubernetes() -> None:
+    client = pytest.importorskip("kubernetes").client
+    yaml = pytest.importorskip("yaml")
+    things = [thing for path in MANIFESTS for thing in yaml.safe_load_all(path.read_text())]
+    volcano = [thing for thing in things if "volcano" in thing["apiVersion"]]
+    pods = [task["template"] for thing in volcano for task in thing["spec"]["tasks"]]
+    image = ImageSpec("i:1", {"cpu": 4}, enable_fuse=True, shared_memory_size="1Gi")
+    mesh = Mesh(
+        "trainers", 2, "", "", template=template_of("trainers", image, 26600), labels={"a": "b"}, annotations={}
+    )
+    things += [mesh_object(kind, mesh, "s", 60, "me") for kind in ("StatefulSet", "Job")]
+    pods.append(mesh_object("MonarchMesh", mesh, "s", 60, "me")["spec"]["podTemplate"])
+    models = {
+        "ServiceAccount": client.V1ServiceAccount,
+        "Role": client.V1Role,
+        "RoleBinding": client.V1RoleBinding,
+        "Job": client.V1Job,
+        "StatefulSet": client.V1StatefulSet,
+    }
+    known = [(models[thing["kind"]], thing) for thing in things if thing not in volcano]
+    for model, thing in [*known, *((client.V1PodTemplateSpec, pod) for pod in pods)]:
+        # what the schema does not know is lost on the way, and a wrong type raises
+        assert client.ApiClient().sanitize_for_serialization(_read(client, model, thing)) == thing
+
+
+def _read(client: Any, model: Any, thing: Any) -> Any:
+    class Answer:
+        data = json.dumps(thing)
+
+    try:
+        return client.ApiClient().deserialize(Answer, model.__name__)
+    except TypeError:  # another release
+        return client.ApiClient().deserialize(Answer.data, model.__name__, "application/json")

@@ -78,8 +78,8 @@ class Pods:
         """
         found: dict[int, Object] = {}
         for name, pod in sorted(self._pods.items()):
-            rank = self.rank(pod)
-            if rank is None or is_ending(pod) or not is_ready(pod):
+            rank = None if is_ending(pod) else self.rank(pod)
+            if rank is None or not is_ready(pod):
                 continue
             if rank in found:
                 raise JobError(
