@@ -206,7 +206,8 @@ needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kube
 def test_a_program_outside_of_the_cluster_reaches_its_pods_through_kubectl(home: Home, kubernetes: Kubernetes) -> None:
     client = home._start([home.program(OUTSIDE), "stay"], outside(kubernetes), subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
-    assert client.stdout.readline() == "['hosts-0', 'hosts-1']\n"
+    said = client.stdout.readline()
+    assert said == "['hosts-0', 'hosts-1']\n", client.communicate()[1]
     assert client.stdout.readline() == "\n"
     (forward,) = forwards(home)
     os.kill(forward, signal.SIGKILL)  # as if its connection had broken: it is started again, and links go on

@@ -308,6 +308,12 @@ class KubernetesJob(WorkersJob):
             self._kubeconfig, self._attach_to = spec._kubeconfig, spec._attach_to
             self._own_secret = spec._own_secret or self._own_secret
 
+    def _refresh(self) -> bool:
+        config = self._kubeconfig  # of this program, which may be one that is not saved
+        is_there = super()._refresh()
+        self._kubeconfig = config
+        return is_there
+
     # waiting and attaching
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
