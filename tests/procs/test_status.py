@@ -62,7 +62,7 @@ def test_doctor_names_a_worker_that_is_not_there_and_looks_at_the_others(home: H
         found = json.loads(said[said.index("{") :])
         assert [each["name"] for each in found["hosts"]] == ["here", f"{address}[0]"]
         (problem,) = found["problems"]
-        assert problem.startswith(nobody) and "refused" in problem
+        assert problem.startswith(nobody) and "nobody listens there" in problem
 
 
 def test_what_would_make_a_program_fail_is_named() -> None:
@@ -96,8 +96,11 @@ def test_a_job_that_is_bounced_has_new_workers_at_the_same_addresses_and_scales(
     before = agents()
     assert "2 workers of ProcessJob" in home.monarch("bounce")
     assert len(agents()) == 2 and not set(before) & set(agents())
-    assert json.loads(home.monarch("scale", "first=2", "--json"))["job"] == "ProcessJob({'first': 2, 'second': 1})"
-    assert "3 workers" in home.monarch("bounce", "--json").replace('"workers": 3', "3 workers")
+    assert (
+        json.loads(home.monarch("scale", "first=2", "--json").splitlines()[0])["job"]
+        == "ProcessJob({'first': 2, 'second': 1})"
+    )
+    assert '"workers": 3' in home.monarch("bounce", "--json")
     home.monarch("kill")
     assert "no job runs here" in home.monarch("bounce", exit_code=1)
     home.wait_nothing_left()
