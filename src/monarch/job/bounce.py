@@ -8,6 +8,8 @@ What ends the waits: the answer of each host, or its loss; the end of each shutd
 
 from __future__ import annotations
 
+import time
+
 from ..errors import JobError, MonarchError
 from ..programs import PATIENCE, StartAgain, ask_agents
 from .contract import START_AGAIN
@@ -15,6 +17,7 @@ from .overview import addresses_of
 from .trait import JobTrait
 
 _UP_WITHIN = 60.0  # seconds
+_AGAIN = 0.2  # seconds
 
 
 def bounce(job: JobTrait) -> int:
@@ -39,9 +42,19 @@ def bounce(job: JobTrait) -> int:
                 raise JobError(f"the worker on {address} was not started by a job: end it and start another by hand")
     for ended in [hosts.shutdown() for hosts in meshes.values()]:
         ended.get()
-    for name, hosts in job.state(None)._hosts.items():
-        try:
-            hosts.initialized.get(timeout=_UP_WITHIN)
-        except (MonarchError, RuntimeError, TimeoutError) as error:
-            raise JobError(f"{name} did not come up again: {str(error).strip() or 'no answer'}") from error
+    _wait_until_up(job)
     return len(addresses)
+
+
+def _wait_until_up(job: JobTrait) -> None:
+    """Attach the new workers. Whoever is early may still find the old one, in its last moments, and tries again."""
+    end = time.monotonic() + _UP_WITHIN
+    while True:
+        try:
+            for hosts in job.state(None)._hosts.values():
+                hosts.initialized.get(timeout=max(_AGAIN, end - time.monotonic()))
+            return
+        except (MonarchError, RuntimeError, TimeoutError) as error:
+            if time.monotonic() >= end:
+                raise JobError(f"{job!r} did not come up again: {str(error).strip() or 'no answer'}") from error
+        time.sleep(_AGAIN)
