@@ -417,3 +417,30 @@ def test_the_example_trains_on_pods_from_outside_of_the_cluster(home: Home, kube
     said = home._finish(home._start([example, "ours:1", "1", "0", config], torch), 0)
     assert "2 ranks, loss of each: 0.0" in said
     home.monarch("kill")
+
+
+@needs_kubectl
+def test_kubectl_finds_what_it_expects_of_the_server_of_these_tests(kubernetes: Kubernetes, tmp_path: Path) -> None:
+    def kubectl(*args: str) -> str:
+        command = [
+            "kubectl",
+            "--kubeconfig",
+            str(kubernetes.folder / "kubeconfig"),
+            "--cache-dir",
+            str(tmp_path),
+            *args,
+        ]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, env={**os.environ, "HOME": str(tmp_path)}
+        )
+        return done.stdout + done.stderr
+
+    sleeper = {"name": "worker", "image": "i", "command": ["sh", "-c", "echo up; exec sleep 1000"]}
+    kubernetes.add_pod("mine", {"team": "a"}, containers=[sleeper])
+    assert kubectl("get", "pods", "-l", "team=a", "-o", "name") == "pod/mine\n"
+    assert kubectl("get", "pods", "-l", "team=b", "-o", "name") == ""
+    assert "condition met" in kubectl("wait", "--for=condition=Ready", "pod/mine", "--timeout=30s")
+    wait_until(lambda: kubectl("logs", "mine") == "up\n", what="the output of the pod")
+    assert "(NotFound)" in kubectl("get", "monarchmeshes", "x")
+    assert "deleted" in kubectl("delete", "pod", "mine")
+    assert kubernetes.names("pods") == []
