@@ -33,7 +33,7 @@ from .._namedtuple import NamedTuple
 from .answer import Collected, join, of_rows
 from .registry import AGENT, PROC, Asked, producer_of, runs_code
 
-_LIMIT = 4.0  # seconds beside the patience, where answers come one by one
+_LIMIT = 3.0  # seconds beside the patience, where answers come one by one
 
 
 class Collect(NamedTuple):

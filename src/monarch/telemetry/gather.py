@@ -29,7 +29,7 @@ from .answer import Collected, join
 from .collect import Collect
 from .tables import TABLES
 
-_LIMIT = 5.0  # seconds beside the patience of agents
+_LIMIT = 10.0  # seconds beside the patience of agents, which say themselves who is late
 
 
 def read(
