@@ -17,7 +17,7 @@ from ..stacks.report import Stacks
 from .judge import judge
 from .model import Verdict
 
-_LIMIT = 5.0  # seconds for a host, which has a thousand processes to ask, on a machine that is busy
+_LIMIT = 8.0  # seconds for a host: at the first look each of a thousand processes imports what answers, on a machine that is busy
 _PATIENCE = 0.25  # seconds without an answer of any process of a host
 
 
