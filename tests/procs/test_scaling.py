@@ -17,7 +17,8 @@ from helpers.processes import agent_of
 from helpers.waiting import wait_gone, wait_until
 from monarch.actor import HostMesh
 from monarch.config import configured
-from monarch.job import JobError, LocalJob, ProcessJob
+from monarch.job import JobError, JobTrait, LocalJob, ProcessJob
+from monarch.job.contract import WorkersJob
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -148,6 +149,27 @@ def test_only_a_job_that_runs_and_has_hosts_of_its_own_can_be_scaled() -> None:
     with pytest.raises(JobError, match="can't be scaled"):
         job.scale(hosts=2)
     job.kill()
+
+
+class Fixed(WorkersJob):
+    """A kind of a user's own, as it is when it says nothing of scaling."""
+
+    def _create(self, client_script: str | None) -> None: ...
+
+    def _kill(self) -> None: ...
+
+    def can_run(self, spec: JobTrait) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("sizes", "replace_lost"), [({"a": 1}, False), ({"a": 3}, False), ({}, True)])
+def test_a_kind_that_can_not_be_scaled_says_so_before_anything_changes(
+    sizes: dict[str, int], replace_lost: bool
+) -> None:
+    job = Fixed({"a": 2})
+    with pytest.raises(JobError, match="can't be scaled"):
+        job._scale(sizes, replace_lost)
+    assert job._meshes == {"a": 2}
 
 
 def test_a_job_that_starts_again_is_as_it_was_described() -> None:

@@ -228,7 +228,7 @@ class WorkersJob(JobTrait):
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
         """Start workers of further hosts, or others for lost ones, and don't wait for machines. If it raises, none may be left."""
-        raise JobError(f"{self!r} has the hosts that it has: a job of this kind can't be scaled")
+        raise NotImplementedError
 
     def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
         """End workers and give their machines back. Those that could be reached have ended already, in order."""
@@ -236,7 +236,7 @@ class WorkersJob(JobTrait):
 
     def _reported(self) -> Mapping[HostId, str]:
         """Return where the workers listen that have said so; without waiting."""
-        raise NotImplementedError
+        raise JobError(f"{self!r} has the hosts that it has: a job of this kind can't be scaled")
 
     def _lost_hosts(self) -> list[HostId]:
         """Find the hosts that were there and are lost. By default, those whose workers can't be reached."""
@@ -249,6 +249,7 @@ class WorkersJob(JobTrait):
             if name not in self._meshes:
                 raise ValueError(f"there is no mesh {name!r} in this job; it has: {', '.join(self._meshes)}")
             check_size(name, size)
+        self._reported()  # raises for a kind that can't be scaled, before anything has changed
         old, new = self._meshes, {**self._meshes, **meshes}
         lost = [(mesh, rank) for mesh, rank in (self._lost_hosts() if replace_lost else ()) if rank < new[mesh]]
         further = [(mesh, rank) for mesh, size in new.items() for rank in range(old[mesh], size)]
