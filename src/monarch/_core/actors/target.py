@@ -55,10 +55,10 @@ class Target:
 
     def known_failure(self, hub: MessageHub) -> Failure | None:
         """Why the first rank that is known to be gone, and for good, is. Each one-way message asks: so few calls for each rank."""
-        some_ended = hub.actors.some_ended
+        fates = hub.actors.fates
         for address in self.procs:
             peer = hub.peers.get(address)
-            if some_ended or peer is None or peer.failure is not None:
+            if peer is None or peer.failure is not None or (address, self.uid) in fates:
                 failure = hub.fate(address, self.uid)
                 if failure is not None:
                     return failure

@@ -34,13 +34,16 @@ class ActorTable(dict[int, Receiver]):
         address: This process.
         poller: Its poller.
         refuse: Answers a call that nobody will handle.
+
+    Attributes:
+        fates: Why actors have ended, here and elsewhere, as far as that is known.
     """
 
     def __init__(self, address: ProcAddress, poller: Poller, refuse: Callable[[Origin, Frame, Failure], None]) -> None:
         self._address = address
         self._poller = poller
         self._refuse = refuse
-        self._fates: Tombstones[tuple[ProcAddress, int]] = Tombstones()  # of actors here and elsewhere
+        self.fates: Tombstones[tuple[ProcAddress, int]] = Tombstones()
         self._early: dict[int, EarlyCalls] = {}
         self._lock = threading.Lock()
 
@@ -52,7 +55,7 @@ class ActorTable(dict[int, Receiver]):
                 early.pressure.release()  # first: the receiver may tell the same senders that it is full itself
                 for origin, frame in early:
                     receiver.receive(origin, frame)
-            self._fates.forget((self._address, uid))  # of an incarnation before this one
+            self.fates.forget((self._address, uid))  # of an incarnation before this one
             self[uid] = receiver
 
     def unregister(self, uid: int, failure: Failure) -> None:
@@ -65,16 +68,11 @@ class ActorTable(dict[int, Receiver]):
         """An actor, here or elsewhere, is known to have ended."""
         if failure.restarts and address != self._address:  # ask again: it may be back
             return
-        self._fates.note((address, uid), failure)
+        self.fates.note((address, uid), failure)
 
     def fate(self, address: ProcAddress, uid: int) -> Failure | None:
         """Why an actor has ended, here or elsewhere, if that is known."""
-        return self._fates.get((address, uid)) if self._fates else None
-
-    @property
-    def some_ended(self) -> bool:
-        """Whether any actor, here or elsewhere, is known to have ended."""
-        return bool(self._fates)
+        return self.fates.get((address, uid))
 
     def refuse_early(self, uid: int, failure: Failure) -> None:
         """The actor will not come: answer the calls that wait for it."""
@@ -91,7 +89,7 @@ class ActorTable(dict[int, Receiver]):
         early = None
         with self._lock:
             receiver = self.get(uid)
-            failure = self._fates.get((self._address, uid))
+            failure = self.fates.get((self._address, uid))
             if receiver is None and (failure is None or failure.restarts):
                 early = self._early.get(uid) or self._expect(uid)
                 early.append((origin, frame))

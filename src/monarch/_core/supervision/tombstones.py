@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from .failure import Failure
 
@@ -11,7 +11,7 @@ K = TypeVar("K")
 _LIMIT = 10_000
 
 
-class Tombstones(Generic[K]):
+class Tombstones(OrderedDict[K, Failure]):
     """A bounded memory: beyond its limit, what was noted first is forgotten first.
 
     Args:
@@ -19,23 +19,14 @@ class Tombstones(Generic[K]):
     """
 
     def __init__(self, limit: int = _LIMIT) -> None:
-        self._ends: OrderedDict[K, Failure] = OrderedDict()
+        super().__init__()
         self._limit = limit
 
     def note(self, key: K, failure: Failure) -> None:
-        self._ends[key] = failure.brief()
-        while len(self._ends) > self._limit:
-            self._ends.popitem(last=False)
-
-    def get(self, key: K) -> Failure | None:
-        return self._ends.get(key)
+        self[key] = failure.brief()
+        while len(self) > self._limit:
+            self.popitem(last=False)
 
     def forget(self, key: K) -> None:
         """It is back."""
-        self._ends.pop(key, None)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._ends
-
-    def __len__(self) -> int:
-        return len(self._ends)
+        self.pop(key, None)
