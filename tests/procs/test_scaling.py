@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from helpers.waiting import wait_gone, wait_until
 from monarch.actor import HostMesh
 from monarch.config import configured
 from monarch.job import JobError, JobTrait, LocalJob, ProcessJob
-from monarch.job.contract import WorkersJob
+from monarch.job.contract import HostId, WorkersJob
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -172,6 +173,48 @@ def test_a_kind_that_can_not_be_scaled_says_so_before_anything_changes(
     assert job._meshes == {"a": 2}
 
 
+class Listed(Fixed):
+    """A kind that knows only of the hosts that it is to have, and whose machines can't be given back at first."""
+
+    def __init__(self) -> None:
+        super().__init__({"a": 3, "b": 1})
+        self.did: list[object] = []
+        self.troubles = ["refused", "not given back"]
+
+    def _reported(self) -> dict[HostId, str]:
+        return {(mesh, rank): f"{mesh}{rank}" for mesh, size in self._meshes.items() for rank in range(size)}
+
+    def _check_scalable(self, hosts: Sequence[HostId]) -> None:
+        if "refused" in self.troubles:
+            self.troubles.remove("refused")
+            raise JobError(f"refused {hosts}")
+
+    def _add_hosts(self, hosts: Sequence[HostId]) -> None:
+        self.did.append(("add", *hosts))
+
+    def _shut_down(self, addresses: Collection[str]) -> None:
+        self.did.append(("shut down", *addresses))
+
+    def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
+        self.did.append(("remove", *hosts, dict(self._meshes)))
+        if self.troubles:
+            raise JobError(self.troubles.pop())
+
+
+def test_hosts_that_go_are_shut_down_and_stay_the_jobs_until_they_are_given_back() -> None:
+    job, new = Listed(), {"a": 1, "b": 2}
+    with pytest.raises(JobError, match=r"refused \[\('b', 1\), \('a', 1\), \('a', 2\)\]"):
+        job._scale(new, False)
+    assert (job.did, job._meshes) == ([], {"a": 3, "b": 1})
+    with pytest.raises(JobError, match="not given back"):
+        job._scale(new, False)
+    gone = [("shut down", "a1", "a2"), ("remove", ("a", 1), ("a", 2), new)]
+    assert (job.did, job._meshes) == ([("add", ("b", 1)), *gone], {"a": 3, "b": 2})
+    job.did.clear()
+    job._scale(new, False)
+    assert (job.did, job._meshes) == (gone, new)
+
+
 def test_a_job_that_starts_again_is_as_it_was_described() -> None:
     with running(trainers=1) as job:
         job.scale(trainers=2)
@@ -207,6 +250,26 @@ def test_other_programs_see_a_job_as_it_was_scaled(home: Home) -> None:
     assert "ProcessJob({'workers': 2})" in said and "Nothing was changed" in said
     home.run("from monarch.job import job_load; job_load().kill()")
     home.wait_nothing_left()
+
+
+def test_hosts_that_another_program_removes_are_no_loss_to_the_owner(home: Home) -> None:
+    owner = home._start([home.program(ASK.format(size=2, then="sys.stdin.readline()"))], {}, subprocess.PIPE)
+    assert owner.stdout is not None
+    assert owner.stdout.readline().startswith("{'hosts': 2} ")
+    home.run("from monarch.job import job_load; job_load().scale(workers=1)")
+    _, told = owner.communicate("\n", timeout=60)
+    assert "worker workers_1" not in told and owner.returncode == 0, told
+    home.run("from monarch.job import job_load; job_load().kill()")
+    home.wait_nothing_left()
+
+
+def test_a_job_on_another_machine_is_scaled_only_there() -> None:
+    with running(trainers=1) as job:
+        here, job._machine = job._machine, "elsewhere"
+        with pytest.raises(JobError, match="only a program there can scale it"):
+            job.scale(trainers=2)
+        job._machine = here
+        assert job._meshes == {"trainers": 1}
 
 
 def test_a_job_that_another_program_has_ended_is_not_scaled(home: Home) -> None:

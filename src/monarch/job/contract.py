@@ -21,7 +21,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -226,12 +226,17 @@ class WorkersJob(JobTrait):
         """
         raise NotImplementedError
 
+    def _check_scalable(self, hosts: Sequence[HostId]) -> None:
+        """Raise a JobError if these hosts can't be added, replaced or removed: it is called before anything changes."""
+
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
         """Start workers of further hosts, or others for lost ones, and don't wait for machines. If it raises, none may be left."""
         raise NotImplementedError
 
     def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
-        """End workers and give their machines back. Those that could be reached have ended already, in order."""
+        """End workers and give their machines back. `_meshes` has the new sizes. Those that could be reached have ended already,
+        in order. If it raises, it is called again for the same hosts when they are to go once more.
+        """
         raise NotImplementedError
 
     def _reported(self) -> Mapping[HostId, str]:
@@ -249,26 +254,29 @@ class WorkersJob(JobTrait):
             if name not in self._meshes:
                 raise ValueError(f"there is no mesh {name!r} in this job; it has: {', '.join(self._meshes)}")
             check_size(name, size)
-        self._reported()  # raises for a kind that can't be scaled, before anything has changed
+        reported = self._reported()  # raises for a kind that can't be scaled, before anything has changed
         old, new = self._meshes, {**self._meshes, **meshes}
         lost = [(mesh, rank) for mesh, rank in (self._lost_hosts() if replace_lost else ()) if rank < new[mesh]]
         further = [(mesh, rank) for mesh, size in new.items() for rank in range(old[mesh], size)]
         gone = [(mesh, rank) for mesh, size in old.items() for rank in range(new[mesh], size)]
+        self._check_scalable([*lost, *further, *gone])
         if lost or further:
             self._add_hosts([*lost, *further])
         self._described_meshes = self._described_meshes or old
         self._meshes = new
         if gone:
-            self._shut_down(gone)
-            self._remove_hosts(gone)
+            try:
+                self._shut_down([reported[host] for host in gone if host in reported])
+                self._remove_hosts(gone)
+            except BaseException:  # they still belong to the job, and can be removed again
+                self._meshes = {mesh: max(size, new[mesh]) for mesh, size in old.items()}
+                raise
         for mesh, rank in lost:
             _told.warning("host %d of mesh %r was lost; another takes its place in the next state()", rank, mesh)
 
-    def _shut_down(self, hosts: Sequence[HostId]) -> None:
+    def _shut_down(self, addresses: Collection[str]) -> None:
         """End hosts in order, as far as they can be reached."""
-        reported = self._reported()
-        there = {reported[host] for host in hosts if host in reported}
-        if reached := sorted(there - unreachable(there)):
+        if reached := sorted(set(addresses) - unreachable(addresses)):
             self._prepare_client_gateway()
             mesh = attach_to_workers(ca=None, workers=reached, secret=self._secret())
             try:

@@ -67,6 +67,9 @@ class ProcessJob(WorkersJob):
         self._workers = {mesh: {} for mesh in self._meshes}
         self._add_hosts([(mesh, rank) for mesh, size in self._meshes.items() for rank in range(size)])
 
+    def _check_scalable(self, hosts: Sequence[HostId]) -> None:
+        self._check_that_it_is_here("only a program there can scale it")
+
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
         assert self._apply_id is not None
         assert self._folder is not None
@@ -97,9 +100,12 @@ class ProcessJob(WorkersJob):
 
     def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
         for mesh, rank in hosts:
-            worker = self._workers[mesh].pop(rank)
-            processes.reap(worker.pid, processes.GRACE)  # it has been shut down, unless it hangs
+            worker = self._workers[mesh][rank]
+            if self._lives(worker):
+                processes.reap(worker.pid, processes.GRACE)  # it has been shut down, unless it hangs
             self._end_worker(worker)
+        for mesh, rank in hosts:
+            del self._workers[mesh][rank]
 
     def _end_worker(self, worker: Worker) -> None:
         """End a worker that may have ended, and with it what it runs."""
@@ -120,8 +126,7 @@ class ProcessJob(WorkersJob):
         self._leashes = ()
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
-        if self._is_elsewhere():
-            raise JobError(f"{self!r}: its workers can be reached from there only")
+        self._check_that_it_is_here("its workers can be reached from there only")
         ended = [worker for worker in self._all_workers() if not self._lives(worker)]
         if ended:
             raise JobError(
@@ -150,12 +155,14 @@ class ProcessJob(WorkersJob):
         """Whether another machine, with which this one shares the folder of the file, would have to be asked."""
         return self._machine not in ("", os.uname().nodename)
 
-    def _kill(self) -> None:
+    def _check_that_it_is_here(self, otherwise: str) -> None:
         if self._is_elsewhere():
-            raise JobError(
-                f"{self!r}: only a program there can end it. If there is no such machine any more, remove the file that "
-                "keeps the job"
-            )
+            raise JobError(f"{self!r}: {otherwise}")
+
+    def _kill(self) -> None:
+        self._check_that_it_is_here(
+            "only a program there can end it. If there is no such machine any more, remove the file that keeps the job"
+        )
         for watch in self._watches:
             watch.stop()
         self._watches, self._watched = (), ()

@@ -68,22 +68,24 @@ def reap(pid: int, timeout: float = 0.0) -> int | None:
     """The exit status of a child that has ended, as `subprocess` gives it; None for what is not, or no child.
 
     Args:
-        pid: Its process.
-        timeout: Seconds to wait for its end.
+        pid: A process.
+        timeout: Seconds to wait for its end, whosever child it is.
     """
+    if timeout:
+        _await_end(pid, timeout)
     try:
         ended, status = os.waitpid(pid, os.WNOHANG)
-        if not ended and timeout:
-            _await_end(pid, timeout)
-            ended, status = os.waitpid(pid, os.WNOHANG)
-    except (ChildProcessError, ProcessLookupError):  # another thread may have been faster
+    except ChildProcessError:  # another thread may have been faster
         return None
     return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def _await_end(pid: int, timeout: float) -> None:
-    """Wait for the end of a child that nobody else reaps, for at most `timeout` seconds."""
-    fd = os.pidfd_open(pid)
+    """Wait for the end of a process, for at most `timeout` seconds."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:  # gone; or its number is that of a thread by now
+        return
     try:
         poll = select.poll()
         poll.register(fd, select.POLLIN)

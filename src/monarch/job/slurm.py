@@ -396,7 +396,7 @@ class SlurmJob(WorkersJob):
             left = [host for host in kept if kept[host] == part]
             if not left and part.job != self._id:
                 cancel(part.job)
-            elif self._own_resources or not all(host in reports for host in left):
+            elif not left or self._own_resources or not all(host in reports for host in left):
                 logger.warning("the nodes of %s stay with Slurm job %s until its end", hosts, part.job)
             else:
                 nodes = ",".join(sorted({reports[host].machine for host in left}))
