@@ -35,6 +35,24 @@ ALONE = """
         sys.exit(shell(this_host(), {"PS1": "ready> ", "COLOUR": "blue"}))
 """
 
+RESIZED_WHILE_SENDING = """
+    import signal, threading
+    from types import SimpleNamespace
+    from monarch.job.shell import _typing
+
+    lock, sent = threading.Lock(), threading.Event()
+
+    def broadcast(size):
+        with lock:  # of the connection
+            print("sent", size, end="\\r\\n", flush=True)
+            sent.set()
+
+    with _typing(SimpleNamespace(resize=SimpleNamespace(broadcast=broadcast)), at_terminal=True):
+        with lock:
+            signal.raise_signal(signal.SIGWINCH)
+        sent.wait()
+"""
+
 
 class Terminal:
     """A program at a terminal of its own, and who sits there."""
@@ -107,6 +125,12 @@ def test_a_shell_at_a_terminal_has_its_size_and_keys_and_gives_its_status(home: 
         at.wait_for("ready> ")
         at.type("exit 7\r")
         assert at.process.wait(_PATIENCE) == 7
+
+
+def test_a_new_size_is_sent_by_no_handler_as_what_it_interrupts_may_be_sending(home: Home) -> None:
+    with terminal(home, home.program(RESIZED_WHILE_SENDING)) as at:
+        at.wait_for("sent Size(columns=77, lines=31)")
+        assert at.process.wait(_PATIENCE) == 0
 
 
 def test_a_client_that_is_killed_takes_its_shell_along(home: Home) -> None:

@@ -271,6 +271,13 @@ def test_the_nodes_of_a_running_allocation_are_used_and_given_back(home: Home, s
     job = SlurmJob({"a": 1, "b": 2}, allocation="current")
     state = job.state()
     print(ask(state.a), ask(state.b))
+    from helpers.waiting import wait_until
+    from monarch.job.contract import unreachable
+    gone = job._reported()["b", 1]
+    job.scale(b=1)
+    wait_until(lambda: unreachable([gone]), what="the end of the worker")
+    state = job.state()
+    print(ask(state.a), ask(state.b))
     job.kill()
     """
     )
@@ -283,7 +290,7 @@ def test_the_nodes_of_a_running_allocation_are_used_and_given_back(home: Home, s
         timeout=60,
         check=True,
     )
-    assert said.stdout == "['n0'] ['n1', 'n2']\n"
+    assert said.stdout == "['n0'] ['n1', 'n2']\n['n0'] ['n1']\n"
 
 
 def test_a_job_in_an_allocation_is_ended_while_its_setup_still_runs(home: Home, slurm: Slurm) -> None:

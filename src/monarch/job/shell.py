@@ -61,7 +61,7 @@ def shell(host_mesh: HostMesh, env: Mapping[str, str] | None = None, workdir: st
     owner: Any = this_proc().spawn("shell", _Owner)
     try:
         remote = owner.open.call_one(host_mesh, variables, workdir, os.getcwd(), size).get()
-        with _typing(remote), nullcontext() if size is None else _raw_terminal(remote):
+        with _typing(remote, at_terminal=size is not None):
             while data := remote.read.call_one().get():
                 _write(1, data)
             status: int = remote.wait.call_one().get()
@@ -196,42 +196,60 @@ class _Shell(Actor):
 
 
 @contextmanager
-def _typing(remote: Any) -> Iterator[None]:
-    """Send what comes on stdin, on a thread that takes no more of it when this is over."""
-    over, tell = os.pipe()
+def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
+    """Send what comes on stdin, and each new size of the terminal, on a thread that takes no more of it when this is over."""
+    told, tell = os.pipe()
 
     def pass_on() -> None:
         poll = select.poll()
-        for fd in (0, over):
+        for fd in (0, told):
             poll.register(fd, select.POLLIN)
-        data = b"?"
-        while data and not any(fd == over for fd, _ in poll.poll()):
-            try:
-                data = os.read(0, _MOST)
-            except OSError:  # there is none, or its terminal has hung up
-                data = b""
+        while True:
+            ready = {fd for fd, _ in poll.poll()}
             with suppress(SupervisionError):  # which the reader is told
-                remote.write.broadcast(data)
+                if told in ready:
+                    if not os.read(told, _MOST):
+                        return
+                    if (size := _size()) is not None:
+                        remote.resize.broadcast(size)
+                if 0 in ready:
+                    try:
+                        data = os.read(0, _MOST)
+                    except OSError:  # there is none, or its terminal has hung up
+                        data = b""
+                    if not data:
+                        poll.unregister(0)
+                    remote.write.broadcast(data)
 
     thread = threading.Thread(target=pass_on, name="monarch-shell-input", daemon=True)
     thread.start()
     try:
-        yield
+        with _raw_terminal(tell) if at_terminal else nullcontext():
+            yield
     finally:
         os.close(tell)
         thread.join()
-        os.close(over)
+        os.close(told)
 
 
 @contextmanager
-def _raw_terminal(remote: Any) -> Iterator[None]:
-    """Every key goes to the shell, Ctrl-C as well, and nothing is done with it here; so does each new size."""
+def _raw_terminal(resized: int) -> Iterator[None]:
+    """Every key goes to the shell, Ctrl-C as well, and nothing is done with it here; each new size is told to a pipe.
+
+    The handler of that signal does no more: it runs between any two steps of the main thread, which may hold a lock of ours.
+    """
     import termios
     import tty
 
     main = threading.current_thread() is threading.main_thread()  # which alone may set handlers
     before = termios.tcgetattr(0)
-    handler = signal.signal(signal.SIGWINCH, lambda *_: remote.resize.broadcast(_size())) if main else None
+    os.set_blocking(resized, False)
+
+    def tell(*_: object) -> None:
+        with suppress(BlockingIOError):  # it is full: nobody has looked at the earlier ones yet
+            os.write(resized, b"s")
+
+    handler = signal.signal(signal.SIGWINCH, tell) if main else None
     tty.setraw(0)
     try:
         yield
