@@ -53,6 +53,8 @@ SERVICE = (
     USE
     + """
     import itertools, logging
+    import monarch.actor
+    monarch.actor.unhandled_fault_hook = lambda failure: None
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     job = SlurmJob({"hosts": 3}, exclusive=False, time_limit="10:00")
     hosts = job.state().hosts
