@@ -139,6 +139,8 @@ def test_workers_of_a_job_that_no_client_uses_end_by_themselves(home: Home, kube
     client.communicate()
     wait_until(lambda: kubernetes.processes() == [], what="the end of the workers")
     wait_until(lambda: phases(kubernetes) == {"Succeeded"}, what="the end of the pods")
+    said = home.run(SERVICE, env=in_cluster(kubernetes, LIMIT="1", CONTROLLER="Job"))
+    assert said.startswith("['hosts-0-x', 'hosts-1-x']\n"), "the next run starts it anew"
     kubernetes.clear()
 
 

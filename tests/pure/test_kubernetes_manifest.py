@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,16 @@ import pytest
 
 from monarch.errors import JobError
 from monarch.job.kubernetes import ImageSpec, KubeConfig, KubernetesJob
-from monarch.job.kubernetes_manifest import Mesh, default_selector, differences, mesh_object, template_of, with_worker
+from monarch.job.kubernetes_api import PODS, Api, ApiError, Resource, Server
+from monarch.job.kubernetes_manifest import (
+    CONTROLLERS,
+    Mesh,
+    default_selector,
+    differences,
+    mesh_object,
+    template_of,
+    with_worker,
+)
 from monarch.job.kubernetes_pods import Pods
 
 TEMPLATE = {"spec": {"containers": [{"name": "w", "image": "i"}]}}
@@ -185,6 +196,104 @@ def test_the_worst_trouble_comes_first_and_what_goes_by_itself_is_no_end() -> No
         ("e", False, False),
     ]
     assert found[0].text == "CreateContainerConfigError: m"
+
+
+def test_a_completed_pod_of_a_job_is_the_end_of_its_host_and_others_come_again() -> None:
+    index = "batch.kubernetes.io/job-completion-index"
+
+    def completed(name: str, rank: str, **labels: str) -> dict[str, Any]:
+        found = pod(name, rank, ready=False, phase="Succeeded")
+        found["metadata"]["labels"] |= labels
+        return found
+
+    made_again = completed("a", "0")
+    of_a_job, beyond = completed("b", "1", **{index: "1"}), completed("c", "2", **{index: "2"})
+    (trouble,) = pods(made_again, of_a_job, beyond).troubles()
+    assert (trouble.pod, trouble.is_hopeless) == ("b", True)
+    assert "its worker has ended in order" in trouble.text
+
+
+# the API
+
+
+class Answers(Api):
+    """Gives what it is told to."""
+
+    def __init__(self, objects: dict[str, Any]) -> None:
+        self.objects = objects
+        self.changed: list[str] = []
+
+    def get(self, resource: Resource, name: str) -> Any:
+        return self.objects.get(resource.plural)
+
+    def create(self, resource: Resource, content: Any) -> Any:
+        raise ApiError("there is one", 409)
+
+    def patch(self, resource: Resource, name: str, content: Any) -> Any:
+        self.changed.append(name)
+
+    delete = patch  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "runs"),
+    [
+        ([], True),
+        ([{"type": "Suspended", "status": "True"}], True),
+        ([{"type": "Failed", "status": "False"}], True),
+        ([{"type": "Failed", "status": "True"}], False),
+        ([{"type": "Suspended", "status": "False"}, {"type": "Complete", "status": "True"}], False),
+    ],
+)
+def test_a_job_of_kubernetes_that_is_over_does_not_run(
+    monkeypatch: pytest.MonkeyPatch, conditions: list[Any], runs: bool
+) -> None:
+    found = job(controller="Job")
+    found._made = [(CONTROLLERS["Job"].resource, "trainers")]
+    monkeypatch.setattr(found, "_api", lambda: Answers({"jobs": {"status": {"conditions": conditions}}}))
+    assert found._is_running() is runs
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        ({"metadata": {}}, "somebody else has made it"),
+        ({"metadata": {"annotations": {"monarch.pytorch.org/user": "nobody else"}}}, "nobody else has made it"),
+        ({"metadata": {"deletionTimestamp": "now"}}, "it is just being deleted"),
+        (None, "it is just being deleted"),
+    ],
+)
+def test_an_object_that_is_not_known_to_be_ours_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, there: Any, why: str
+) -> None:
+    found = job(controller="Job")
+    found.add_mesh("trainers", 1, image_spec=ImageSpec("i"))
+    api = Answers({"secrets": there})
+    monkeypatch.setattr(found, "_api", lambda: api)
+    with pytest.raises(JobError, match=f"there is secrets 'trainers-monarch' .* and {why}"):
+        found.apply()
+    assert api.changed == []
+
+
+@pytest.mark.parametrize("ask", [lambda api: api.list(PODS), lambda api: list(api.watch(PODS, "1", 1))])
+def test_an_answer_that_is_cut_off_counts_as_none(ask: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(30)
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"items": [')
+
+        server = threading.Thread(target=serve)
+        server.start()
+        try:
+            with pytest.raises(ApiError, match="the API of Kubernetes") as caught:
+                ask(Api(Server(f"http://127.0.0.1:{listener.getsockname()[1]}", dict), "tests"))
+        finally:
+            server.join()
+    assert caught.value.is_transient
 
 
 # the manifests of the example

@@ -214,11 +214,12 @@ class KubernetesJob(WorkersJob):
     def _take_over(self, api: Api, resource: Resource, content: Object, user: str) -> None:
         """There is one, as of a program that has lost the file of its job. Pods that are alike stay."""
         name = content["metadata"]["name"]
-        old = api.get(resource, name) or {"metadata": {}}
-        owner = old["metadata"].get("annotations", {}).get(USER, user)
+        old = api.get(resource, name)
+        is_ending = old is None or "deletionTimestamp" in old["metadata"]
+        owner = None if old is None else old["metadata"].get("annotations", {}).get(USER)
         which = f"{resource.plural} {name!r} in namespace {self._namespace!r}"
-        if owner != user or "deletionTimestamp" in old["metadata"]:
-            why = f"{owner} has made it" if owner != user else "it is just being deleted"
+        if old is None or is_ending or owner != user:
+            why = "it is just being deleted" if is_ending else f"{owner or 'somebody else'} has made it"
             raise JobError(
                 f"there is {which}, and {why}: choose another name, or see to its end: kubectl delete {resource.plural} {name}"
             )
@@ -293,7 +294,7 @@ class KubernetesJob(WorkersJob):
     def _is_running(self) -> bool:
         api = self._api()
         if self._made:
-            return all(api.get(resource, name) is not None for resource, name in self._made)
+            return not any(_is_over(api.get(resource, name)) for resource, name in self._made)
         return any(pods.serving() for pods in self._look(api))
 
     def _look(self, api: Api) -> list[Pods]:
@@ -415,6 +416,14 @@ class KubernetesJob(WorkersJob):
 def _alike(meshes: Mapping[str, Mesh]) -> dict[str, Mesh]:
     """Without the sizes, which change."""
     return {name: replace(mesh, size=0) for name, mesh in meshes.items()}
+
+
+def _is_over(thing: Object | None) -> bool:
+    """Whether an object is gone, or a Job that makes no more pods."""
+    conditions = [] if thing is None else thing.get("status", {}).get("conditions") or []
+    return thing is None or any(
+        each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions
+    )
 
 
 def _plain(template: Any) -> Object:

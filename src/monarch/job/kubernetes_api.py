@@ -123,12 +123,13 @@ class Api:
         connection, answer = self._request("watch", "GET", resource, query=query, limit=seconds + _LIMIT)
         try:
             while line := self._read(answer.readline):
-                event = json.loads(line)
+                event = self._parse(line)
                 if event["type"] == "ERROR":
                     status = event["object"]
                     raise ApiError(f"watch of {resource.plural}: {status.get('message')}", status.get("code", 500))
                 yield event["type"], event["object"]
         finally:
+            answer.close()
             connection.close()
 
     def create(self, resource: Resource, content: Object) -> Object:
@@ -157,8 +158,7 @@ class Api:
     def _ask(self, *what: Any, **more: Any) -> Object:
         connection, answer = self._request(*what, **more)
         with closing(connection):
-            found: Object = json.loads(self._read(answer.read))
-            return found
+            return self._parse(self._read(answer.read))
 
     def _request(
         self,
@@ -199,6 +199,13 @@ class Api:
             return read()
         except (OSError, http.client.HTTPException) as error:
             raise self._no_answer(error) from error
+
+    def _parse(self, data: bytes) -> Object:
+        try:
+            found: Object = json.loads(data)
+        except ValueError as error:  # it is cut off
+            raise self._no_answer(error) from error
+        return found
 
     def _no_answer(self, error: Exception) -> ApiError:
         return ApiError(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..errors import JobError
 from .kubernetes_api import Object
-from .kubernetes_manifest import Mesh, port_of, worker_container
+from .kubernetes_manifest import CONTROLLERS, Mesh, port_of, worker_container
 
 _HOPELESS = {
     "ImagePullBackOff",
@@ -103,7 +103,11 @@ class Pods:
 
     def troubles(self) -> list[Trouble]:
         """What keeps pods from serving, the worst first."""
-        known = [_trouble(pod) for pod in self._pods.values() if not is_ending(pod) and not is_ready(pod)]
+        known = [
+            self._end_of(pod) or _trouble(pod)
+            for pod in self._pods.values()
+            if not is_ending(pod) and not is_ready(pod)
+        ]
         found = [trouble for trouble in known if trouble is not None]
         return sorted(found, key=lambda trouble: (not trouble.is_hopeless, not trouble.is_unschedulable, trouble.pod))
 
@@ -125,6 +129,14 @@ class Pods:
         """Where the worker in a pod listens."""
         ip = pod["status"]["podIP"]
         return f"tcp://{f'[{ip}]' if ':' in ip else ip}:{port_of(worker_container(pod['spec']), self.mesh.port)}"
+
+    def _end_of(self, pod: Object) -> Trouble | None:
+        """The trouble of a host whose pod has completed, where nothing makes another: a Job does that for no index twice."""
+        is_of_job = CONTROLLERS["Job"].rank_label in pod["metadata"].get("labels", {})
+        if not is_of_job or pod.get("status", {}).get("phase") != "Succeeded" or self.rank(pod) is None:
+            return None
+        text = "its worker has ended in order, shut down or after idle_limit, and a Job starts it only once"
+        return Trouble(pod["metadata"]["name"], text, True, container=worker_container(pod["spec"]).get("name", ""))
 
 
 def is_ready(pod: Object) -> bool:
