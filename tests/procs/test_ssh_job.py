@@ -78,6 +78,8 @@ DETACHED = (
     if __name__ == "__main__":
         job = SSHJob(ssh_args=OPTIONS, hosts={"hosts": ["a", "b"]}, detach=True, idle_limit=float(sys.argv[1]))
         print(ask(job.state().hosts), job.apply_id)
+        job.dump("a copy")
+        job.dumps()
 """
 )
 
@@ -176,6 +178,26 @@ def test_detached_workers_are_found_by_the_next_run_and_end_when_unused(home: Ho
     assert "ended: SSHJob" in home.monarch("kill")
     ssh.wait_nothing_left()
     home.run(DETACHED, "8")
+    ssh.wait_nothing_left()
+
+
+def test_a_host_that_is_down_keeps_no_other_from_ending_its_workers(home: Home, ssh: Ssh) -> None:
+    ssh.start_machine("c")
+    try:
+        home.run(DETACHED.replace('"a", "b"', '"c", "a"'), "600")
+        assert len(workers_on(ssh, "a")) == 1
+    finally:
+        ssh.kill_machine("c")
+    end = "from monarch.job import job_load; job_load().kill()"
+    said = home.run(end, exit_code=1)
+    wait_until(lambda: workers_on(ssh, "a") == [], what="the end of the workers that can be reached")
+    assert "workers on c may be left, all others have ended" in said.splitlines()[-1]
+    ssh.start_machine("c")  # it is up again
+    try:
+        home.run(end)
+        assert not (home.folder / ".monarch" / "job_state.pkl").exists()
+    finally:
+        ssh.kill_machine("c")
     ssh.wait_nothing_left()
 
 

@@ -58,12 +58,15 @@ class Forward:
         self._pod = pod
         self._said: deque[str] = deque(maxlen=5)
         self._config, self._namespace = config, namespace
+        self._error: Exception | None = None  # that kept kubectl from being started
         self._shell: subprocess.Popen[str] | None = None
         self._lock = threading.Lock()
         threading.Thread(target=self._run, name="monarch-kubectl", daemon=True).start()
         in_time = self._listens.wait(_LIMIT)
         if not self._local:
             self.close()
+            if self._error is not None:
+                raise JobError(f"kubectl port-forward to pod {pod!r} can't be started: {self._error}") from self._error
             said = "\n".join(f"  | {line}" for line in self._said) or "  | nothing"
             how = "has ended" if in_time else f"does not listen after {_LIMIT:g} s"
             raise JobError(f"kubectl port-forward to pod {pod!r} {how}; it said:\n{said}")
@@ -85,25 +88,36 @@ class Forward:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            with self._lock:
-                if self._closed.is_set():
-                    break
-                shell = self._shell = self._start()
-            self._follow(shell)
-            if not self._local or (self._said and _GONE.search(self._said[-1])):
+            try:
+                self._error = None
+                self._run_once()
+            except Exception as error:  # credentials may be there again a moment later
+                self._error = error
+            if not self._local or (self._error is None and self._said and _GONE.search(self._said[-1])):
                 break
             if not self._closed.wait(_AGAIN):
-                logger.info(
-                    "kubectl port-forward to pod %s has ended: %s; starting it again", self._pod, [*self._said][-1:]
-                )
+                why = self._error or [*self._said][-1:]
+                logger.info("kubectl port-forward to pod %s has ended: %s; starting it again", self._pod, why)
         self._listens.set()
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _run_once(self) -> None:
         folder, file = "", self._config.path
-        if file is None:  # kubectl reads no other: JSON is YAML
-            folder = tempfile.mkdtemp(prefix="monarch_forward_")  # for us alone
-            file = f"{folder}/kubeconfig"
-            Path(file).write_text(json.dumps(self._config.as_kubeconfig()))
+        try:
+            if file is None:  # kubectl reads no other: JSON is YAML
+                content = json.dumps(self._config.as_kubeconfig())
+                folder = tempfile.mkdtemp(prefix="monarch_forward_")  # for us alone
+                file = f"{folder}/kubeconfig"
+                Path(file).write_text(content)
+            with self._lock:
+                if self._closed.is_set():
+                    return
+                shell = self._shell = self._start(folder, file)
+            self._follow(shell)
+        finally:
+            if folder:  # the shell may have been killed before it could
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _start(self, folder: str, file: str) -> subprocess.Popen[str]:
         command = [
             "kubectl",
             "--kubeconfig",
@@ -120,6 +134,7 @@ class Forward:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,  # Ctrl-C is for the program; the shell ends, and cleans up, when that does
         )
 
     def _follow(self, shell: subprocess.Popen[str]) -> None:

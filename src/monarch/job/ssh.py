@@ -81,10 +81,11 @@ class SSHJob(WorkersJob):
         ValueError: A name, a limit or the transport makes no sense.
     """
 
-    _LIVE = (*JobTrait._LIVE, "_watch", "_reach", "_sessions")
+    _LIVE = (*JobTrait._LIVE, "_watch", "_reach", "_sessions", "_are_kept")
     _watch: WorkerWatch | None = None
     _reach: Reach | None = None
     _sessions: Sequence[Session] = ()
+    _are_kept = False  # they have answered that, which they do once
 
     def __init__(
         self,
@@ -172,12 +173,12 @@ class SSHJob(WorkersJob):
         finally:
             waiting.end()
 
-    def _connect(self, end: float, waiting: Waiting) -> Reach:
+    def _connect(self, end: float, waiting: Waiting, each: float | None = None) -> Reach:
         assert self._apply_id is not None
         _open.add(self)
         self._reach = reach = Reach(self._apply_id, self._places(), self._described.ssh_args, self._log_folder())
         self._folder = reach.folder
-        reach.connect(end, waiting)
+        reach.connect(end, waiting, each)
         self._away = reach.away
         logger.info("connected to %d machines; what ssh says is in %s", len(reach.connections), self._log_folder())
         return reach
@@ -227,7 +228,7 @@ class SSHJob(WorkersJob):
         return hear(sessions, find, self._described.python_exe, end, waiting, what)
 
     def _kept(self) -> None:
-        if not self._described.detach or not self._sessions:
+        if not self._described.detach or not self._sessions or self._are_kept:
             return
         if self._watch is not None:
             self._watch.stop()
@@ -237,6 +238,7 @@ class SSHJob(WorkersJob):
         waiting = Waiting("SSH hosts")
         try:
             self._hear(self._sessions, str, time.monotonic() + _ANSWER, waiting, "workers detached")
+            self._are_kept = True
         finally:
             waiting.end()
 
@@ -260,15 +262,15 @@ class SSHJob(WorkersJob):
     def _scale(self, meshes: Mapping[str, int], replace_lost: bool) -> None:
         raise JobError(f"{self!r} has the hosts that it names; kill() it, and describe it with others")
 
-    def _reach_again(self) -> Reach:
-        """The connections of this program to detached workers."""
+    def _reach_again(self, each: float | None = None) -> Reach:
+        """The connections of this program to detached workers; with `each`, to the machines that answer, to end what is there."""
         if self._reach is not None and self._reach.lives:
             return self._reach
         self._let_go()
         waiting = Waiting("SSH hosts")
         try:
-            reach = self._connect(time.monotonic() + self._start_timeout, waiting)
-            if not self._described.direct:
+            reach = self._connect(time.monotonic() + self._start_timeout, waiting, each)
+            if not self._described.direct and each is None:
                 reach.forward(self._remote_folder)
         except BaseException:
             self._let_go()
@@ -318,39 +320,57 @@ class SSHJob(WorkersJob):
         for worker in self._workers:
             with suppress(FileNotFoundError):
                 worker.goodbye.touch()  # for other programs that watch it
+        failed: Mapping[str, JobError] = {}
         if (self._workers or self._sessions) and self._apply_id is not None:
-            self._end_workers(self._apply_id)
+            failed = self._end_workers(self._apply_id)
         self._let_go()
         if self._apply_id is not None:
             processes.end(self._apply_id)  # also the connections of other programs
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
+        for error in failed.values():
+            logger.warning("workers may be left, until their connection or idle_limit ends them: %s", error)
+        if failed and self._described.detach:
+            raise JobError(
+                f"{self!r}: workers on {', '.join(failed)} may be left, all others have ended. kill() again ends those once their "
+                f"host answers, and {self._idle_end()}. {next(iter(failed.values()))}"
+            )
         if self._secret_file is not None:
             shutil.rmtree(self._secret_file.parent, ignore_errors=True)
         self._workers, self._reports, self._secret_file, self._machine, self._folder = [], [], None, "", ""
 
-    def _end_workers(self, apply_id: str) -> None:
-        """End what runs elsewhere; what can't be reached ends with its connection, or after `idle_limit`."""
-        try:
-            reached = self._connections()
-        except JobError as error:
-            logger.warning("workers may be left, until idle_limit ends them: %s", error)
-            return
+    def _idle_end(self) -> str:
+        limit = self._described.idle_limit
+        return (
+            f"they end by themselves after {limit:g} s without a client (idle_limit)" if limit else "nothing else does"
+        )
+
+    def _end_workers(self, apply_id: str) -> Mapping[str, JobError]:
+        """End what runs elsewhere; return why that is not sure, by host."""
+        reached, failed = self._connections()
         script = ssh_text.ending(apply_id, processes.GRACE, _ANSWER / 3)
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            ends = [pool.submit(reached[host].run, script, _ANSWER) for host in self._away if host in reached]
-        for ended in ends:
+            ends = {host: pool.submit(reached[host].run, script, _ANSWER) for host in self._away if host in reached}
+        for host, ended in ends.items():
             try:
                 ended.result()
             except JobError as error:
-                logger.warning("workers may be left, until their connection or idle_limit ends them: %s", error)
+                failed[host] = error
+        return failed
 
-    def _connections(self) -> Mapping[str, Connection]:
-        """By host; those that last."""
+    def _connections(self) -> tuple[Mapping[str, Connection], dict[str, JobError]]:
+        """Those that last, and what is wrong with others that should; both by host."""
         if self._described.detach:
-            return self._reach_again().connections
-        made = connections(self._folder, self._places(), os.environ)
-        return {host: connection for host, connection in made.items() if host in self._away and connection.lives}
+            reach = self._reach_again(_ANSWER)
+            return reach.connections, dict(reach.failed)
+        found, failed = {}, {}
+        for host, connection in connections(self._folder, self._places(), os.environ).items():
+            try:
+                if host in self._away and connection.lives:
+                    found[host] = connection
+            except JobError as error:
+                failed[host] = error
+        return found, failed
 
     def _let_go(self) -> None:
         """Let go of what only this program has."""
@@ -361,7 +381,7 @@ class SSHJob(WorkersJob):
             self._reach.close()
         for session in self._sessions:
             session.wait(_END)
-        self._sessions, self._reach = (), None
+        self._sessions, self._reach, self._are_kept = (), None, False
 
     def _places(self) -> list[Place]:
         named = [(mesh, rank, host) for mesh, hosts in self._hosts.items() for rank, host in enumerate(hosts)]

@@ -26,6 +26,7 @@ AT_ONCE = 8  # connections being made: a jump host refuses more than ten that ha
 _SILENCE = 5, 3  # seconds after which ssh asks whether the other side is there, and how many times without an answer
 _LOOK = 0.5  # seconds until people are told again
 _END = 5.0  # seconds in which ssh has to end
+_CONFIGURED = 30.0  # seconds in which it has to say what its configuration is
 _TAIL = 16 * 1024
 
 T = TypeVar("T")
@@ -203,9 +204,13 @@ class Connection:
 
 def hostname_of(host: str, ssh_args: Sequence[str]) -> str:
     """The name or address by which ssh reaches a host, as its configuration says."""
-    done = subprocess.run(
-        ["ssh", *ssh_args, "-G", "--", host], stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    command = ["ssh", *ssh_args, "-G", "--", host]
+    try:  # the configuration may run programs (`Match exec`)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_CONFIGURED)
+    except subprocess.TimeoutExpired:
+        raise JobError(
+            f"host {host!r}: `ssh -G {host}`, which says what its configuration is, has not ended within {_CONFIGURED:g} s"
+        ) from None
     found = re.search(r"^hostname (\S+)$", done.stdout, re.MULTILINE)
     if found is None:
         raise JobError(f"host {host!r}: {ssh_text.why(done.stderr, host, '')}")

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from ..errors import JobError
 from . import ssh_text
 from .processes import TAG
 from .ssh_connection import AT_ONCE, Connection, Session, hear
@@ -54,6 +55,7 @@ class Reach:
         folder: Where the sockets of workers are for this program, here and on each machine.
         away: The hosts that have no part of this machine, nor of another one of them, each once.
         connections: By host.
+        failed: What is wrong with hosts that were left out, by host.
     """
 
     def __init__(self, job: str, places: Sequence[Place], ssh_args: Sequence[str], logs: Path) -> None:
@@ -64,6 +66,7 @@ class Reach:
         self._logs = logs
         self._env = {**os.environ, TAG: job}  # by which `kill` finds what runs here
         self.connections = connections(self.folder, places, self._env)
+        self.failed: dict[str, JobError] = {}
         self._keeper: Session | None = None
         self._masters: list[Session] = []
 
@@ -73,15 +76,16 @@ class Reach:
         masters = len(self._masters) == len(self.connections)
         return masters and all(master.process.poll() is None for master in self._masters)
 
-    def connect(self, end: float, waiting: Waiting) -> None:
+    def connect(self, end: float, waiting: Waiting, each: float | None = None) -> None:
         """Connect to every machine.
 
         Args:
             end: When to give up, by the monotonic clock.
             waiting: Tells people.
+            each: None if all are needed; else the seconds after which one that does not answer is left out (`failed`).
 
         Raises:
-            JobError: One can't be connected; the message names it, and has the last words of ssh.
+            JobError: One that is needed can't be connected; the message names it, and has the last words of ssh.
         """
         keep = ["sh", "-c", ssh_text.keeper(self.folder, ssh_text.hang_up(self.folder))]
         self._keeper = Session("this machine", keep, self._logs / "ssh.log", self._env)
@@ -89,13 +93,24 @@ class Reach:
         every = list(self.connections.values())
         for some in (every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE)):
             masters = []
+            limit = end if each is None else time.monotonic() + each
             for connection in some:
                 log = self._logs / f"ssh_{_plain(connection.host)}.log"
-                masters.append(connection.start(self._ssh_args, self.folder, log, end - time.monotonic()))
+                masters.append(connection.start(self._ssh_args, self.folder, log, limit - time.monotonic()))
                 self._masters.append(masters[-1])
-            for master, said in zip(masters, hear(masters, _is_kept, "sh", end, waiting, "connected"), strict=True):
-                if said == ssh_text.ELSEWHERE:
-                    self.away.append(master.host)
+            for together in [masters] if each is None else [[master] for master in masters]:
+                try:
+                    said = hear(together, _is_kept, "sh", limit, waiting, "connected")
+                except JobError as error:
+                    if each is None:
+                        raise
+                    (master,) = together
+                    self.failed[master.host] = error
+                    del self.connections[master.host]
+                    continue
+                self.away += [
+                    master.host for master, where in zip(together, said, strict=True) if where == ssh_text.ELSEWHERE
+                ]
 
     def forward(self, workers: str) -> None:
         """Bring the sockets of workers here, and then all of them from here to each machine that has not got them: the other way
