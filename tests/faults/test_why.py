@@ -223,6 +223,28 @@ def test_a_rank_that_misses_a_collective_is_blamed(tmp_path: Path) -> None:
         assert blamed(verdict) == [("trainers", [1], "absent")]
 
 
+ALL_REDUCES = COLLECTIVE.replace("if rank != 1:  # the bug", "while True:").replace(
+    "(torch.ones(1))", "(torch.ones(1 << 20))"
+)
+LOOKS = """
+        from monarch.why import why
+        workers.train.broadcast(sys.argv[0] + ".store")
+        verdicts = []
+        while len(verdicts) < 4:
+            verdict = why(seconds=0.5)
+            if verdicts or "all_reduce" in verdict.sentence:
+                verdicts.append(verdict.sentence)
+        print("saw", *verdicts, flush=True)
+    """
+
+
+def test_a_program_that_spends_its_time_in_collectives_is_not_stuck(tmp_path: Path) -> None:
+    call = 'workers.train.call(sys.argv[0] + ".store").get()'
+    with running(ALL_REDUCES.replace(call, LOOKS.strip()), tmp_path) as program:
+        saw = program.wait_for("saw")
+    assert "all_reduce (train.py:16)" in saw and "Stuck" not in saw
+
+
 def test_a_host_that_does_not_answer_is_blamed(tmp_path: Path) -> None:
     with workers(2) as attached:
         source = PROGRAM.replace(

@@ -106,6 +106,34 @@ def test_a_rank_that_has_left_before_the_collective_is_blamed() -> None:
     assert "is not in it: it waits for a message" in found.sentence
 
 
+@pytest.mark.parametrize(("thread", "process", "status"), [(0, 1, STUCK), (1, 1, SLOW), (0, 100_000_000, SLOW)])
+def test_a_collective_that_all_are_in_is_stuck_only_if_no_thread_of_it_runs(
+    thread: int, process: int, status: str
+) -> None:
+    later = [busy(ALL_REDUCE, ran=5 + thread), busy(ALL_REDUCE)]
+    wait = client(*GET, wait=Wait(2, UID, (address(0), address(1))))
+    found = verdict(
+        [*(proc(rank, busy(ALL_REDUCE)) for rank in (0, 1)), wait],
+        [*(proc(rank, later[rank], kernel=ASLEEP._replace(ran=process)) for rank in (0, 1)), wait],
+    )
+    assert found.status == status and blamed(found) == [("trainers", (0, 1), "collective")]
+    assert (": runs: it gets on slowly, or spins." in found.sentence) == (status == SLOW)
+
+
+def test_an_idle_rank_is_not_blamed_by_a_collective_that_runs() -> None:
+    first = [*(proc(rank, busy(ALL_REDUCE)) for rank in (0, 1)), proc(2)]
+    later = [*(proc(rank, busy(ALL_REDUCE, ran=9_000_000)) for rank in (0, 1)), proc(2)]
+    found = verdict(first, later)
+    assert found.status == SLOW and blamed(found) == [("trainers", (0, 1), "collective")]
+
+
+def test_a_rank_that_stands_is_blamed_though_those_in_the_collective_spin() -> None:
+    first = [*(proc(rank, busy(ALL_REDUCE)) for rank in (0, 1)), proc(2, busy(READS))]
+    later = [*(proc(rank, busy(ALL_REDUCE, ran=900_000_000)) for rank in (0, 1)), proc(2, busy(READS))]
+    found = verdict(first, later)
+    assert found.status == STUCK and blamed(found) == [("trainers", (2,), "stands")]
+
+
 def test_a_collective_of_a_part_of_the_mesh_does_not_blame_the_idle_part() -> None:
     found = verdict([proc(0, busy(ALL_REDUCE)), proc(1, busy(ALL_REDUCE)), proc(2), proc(3)])
     assert found.status == STUCK and blamed(found) == [("trainers", (0, 1), "collective")]

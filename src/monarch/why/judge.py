@@ -2,11 +2,13 @@
 
 *Who is to blame* is who holds up others and is held up by nobody: the ends of the ways along "waits for". An answer is owed by known
 actors, so these waits are exact. A collective ends when all ranks are in it, so those in it wait for the ranks of their mesh that are
-elsewhere. A circle has no end: all of it is to blame.
+elsewhere. If nobody is, they wait for each other, and it is the collective itself that stands, or runs. A circle has no end: all of
+it is to blame.
 
 *Stuck* is a program in which somebody waits, by whatever ways, for what stands still: a process that is stopped, C code that holds the
-GIL, a rank that has not run at all, a silent host, a circle. *Slow* is one in which ranks wait for one of their own mesh that runs. All
-else is *fine*, an idle program as well; if all that goes on stands still, it is stuck, though nobody waits.
+GIL, a rank that has not run at all, a collective of which no thread has run, a silent host, a circle. *Slow* is one in which ranks wait
+for one of their own mesh that runs, or are in a collective that runs: it gets on, or hangs and spins, which looks the same. All else
+is *fine*, an idle program as well; if all that goes on stands still, it is stuck, though nobody waits.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ from .model import (
 from .nodes import Node, full_mailboxes, nodes_of
 
 _STILL = {FROZEN, MUTE, HOLDS, STANDS, DEBUGGED, ABSENT, SILENT, WAITS, COLLECTIVE}
+_TRANSFERS = (
+    0.01  # of the time, of the processes in a collective; those in which it hangs look for data for a quarter of that
+)
 _TROUBLE = {FROZEN, MUTE, SILENT}  # also where nobody waits for it
 
 
@@ -116,8 +121,13 @@ class _Case:
                 and node.proc.rank not in inside
                 and (not node.actor or actor in (node.actor, node.endpoint))
             ]
-            if not elsewhere:
+            runs = _gets_on([self._nodes[each] for each in members])
+            if not elsewhere and not runs:
                 elsewhere = self._absent(mesh, inside)
+            if not elsewhere and runs:
+                for each in members:
+                    self._nodes[each].ran = True
+                    self._nodes[each].reason = "runs: it gets on slowly, or spins"
             for member in members:
                 knot = self._knot((mesh, actor), member)
                 if knot is not None:
@@ -161,7 +171,7 @@ class _Case:
         ends = [number for number in range(len(nodes)) if number not in waiting]
         stuck = [number for number in ends if self._holds_up(number, awaited)]
         stuck += sorted(in_circles)
-        if not stuck and ends and all(nodes[each].state in _STILL for each in range(len(nodes))):
+        if not stuck and ends and not any(map(_runs, nodes)):
             stuck = [each for each in ends if nodes[each].proc.mesh != CLIENT]
             stuck = [each for each in stuck if not nodes[each].reason.startswith("accept")]
         slow = [] if stuck else [number for number in ends if self._slows(number)]
@@ -198,14 +208,14 @@ class _Case:
         node = self._nodes[number]
         if node.state in _TROUBLE:
             return True
-        if node.state not in _STILL:
+        if _runs(node):
             return False
         return number in awaited or node.queued > 0 or (node.state == COLLECTIVE)
 
     def _slows(self, number: int) -> bool:
-        """Whether ranks wait for one of their own mesh that runs."""
+        """Whether ranks wait for one of their own mesh that runs, or for each other in a collective that does."""
         node = self._nodes[number]
-        if node.state == HOLDS:
+        if node.state in (HOLDS, COLLECTIVE):
             return True
         if node.state not in (RUNS, POLLS):
             return False
@@ -252,6 +262,15 @@ class _Case:
             group[0] in blamed,
             node.lines,
         )
+
+
+def _gets_on(members: Sequence[Node]) -> bool:
+    """Whether a collective may: a thread in it has run, or threads in C have that do its work, while those of Python wait for them."""
+    return any(node.ran for node in members) or sum(node.in_process for node in members) >= _TRANSFERS * len(members)
+
+
+def _runs(node: Node) -> bool:
+    return node.state not in _STILL or (node.state == COLLECTIVE and node.ran)
 
 
 def _kind(node: Node) -> object:

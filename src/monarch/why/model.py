@@ -27,7 +27,7 @@ STATES = {
     RUNS: "It has moved between the two looks, or computes.",
     POLLS: "It stands at the same place, and has run a little: it sleeps and looks again.",
     WAITS: "It waits for the answer of actors, for room in a mailbox, or for a value on a port.",
-    COLLECTIVE: "It is in a collective, which ends when all ranks are in it.",
+    COLLECTIVE: "It was in a collective in both looks, which ends when all ranks are in it.",
     STANDS: "It has not run at all, and waits for nothing that Monarch knows: a read, a lock, a sleep.",
     HOLDS: "C code holds the GIL, so that no other thread of its process runs Python.",
     FROZEN: "The process is stopped, or in a system call that nothing interrupts.",

@@ -35,10 +35,12 @@ class Node:
         lines: Its stack without what runs it.
         state: See `model.STATES`.
         reason: As of `Standing`.
+        ran: Whether its thread has run at all between the looks, and where it was; see `in_process`.
+        in_process: Of the time between the looks, in which any thread of its process has run.
         queued: Messages that wait for the actor.
     """
 
-    __slots__ = ("endpoint", "lines", "proc", "queued", "reason", "seconds", "state", "thread")
+    __slots__ = ("endpoint", "in_process", "lines", "proc", "queued", "ran", "reason", "seconds", "state", "thread")
 
     def __init__(
         self,
@@ -49,6 +51,8 @@ class Node:
         state: str,
         reason: str = "",
         queued: int = 0,
+        ran: bool = False,
+        in_process: float = 0.0,
     ) -> None:
         self.proc = proc
         self.thread = thread
@@ -57,6 +61,8 @@ class Node:
         self.state = state
         self.reason = reason
         self.queued = queued
+        self.ran = ran
+        self.in_process = in_process
         wait = self.wait
         self.seconds = wait.age if wait is not None else None
 
@@ -123,7 +129,8 @@ def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator
         stands = bool(stood[endpoint, lines, thread.call] or (not thread.call and stood[endpoint, lines]))
         share, ran = _share(before, proc, thread, times, seconds)
         state, reason = _state(before, proc, thread, lines, share, ran) if stands else (RUNS, "")
-        yield Node(proc, thread, endpoint, lines, state, reason, mailbox.queued if mailbox is not None else 0)
+        queued = mailbox.queued if mailbox is not None else 0
+        yield Node(proc, thread, endpoint, lines, state, reason, queued, ran, _in_process(before, proc, seconds))
 
 
 def frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
@@ -169,9 +176,13 @@ def _share(
     then = times.get(_key(thread), -1)
     if thread.ran >= 0 and then >= 0:
         return (thread.ran - then) / 1e9 / seconds, thread.ran > then
-    if before is not None and before.kernel is not None and proc.kernel is not None:
-        return (proc.kernel.ran - before.kernel.ran) / 1e9 / seconds, False
-    return 0.0, False
+    return _in_process(before, proc, seconds), False
+
+
+def _in_process(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> float:
+    if before is None or before.kernel is None or proc.kernel is None:
+        return 0.0
+    return (proc.kernel.ran - before.kernel.ran) / 1e9 / seconds
 
 
 def _state(
