@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextvars
+import gc
 import itertools
 import pickle
 import threading
+import weakref
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.waiting import PATIENCE
+from monarch.telemetry import spans, step
+from monarch.telemetry.instruments import _typed
 from monarch.telemetry.messages import Durations
 from monarch.telemetry.metrics import BOUNDS, MOST_ATTRIBUTES, OVERFLOW, Meter, Observation, get_meter
 
@@ -115,3 +121,101 @@ def test_durations_count_by_bits_with_their_weights(seen: list[tuple[int, int]])
     twice.join(durations)
     assert (twice.total, sum(twice.counts)) == (2 * durations.total, 2 * sum(durations.counts))
     assert (durations.least, durations.most) == (twice.least, twice.most) == (min(seen)[0], max(seen)[0])
+
+
+class _Counts:
+    """Counts when it is compared, and when it is freed, as a finalizer may at any time."""
+
+    def __init__(self, counter: Any) -> None:
+        self._counter = counter
+
+    def __hash__(self) -> int:
+        self._counter.add(1)
+        return 1
+
+
+def test_a_finalizer_may_count_while_its_thread_counts() -> None:
+    counter = Meter("test").create_counter("freed")
+    thread = threading.Thread(target=counter.add, args=(1, {"who": _Counts(counter)}), daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert counter.values()[()] >= 1
+
+
+def test_a_number_of_more_than_64_bits_is_refused_and_a_sum_may_have_more() -> None:
+    counter = Meter("test").create_counter("large")
+    for number in (1 << 63, -(1 << 63) - 1):
+        with pytest.raises(ValueError, match="metric at: an integer of 64 bits is wanted, not "):
+            Meter("test").create_gauge("at").set(number)
+    with pytest.raises(ValueError, match=r"step\(\) takes a number of 64 bits, got"):
+        step(1 << 63)
+    for _ in range(2):
+        counter.add((1 << 63) - 1)
+    assert _typed(counter.values()[()]) == (2.0**64, None) and _typed(7) == (None, 7)
+
+
+def test_an_observable_that_is_made_again_asks_the_new_functions() -> None:
+    meter = Meter("test")
+    for value in (1, 2):
+        gauge = meter.create_observable_gauge("now", [lambda options, value=value: [Observation(value)]])  # type: ignore[misc]
+    assert meter.create_observable_gauge("now") is gauge
+    assert gauge.values() == {(): 2}
+
+
+def test_an_observable_whose_last_call_still_runs_is_left_out() -> None:
+    seen = []
+
+    def asks_again(options: object) -> list[Observation]:
+        seen.append(gauge.values())
+        return [Observation(1)]
+
+    gauge = Meter("test").create_observable_gauge("held", [asks_again])
+    assert gauge.values() == {(): 1} and seen == [{}]
+    assert gauge.values() == {(): 1}
+
+
+def _fields(name: str) -> dict[str, Any]:
+    [found] = [each for each in spans._spans if each.name == name]
+    return found.fields
+
+
+def test_a_span_keeps_no_object_and_shows_what_can_not_be_shown() -> None:
+    class Broken:
+        def __repr__(self) -> str:
+            raise OSError("no text")
+
+    broken = Broken()
+    gone = weakref.ref(broken)
+    with spans.span("kept", broken=broken, long=["x" * 2_000], count=3, none=None):
+        pass
+    del broken
+    gc.collect()
+    assert gone() is None
+    fields = _fields("kept")
+    assert fields["broken"] == "<Broken, whose repr raised OSError>" and len(fields["long"]) == 1_000
+    assert (fields["count"], fields["none"]) == (3, None)
+
+
+def test_a_traced_function_has_only_the_errors_that_it_raises() -> None:
+    @spans.traced(name="works")
+    def works() -> None: ...
+
+    @spans.traced(name="fails")
+    def fails() -> None:
+        raise OSError("of its own")
+
+    try:
+        raise ValueError("of the caller")
+    except ValueError:
+        works()
+        with pytest.raises(OSError, match="of its own"):
+            fails()
+    assert _fields("works") == {} and "of its own" in _fields("fails")["error"]
+
+
+def test_a_span_may_be_left_in_another_context() -> None:
+    entered = spans.span("elsewhere")
+    contextvars.copy_context().run(entered.__enter__)
+    entered.__exit__(None, None, None)
+    assert entered.end is not None

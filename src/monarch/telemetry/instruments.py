@@ -9,7 +9,7 @@ from typing import Any
 
 from .._core.plane import OwnedActors, OwnedProcs, actors_of, owners_of, statistics_of
 from .ids import proc_id
-from .metrics import Counter, Gauge, Histogram, Key, ObservableCounter, ObservableGauge, meters
+from .metrics import Counter, Gauge, Histogram, Key, ObservableCounter, ObservableGauge, fits, meters
 from .processes import begun_by
 from .registry import Asked, produces
 
@@ -113,7 +113,7 @@ def _instruments() -> Iterator[tuple[str, Any, int]]:
 
 
 def _typed(value: Any) -> tuple[float | None, int | None]:
-    return (None, value) if isinstance(value, int) else (value, None)
+    return (None, value) if isinstance(value, int) and fits(value) else (float(value), None)  # a sum may have grown beyond
 
 
 def _json(key: Key) -> str:

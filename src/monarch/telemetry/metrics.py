@@ -23,9 +23,18 @@ BOUNDS = (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1_000, 2_500, 5_000, 7_500, 
 Attributes = Mapping[str, "str | bool | int | float"]
 Key = tuple[tuple[str, Any], ...]
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # as of instruments: a finalizer, or a signal handler, that counts may run in a thread that holds it
 _meters: dict[str, Meter] = {}
 _logger = lazy_logger("monarch.telemetry")
+
+
+def fits(number: int) -> bool:
+    """Whether an integer has 64 bits at most, as those of tables."""
+    return -(1 << 63) <= number < 1 << 63
+
+
+def _key(attributes: Attributes | None) -> Key:
+    return tuple(sorted(attributes.items())) if attributes else ()
 
 
 class Observation(NamedTuple):
@@ -61,7 +70,7 @@ class Instrument:
         self.unit = unit
         self.description = description
         self.since = time.time()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._values: dict[Key, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -75,13 +84,15 @@ class Instrument:
         with self._lock:
             return dict(self._values)
 
-    def _key(self, attributes: Attributes | None) -> Key:
-        key = tuple(sorted(attributes.items())) if attributes else ()
+    def _kept(self, key: Key) -> Key:
+        """The key under which it is kept. Called with the lock."""
         return key if key in self._values or len(self._values) < MOST_ATTRIBUTES else OVERFLOW
 
     def _number(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise TypeError(f"metric {self.name}: a number is wanted, not {value!r}")
+        if isinstance(value, int) and not fits(value):
+            raise ValueError(f"metric {self.name}: an integer of 64 bits is wanted, not {value!r}; a float may be larger")
         return value
 
 
@@ -93,10 +104,12 @@ class UpDownCounter(Instrument):
 
         Raises:
             TypeError: `amount` is no number.
+            ValueError: It is an integer that 64 bits can't hold.
         """
         self._number(amount)
+        key = _key(attributes)
         with self._lock:
-            key = self._key(attributes)
+            key = self._kept(key)
             self._values[key] = self._values.get(key, 0) + amount
 
 
@@ -107,7 +120,7 @@ class Counter(UpDownCounter):
         """Add to it.
 
         Raises:
-            ValueError: `amount` is negative.
+            ValueError: `amount` is negative, or an integer that 64 bits can't hold.
             TypeError: It is no number.
         """
         if self._number(amount) < 0:
@@ -123,10 +136,12 @@ class Gauge(Instrument):
 
         Raises:
             TypeError: `value` is no number.
+            ValueError: It is an integer that 64 bits can't hold.
         """
         self._number(value)
+        key = _key(attributes)
         with self._lock:
-            self._values[self._key(attributes)] = value
+            self._values[self._kept(key)] = value
 
 
 class Distribution(NamedTuple):
@@ -158,11 +173,13 @@ class Histogram(Instrument):
 
         Raises:
             TypeError: `value` is no number.
+            ValueError: It is an integer that 64 bits can't hold.
         """
         self._number(value)
         at = bisect_left(self.bounds, value)
+        key = _key(attributes)
         with self._lock:
-            key = self._key(attributes)
+            key = self._kept(key)
             known = self._values.get(key)
             if known is None:
                 self._values[key] = known = [[0] * (len(self.bounds) + 1), 0, 0, value, value]
@@ -183,17 +200,31 @@ class Observable(Instrument):
     def __init__(self, scope: str, name: str, unit: str, description: str, callbacks: Sequence[Callback]) -> None:
         super().__init__(scope, name, unit, description)
         self._callbacks = list(callbacks)
+        self._runs = threading.Lock()  # taken without waiting
 
     def _more(self) -> tuple[Any, ...]:
         return (self._callbacks,)
 
+    def replace(self, callbacks: Sequence[Callback]) -> None:
+        """Ask these from now on: who makes an instrument once more has made them anew, an actor that was restarted, say."""
+        self._callbacks = list(callbacks)
+
     def values(self) -> dict[Key, Any]:
+        """As of each; nothing while those who have asked before still wait for a callback."""
+        if not self._runs.acquire(blocking=False):
+            return {}
+        try:
+            return self._ask()
+        finally:
+            self._runs.release()
+
+    def _ask(self) -> dict[Key, Any]:
         found: dict[Key, Any] = {}
         for callback in self._callbacks:
             try:
                 for each in callback(CallbackOptions()):
                     if len(found) < MOST_ATTRIBUTES:
-                        found[tuple(sorted((each.attributes or {}).items()))] = self._number(each.value)
+                        found[_key(each.attributes)] = self._number(each.value)
             except Exception as error:
                 _logger.warning("the callback of metric %s raised: %r", self.name, error)
         return found
@@ -263,22 +294,23 @@ class Meter:
     def create_observable_counter(
         self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
     ) -> ObservableCounter:
-        """Make a counter whose value functions give, which are called when somebody asks, on a thread of their own."""
-        made: ObservableCounter = self._make(ObservableCounter, name, unit, description, callbacks)
+        """Make a counter whose value functions give, which are called when somebody asks, on a thread of their own.
+        One that is made again has the new functions."""
+        made: ObservableCounter = self._observe(ObservableCounter, name, unit, description, callbacks)
         return made
 
     def create_observable_up_down_counter(
         self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
     ) -> ObservableUpDownCounter:
         """As `create_observable_counter`, of a sum that goes up and down."""
-        made: ObservableUpDownCounter = self._make(ObservableUpDownCounter, name, unit, description, callbacks)
+        made: ObservableUpDownCounter = self._observe(ObservableUpDownCounter, name, unit, description, callbacks)
         return made
 
     def create_observable_gauge(
         self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
     ) -> ObservableGauge:
         """As `create_observable_counter`, of a latest value."""
-        made: ObservableGauge = self._make(ObservableGauge, name, unit, description, callbacks)
+        made: ObservableGauge = self._observe(ObservableGauge, name, unit, description, callbacks)
         return made
 
     def _make(self, kind: Any, name: str, unit: str, description: str, *more: Any) -> Any:
@@ -291,6 +323,12 @@ class Meter:
                     f"metric {name} is a {type(known).__name__} already, and can't be a {kind.__name__}, too"
                 )
             return known
+
+    def _observe(self, kind: Any, name: str, unit: str, description: str, callbacks: Sequence[Callback]) -> Any:
+        made = self._make(kind, name, unit, description, callbacks)
+        if callbacks:
+            made.replace(callbacks)
+        return made
 
 
 def get_meter(name: str = "monarch") -> Meter:

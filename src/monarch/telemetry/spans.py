@@ -12,12 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from ..actor import context
 from .ids import actor_id, proc_id
+from .metrics import fits
 from .registry import Asked, produces
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,6 +29,16 @@ _MOST = 10_000
 _numbers = itertools.count(1)
 _spans: deque[span] = deque(maxlen=_MOST)
 _current: ContextVar[span | None] = ContextVar("monarch_span", default=None)
+
+
+_PLAIN = frozenset((str, int, float, bool, type(None)))  # the others are not kept: a tensor may be large
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:1_000]
+    except Exception as error:
+        return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
 
 
 class span:  # noqa: N801  # used like a function
@@ -56,6 +68,7 @@ class span:  # noqa: N801  # used like a function
         above = _current.get()
         self.parent = above.number if above is not None else None
         self.thread = threading.current_thread().name
+        self.fields = {name: value if type(value) in _PLAIN else _shown(value) for name, value in self.fields.items()}
         self.begin = time.time_ns()
         self._token = _current.set(self)
         _spans.append(self)
@@ -63,10 +76,14 @@ class span:  # noqa: N801  # used like a function
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._finish(error)
+
+    def _finish(self, error: BaseException | None = None) -> None:
         self.end = time.time_ns()
         if error is not None:
-            self.fields = {**self.fields, "error": repr(error)[:1_000]}
-        _current.reset(self._token)
+            self.fields = {**self.fields, "error": _shown(error)}
+        with suppress(ValueError):  # entered in another context: a generator that is closed elsewhere
+            _current.reset(self._token)
 
 
 @overload
@@ -102,9 +119,12 @@ def traced(function: Any = None, *, name: str | None = None) -> Any:
         async def call_async(*args: Any, **kwargs: Any) -> Any:
             made = opened()
             try:
-                return await function(*args, **kwargs)
-            finally:
-                made.__exit__(*sys.exc_info())
+                result = await function(*args, **kwargs)
+            except BaseException as error:
+                made._finish(error)
+                raise
+            made._finish()
+            return result
 
         return call_async
 
@@ -112,9 +132,12 @@ def traced(function: Any = None, *, name: str | None = None) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         made = opened()
         try:
-            return function(*args, **kwargs)
-        finally:
-            made.__exit__(*sys.exc_info())
+            result = function(*args, **kwargs)
+        except BaseException as error:
+            made._finish(error)
+            raise
+        made._finish()
+        return result
 
     return call
 
@@ -131,9 +154,12 @@ def step(number: int | None = None) -> None:
 
     Raises:
         TypeError: It is no whole number.
+        ValueError: It is one that 64 bits can't hold.
     """
     if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
         raise TypeError(f"step() takes the number of the step, got {number!r}")
+    if number is not None and not fits(number):
+        raise ValueError(f"step() takes a number of 64 bits, got {number!r}")
     now = time.time_ns() // 1000
     here = context().actor_instance
     uid = here.actor_id.uid
@@ -150,7 +176,7 @@ def _spans_rows(asked: Asked) -> Iterator[Row]:
     here = proc_id(asked.service.hub.address)
     for each in list(_spans):
         yield (
-            here, each.number, each.name, each.module, "INFO", json.dumps(each.fields, default=repr), each.begin // 1000,
+            here, each.number, each.name, each.module, "INFO", json.dumps(each.fields), each.begin // 1000,
             each.parent, each.thread, each.file or None, each.line or None,
         )  # fmt: skip
 
