@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,13 +74,37 @@ def test_the_latest_rows_are_kept_and_the_others_counted(times: list[int], limit
     found = of_rows({"actor_status_events": rows}, {"actor_status_events": ["id"]}, since, limit)
     wanted = [number for number, at, *_ in rows if at >= since]
     kept = wanted[-limit:] if limit else []
-    assert found.columns == {"actor_status_events": {"id": kept}}
+    [columns] = found.columns.values()
+    assert columns["id"] == kept and list(columns) == ["id", "timestamp_us"]  # by which the latest of all are told
     assert found.left_out.get("actor_status_events", 0) == len(wanted) - len(kept)
 
 
+@given(st.lists(st.lists(st.integers(0, 1000), max_size=12), max_size=4), st.integers(0, 20))
+def test_of_joined_events_the_latest_are_kept_whoever_answers_first(answers: list[list[int]], limit: int) -> None:
+    every = sorted((at for times in answers for at in times), reverse=True)
+    each = [
+        of_rows({"span_events": [(7, 1, at, "enter") for at in times]}, {"span_events": ["id"]}, None, limit)
+        for times in answers
+    ]
+    joined = join(each, {}, limit)
+    assert sorted(joined.columns.get("span_events", {}).get("timestamp_us", []), reverse=True) == every[:limit]
+    assert joined.left_out.get("span_events", 0) == max(0, len(every) - limit)
+
+
 def test_answers_are_joined_by_column_within_the_limit() -> None:
-    one = Collected({"t": {"a": [1, 2], "b": [3, 4]}}, {"x": "gone"}, {"t": 5})
-    two = Collected({"t": {"a": [5], "b": [6]}}, {}, {})
+    one = Collected({"actors": {"a": [1, 2], "b": [3, 4]}}, {"x": "gone"}, {"actors": 5})
+    two = Collected({"actors": {"a": [5], "b": [6]}}, {}, {})
     joined = join([one, two], {"y": "late"}, 2)
-    assert joined == Collected({"t": {"a": [2, 5], "b": [4, 6]}}, {"x": "gone", "y": "late"}, {"t": 6})
-    assert joined.rows("t") == [{"a": 2, "b": 4}, {"a": 5, "b": 6}]
+    columns = {"actors": {"a": [2, 5], "b": [4, 6]}}
+    assert joined == Collected(columns, {"x": "gone", "y": "late"}, {"actors": 6})
+    assert joined.rows("actors") == [{"a": 2, "b": 4}, {"a": 5, "b": 6}]
+
+
+def test_a_table_that_raises_costs_only_itself() -> None:
+    def broken() -> Iterator[tuple[Any, ...]]:
+        yield 7, 1, 5, "enter"
+        raise OSError("no text")
+
+    found = of_rows({"span_events": broken(), "snapshots": [("now", 5)]}, {}, None, 10, "p[0]")
+    assert found.rows("snapshots") == [{"snapshot_id": "now", "snapshot_ts": 5}] and found.rows("span_events") == []
+    assert found.silent == {"span_events of p[0]": "OSError: no text"}

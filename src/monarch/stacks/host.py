@@ -122,6 +122,8 @@ class _Collector:
             self._request.fail(error)
         else:
             self._request.answer(self._found + self._failed)
+        # This request stays known as long as a process does not answer: not with what the others have said.
+        self._found = [proc._replace(threads=(), mailboxes=()) for proc in self._found]
 
     def reply(self, frame: Any) -> bool:
         if frame.flags not in (ERROR, DEAD):

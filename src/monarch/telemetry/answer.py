@@ -8,6 +8,7 @@ from typing import Any
 from .._namedtuple import NamedTuple
 from .tables import EVENTS, TABLES
 
+_TIME = "timestamp_us"
 Columns = dict[str, dict[str, list[Any]]]
 """Of each table its columns, which are equally long."""
 
@@ -36,34 +37,53 @@ def of_rows(
     columns: Mapping[str, Sequence[str]],
     since_us: int | None,
     limit: int,
+    who: str = "a process",
 ) -> Collected:
     """The answer of one process.
 
     Args:
-        rows: Of each table, with all columns in their order; of a table of events, the latest last.
+        rows: Of each table, with all columns in their order.
         columns: Which are wanted, by table; all of one that is not named.
         since_us: Leave out events before that.
-        limit: Rows of each table.
+        limit: Rows of each table; the latest of a table of events.
+        who: Answers, for people.
     """
     found: Columns = {}
+    silent: dict[str, str] = {}
     left_out: dict[str, int] = {}
     for table, each in rows.items():
-        kept = list(each)
+        try:
+            kept = list(each)
+        except Exception as error:  # costs this table alone
+            kept, silent[f"{table} of {who}"] = [], f"{type(error).__name__}: {error}"
         names = list(TABLES[table].columns)
-        if since_us is not None and TABLES[table].kind == EVENTS:
-            at = names.index("timestamp_us")
-            kept = [row for row in kept if row[at] >= since_us]
+        times = [row[names.index(_TIME)] for row in kept] if TABLES[table].kind == EVENTS else None
+        if since_us is not None and times is not None:
+            kept = [row for row, at in zip(kept, times, strict=True) if at >= since_us]
+            times = [at for at in times if at >= since_us]
         if len(kept) > limit:
             left_out[table] = len(kept) - limit
-            kept = kept[len(kept) - limit :]
+            kept = [kept[index] for index in _latest(times, len(kept), limit)]
         by_column = zip(*kept, strict=True) if kept else ([] for _ in names)
-        wanted = columns.get(table, names)
+        wanted = with_time(table, columns.get(table, names))
         found[table] = {name: list(values) for name, values in zip(names, by_column, strict=True) if name in wanted}
-    return Collected(found, {}, left_out)
+    return Collected(found, silent, left_out)
+
+
+def with_time(table: str, columns: Sequence[str]) -> Sequence[str]:
+    """The columns that processes answer: those that are wanted, and the one by which the latest events are told."""
+    return columns if TABLES[table].kind != EVENTS or _TIME in columns else (*columns, _TIME)
+
+
+def _latest(times: Sequence[int] | None, count: int, limit: int) -> Sequence[int]:
+    """Which rows are kept, in their order: of events those with the latest times, the last ones otherwise."""
+    if times is None:
+        return range(count - limit, count)
+    return sorted(sorted(range(count), key=times.__getitem__)[count - limit :])
 
 
 def join(answers: Iterable[Collected], silent: Mapping[str, str], limit: int) -> Collected:
-    """Several answers to the same question as one."""
+    """Several answers to the same question as one; what is over the limit is left out, of events the oldest."""
     columns: Columns = {}
     left_out: dict[str, int] = {}
     all_silent = dict(silent)
@@ -76,8 +96,9 @@ def join(answers: Iterable[Collected], silent: Mapping[str, str], limit: int) ->
             for name, values in found.items():
                 known[name] += values
     for table, found in columns.items():
-        over = max(map(len, found.values()), default=0) - limit
-        if over > 0:
-            left_out[table] = left_out.get(table, 0) + over
-            columns[table] = {name: values[over:] for name, values in found.items()}
+        count = max(map(len, found.values()), default=0)
+        if count > limit:
+            left_out[table] = left_out.get(table, 0) + count - limit
+            kept = _latest(found[_TIME] if TABLES[table].kind == EVENTS else None, count, limit)
+            columns[table] = {name: [values[index] for index in kept] for name, values in found.items()}
     return Collected(columns, all_silent, left_out)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from .._core.plane import (
 )
 from .._namedtuple import NamedTuple
 from .answer import Collected, join, of_rows
-from .registry import AGENT, PROC, Asked, producer_of, runs_code
+from .registry import AGENT, PROC, Asked, Producer, producer_of, takes_a_thread
 
 _LIMIT = 3.0  # seconds beside the patience, where answers come one by one
 
@@ -63,7 +63,7 @@ def _collect(service: ControlService, request: ControlRequest, record: Collect) 
     if hub.address != hub.address.agent:
         for table in record.tables:
             producer_of(table, PROC)  # imported first
-        if any(map(runs_code, record.tables)):
+        if any(map(takes_a_thread, record.tables)):
             answer = partial(_answer, service, request, record)
             threading.Thread(target=answer, name="monarch-telemetry", daemon=True).start()
         else:
@@ -89,8 +89,12 @@ def _answer(service: ControlService, request: ControlRequest, record: Collect) -
 def _own(service: ControlService, record: Collect, where: str, description: HostDescription | None = None) -> Collected:
     asked = Asked(service, time.time_ns() // 1000, record.since_us, description)
     producers = {table: producer_of(table, where) for table in record.tables}
-    rows = {table: producer(asked) if producer is not None else () for table, producer in producers.items()}
-    return of_rows(rows, record.columns, record.since_us, record.limit)
+    rows = {table: _rows(producer, asked) if producer is not None else () for table, producer in producers.items()}
+    return of_rows(rows, record.columns, record.since_us, record.limit, str(service.hub.address))
+
+
+def _rows(producer: Producer, asked: Asked) -> Iterator[tuple[Any, ...]]:
+    yield from producer(asked)  # in the place where what it raises costs its table alone
 
 
 class _Host:
@@ -122,7 +126,9 @@ class _Host:
             self._ask()
             own = _own(self._service, self._record, AGENT, self._description)
             silent = self._wait()
-            answers = [self._read(frame, silent) for frame in self._frames]
+            frames, self._frames = self._frames, []  # this request stays known as long as one does not answer
+            answers = [self._read(frame, silent) for frame in frames]
+            del frames
             joined = join([own, *filter(None, answers)], silent, self._record.limit)
         except BaseException as error:
             self._request.fail(error)

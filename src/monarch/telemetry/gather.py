@@ -25,7 +25,7 @@ from .._core.plane import (
 )
 from ..actor import Future, HostMesh
 from ..programs import Connection, ask
-from .answer import Collected, join
+from .answer import Collected, join, with_time
 from .collect import Collect
 from .tables import TABLES
 
@@ -166,9 +166,12 @@ class _Gathering(Promise[Collected]):
     def _join(self, frames: Sequence[Any]) -> Collected:
         """Runs in the thread that reads the future."""
         answers = [pickling.loads(frame.payload, frame.buffers) for frame in frames]
-        empty = Collected({t: {c: [] for c in self._columns(t)} for t in self._wanted.tables}, {}, {})
-        return join([empty, *answers], self._silent, self._wanted.limit)
+        empty = Collected({t: {c: [] for c in with_time(t, self._columns(t))} for t in self._wanted.tables}, {}, {})
+        joined = join([empty, *answers], self._silent, self._wanted.limit)
+        columns = {t: {c: found[c] for c in self._columns(t)} for t, found in joined.columns.items()}
+        return joined._replace(columns=columns)
 
     def _columns(self, table: str) -> Sequence[str]:
+        """Those that are wanted."""
         names = TABLES[table].columns
         return [name for name in names if name in self._wanted.columns.get(table, names)]

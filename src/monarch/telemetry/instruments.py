@@ -19,7 +19,7 @@ _ENGINE = "hyperactor::metrics"
 _HANDLER_DURATION = "actor.message_handler_duration.ns"
 
 
-@produces("metric_gauges", runs_code=True)
+@produces("metric_gauges", own_thread=True)
 def _gauges(asked: Asked) -> Iterator[Row]:
     resource = _resource(asked)
     for scope, instrument, since in _instruments():
@@ -32,7 +32,7 @@ def _gauges(asked: Asked) -> Iterator[Row]:
         yield name, asked.now_us, None, _ENGINE, "By", "{}", resource, None, None, value
 
 
-@produces("metric_sums", runs_code=True)
+@produces("metric_sums", own_thread=True)
 def _sums(asked: Asked) -> Iterator[Row]:
     resource = _resource(asked)
     for scope, instrument, since in _instruments():
@@ -50,7 +50,7 @@ def _sums(asked: Asked) -> Iterator[Row]:
         )  # fmt: skip
 
 
-@produces("metric_histograms", runs_code=True)
+@produces("metric_histograms", own_thread=True)
 def _histograms(asked: Asked) -> Iterator[Row]:
     resource = _resource(asked)
     for scope, instrument, since in _instruments():
@@ -113,7 +113,9 @@ def _instruments() -> Iterator[tuple[str, Any, int]]:
 
 
 def _typed(value: Any) -> tuple[float | None, int | None]:
-    return (None, value) if isinstance(value, int) and fits(value) else (float(value), None)  # a sum may have grown beyond
+    return (
+        (None, value) if isinstance(value, int) and fits(value) else (float(value), None)
+    )  # a sum may have grown beyond
 
 
 def _json(key: Key) -> str:

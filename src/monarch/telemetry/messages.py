@@ -164,7 +164,7 @@ def _watched(hub: Any, recorder: _Recorder) -> Any:
     return watched
 
 
-@produces("messages")
+@produces("messages", own_thread=True)
 def _messages(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
     for each in _kept():
@@ -175,7 +175,7 @@ def _messages(asked: Asked) -> Iterator[Row]:
         )  # fmt: skip
 
 
-@produces("message_status_events")
+@produces("message_status_events", own_thread=True)
 def _status_events(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
     for each in _kept():
@@ -185,7 +185,7 @@ def _status_events(asked: Asked) -> Iterator[Row]:
             yield message ^ 2, each.end // 1000, message, "failed" if each.failed else "complete", each.weight
 
 
-@produces("sent_messages")
+@produces("sent_messages", own_thread=True)
 def _sent(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
     for number, at, sender, target, ranks, meta, size, weight in list(_recorder.sent) if _recorder is not None else ():

@@ -23,7 +23,9 @@ BOUNDS = (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1_000, 2_500, 5_000, 7_500, 
 Attributes = Mapping[str, "str | bool | int | float"]
 Key = tuple[tuple[str, Any], ...]
 
-_lock = threading.RLock()  # as of instruments: a finalizer, or a signal handler, that counts may run in a thread that holds it
+_lock = (
+    threading.RLock()
+)  # as of instruments: a finalizer, or a signal handler, that counts may run in a thread that holds it
 _meters: dict[str, Meter] = {}
 _logger = lazy_logger("monarch.telemetry")
 
@@ -92,7 +94,9 @@ class Instrument:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise TypeError(f"metric {self.name}: a number is wanted, not {value!r}")
         if isinstance(value, int) and not fits(value):
-            raise ValueError(f"metric {self.name}: an integer of 64 bits is wanted, not {value!r}; a float may be larger")
+            raise ValueError(
+                f"metric {self.name}: an integer of 64 bits is wanted, not {value!r}; a float may be larger"
+            )
         return value
 
 

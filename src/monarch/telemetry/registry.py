@@ -52,23 +52,23 @@ _MODULES = {
 }
 _OTHERS = (".processes", ".hosts")
 _producers: dict[tuple[str, str], Producer] = {}
-_run_code: set[str] = set()
+_own_thread: set[str] = set()
 
 
-def produces(table: str, where: str = PROC, runs_code: bool = False) -> Callable[[Producer], Producer]:
+def produces(table: str, where: str = PROC, own_thread: bool = False) -> Callable[[Producer], Producer]:
     """Mark what fills a table, with rows in the order of its columns. It must not wait: for no other process, and for no lock that code
     of the program may hold.
 
     Args:
         table: Its name.
         where: It runs.
-        runs_code: Whether it calls functions of the program: then it runs on a thread of its own.
+        own_thread: Whether it runs on a thread of its own: it calls functions of the program, or has many rows to make.
     """
 
     def mark(producer: Producer) -> Producer:
         _producers[table, where] = producer
-        if runs_code:
-            _run_code.add(table)
+        if own_thread:
+            _own_thread.add(table)
         return producer
 
     return mark
@@ -81,6 +81,6 @@ def producer_of(table: str, where: str) -> Producer | None:
     return _producers.get((table, where))
 
 
-def runs_code(table: str) -> bool:
-    """Whether functions of the program are called for this table."""
-    return table in _run_code
+def takes_a_thread(table: str) -> bool:
+    """Whether the I/O thread can't fill this table."""
+    return table in _own_thread

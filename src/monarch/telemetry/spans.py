@@ -171,7 +171,7 @@ def step(number: int | None = None) -> None:
         _last_steps.pop(next(iter(_last_steps)))
 
 
-@produces("spans")
+@produces("spans", own_thread=True)
 def _spans_rows(asked: Asked) -> Iterator[Row]:
     here = proc_id(asked.service.hub.address)
     for each in list(_spans):
@@ -181,7 +181,7 @@ def _spans_rows(asked: Asked) -> Iterator[Row]:
         )  # fmt: skip
 
 
-@produces("span_events")
+@produces("span_events", own_thread=True)
 def _span_events(asked: Asked) -> Iterator[Row]:
     here = proc_id(asked.service.hub.address)
     for each in list(_spans):
