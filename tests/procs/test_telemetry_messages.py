@@ -128,7 +128,7 @@ def test_a_flood_is_sampled_with_weights_and_stays_within_its_memory(spawn: Spaw
     found = rows("messages")
     assert exact in (count, count + 1)  # the last call may not be over
     assert len(found) <= (1 << 20) // 800
-    assert len(found) < count  # beyond 2,000 in a second some are left out, and of these the oldest are forgotten
+    assert max(row["sample_weight"] for row in found) > 1  # beyond 2,000 in a second some are left out
     assert sum(row["sample_weight"] for row in found) <= 1.5 * count
 
 

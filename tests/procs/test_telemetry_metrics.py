@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.waiting import PATIENCE
-from monarch.actor import Actor, context, endpoint, get_meter, span
+from monarch.actor import Actor, context, endpoint, get_meter, span, this_host
 from monarch.config import configured
 from monarch.telemetry import Observation, read, step, traced
 
@@ -58,7 +58,7 @@ class TrainsAsync(Actor):
 
 
 def rows(table: str) -> list[dict[str, Any]]:
-    found = read(table).get(timeout=PATIENCE)
+    found = read(table, hosts=this_host()).get(timeout=PATIENCE)  # other tests may have left hosts that are lost
     assert not found.silent and not found.left_out
     return found.rows(table)
 

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch.telemetry.answer import Collected, join, of_rows
+from monarch.telemetry.programs import unfilled
+from monarch.telemetry.registry import AGENT, PROC, producer_of
 from monarch.telemetry.sampling import RATE, Sampling
+from monarch.telemetry.tables import EMPTY, TABLES
 
 
 class Clock:
@@ -108,3 +111,17 @@ def test_a_table_that_raises_costs_only_itself() -> None:
     found = of_rows({"span_events": broken(), "snapshots": [("now", 5)]}, {}, None, 10, "p[0]")
     assert found.rows("snapshots") == [{"snapshot_id": "now", "snapshot_ts": 5}] and found.rows("span_events") == []
     assert found.silent == {"span_events of p[0]": "OSError: no text"}
+
+
+def test_the_tables_that_nothing_fills_are_known() -> None:
+    filled = {table for table in TABLES for where in (PROC, AGENT) if producer_of(table, where) is not None}
+    assert set(EMPTY) == set(TABLES) - filled
+    assert unfilled(["actors", "logs", "events"]) == {
+        "table logs": "nothing fills it yet; see `monarch logs`", "table events": "nothing fills it yet",
+    }  # fmt: skip
+
+
+def test_threads_that_count_at_once_may_step_over_the_next_look() -> None:
+    sampling = Sampling(Clock())
+    sampling.wants()  # of another thread, which has not looked yet
+    assert sampling.wants()

@@ -95,6 +95,7 @@ def rows(sql: str) -> list[dict[str, Any]]:
         ("SELECT (SELECT max(rank) FROM actors WHERE id = actor_id) FROM waits", {"waits": ("actor_id",), "actors": ("id", "rank")}),
         ("SELECT id FROM actors WHERE full_name IS NULL", {"actors": ("id", "full_name")}),
         ("EXPLAIN ANALYZE SELECT id FROM messages", {"messages": ("id",)}),
+        ("SELECT full_name AS explain FROM actors", {"actors": ("full_name",)}),
     ],
 )  # fmt: skip
 def test_a_query_collects_the_columns_that_it_reads(sql: str, columns: dict[str, tuple[str, ...]]) -> None:
@@ -254,3 +255,8 @@ def test_without_the_libraries_one_line_says_what_to_install(monkeypatch: pytest
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ImportError, match=r"queries need duckdb: pip install 'pymonarch\[telemetry\]'"):
         rows("SELECT 1")
+
+
+def test_a_text_in_a_query_is_no_time_range_and_lists_have_no_nan() -> None:
+    assert asked("FROM messages WHERE endpoint = 'a AND timestamp_us>=25 AND b'").since_us is None
+    assert rows("SELECT ['nan'::DOUBLE, 1.5] AS list") == [{"list": [None, 1.5]}]

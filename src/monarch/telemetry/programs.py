@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..actor import Future
@@ -10,7 +10,7 @@ from ..programs import Connection
 from .answer import Collected
 from .gather import of_program, question, read
 from .query import Found, Needs, Schema, library
-from .tables import EVENTS, TABLES
+from .tables import EMPTY, EVENTS, TABLES
 
 MOST_ROWS = 1_000_000
 """Rows of a table that a query sees; what is left out is said."""
@@ -48,6 +48,11 @@ class Processes:
         self._most = most
 
     def collect(self, needs: Needs, seconds: float) -> Found:
+        found = self.take(needs, seconds)
+        return found._replace(silent={**found.silent, **unfilled(needs.columns)})
+
+    def take(self, needs: Needs, seconds: float) -> Found:
+        """As `collect`, without a word on tables that are always empty."""
         found = self._ask(needs).get(timeout=seconds)
         return Found(
             {name: arrow(name, columns) for name, columns in found.columns.items()}, found.silent, found.left_out
@@ -57,6 +62,15 @@ class Processes:
         if self._connection is None:
             return read(*needs.columns, since_us=needs.since_us, limit=self._most, columns=needs.columns)
         return of_program(self._connection, question(needs.columns, needs.since_us, self._most, needs.columns))
+
+
+def unfilled(tables: Iterable[str]) -> dict[str, str]:
+    """Those that are always empty, as `Found.silent` has it."""
+    return {
+        f"table {name}": "nothing fills it yet" + (f"; see `{EMPTY[name]}`" if EMPTY[name] else "")
+        for name in tables
+        if name in EMPTY
+    }
 
 
 def arrow(table: str, columns: Mapping[str, Sequence[Any]]) -> Any:

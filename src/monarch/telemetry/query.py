@@ -130,9 +130,9 @@ def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # 
     database = _connect(duckdb, limits)
     try:
         with _bounded(duckdb, database, end, limits.seconds):
-            text = _only_statement(duckdb, database, sql)
+            text, planned = _only_statement(duckdb, database, sql)
             _make_tables(database, source.schema)
-            needs = _needs(database, text, source)
+            needs = _needs(database, planned, source)
             found = source.collect(needs, max(0.0, end - time.monotonic())) if needs.columns else Found({}, {}, {})
             for name, table in found.tables.items():
                 database.register("collected", table)
@@ -166,7 +166,8 @@ def _connect(duckdb: Any, limits: Limits) -> Any:
     return database
 
 
-def _only_statement(duckdb: Any, database: Any, sql: str) -> str:
+def _only_statement(duckdb: Any, database: Any, sql: str) -> tuple[str, str]:
+    """It, and what is to be planned: what an EXPLAIN explains."""
     statements = database.extract_statements(sql)
     if not statements:
         raise QueryError("the query is empty")
@@ -177,7 +178,8 @@ def _only_statement(duckdb: Any, database: Any, sql: str) -> str:
         raise QueryError(
             f"a query only reads: SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN, and no {statement.type.name}"
         )
-    return str(statement.query)
+    text = str(statement.query)
+    return text, _EXPLAIN.sub("", text, count=1) if statement.type == duckdb.StatementType.EXPLAIN else text
 
 
 def _make_tables(database: Any, schema: Schema) -> None:
@@ -195,7 +197,7 @@ def _needs(database: Any, text: str, source: Source) -> Needs:
     wanted = ("unused_columns", "filter_pushdown", "expression_rewriter")
     others = ",".join(name for name in known.split(",") if name not in wanted)
     database.execute(f"SET disabled_optimizers = '{others}'")
-    [(_, plan)] = database.execute(f"EXPLAIN (FORMAT JSON) {_EXPLAIN.sub('', text)}").fetchall()
+    [(_, plan)] = database.execute(f"EXPLAIN (FORMAT JSON) {text}").fetchall()
     columns: dict[str, tuple[str, ...]] = {}
     since: list[int] = []
     for info in _scans(json.loads(plan)):
@@ -227,7 +229,7 @@ def _texts(info: str | Sequence[str] | None) -> Sequence[str]:
 
 def _since(filters: Sequence[str]) -> int:
     """The time before which a scan reads nothing; 0 where that can't be told."""
-    parts = [part for text in filters if " OR " not in text for part in text.split(" AND ")]
+    parts = [part for text in filters if " OR " not in text and "'" not in text for part in text.split(" AND ")]
     found = [_SINCE.fullmatch(part) for part in parts]
     return max((int(match[1]) for match in found if match is not None), default=0)
 
@@ -242,8 +244,14 @@ def _rows(database: Any, names: Sequence[str], types: Sequence[Any]) -> list[dic
     nested = [name for name, kind in zip(names, kinds, strict=True) if _NESTED.fullmatch(kind)]
     found = [dict(zip(names, row, strict=True)) for row in rows]
     for row in found if nested else ():
-        row.update({name: json.loads(row[name]) for name in nested if row[name] is not None})
+        row.update(
+            {name: json.loads(row[name], parse_constant=_not_finite) for name in nested if row[name] is not None}
+        )
     return found
+
+
+def _not_finite(text: str) -> None:
+    """NaN and Infinity, which JSON has not."""
 
 
 def _cast(column: str, kind: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from .._namedtuple import NamedTuple
 from .._public import RELEASE
 from ..errors import QueryError
-from .programs import SCHEMA, Processes
+from .programs import SCHEMA, Processes, unfilled
 from .query import Found, Needs, Schema, library
 
 _ABOUT = "run"
@@ -56,7 +56,7 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
         ImportError: duckdb or arro3 is not installed.
     """
     duckdb, target = library("duckdb"), Path(path)
-    found = source.collect(Needs({table: tuple(columns) for table, columns in SCHEMA.items()}), seconds)
+    found = source.take(Needs({table: tuple(columns) for table, columns in SCHEMA.items()}), seconds)
     described = {"made": time.strftime("%Y-%m-%d %H:%M:%S %z"), "pymonarch": RELEASE, **about}
     rows = [("about", name, value) for name, value in described.items()]
     rows += [("silent", name, why) for name, why in found.silent.items()]
@@ -125,7 +125,7 @@ class RunFile:
             told = database.execute(f"SELECT kind, name, value FROM {_ABOUT}").fetchall()
         silent = {name: why for kind, name, why in told if kind == "silent"}
         left_out = {name: int(count) for kind, name, count in told if kind == "left_out" and name in needs.columns}
-        return Found(tables, silent, left_out)
+        return Found(tables, {**silent, **unfilled(needs.columns)}, left_out)
 
     def _open(self) -> Any:
         duckdb = library("duckdb")

@@ -40,7 +40,7 @@ class Sampling:
     def wants(self) -> bool:
         """Called for each message: whether to look at it."""
         self._gap -= 1
-        return not self._gap
+        return self._gap <= 0  # threads that count at once may step over zero
 
     def looked(self) -> int:
         """Called after each look. Returns what it stands for."""

@@ -242,3 +242,13 @@ TABLES: dict[str, Table] = {
     ),
 }
 """All tables by their names."""
+
+_PY_SPY = dict.fromkeys((name for name in TABLES if name.startswith("pyspy_")), "monarch stacks")
+_OF_MONARCH = ("events", "actor_failures", "actor_inbound_orderings", "ordering_sessions", "resolution_errors")
+EMPTY: dict[str, str | None] = {
+    "logs": "monarch logs",
+    "stacks": "monarch stacks",
+    **_PY_SPY,
+    **dict.fromkeys(_OF_MONARCH),
+}
+"""Tables that nothing fills yet, so that they are empty always, and the command that shows such things."""
