@@ -10,7 +10,7 @@ import pytest
 
 from helpers.actors import Echo
 from helpers.waiting import PATIENCE, wait_until
-from monarch.actor import Actor, ActorError, concurrent_endpoint, endpoint
+from monarch.actor import Actor, ActorError, concurrent_endpoint, endpoint, this_host
 from monarch.config import configured
 from monarch.telemetry import read
 
@@ -45,7 +45,7 @@ class WorksAsync(Actor):
 
 
 def rows(table: str) -> list[dict[str, Any]]:
-    found = read(table).get(timeout=PATIENCE)
+    found = read(table, hosts=this_host()).get(timeout=PATIENCE)  # other tests may have left hosts that are lost
     assert not found.silent and not found.left_out
     return found.rows(table)
 
