@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 SKY = '''
     """As much of SkyPilot as a job uses, as its release 0.14 has it: requests by id, tasks, clusters as records."""
-    import json, os, signal, subprocess
+    import json, os, signal, subprocess, threading
     from pathlib import Path
     from types import SimpleNamespace as Record
 
@@ -25,8 +25,9 @@ SKY = '''
             self.infra = infra
 
     class Task:
-        def __init__(self, name, run, setup, num_nodes, envs, workdir):
-            self.run, self.num_nodes, self.envs, self.setup = run, num_nodes, envs, setup
+        def __init__(self, name, run, setup, num_nodes, envs, workdir, secrets=None):
+            assert "MONARCH_SECRET" in secrets and "MONARCH_SECRET" not in envs  # which are shown to others
+            self.run, self.num_nodes, self.envs, self.setup = run, num_nodes, {**envs, **secrets}, setup
         def set_resources(self, resources):
             assert isinstance(resources, Resources)
             self.resources = resources
@@ -34,6 +35,9 @@ SKY = '''
     def launch(task, cluster_name, idle_minutes_to_autostop, down):
         if task.resources.infra == "nowhere":
             return "refused"
+        if task.resources.infra == "slow":
+            CLUSTERS.write_text(json.dumps({**_read(), cluster_name: [[], []]}))
+            return "wait " + cluster_name
         ips = [f"127.0.0.{2 + rank}" for rank in range(task.num_nodes)]
         nodes = []
         for rank, ip in enumerate(ips):
@@ -59,6 +63,8 @@ SKY = '''
         clusters = _read()
         if verb == "refused":
             raise RuntimeError("No cloud has that.\\nTry another one.")
+        if verb == "wait":
+            threading.Event().wait()
         nodes, ips = clusters.get(cluster, ([], []))
         if verb == "launch":
             return 1, Record(internal_ips=lambda: ips)
@@ -143,6 +149,22 @@ def test_a_cluster_that_does_not_come_up_is_an_error_that_says_why(home: Home, a
     )
     assert why in said.splitlines()[-1]
     home.run("from monarch.job import job_load; job_load().kill()")
+
+
+@pytest.mark.usefixtures("sky")
+def test_a_cluster_that_is_not_provisioned_in_time_is_removed(home: Home) -> None:
+    slow = "SkyPilotJob({'a': 1}, {'infra': 'slow'}, monarch_port=PORT, job_start_timeout=0.5).state()"
+    said = home.run(USE + "\n    " + slow, exit_code=1)
+    assert "was not there within 0.5 s (job_start_timeout), and was removed" in said.splitlines()[-1]
+    assert (home.folder / "clusters.json").read_text() == "{}"
+    assert not (home.folder / ".monarch" / "job_state.pkl").exists()
+
+
+@pytest.mark.usefixtures("sky")
+def test_a_description_that_skypilot_refuses_leaves_no_secret(home: Home) -> None:
+    said = home.run(USE + "\n    SkyPilotJob({'a': 1}, {'nonsense': 1}).state()", exit_code=1)
+    assert "nonsense" in said.splitlines()[-1]
+    assert list((home.folder / ".monarch" / "skypilot").iterdir()) == []
 
 
 def test_without_skypilot_the_error_says_what_to_install(home: Home) -> None:

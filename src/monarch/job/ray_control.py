@@ -12,6 +12,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from .ray_hosts import Keeper
 
 _NAMESPACE = "monarch"
 _LIMIT = 120.0  # seconds for an answer; Ray needs some to find out that a cluster does not answer
+_TAIL = 4096  # bytes of what it has said in which its last words are
+_SHOWN_LINES = 5
 _CODE = (
     f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from monarch.job.ray_control import main; main()"
 )
@@ -39,11 +42,13 @@ class Control:
         if importlib.util.find_spec("ray") is None:
             raise JobError("RayJob needs a package that is missing here: pip install 'pymonarch[ray]'")
         self._address = address
+        # a pipe would have to be read, or Ray waits once it is full
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, "-c", _CODE, address, keeper],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if not _verbose() else None,
+            stderr=self._said if not _verbose() else None,
             start_new_session=True,  # Ctrl-C is for the program
         )
 
@@ -59,12 +64,15 @@ class Control:
             self._process.stdin.flush()
         except BrokenPipeError:
             pass  # it has ended, and the answer is that
-        if not select.select([self._process.stdout], [], [], _LIMIT)[0]:
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        if not poll.poll(_LIMIT * 1000):
             self._process.kill()
             raise JobError(f"Ray at {self._address} did not answer within {_LIMIT:g} s")
         line = self._process.stdout.readline()
         if not line:
-            raise JobError(f"the connection to Ray at {self._address} is broken")
+            said = "".join(f"\n  | {said}" for said in self._last_words())
+            raise JobError(f"the connection to Ray at {self._address} is broken{said and f'; it said:{said}'}")
         answer = json.loads(line)
         if "error" in answer:
             raise JobError(f"Ray at {self._address}: {answer['error']}")
@@ -74,6 +82,11 @@ class Control:
         """End the connection."""
         self._process.kill()
         self._process.communicate()
+        self._said.close()
+
+    def _last_words(self) -> list[str]:
+        self._said.seek(max(0, self._said.seek(0, os.SEEK_END) - _TAIL))
+        return self._said.read().decode(errors="replace").splitlines()[-_SHOWN_LINES:]
 
 
 def main() -> None:

@@ -8,11 +8,14 @@ or its job has failed; `job_start_timeout`.
 from __future__ import annotations
 
 import importlib
+import inspect
 import logging
 import shlex
 import shutil
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +27,8 @@ from .waiting import Waiting
 
 _ASK = 5.0  # seconds between two questions to SkyPilot; the workers are tried more often
 _LOOK = 0.5
+_LIMIT = 120.0  # seconds for an answer that needs no machine
+_DOWN = 1200.0  # and for the end of a cluster
 _OVER = ("FAILED", "CANCELLED", "SUCCEEDED")  # how the states of a job begin that has ended
 
 logger = logging.getLogger("monarch.job")
@@ -111,19 +116,23 @@ class SkyPilotJob(WorkersJob):
         assert self._apply_id is not None
         home = Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path
         folder = home.parent / "skypilot" / self._apply_id
+        self._folder = folder  # which `kill` removes, whatever is raised here
         self._secret_file = make_secret_file(folder)
+        # SkyPilot shows and keeps `envs` as they are
+        secret = {"MONARCH_SECRET": read_secret_file(self._secret_file)}
+        keeps_secrets = "secrets" in inspect.signature(sky.Task).parameters
         task = sky.Task(
             name="monarch",
             run=self._script(),
             setup=described.setup_commands,
             num_nodes=sum(self._meshes.values()),
-            envs={"MONARCH_SECRET": read_secret_file(self._secret_file), IDLE_LIMIT: f"{described.idle_limit:f}s"},
+            envs={IDLE_LIMIT: f"{described.idle_limit:f}s", **({} if keeps_secrets else secret)},
             workdir=described.workdir,
+            **({"secrets": secret} if keeps_secrets else {}),
         )
         task.set_resources(sky.Resources(**described.resources))
         if described.file_mounts:
             task.set_file_mounts(described.file_mounts)
-        self._folder = folder
         self._request = sky.launch(
             task,
             cluster_name=self._cluster,
@@ -145,9 +154,15 @@ class SkyPilotJob(WorkersJob):
     def _addresses(self) -> Mapping[str, Sequence[str]]:
         sky, waiting = _sky(), Waiting(f"SkyPilot cluster {self._cluster}")
         try:
-            waiting.show("it is being provisioned")
             try:
-                number, handle = sky.get(self._request)
+                number, handle = _answer(
+                    sky, self._request, self._job_start_timeout, lambda: waiting.show("it is being provisioned")
+                )
+            except _Late:
+                self.kill()
+                raise JobError(
+                    f"cluster {self._cluster} was not there within {self._job_start_timeout:g} s (job_start_timeout), and was removed"
+                ) from None
             except Exception as error:
                 raise JobError(f"SkyPilot has not started cluster {self._cluster}: {_first_line(error)}") from error
             addresses = [f"tcp://{address}:{self._described.monarch_port}" for address in handle.internal_ips()]
@@ -162,7 +177,7 @@ class SkyPilotJob(WorkersJob):
                     )
                 if waiting.seconds - asked > _ASK:
                     asked = waiting.seconds
-                    status = sky.get(sky.job_status(self._cluster, [number]))[number]
+                    status = _answer(sky, sky.job_status(self._cluster, [number]))[number]
                     if status is not None and status.name.startswith(_OVER):
                         raise JobError(f"{state}: their job is {status.name}; `sky logs {self._cluster}` says why")
                 waiting.show(state)
@@ -184,14 +199,14 @@ class SkyPilotJob(WorkersJob):
 
     def _is_running(self) -> bool:
         sky = _sky()
-        found = sky.get(sky.status(cluster_names=[self._cluster]))
+        found = _answer(sky, sky.status(cluster_names=[self._cluster]))
         return any(cluster["status"].name in ("INIT", "UP") for cluster in found)
 
     def _kill(self) -> None:
         if self._request is not None:
             sky = _sky()
             try:
-                sky.get(sky.down(self._cluster))
+                _answer(sky, sky.down(self._cluster), _DOWN)
             except Exception as error:
                 if self._is_running():
                     raise JobError(f"SkyPilot has not removed cluster {self._cluster}: {_first_line(error)}") from error
@@ -211,6 +226,40 @@ def _sky() -> Any:
         return importlib.import_module("sky")
     except ModuleNotFoundError:
         raise JobError("SkyPilotJob needs a package that is missing here: pip install 'pymonarch[skypilot]'") from None
+
+
+class _Late(JobError):
+    """SkyPilot takes longer than it may."""
+
+
+def _answer(sky: Any, request: Any, limit: float | None = _LIMIT, meanwhile: Callable[[], None] = lambda: None) -> Any:
+    """What SkyPilot answers to a request. It takes no time limit itself; what is late is left to a thread that holds up nothing.
+
+    Args:
+        sky: SkyPilot.
+        request: What was asked.
+        limit: Seconds; None is for ever.
+        meanwhile: Called often.
+
+    Raises:
+        _Late: The time is over.
+        Exception: As SkyPilot has it.
+    """
+    answer: Future[Any] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(sky.get(request))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="monarch-skypilot", daemon=True).start()
+    end = None if limit is None else time.monotonic() + limit
+    while not wait([answer], _LOOK).done:
+        meanwhile()
+        if end is not None and time.monotonic() > end:
+            raise _Late(f"SkyPilot did not answer within {limit:g} s")
+    return answer.result()
 
 
 def _first_line(error: Exception) -> str:
