@@ -48,14 +48,11 @@ class Processes:
         self._most = most
 
     def collect(self, needs: Needs, seconds: float) -> Found:
-        found = self.take(needs, seconds)
-        return found._replace(silent={**found.silent, **unfilled(needs.columns)})
-
-    def take(self, needs: Needs, seconds: float) -> Found:
-        """As `collect`, without a word on tables that are always empty."""
         found = self._ask(needs).get(timeout=seconds)
         return Found(
-            {name: arrow(name, columns) for name, columns in found.columns.items()}, found.silent, found.left_out
+            {name: arrow(name, columns) for name, columns in found.columns.items()},
+            {**found.silent, **unfilled(needs.columns)},
+            found.left_out,
         )
 
     def _ask(self, needs: Needs) -> Future[Collected]:

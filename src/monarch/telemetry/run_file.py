@@ -56,10 +56,12 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
         ImportError: duckdb or arro3 is not installed.
     """
     duckdb, target = library("duckdb"), Path(path)
-    found = source.take(Needs({table: tuple(columns) for table, columns in SCHEMA.items()}), seconds)
+    found = source.collect(Needs({table: tuple(columns) for table, columns in SCHEMA.items()}), seconds)
+    always = unfilled(SCHEMA)  # which is said when one of these is read
+    silent = {who: why for who, why in found.silent.items() if who not in always}
     described = {"made": time.strftime("%Y-%m-%d %H:%M:%S %z"), "pymonarch": RELEASE, **about}
     rows = [("about", name, value) for name, value in described.items()]
-    rows += [("silent", name, why) for name, why in found.silent.items()]
+    rows += [("silent", name, why) for name, why in silent.items()]
     rows += [("left_out", name, str(count)) for name, count in found.left_out.items()]
     folder = tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)  # with the file, and its log, for us alone
     try:
@@ -77,7 +79,7 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
         raise OSError(f"{target} can't be written: {str(error).splitlines()[0]}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Written(target, target.stat().st_size, found.silent, found.left_out)
+    return Written(target, target.stat().st_size, silent, found.left_out)
 
 
 def snapshot_source(connection: Any = None) -> Processes:
