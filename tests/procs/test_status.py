@@ -40,6 +40,7 @@ def test_status_shows_the_hosts_of_a_job_and_doctor_what_they_have(home: Home, m
     assert checked["problems"] == [] and all(abs(each["skew"]) < 60 for each in checked["hosts"])
     monkeypatch.chdir(home.folder)
     assert mesh_names("f") == ["first"]  # what a shell completes
+    assert "above 0, got -1" in home.monarch("status", "--timeout", "-1", exit_code=1)
     os.kill(saved._all_workers()[0].pid, signal.SIGKILL)
     broken = told("status", exit_code=1)
     assert broken["runs"] and "1 of 2 workers of this job have ended" in broken["error"]
@@ -101,6 +102,7 @@ def test_a_job_that_is_bounced_has_new_workers_at_the_same_addresses_and_scales(
         == "ProcessJob({'first': 2, 'second': 1})"
     )
     assert '"workers": 3' in home.monarch("bounce", "--json")
+    assert "no mesh 'replace_lost'" in home.monarch("scale", "replace_lost=2", exit_code=1)
     home.monarch("kill")
     assert "no job runs here" in home.monarch("bounce", exit_code=1)
     home.wait_nothing_left()

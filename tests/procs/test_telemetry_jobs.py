@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,18 @@ def test_a_failure_that_nobody_handles_leaves_the_run_in_a_file(home: Home) -> N
     ended = "SELECT rank, signal FROM procs WHERE mesh = 'ranks' AND signal IS NOT NULL"
     assert client.query(ended).rows == [{"rank": 1, "signal": 9}]
     assert client.query(RANKS).rows[0] == {"rank": 0}
+
+
+def test_who_looks_at_a_job_is_no_run_of_it_and_a_program_that_ends_leaves_no_note(home: Home) -> None:
+    (home.folder / "cluster.py").write_text(textwrap.dedent(DESCRIBED + "\n    job = described(keep_run=True)\n"))
+    home.monarch("apply", "cluster.job")
+    home.run("from monarch.job import job_load; job_load().state()")
+    [kept] = (home.folder / ".monarch" / "logs").glob("*/run.duckdb")
+    before = kept.stat().st_mtime_ns
+    home.monarch("status")
+    home.monarch("exec", "true")
+    assert kept.stat().st_mtime_ns == before and [*(kept.parent / "clients").iterdir()] == []
+    home.monarch("kill")
 
 
 @pytest.mark.usefixtures("_process_test")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..actor import HostMesh
 from ..errors import JobError
 from ..logs.remote import look_on
-from . import current
+from . import current, telemetry
 from .logs import folder_of, read_label
 from .trait import DEFAULT_JOB_PATH, JobTrait, job_load
 
@@ -43,6 +43,7 @@ class JobLogs(NamedTuple):
         if job is None or self.all_here:
             return []
         look_on()
+        telemetry.look_on()
         return list(job.state(self.state)._hosts.values())
 
 

@@ -17,6 +17,7 @@ from ..actor import HostMesh
 from ..errors import MonarchError
 from ..logs.remote import look_on
 from ..programs import PATIENCE, DescribeHost, HostDescription, ask_agents
+from . import telemetry
 from .trait import job_load
 
 
@@ -67,17 +68,23 @@ def look_at(path: Path, limit: float) -> Overview:
 
     Raises:
         JobError: The file can't be read, or is not safe to read.
+        ValueError: The limit is not above 0.
     """
+    if not limit > 0:
+        raise ValueError(f"the limit is a number of seconds above 0, got {limit:g}")
     saved = job_load(path)
-    found = Overview(repr(saved), saved.apply_id or "", saved.active and saved._is_running(), [], "")
+    found = Overview(repr(saved), saved.apply_id or "", saved.active, [], "")
     if not found.runs:
         return found
     look_on()
+    telemetry.look_on()
     try:
-        with _within(limit):
+        with within(limit):
+            if not saved._is_running():
+                return found._replace(runs=False)
             meshes = saved.state(path)._hosts
             return found._replace(hosts=[row for name, hosts in meshes.items() for row in _rows(name, hosts)])
-    except _TimeIsUp:
+    except TimeIsUp:
         return found._replace(error=f"its hosts have not come up, or do not answer, within {limit:g} s")
     except (MonarchError, RuntimeError, OSError) as error:
         return found._replace(error=str(error))
@@ -102,16 +109,16 @@ def _rows(mesh: str, hosts: HostMesh) -> Iterator[HostRow]:
             yield HostRow(mesh, number, address, description.machine, dict(procs), "")
 
 
-class _TimeIsUp(BaseException):
+class TimeIsUp(BaseException):
     """Whatever is waited for, and whoever catches what."""
 
 
 @contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Raise `_TimeIsUp` in the main thread when they are over."""
+def within(seconds: float) -> Iterator[None]:
+    """Raise `TimeIsUp` in the main thread when they are over."""
 
     def over(*_: object) -> None:
-        raise _TimeIsUp
+        raise TimeIsUp
 
     assert threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGALRM, over)

@@ -1,11 +1,12 @@
 """The telemetry of a job: it is switched on for what is spawned later, and other programs find who can be asked.
 
-clients/<pid>  in the folder of a job's logs: a program that uses the job; what is in it is the name of its host
+clients/<pid>  in the folder of a job's logs: a program that uses the job, until its end; what is in it is the name of its host
 run.duckdb     there: the file of its last run
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from pathlib import Path
@@ -26,6 +27,14 @@ logger = logging.getLogger("monarch.job")
 
 _CLIENTS, _RUN = "clients", "run.duckdb"
 
+_looks_on = False
+
+
+def look_on() -> None:
+    """This program only looks at jobs, or serves those who do: it is nobody to be asked, and no run of a job."""
+    global _looks_on
+    _looks_on = True
+
 
 def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
     """Have processes that are spawned from now on remember messages, say that this program uses the job, and have its run kept.
@@ -35,13 +44,18 @@ def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
         wanted: How.
         job: The job, described for people.
     """
+    if _looks_on:
+        return plane.QueryEngineClient()
     if wanted.include_dashboard:
         logger.warning("this job asks for the dashboard, which this version of pymonarch does not have yet")
     if config.value("telemetry") == "off":
         config.configure(telemetry="sampled")
     clients = folder / _CLIENTS
     trusted.make_folder(clients)
-    (clients / str(os.getpid())).write_text(this_host()._hosts[0])
+    note = clients / str(os.getpid())
+    if not note.exists():
+        atexit.register(_forget, clients)
+    note.write_text(this_host()._hosts[0])
     plane.keep_run(folder / _RUN, job, wanted.keep_run)
     return plane.QueryEngineClient()
 
@@ -52,6 +66,11 @@ def end(folder: Path) -> None:
     if note.exists():  # it has used the telemetry of the job
         plane.finish_run(folder / _RUN)
         note.unlink(missing_ok=True)
+
+
+def _forget(clients: Path) -> None:
+    """This program ends: whichever it is, as it may be a fork of the one that has asked for this."""
+    (clients / str(os.getpid())).unlink(missing_ok=True)
 
 
 def client_of(folder: Path, job: str, here: bool) -> QueryEngineClient:

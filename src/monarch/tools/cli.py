@@ -20,7 +20,7 @@ from rich.text import Text
 from .. import actor, job, rdma, trust
 from ..config import configure
 from ..errors import MonarchError
-from ..job import current
+from ..job import current, telemetry
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
 from . import contexts, debug, logs, programs, query, report, scale, scripts, shell, stacks, status, why
@@ -117,6 +117,7 @@ def apply(
         described = job.set_current_job(spec) if spec is not None else job.load_current_job()
     except (AttributeError, TypeError) as error:
         raise job.JobError(str(error)) from error
+    telemetry.look_on()
     described.state()
     _notes.print(f"running: {described!r}")
 

@@ -13,6 +13,7 @@ import typer
 from .. import job
 from ..actor import HostMesh
 from ..config import configure
+from ..job import telemetry
 from ..job.commands import Command, Running, places_of, start
 from .completion import mesh_names
 
@@ -56,6 +57,7 @@ def run(
     if as_json:
         configure(log_format="json")
     described = job.load_current_job()
+    telemetry.look_on()
     meshes = described.state()._hosts
     found = list(meshes.values()) if everywhere else [pick(meshes, mesh)]
     rank = 0 if not everywhere and mesh is None and point is None else None

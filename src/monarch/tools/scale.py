@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from .. import job
-from ..job import current
+from ..job import current, telemetry
 from ..job.bounce import bounce as start_anew
 from .completion import mesh_names
 from .exec import numbers
@@ -37,6 +37,10 @@ def scale(
     if not sizes and not replace_lost:
         raise typer.BadParameter("say what to change: MESH=HOSTS, or --replace-lost")
     saved = running(context)
+    if wrong := [name for name in ("self", "replace_lost") if name in sizes]:  # no keyword of such a name is a mesh
+        raise ValueError(
+            f"there is no mesh {wrong[0]!r} in this job; --replace-lost puts others in the place of lost hosts"
+        )
     saved.scale(replace_lost=replace_lost, **sizes)
     _say(as_json, f"scaled: {saved!r}", job=repr(saved), id=saved.apply_id)
 
@@ -49,6 +53,7 @@ def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
     """
     saved = running(context)
     began = time.monotonic()
+    telemetry.look_on()
     count = start_anew(saved)
     seconds = time.monotonic() - began
     _say(as_json, f"{count} workers of {saved!r} have started anew in {seconds:.1f} s", workers=count, seconds=seconds)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import job
+from ..job import telemetry
 from ..job.commands import places_of
 from .completion import mesh_names
 from .exec import numbers, pair, pick
@@ -34,6 +35,7 @@ def shell(
     variables = dict(pair(each, "-e", "NAME=VALUE") for each in env or [])
     place = numbers(point, "--point")
     described = job.load_current_job()
+    telemetry.look_on()
     hosts = pick(described.state()._hosts, mesh)
     number, _ = places_of(hosts.sizes, None, place)[0]
     host = hosts.flatten("rank").slice(rank=number) if hosts.sizes else hosts

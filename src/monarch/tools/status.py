@@ -16,8 +16,8 @@ from rich.text import Text
 from .. import job, trust
 from ..actor import HostMesh, attach_to_workers
 from ..errors import MonarchError
-from ..job import checkup, current
-from ..job.overview import Overview, addresses_of, look_at
+from ..job import checkup, current, telemetry
+from ..job.overview import Overview, TimeIsUp, addresses_of, look_at, within
 from .completion import context_names
 from .programs import console
 from .redact import secret_files
@@ -26,6 +26,8 @@ CONTEXT = Annotated[
     str | None, typer.Argument(help="Context of the job. Default: the active one.", autocompletion=context_names)
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
+
+_HOSTS_WITHIN = 30.0  # seconds
 
 app = typer.Typer()
 
@@ -107,14 +109,17 @@ def _meshes(workers: list[str], problems: list[str]) -> list[tuple[str, HostMesh
         return [(address, attach_to_workers(workers=[address])) for address in workers]
     path = Path(job.DEFAULT_JOB_PATH)
     saved = job.job_load(path) if path.exists() else None
-    if saved is None or not saved.active or not saved._is_running():
-        typer.echo("no job runs here: looking at this machine alone", err=True)
-        return []
+    telemetry.look_on()
     try:
-        return list(saved.state(path)._hosts.items())
+        with within(_HOSTS_WITHIN):
+            if saved is not None and saved.active and saved._is_running():
+                return list(saved.state(path)._hosts.items())
+        typer.echo("no job runs here: looking at this machine alone", err=True)
+    except TimeIsUp:
+        problems.append(f"{saved!r}: its hosts have not come up within {_HOSTS_WITHIN:g} s")
     except MonarchError as error:
         problems.append(str(error))
-        return []
+    return []
 
 
 def _secret_problems() -> list[str]:
