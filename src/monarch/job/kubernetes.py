@@ -336,7 +336,6 @@ class KubernetesJob(WorkersJob):
     # more hosts, and fewer
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
-        self._check_that_pods_are_ours({mesh for mesh, _ in hosts})
         api = self._api()
         for pods in self._look(api):
             name, size = pods.mesh.name, self._meshes[pods.mesh.name]
@@ -348,13 +347,11 @@ class KubernetesJob(WorkersJob):
                 api.patch(self._controller, name, scaled(self._kind, max(further) + 1))
 
     def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
-        names = {mesh for mesh, _ in hosts}
-        self._check_that_pods_are_ours(names)
-        for name in names:
+        for name in {mesh for mesh, _ in hosts}:
             self._api().patch(self._controller, name, scaled(self._kind, self._meshes[name]))
 
-    def _check_that_pods_are_ours(self, names: set[str]) -> None:
-        if others := sorted(name for name in names if not self._pods[name].is_made):
+    def _check_scalable(self, hosts: Sequence[HostId]) -> None:
+        if others := sorted({mesh for mesh, _ in hosts if not self._pods[mesh].is_made}):
             raise JobError(f"the pods of {', '.join(others)} can't be scaled by {self!r}: somebody else has made them")
 
     def _reported(self) -> Mapping[HostId, str]:
