@@ -87,22 +87,23 @@ def test_who_waits_for_whom_is_a_row_with_both_actors(spawn: Spawn) -> None:
 
 
 def test_a_killed_proc_and_its_actors_are_still_in_the_tables(spawn: Spawn, faults: Faults) -> None:
-    actors = spawn({"gpus": 2}, name="victims").spawn("victim", Echo)
+    actors = spawn({"gpus": 2}, name="remembered").spawn("remembered", Echo)  # a name of no other test
     actors.pid.call().get()
 
-    def victims(*statuses: str) -> Collected | None:
+    def victims(*statuses: str) -> list[Collected]:
         """Once they have these: one that is slow to answer, on a machine that has much to do, is missing at first."""
         found = here("actors", "procs")
-        seen = {row["rank"]: row["status"] for row in found.rows("actors") if row["name"] == "victim"}
-        return found if seen == dict(enumerate(statuses)) else None
+        seen = {row["rank"]: row["status"] for row in found.rows("actors") if row["name"] == "remembered"}
+        return [found] if seen == dict(enumerate(statuses)) else []
 
     def by_rank(found: Collected) -> dict[int, dict[str, Any]]:
-        return {row["rank"]: row for row in found.rows("actors") if row["name"] == "victim"}
+        return {row["rank"]: row for row in found.rows("actors") if row["name"] == "remembered"}
 
-    before = by_rank(wait_until(lambda: victims("Idle", "Idle"), what="both"))
+    [found] = wait_until(lambda: victims("Idle", "Idle"), what="both")
+    before = by_rank(found)
     os.kill(actors.slice(gpus=1).pid.call_one().get(), signal.SIGKILL)
     faults.wait_for(1)
-    found = wait_until(lambda: victims("Idle", "Failed"), what="the one that is left, and the dead one")
+    [found] = wait_until(lambda: victims("Idle", "Failed"), what="the one that is left, and the dead one")
     after = by_rank(found)
     assert (after[1]["id"], after[1]["full_name"]) == (before[1]["id"], before[1]["full_name"])
     [proc] = [row for row in found.rows("procs") if row["id"] == after[1]["proc_id"]]
