@@ -27,7 +27,7 @@ ASLEEP, STOPPED = Kernel("S", 0, 0, 0), Kernel("T", 0, 0, 0)
 
 
 def address(rank: int, host: str = "h") -> ProcAddress:
-    return ProcAddress(host, f"p{rank}")
+    return ProcAddress(host, f"p.{rank}")
 
 
 def busy(frames: tuple[Frame, ...], ran: int = 5, call: str = "c", **more: object) -> ThreadStack:
@@ -159,6 +159,33 @@ def test_actors_that_wait_for_each_other_are_a_circle_and_all_to_blame() -> None
     assert found.status == STUCK and found.circles == (("trainer[0]", "trainer[1]", "trainer[2]"),)
     assert "Stuck for 9 s: trainer[0] → trainer[1] → trainer[2] → trainer[0] wait for each other" in found.sentence
     assert {rank for _, ranks, _ in blamed(found) for rank in ranks} == {0, 1, 2}
+
+
+def test_a_wait_leads_to_the_call_that_owes_the_answer_and_to_no_other() -> None:
+    ours = waiting(address(1))._replace(call="client 1 0")  # run(), which waits for work()
+    assert ours.wait is not None
+    ours = ours._replace(wait=ours.wait._replace(call="p0 5"))
+    theirs = waiting(address(0))._replace(call="p0 5 1")  # work(), which waits for config(), another call of the first
+    assert theirs.wait is not None
+    theirs = theirs._replace(wait=theirs.wait._replace(call="p1 6"))
+    config = busy(READS, call="p1 6 0", ran=0)
+    there = proc(1, theirs)
+    found = verdict([proc(0, ours, config), there], [proc(0, ours, config._replace(ran=9)), there])
+    assert (found.status, found.circles) == (SLOW, ()) and blamed(found) == [("trainers", (0,), "polls")]
+    found = verdict([proc(0, ours), there])  # it has not begun: what the actor does may be before it
+    assert found.status == STUCK and found.circles == (("trainer[0]", "trainer[1]"),)
+
+
+def test_meshes_of_one_name_are_told_apart_by_their_ids() -> None:
+    other = ProcAddress("h", "other.0")
+    stands = proc(1, busy(READS))._replace(address=ProcAddress("h", "other.1"))
+    idle = proc(0)._replace(address=other)
+    inside = [proc(rank, busy(ALL_REDUCE)) for rank in (0, 2)]
+    found = verdict([*inside, idle, stands])
+    assert found.status == STUCK and blamed(found) == [("trainers", (0, 2), "collective")]
+    first = proc(0, waiting(address(1)))._replace(pid=7), proc(0, busy(READS))._replace(pid=7, address=other)
+    later = proc(0, waiting(address(1)))._replace(pid=7), proc(0, busy(COMPUTES))._replace(pid=7, address=other)
+    assert [each.state for each in verdict(first, later).classes] == ["waits", "runs"]
 
 
 def test_ranks_that_wait_for_one_that_runs_make_it_slow() -> None:

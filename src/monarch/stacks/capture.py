@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from .._core.plane import ControlRequest, ControlService, activities, actors_of, blocked, handles, register
+from .._core.plane import ControlRequest, ControlService, ProcAddress, activities, actors_of, blocked, handles, register
 from .._namedtuple import NamedTuple
 from .kernel import system_call, thread_time
 from .model import Frame, Mailbox, ThreadStack, Wait
@@ -52,7 +52,7 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
     running = activities(hub)
     by_thread = {each.thread: each for each in running if each.task is None}
     busy = {each.thread for each in running}
-    waits = _Waits(blocked(hub), running)
+    waits = _Waits(hub.address, blocked(hub), running)
     found: list[ThreadStack] = []
     for number, frame in list(sys._current_frames().items())[:_MOST_THREADS]:
         if number != threading.get_ident():
@@ -65,7 +65,7 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
                 stack = _of_call(stack, call, waits)
             elif is_main:
                 wait = waits.outside if not running else None  # who waits is not noted outside of actors
-                stack = stack._replace(waits_for=wait.waits_for if wait else "", wait=_wait(wait))
+                stack = stack._replace(waits_for=wait.waits_for if wait else "", wait=waits.described(wait))
             inside = system_call(native) if native and (number in busy or is_main) and stack.wait is None else ""
             found.append(stack._replace(inside=inside))
     for call in running:
@@ -83,7 +83,8 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
 class _Waits:
     """Whose waits these are. One with a time limit is noted without its actor: it is that of the only one that could be meant."""
 
-    def __init__(self, found: Sequence[Any], running: Sequence[Any]) -> None:
+    def __init__(self, here: ProcAddress, found: Sequence[Any], running: Sequence[Any]) -> None:
+        self._here = here
         self._noted = {(each.actor.uid, each.task): each for each in found if each.actor is not None}
         others = [each for each in found if each.actor is None]
         self.outside = others[0] if len(others) == 1 else None
@@ -95,6 +96,13 @@ class _Waits:
             return self.outside
         return noted
 
+    def described(self, wait: Any) -> Wait | None:
+        if wait is None or not wait.silent:
+            return None
+        age = None if wait.since is None else max(0.0, time.time() - wait.since)
+        call = f"{self._here} {wait.request}" if wait.request else ""
+        return Wait(age, wait.uid, tuple(wait.silent), call)
+
 
 def _of_call(stack: ThreadStack, call: Any, waits: _Waits) -> ThreadStack:
     wait = waits.of(call, stack.frames)
@@ -104,15 +112,8 @@ def _of_call(stack: ThreadStack, call: Any, waits: _Waits) -> ThreadStack:
         waits_for=call.waits_for or (wait.waits_for if wait is not None else ""),
         actor_id=call.actor_id,
         call=call.call,
-        wait=_wait(wait),
+        wait=waits.described(wait),
     )
-
-
-def _wait(wait: Any) -> Wait | None:
-    if wait is None or not wait.silent:
-        return None
-    age = None if wait.since is None else max(0.0, time.time() - wait.since)
-    return Wait(age, wait.uid, tuple(wait.silent))
 
 
 def _frames(frame: FrameType | None) -> tuple[Frame, ...]:

@@ -33,11 +33,13 @@ class Wait(NamedTuple):
         age: Seconds for which it has lasted; None where that is not noted.
         actor: Id of the actors that owe an answer.
         silent: Their processes.
+        call: Which call they owe it to: what their `ThreadStack.call` begins with, before the rank; empty if it is not known.
     """
 
     age: float | None
     actor: int
     silent: tuple[ProcAddress, ...]
+    call: str = ""
 
 
 class ThreadStack(NamedTuple):

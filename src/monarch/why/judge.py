@@ -36,7 +36,7 @@ from .model import (
     Standing,
     Verdict,
 )
-from .nodes import Node, full_mailboxes, nodes_of
+from .nodes import Node, full_mailboxes, mesh_of, nodes_of
 
 _STILL = {FROZEN, MUTE, HOLDS, STANDS, DEBUGGED, ABSENT, SILENT, WAITS, COLLECTIVE}
 _TRANSFERS = (
@@ -77,17 +77,26 @@ class _Case:
     def _find_waits(self) -> None:
         by_actor: dict[tuple[object, int], list[int]] = {}
         by_proc: dict[object, list[int]] = {}
+        by_call: dict[tuple[object, str], int] = {}
         for number, node in enumerate(self._nodes):
             by_proc.setdefault(node.proc.address, []).append(number)
+            if node.thread is not None and node.thread.call:
+                by_call[node.proc.address, node.thread.call.rpartition(" ")[0]] = number
             by_actor.setdefault((node.proc.address, node.actor_id), []).append(number)
         for number, node in enumerate(self._nodes):
             wait = node.wait
             if wait is None:
                 continue
-            knot = self._knot((wait.actor, wait.silent), number)
+            begun = {address: by_call[address, wait.call] for address in wait.silent if (address, wait.call) in by_call}
+            if begun:
+                self._edges.setdefault(number, []).extend(begun.values())
+            others = tuple(
+                address for address in wait.silent if address not in begun
+            )  # any call of theirs may be before it
+            knot = self._knot((wait.actor, others), number) if others else None
             if knot is None:
                 continue
-            for address in wait.silent:
+            for address in others:
                 there = by_proc.get(address, [])
                 unseen = [each for each in there if self._nodes[each].actor_id == 0]  # not asked: it could be any
                 found = by_actor.get((address, wait.actor)) or unseen
@@ -108,16 +117,16 @@ class _Case:
         return self._knots
 
     def _find_collectives(self) -> None:
-        groups: dict[tuple[str, str], list[int]] = {}
+        groups: dict[tuple[object, str], list[int]] = {}
         for number, node in enumerate(self._nodes):
             if node.state == COLLECTIVE:
-                groups.setdefault((node.proc.mesh, node.actor or node.endpoint), []).append(number)
+                groups.setdefault((node.mesh, node.actor or node.endpoint), []).append(number)
         for (mesh, actor), members in groups.items():
             inside = {self._nodes[each].proc.rank for each in members}
             elsewhere = [
                 number
                 for number, node in enumerate(self._nodes)
-                if node.proc.mesh == mesh
+                if node.mesh == mesh
                 and node.proc.rank not in inside
                 and (not node.actor or actor in (node.actor, node.endpoint))
             ]
@@ -133,9 +142,9 @@ class _Case:
                 if knot is not None:
                     self._edges[knot].extend(elsewhere)
 
-    def _absent(self, mesh: str, inside: set[int]) -> list[int]:
+    def _absent(self, mesh: object, inside: set[int]) -> list[int]:
         """Idle ranks of a mesh in which others are in a collective; if they are many, it is one of a part of the mesh."""
-        idle = [proc for proc in self._second.procs if proc.mesh == mesh and proc.rank not in inside and proc.how]
+        idle = [proc for proc in self._second.procs if mesh_of(proc) == mesh and proc.rank not in inside and proc.how]
         if len(idle) >= len(inside):
             return []
         made = [Node(proc, None, "", (), ABSENT, "is not in it: it waits for a message") for proc in idle]
@@ -220,20 +229,20 @@ class _Case:
         if node.state not in (RUNS, POLLS):
             return False
         waiting = [self._nodes[each] for each in graph.those_who_wait([number], self._edges) if each < len(self._nodes)]
-        return any(each.proc.mesh == node.proc.mesh for each in waiting)
+        return any(each.mesh == node.mesh for each in waiting)
 
     def _classes(self, blamed: set[int]) -> tuple[tuple[Standing, ...], dict[int, int]]:
         """The nodes as classes, and in which each is. Idle ranks are a class of each mesh."""
         groups: dict[tuple[object, ...], list[int]] = {}
-        meshes: dict[str, None] = {}
+        meshes: dict[object, None] = {}
         for number, node in enumerate(self._nodes):
-            meshes.setdefault(node.proc.mesh)
-            key = (node.proc.mesh, node.endpoint, node.lines, node.state, _kind(node), number in blamed)
+            meshes.setdefault(node.mesh)
+            key = (node.mesh, node.endpoint, node.lines, node.state, _kind(node), number in blamed)
             groups.setdefault(key, []).append(number)
         order = list(meshes)
         members = sorted(
             groups.values(),
-            key=lambda each: (order.index(self._nodes[each[0]].proc.mesh), -len(each), self._nodes[each[0]].proc.rank),
+            key=lambda each: (order.index(self._nodes[each[0]].mesh), -len(each), self._nodes[each[0]].proc.rank),
         )
         position = {number: index for index, group in enumerate(members) for number in group}
         return tuple(self._standing(group, blamed) for group in members), position

@@ -75,6 +75,10 @@ class Node:
         return self.thread.actor_id if self.thread is not None else 0
 
     @property
+    def mesh(self) -> object:
+        return mesh_of(self.proc)
+
+    @property
     def wait(self) -> Wait | None:
         return self.thread.wait if self.thread is not None and self.state == WAITS else None
 
@@ -89,6 +93,11 @@ class Node:
     def place(self) -> str:
         """``all_reduce (train.py:88)``"""
         return place(self.lines)
+
+
+def mesh_of(proc: ProcStacks) -> tuple[str, str]:
+    """Sets the meshes of a program apart: several may have one name."""
+    return proc.mesh, proc.address.mesh if proc.address is not None else ""
 
 
 def place(lines: Sequence[Line]) -> str:
@@ -107,10 +116,10 @@ def nodes_of(first: Sequence[ProcStacks], second: Sequence[ProcStacks], seconds:
     Args:
         seconds: Between the two looks.
     """
-    before = {(proc.mesh, proc.rank, proc.pid): proc for proc in first}
+    before = {(mesh_of(proc), proc.rank, proc.pid): proc for proc in first}
     for proc in second:
         if proc.pid and not proc.note.startswith(HAS_ENDED):
-            yield from _of(before.get((proc.mesh, proc.rank, proc.pid)), proc, seconds)
+            yield from _of(before.get((mesh_of(proc), proc.rank, proc.pid)), proc, seconds)
 
 
 def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator[Node]:

@@ -9,7 +9,7 @@ from ..stacks.grouping import compact
 from ..stacks.model import CLIENT, HAS_ENDED, ProcStacks
 from ..stacks.report import Stacks
 from .model import FINE, FROZEN, RUNS, SILENT, STUCK, Standing
-from .nodes import frozen, full_mailboxes
+from .nodes import frozen, full_mailboxes, mesh_of
 
 _SWAPS = 50  # pages read from a disk in a second
 _FEW = 3  # ranks that are named, though most of the mesh is among them
@@ -20,7 +20,9 @@ class Trouble:
     """What is wrong with processes, one line each."""
 
     def __init__(self, first: Stacks, second: Stacks, seconds: float) -> None:
-        before = {(proc.mesh, proc.rank, proc.pid): proc for proc in first.procs}
+        before: dict[tuple[object, int, int], ProcStacks] = {
+            (mesh_of(proc), proc.rank, proc.pid): proc for proc in first.procs
+        }
         self.procs = second.procs
         self.failures = tuple(
             f"{rank(proc)} {proc.note.partition(chr(10))[0]}"
@@ -31,7 +33,7 @@ class Trouble:
             f"{box.actor}[{proc.rank}]: {box.queued:,} messages wait, {_processes(len(box.held))} held back"
             for proc, box in full_mailboxes(second.procs)
         )
-        states = [(proc, frozen(before.get((proc.mesh, proc.rank, proc.pid)), proc)) for proc in second.procs]
+        states = [(proc, frozen(before.get((mesh_of(proc), proc.rank, proc.pid)), proc)) for proc in second.procs]
         self.frozen = tuple(f"{rank(proc)} (process {proc.pid} on {proc.host}) {why}" for proc, why in states if why)
         self.swapping = tuple(
             f"{rank(proc)} (process {proc.pid} on {proc.host}) has {proc.kernel.swapped >> 20:,} MiB in swap, and reads "
@@ -56,7 +58,7 @@ def sentence(
     """
     if status == FINE:
         return _fine(classes, trouble)
-    single = len({proc.mesh for proc in trouble.procs if proc.mesh != CLIENT}) < 2
+    single = len({mesh_of(proc) for proc in trouble.procs if proc.mesh != CLIENT}) < 2
     blamed = [each for each in classes if each.blamed]
     culprits = [_culprit(each, single) for each in blamed if each.state != SILENT or not circles]
     waiting = ""
@@ -148,8 +150,8 @@ def _processes(count: int) -> str:
     return "1 process is" if count == 1 else f"{count:,} processes are"
 
 
-def _faults(before: dict[tuple[str, int, int], ProcStacks], proc: ProcStacks) -> int:
-    first = before.get((proc.mesh, proc.rank, proc.pid))
+def _faults(before: dict[tuple[object, int, int], ProcStacks], proc: ProcStacks) -> int:
+    first = before.get((mesh_of(proc), proc.rank, proc.pid))
     if first is None or first.kernel is None or proc.kernel is None:
         return 0
     return proc.kernel.faults - first.kernel.faults

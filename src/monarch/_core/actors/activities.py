@@ -27,7 +27,7 @@ class Activity(NamedTuple):
         task: The task of its event loop that handles the call; None where its thread does.
         waits_for: In words; empty if it does not wait for a future, or only for a time.
         actor_id: Of the actor.
-        call: Names the call: no other that the process handles. Empty for one that nobody waits for.
+        call: Names the call, by who asks, its request and the rank: no other that the process handles. Empty for one that nobody waits for.
     """
 
     thread: int | None
@@ -54,6 +54,7 @@ class Blocked(NamedTuple):
         waits_for: In words.
         uid: Id of the actors that owe an answer; 0 if it waits for something else.
         silent: Their processes.
+        request: Number of the call that they owe it to, in this process; 0 for none.
     """
 
     actor: ActorCell | None
@@ -62,16 +63,18 @@ class Blocked(NamedTuple):
     waits_for: str
     uid: int
     silent: Sequence[ProcAddress]
+    request: int
 
 
 def blocked(hub: MessageHub) -> list[Blocked]:
     """What threads and tasks of this process wait for; on any thread."""
     found, noted = [], set()
+    numbers = {id(request): number for number, request in hub.requests.copy().items()}
     for cell in actors_of(hub):
         for task, (future, since) in cell.waits.copy().items():
             noted.add(future)
-            found.append(_blocked(cell, task, since, future))
-    return found + [_blocked(None, None, None, future) for future in waited_for.copy() if future not in noted]
+            found.append(_blocked(cell, task, since, future, numbers))
+    return found + [_blocked(None, None, None, future, numbers) for future in waited_for.copy() if future not in noted]
 
 
 def owners_of(hub: MessageHub) -> list[BaseCell]:
@@ -79,11 +82,14 @@ def owners_of(hub: MessageHub) -> list[BaseCell]:
     return [each for each in list(hub.actors.values()) if isinstance(each, BaseCell)]
 
 
-def _blocked(cell: ActorCell | None, task: object, since: float | None, future: FutureState) -> Blocked:
+def _blocked(
+    cell: ActorCell | None, task: object, since: float | None, future: FutureState, numbers: dict[int, int]
+) -> Blocked:
     operation = operation_of(future)
     owed = operation.unanswered() if operation is not None else None
-    uid, silent = (0, ()) if owed is None else (owed.uid, owed.silent)
-    return Blocked(cell, task, since, _describe(future), uid, silent)
+    if owed is None:
+        return Blocked(cell, task, since, _describe(future), 0, (), 0)
+    return Blocked(cell, task, since, _describe(future), owed.uid, owed.silent, numbers.get(id(owed.request), 0))
 
 
 def _of(cell: ActorCell) -> Iterator[Activity]:
