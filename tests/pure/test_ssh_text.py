@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
+from monarch.errors import JobError
+from monarch.job import ssh_connection
 from monarch.job.ssh_text import check_hosts, in_sh, parse_hostfile, run_python, why
 
 CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
@@ -62,3 +66,12 @@ def test_code_reaches_the_interpreter_as_it_is_through_any_shell() -> None:
 
 def test_the_interpreter_may_be_in_the_home_directory() -> None:
     assert run_python("~/my venv/bin/python", ["-V"]) == "~/'my venv/bin/python' -V"
+
+
+def test_a_configuration_of_ssh_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ssh").write_text("#!/bin/sh\nexec sleep 1000\n")
+    (tmp_path / "ssh").chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(ssh_connection, "_CONFIGURED", 0.1)
+    with pytest.raises(JobError, match="host 'a': `ssh -G a`, .* has not ended within 0.1 s"):
+        ssh_connection.hostname_of("a", [])
