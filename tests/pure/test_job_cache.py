@@ -480,3 +480,16 @@ def test_what_does_not_exist_yet_says_so(caplog: pytest.LogCaptureFixture) -> No
             use()
     with pytest.raises(TypeError):
         job.enable_telemetry(no_such_field=1)
+
+
+def test_a_job_that_another_version_has_saved_is_refused_and_not_touched(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Pretend("a")
+    job.state(path)
+    content = path.read_bytes()
+    monkeypatch.setattr("monarch.job.cache.FORMAT", 2)
+    for use in (lambda: Pretend("a").state(path), lambda: job_load(path), lambda: job_loads(content)):
+        with pytest.raises(JobError, match="saved by another version of pymonarch, in format 1; this one has format 2"):
+            use()
+    assert path.read_bytes() == content and len(RUNNING) == 1

@@ -20,14 +20,38 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ..errors import JobError
 from . import trusted
 
+FORMAT = 1
+"""Of what is saved: raised whenever an attribute of a kind of job gets another name or meaning, or a new one has no default."""
+
+_FORMAT_KEY = "_format"
 _LOCK_PATIENCE = 120.0  # seconds
 _LOCK_PAUSE = 0.05  # seconds until the lock is tried again; the kernel offers no wait with an end
 
 logger = logging.getLogger("monarch.job")
+
+
+def with_format(state: dict[str, Any]) -> dict[str, Any]:
+    """What to save of a job whose attributes these are."""
+    return {_FORMAT_KEY: FORMAT, **state}
+
+
+def checked_format(saved: dict[str, Any]) -> dict[str, Any]:
+    """The attributes in what was saved.
+
+    Raises:
+        ValueError: Another version of the code has saved it, which gave them other names or meanings.
+    """
+    attributes = dict(saved)
+    if (found := attributes.pop(_FORMAT_KEY, "none")) != FORMAT:
+        raise ValueError(
+            f"it was saved by another version of pymonarch, in format {found}; this one has format {FORMAT}"
+        )
+    return attributes
 
 
 class CacheFile:

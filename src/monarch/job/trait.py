@@ -29,7 +29,7 @@ from .. import why as verdicts
 from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
 from . import logs, telemetry
-from .cache import CacheFile, conflict
+from .cache import CacheFile, checked_format, conflict, with_format
 from .features import MeshAdminConfig, TelemetryConfig, config_of, missing
 from .interrupt import one_interrupt_held
 from .state import JobState
@@ -431,7 +431,10 @@ class JobTrait(ABC):
         return pickle.dumps(self._owner)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in self._LIVE}
+        return with_format({name: value for name, value in vars(self).items() if name not in self._LIVE})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(checked_format(state))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.apply_id or 'not running'}>"
