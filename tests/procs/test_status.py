@@ -48,6 +48,28 @@ def test_status_shows_the_hosts_of_a_job_and_doctor_what_they_have(home: Home, m
     home.wait_nothing_left()
 
 
+SILENT = """
+import os, threading
+from monarch.job import ProcessJob
+
+class Silent(ProcessJob):
+    def _is_running(self):
+        if "SILENT" in os.environ:  # as where a scheduler does not answer
+            threading.Event().wait()
+        return super()._is_running()
+
+job = Silent({"first": 1})
+"""
+
+
+def test_status_has_a_limit_for_a_job_that_does_not_even_say_whether_it_runs(home: Home) -> None:
+    (home.folder / "cluster.py").write_text(SILENT)
+    home.monarch("apply", "cluster.job")
+    said = home.monarch("status", "--timeout", "0.5", env={"SILENT": "1"}, exit_code=1)
+    assert "do not answer, within 0.5 s" in said
+    home.monarch("kill")
+
+
 def complete(home: Home, typed: str, word: int) -> str:
     variables = {"_MONARCH_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(word)}
     return home.monarch(env=variables)
