@@ -5,7 +5,7 @@ two for each signal that the program handles: Ctrl-C, and the alarm of a test's 
 counts Python functions, which is what most of the time goes to; it leaves room for other versions of the interpreter.
 
 A busy machine only ever adds (a wait that was cut in two, memory that was not given back in time), so what is held against the
-limits is the least of three rounds; what a lost optimisation adds is in each of them.
+limits is the least of five rounds; what a lost optimisation adds is in each of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from conftest import Spawn
 
 CALLS = 50
-ROUNDS = 3
+ROUNDS = 5
 MEGABYTE = 1 << 20
 ROUND_TRIP = {"send": 1.1, "receive": 1.3, "wait": 1.8, "watch": 2.4, "switches": 1.6, "io": 40}
 
