@@ -15,6 +15,7 @@ import pytest
 
 from helpers.actors import AsyncRecorder, Echo, Gate, Recorder, open_channel
 from helpers.floods import Consumer, Producer
+from helpers.scripts import run_script
 from helpers.waiting import wait_until
 from monarch._core.client.client import client
 from monarch.actor import Actor, SupervisionError, endpoint
@@ -144,3 +145,28 @@ def test_a_producer_that_is_faster_than_its_consumer_makes_neither_of_them_grow_
     assert taken == count
     assert grown_producer < 30 * MEGABYTE, f"{grown_producer / MEGABYTE:.0f} of {count * size / MEGABYTE:.0f} MiB"
     assert grown_consumer < 30 * MEGABYTE, f"{grown_consumer / MEGABYTE:.0f} of {count * size / MEGABYTE:.0f} MiB"
+
+
+def test_a_program_ends_in_order_though_a_mailbox_stays_full() -> None:
+    result = run_script(
+        """
+        import time
+        from monarch.actor import Actor, endpoint, this_host
+        from monarch.config import configure
+        from monarch._core.client.client import client
+
+        class Stuck(Actor):
+            @endpoint
+            def handle(self):
+                time.sleep(600)
+
+        if __name__ == "__main__":
+            configure(mailbox_limit=20, cleanup_timeout="100ms", process_exit_timeout="100ms")
+            stuck = this_host().spawn_procs().spawn("stuck", Stuck)
+            while not client().hub.full:
+                stuck.handle.broadcast()
+            print("full", flush=True)
+        """,
+        timeout=25,  # less than `message_delivery_timeout`
+    )
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "full\n", ""), result

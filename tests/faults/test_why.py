@@ -127,18 +127,18 @@ SCENES = """
         from monarch.why import why
         import json
         configure(cleanup_timeout="100ms", process_exit_timeout="100ms")
-        def until(status):
+        def until(status, who):
             verdict = None
-            while verdict is None or verdict.status != status:
+            while verdict is None or verdict.status != status or who not in verdict.sentence:
                 verdict = why(seconds=0.2)
             states = [[each.mesh, each.ranks, each.state] for each in verdict.blamed]
             print("scene", json.dumps([verdict.sentence, states]), flush=True)
-        until("fine")
+        until("fine", "3 ranks")
         for endpoint, status in (("checkpoint", "stuck"), ("tokenize", "stuck"), ("ask", "stuck"), ("compute", "slow")):
             with this_host().spawn_procs({"gpus": 3}, name=endpoint) as others:
                 hanging = others.spawn("trainer", Trainer)
                 hanging.slice(gpus=[0, 1]).step.broadcast(hanging.slice(gpus=2), endpoint)
-                until(status)
+                until(status, f"ranks 0-1 of {endpoint}")
     """
 
 
@@ -174,7 +174,12 @@ def test_three_actors_that_wait_for_each_other_are_named_as_a_circle(tmp_path: P
 
 
 def test_a_full_mailbox_that_holds_back_the_program_is_blamed(tmp_path: Path) -> None:
-    with hanging("for i in range(1000): a.log.broadcast(i)", tmp_path, MONARCH_MAILBOX_LIMIT="20") as (program, _):
+    with hanging(
+        "for i in range(1_000_000): a.log.broadcast(i)",
+        tmp_path,
+        MONARCH_MAILBOX_LIMIT="20",
+        HYPERACTOR_MESSAGE_DELIVERY_TIMEOUT="10m",
+    ) as (program, _):
         verdict = until(program, says(4, "the program in broadcast (train.py:", "its mailbox is full"))
         assert blamed(verdict) == [("trainers", [0], "stands")]
         [full] = verdict["full"]

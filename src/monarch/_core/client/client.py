@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..._lazy import engine_log
+from ...errors import BackpressureError
 from ..actors.base_cell import BaseCell
 from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
@@ -104,19 +105,18 @@ class RootCell(BaseCell):
         self._unsettled.pop(uid, None)
 
     def settle(self, timeout: float) -> None:
-        """Wait until what was sent one way has been handled, so that a failure at the end of a script is not lost.
-
-        The time begins when the processes do: the script may be shorter than their start.
-        """
+        """Wait until what was sent one way has been handled, so that a failure at the end of a script is not lost. The time
+        begins when the processes do: the script may be shorter than their start."""
         self._await_starts()
         end = time.monotonic() + timeout
         waiting = []
         while self._unsettled:
             uid, unsettled = self._unsettled.popitem()
-            procs = list(unsettled)
-            request = _Settled(self, procs)
-            self.hub.cast(procs, uid, SETTLE, pickling.dumps_call((), {}), request, self.uid)
-            waiting.append(request.future)
+            request = _Settled(self, procs := list(unsettled))
+            with suppress(BackpressureError):  # one with a full mailbox does not handle all of it in time
+                self.hub.full.wait(procs, uid, max(0.0, end - time.monotonic()))
+                self.hub.cast(procs, uid, SETTLE, pickling.dumps_call((), {}), request, self.uid)
+                waiting.append(request.future)
         with suppress(TimeoutError):
             for future in waiting:
                 future.get(timeout=max(0.0, end - time.monotonic()))

@@ -78,24 +78,28 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
         self.pop(key, None)
         self._hub.requests.pop(number, None)
 
-    def wait(self, procs: Sequence[ProcAddress], target: int) -> None:
+    def wait(self, procs: Sequence[ProcAddress], target: int, timeout: float | None = None) -> None:
         """Wait until an actor, or a port, has room for more on each of these processes.
 
+        Args:
+            timeout: Seconds for each; by default `message_delivery_timeout`.
+
         Raises:
-            BackpressureError: One had none for `message_delivery_timeout` seconds. Nothing was sent.
+            BackpressureError: One had none for so long. Nothing was sent.
         """
         for address in procs:
             room = self.get((address, target))
             if room is not None:
-                self._wait_for(room, address, target)
+                self._wait_for(room, address, target, timeout)
 
-    def _wait_for(self, room: Room, address: ProcAddress, target: int) -> None:
+    def _wait_for(self, room: Room, address: ProcAddress, target: int, timeout: float | None) -> None:
         running = running_actor()
         if running is not None and running.uid == target and running.address.proc == address:
             return  # an actor that sends to itself
         if threading.get_ident() == self._hub.poller.thread_id:
             return  # the thread that would hear of the room
-        timeout: float = config.value("message_delivery_timeout")
+        if timeout is None:
+            timeout = config.value("message_delivery_timeout")
         noted = note_wait(room.future)
         try:
             block(room.future, timeout)
