@@ -20,8 +20,9 @@ import pytest
 from helpers.debugging import at_terminal, monarch_debug, person
 from helpers.stopping import AsyncStopping, Stopping
 from helpers.waiting import PATIENCE, wait_until
+from helpers.workers import workers
 from monarch._core.plane import current_hub
-from monarch.actor import SupervisionError
+from monarch.actor import SupervisionError, attach_to_workers
 from monarch.debugger import server
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Trainer(Actor):
 if __name__ == "__main__":
     print("pid", os.getpid(), flush=True)
     trainer = this_host().spawn_procs(per_host={"gpus": 1}).spawn("trainer", Trainer)
-    print("answer", trainer.step.call_one(4).get(), flush=True)
+    print(f'answer {trainer.step.call_one(4).get()}', flush=True)
 """
 
 
@@ -120,7 +121,7 @@ def test_the_client_says_who_has_stopped_and_enter_attaches_there(script: list[s
 
 def test_a_client_that_does_not_wait_keeps_its_input(script: list[str], tmp_path: Path) -> None:
     path = tmp_path / "reads.py"
-    last = 'print("answer", trainer.step.call_one(4).get(), flush=True)'
+    last = "print(f'answer {trainer.step.call_one(4).get()}', flush=True)"
     path.write_text(
         SCRIPT.replace(last, 'future = trainer.step.call_one(4); print("got", input("name? "), flush=True)')
     )
@@ -247,6 +248,20 @@ def test_ranks_on_attached_hosts_stop_and_are_told_apart(spawn_far: Spawn) -> No
         user.type("cast s ranks(1) c", "attach a 2", "q")
         assert answers.get(timeout=20).values()[1] == 3
         assert later.exception(timeout=20) is not None
+
+
+def test_a_host_that_the_program_has_lost_keeps_no_command_from_the_others(spawn: Spawn) -> None:
+    with workers(1) as lost:
+        twice = [attach_to_workers(workers=lost.addresses) for _ in range(2)]
+        twice[0].shutdown().get(timeout=20)
+        actor = spawn(1).spawn("s", Stopping)
+        answer = actor.spin.call_one()
+        with person() as user:
+            user.type("interrupt s 0")
+            user.wait_stopped()
+            user.type("attach s 0", "self.spins = False", "c")
+            assert answer.get(timeout=20)
+        twice[1].stop().get(timeout=20)
 
 
 def test_another_terminal_reaches_ranks_on_attached_hosts(spawn_far: Spawn) -> None:

@@ -52,10 +52,10 @@ def silent(answer: QueryResult) -> list[str]:
 
 
 def test_a_program_asks_itself(spawn: Spawn) -> None:
-    echo = spawn({"gpus": 2}, name="workers").spawn("echo", Echo)
+    echo = spawn({"gpus": 2}, name="workers").spawn("asked", Echo)
     pids = [*echo.pid.call().get(timeout=30).values()]
     answer = QueryEngineClient().query(
-        "SELECT a.rank, p.pid FROM actors a JOIN procs p ON a.proc_id = p.id WHERE a.name = 'echo' AND p.mesh = 'workers' ORDER BY 1"
+        "SELECT a.rank, p.pid FROM actors a JOIN procs p ON a.proc_id = p.id WHERE a.name = 'asked' AND p.mesh = 'workers' ORDER BY 1"
     )
     assert answer["rows"] == [{"rank": 0, "pid": pids[0]}, {"rank": 1, "pid": pids[1]}]
     assert silent(answer) == []
@@ -63,11 +63,11 @@ def test_a_program_asks_itself(spawn: Spawn) -> None:
 
 def test_a_process_that_does_not_answer_is_named(spawn: Spawn) -> None:
     procs = spawn({"gpus": 2}, name="sleepers")
-    echo = procs.spawn("echo", Echo)
+    echo = procs.spawn("asked", Echo)
     pids = [*echo.pid.call().get(timeout=30).values()]
     os.kill(pids[1], signal.SIGSTOP)
     try:
-        answer = QueryEngineClient().query("SELECT rank FROM actors WHERE name = 'echo'", timeout=30)
+        answer = QueryEngineClient().query("SELECT rank FROM actors WHERE name = 'asked'", timeout=30)
     finally:
         os.kill(pids[1], signal.SIGCONT)
     assert answer.rows == [{"rank": 0}]
@@ -77,11 +77,11 @@ def test_a_process_that_does_not_answer_is_named(spawn: Spawn) -> None:
 
 def test_a_process_that_is_killed_while_it_is_asked_ends_no_query(spawn: Spawn, faults: Faults) -> None:
     procs = spawn({"gpus": 2}, name="victims")
-    echo = procs.spawn("echo", Echo)
+    echo = procs.spawn("asked", Echo)
     pids = [*echo.pid.call().get(timeout=30).values()]
     os.kill(pids[1], signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(QueryEngineClient().query, "SELECT rank FROM actors WHERE name = 'echo' ORDER BY rank", 30)
+        asked = pool.submit(QueryEngineClient().query, "SELECT rank FROM actors WHERE name = 'asked' ORDER BY rank", 30)
         os.kill(pids[1], signal.SIGKILL)
         faults.wait_for(1)
         assert asked.result().rows[0] == {"rank": 0}

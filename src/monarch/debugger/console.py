@@ -315,13 +315,14 @@ class Console:
         return ask(self._hub, self._root, record).get(timeout=PATIENCE)
 
     def _ask_procs(self, record: tuple[Any, ...]) -> list[tuple[Any, Any]]:
-        """What each proc of the program answers, on all its hosts; without those that end meanwhile."""
+        """What each proc of the program answers, on all its hosts; without those that are lost, or end meanwhile."""
         agent = self._hub.address.agent
-        hosts = self._description(agent).hosts
-        asked = []
-        for each in (agent, *(agent._replace(host=host) for host in hosts)):
-            procs = [proc for proc in self._description(each).procs if proc.root == self._root]
-            asked += [(proc, ask(self._hub, proc.address, record)) for proc in procs]
+        here = self._description(agent)
+        found = list(here.procs)
+        for host in here.hosts:
+            with suppress(SupervisionError):
+                found += self._description(agent._replace(host=host)).procs
+        asked = [(proc, ask(self._hub, proc.address, record)) for proc in found if proc.root == self._root]
         answers = []
         for proc, answer in asked:
             try:
