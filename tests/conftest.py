@@ -7,6 +7,7 @@ import gc
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import uuid
@@ -73,9 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DEFAULT_TIMEOUT))
-    if hasattr(
-        config, "workerinput"
-    ):  # one of several: the small files come last, so that nobody is left alone with a long one
+    if hasattr(config, "workerinput"):
+        # one of several: the small files come last, so that nobody is left alone with a long one
         sizes = Counter(item.path for item in items)
         items.sort(key=lambda item: (_turn(item), -sizes[item.path], item.path))
 
@@ -95,6 +95,7 @@ def pytest_collection_finish() -> None:
 
 
 _patch = pytest.MonkeyPatch()
+_silent = False  # whether the I/O thread of this process has stopped to answer
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -102,6 +103,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Procs start with torch if the client has it, and here it has: all files are imported before the first test. Each host would
     import it, for over a second, also for tests that have nothing to do with it.
     """
+    if _silent:  # each test that is left would run into its time limit
+        if hasattr(item.config, "workerinput"):
+            os._exit(70)  # a fresh worker takes its place
+        pytest.exit("the I/O thread of this process does not answer", returncode=70)
     _patch.undo()
     if _uses_processes(item) and not _mentions_torch(item.path):
         _patch.setattr("monarch._core.mesh.launch._preload", _preload_without_torch)
@@ -125,7 +130,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A report of a test that has run into its time limit says where the ranks stood, which are still there."""
     report = yield
-    if call.excinfo is not None and "Timeout (>" in str(call.excinfo.value) and _uses_processes(item):
+    if "Timeout (>" in report.longreprtext and _uses_processes(item):
         report.sections.append((f"Stacks of all processes in {call.when}", _stacks()))
     return report
 
@@ -139,10 +144,24 @@ def _stacks() -> str:
     try:
         hosts = [agent.host for agent in client().agents]
         found = of_hosts(hosts, None, None, False).get(timeout=20)  # it has a limit of 5 s, which it may not keep
+    except TimeoutError as error:
+        global _silent
+        _silent = True
+        return f"could not be had: {error!r}; this process:\n{_native_stacks()}"
     except Exception as error:
         return f"could not be had: {error!r}"
     ranks = Stacks([proc for proc in found.procs if proc.mesh != CLIENT], found.silent)
     return "\n".join(text for _, text in ranks.lines(everything=True))
+
+
+def _native_stacks() -> str:
+    """Of this process, down to C: it does not answer itself, and nothing that is in Python says why."""
+    with tempfile.TemporaryFile("w+") as file:  # no pipe: this process is stopped while py-spy looks
+        subprocess.run(["py-spy", "dump", "--native", "--pid", str(os.getpid())], stdout=file, stderr=file, check=False)
+        file.seek(0)
+        found = file.read()
+    print(found, file=sys.__stderr__, flush=True)  # at once: the run may never come to its reports
+    return found
 
 
 def _uses_processes(item: pytest.Item) -> bool:
