@@ -16,7 +16,7 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from ._core.plane import (
     ControlRequest,
@@ -33,8 +33,10 @@ from ._core.plane import (
     hosts_here,
     join,
     read_answer,
+    refusal,
     register,
     send_record,
+    subscribe,
 )
 from ._namedtuple import NamedTuple
 from .actor import Future, shutdown_context
@@ -43,9 +45,11 @@ __all__ = [  # for the packages that are built on this one
     "PATIENCE",
     "Connection",
     "DescribeHost",
+    "Gathering",
     "HostDescription",
     "Program",
     "StartAgain",
+    "agents_of",
     "ask",
     "ask_agents",
     "connect",
@@ -54,6 +58,8 @@ __all__ = [  # for the packages that are built on this one
 
 PATIENCE = 5.0
 """Seconds in which an agent answers. It runs no user code: one that takes longer is stopped, or the machine is."""
+
+R = TypeVar("R")
 
 
 class Program(NamedTuple):
@@ -99,10 +105,14 @@ class Connection:
         return self.description.root
 
     @property
+    def owner(self) -> ProcAddress | None:
+        """The client whose processes are meant by all that runs there; None on the host of a worker: everybody's."""
+        return None if self.program.is_worker else self.root
+
+    @property
     def agents(self) -> list[ProcAddress]:
         """The agents of all its hosts, its own first."""
-        own = self.description.agent
-        return [own, *(own._replace(host=host) for host in self.description.hosts)]
+        return agents_of([self.description.agent.host, *self.description.hosts])
 
     def describe(self) -> list[Future[HostDescription]]:
         """What runs on each of its hosts, in the order of `agents`."""
@@ -175,7 +185,74 @@ def ask(hub: Hub, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
 def ask_agents(hosts: Sequence[str], record: tuple[Any, ...]) -> list[Future[Any]]:
     """As `Connection.ask`, of the agents of hosts that this program knows."""
     hub = current_hub()
-    return [ask(hub, ProcAddress(host, "").agent, record) for host in hosts]
+    return [ask(hub, agent, record) for agent in agents_of(hosts)]
+
+
+def agents_of(hosts: Sequence[str]) -> list[ProcAddress]:
+    """The agents of hosts, by their names."""
+    return [ProcAddress(host, "").agent for host in hosts]
+
+
+class Gathering(Promise[R]):
+    """The answers of many agents to one record, as one; `read` makes it. Used on the I/O thread, and done when each agent has
+    answered, is lost, or is late.
+
+    Args:
+        agents: Who is asked.
+        what: What for, as a `TimeoutError` shows it.
+
+    Attributes:
+        silent: Hosts that have not answered, and why.
+    """
+
+    LATE = "did not answer within {:g} s"
+    """Why a host is silent that has not answered in so many seconds."""
+
+    def __init__(self, agents: Sequence[ProcAddress], what: str) -> None:
+        self.silent: dict[str, str] = {}
+        self._agents = agents
+        self._frames: dict[int, Any] = {}
+        self._waiting = set(range(len(agents)))
+        super().__init__(what)
+
+    def ask(self, hub: Hub, record: tuple[Any, ...], seconds: float) -> Future[R]:
+        """Send it; who has not answered after some seconds is late."""
+        send_record(hub, self._agents, record, self)
+        timer = hub.poller.call_later(seconds, lambda: self._time_is_up(seconds))
+        subscribe(self.future, timer.cancel)
+        return self.future
+
+    def read(self, frames: Sequence[Any]) -> R:
+        """What the answers mean, in the order of the agents. Runs in the thread that reads the future."""
+        raise NotImplementedError
+
+    def reply(self, frame: Any) -> bool:
+        if frame.rank in self._waiting:
+            why = refusal(frame)
+            if why is None:
+                self._frames[frame.rank] = frame
+            else:
+                self.silent[self._agents[frame.rank].host] = why
+        return self._came(frame.rank)
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        for rank in self._waiting.copy():  # one that is lost after it has answered is as it has said
+            if self._agents[rank] == address:
+                self.silent[address.host] = failure.reason
+                self._came(rank)
+        return not self._waiting
+
+    def _time_is_up(self, seconds: float) -> None:
+        for rank in self._waiting.copy():
+            self.silent[self._agents[rank].host] = self.LATE.format(seconds)
+            self._came(rank)
+
+    def _came(self, rank: int) -> bool:
+        if rank in self._waiting:
+            self._waiting.remove(rank)
+            if not self._waiting:
+                self.resolve([self._frames[rank] for rank in sorted(self._frames)], self.read)
+        return not self._waiting
 
 
 class StartAgain(NamedTuple):

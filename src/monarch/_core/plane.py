@@ -14,7 +14,7 @@ from .calls.failed_call import Reply
 from .calls.message import encode_meta
 from .calls.pending import PendingOperation, debugged, notice, operation_of, subscribe
 from .calls.promise import Promise, after, completed, map_future
-from .calls.remote_error import load_error, read_answer, refusal, supervision_error
+from .calls.remote_error import read_answer, refusal, supervision_error
 from .calls.waiting import block, running_loop
 from .client.client import client
 from .client.faults import before_the_end
@@ -101,7 +101,6 @@ __all__ = [
     "hosts_here",
     "join",
     "life_events",
-    "load_error",
     "map_future",
     "names_of",
     "notice",

@@ -30,7 +30,7 @@ from .._core.plane import (
     send_record,
 )
 from ..errors import SupervisionError
-from ..programs import PATIENCE, ask
+from ..programs import PATIENCE, agents_of, ask
 from . import views
 from .commands import HELP, NAMES, Command, parse
 from .protocol import (
@@ -319,9 +319,9 @@ class Console:
         agent = self._hub.address.agent
         here = self._description(agent)
         found = list(here.procs)
-        for host in here.hosts:
+        for other in agents_of(here.hosts):
             with suppress(SupervisionError):
-                found += self._description(agent._replace(host=host)).procs
+                found += self._description(other).procs
         asked = [(proc, ask(self._hub, proc.address, record)) for proc in found if proc.root == self._root]
         answers = []
         for proc, answer in asked:

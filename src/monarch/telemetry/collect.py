@@ -14,7 +14,6 @@ from typing import Any
 
 from .._core.plane import (
     DEAD,
-    ERROR,
     ControlRequest,
     ControlService,
     DescribeHost,
@@ -24,8 +23,8 @@ from .._core.plane import (
     Reply,
     SingleAnswer,
     handles,
-    load_error,
     pickling,
+    refusal,
     register,
     send_record,
 )
@@ -153,9 +152,8 @@ class _Host:
     def _read(self, frame: Any, silent: dict[str, str]) -> Collected | None:
         if frame.flags == DEAD:  # it has ended meanwhile
             return None
-        if frame.flags == ERROR:
-            name = self._names[self._addresses[frame.rank]]
-            silent[name] = str(load_error(frame.payload).exception)
+        if why := refusal(frame):
+            silent[self._names[self._addresses[frame.rank]]] = why
             return None
         answer: Collected = pickling.loads(frame.payload, frame.buffers)
         return answer

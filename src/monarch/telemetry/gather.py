@@ -8,23 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._core.plane import (
-    DEAD,
-    ERROR,
-    DescribeHost,
-    Failure,
-    Hub,
-    ProcAddress,
-    Promise,
-    client,
-    current_hub,
-    load_error,
-    pickling,
-    send_record,
-    subscribe,
-)
+from .._core.plane import DescribeHost, Hub, ProcAddress, Promise, client, current_hub, pickling
 from ..actor import Future, HostMesh
-from ..programs import Connection, ask
+from ..programs import Connection, Gathering, agents_of, ask
 from .answer import Collected, join, with_time
 from .collect import Collect
 from .tables import TABLES
@@ -56,7 +42,7 @@ def read(
         client().ensure_agent()  # which a program that has spawned nothing may not have yet
     wanted = question(tables, since_us, limit, columns)._replace(root=hub.root)
     if hosts is not None:
-        return gather(hub, [ProcAddress(host, "").agent for host in hosts._hosts], wanted)
+        return gather(hub, agents_of(hosts._hosts), wanted)
     agent = hub.root.agent
     described = ask(hub, agent, DescribeHost())
     found: Promise[Collected] = Promise(f"{', '.join(tables)} of this program")
@@ -66,8 +52,8 @@ def read(
         if error is not None:
             found.reject(error)
             return
-        others = [agent._replace(host=host) for host in description.get().hosts]
-        gather(hub, [agent, *others], wanted).add_done_callback(lambda done: found.resolve(done, Future.get))
+        agents = agents_of([agent.host, *description.get().hosts])
+        gather(hub, agents, wanted).add_done_callback(lambda done: found.resolve(done, Future.get))
 
     described.add_done_callback(asked)
     return found.future
@@ -80,8 +66,7 @@ def of_program(connection: Connection, wanted: Collect) -> Future[Collected]:
         connection: See `monarch.programs`.
         wanted: Made by `question`.
     """
-    root = None if connection.program.is_worker else connection.root
-    return gather(connection.hub, connection.agents, wanted._replace(root=root))
+    return gather(connection.hub, connection.agents, wanted._replace(root=connection.owner))
 
 
 def question(
@@ -113,61 +98,18 @@ def gather(hub: Hub, agents: Sequence[ProcAddress], wanted: Collect) -> Future[C
         agents: Of the hosts.
         wanted: What.
     """
-    gathering = _Gathering(agents, wanted)
-    send_record(hub, agents, wanted, gathering)
-    seconds = _LIMIT + wanted.patience
-    timer = hub.poller.call_later(seconds, lambda: gathering.time_is_up(seconds))
-    subscribe(gathering.future, timer.cancel)
-    return gathering.future
+    return _Gathering(agents, wanted).ask(hub, wanted, _LIMIT + wanted.patience)
 
 
-class _Gathering(Promise[Collected]):
-    """The answers of agents, on the I/O thread."""
-
+class _Gathering(Gathering[Collected]):
     def __init__(self, agents: Sequence[ProcAddress], wanted: Collect) -> None:
-        self._agents = agents
+        super().__init__(agents, f"{', '.join(wanted.tables)} of {len(agents)} hosts")
         self._wanted = wanted
-        self._frames: list[Any] = []
-        self._silent: dict[str, str] = {}
-        self._waiting = set(range(len(agents)))
-        super().__init__(f"{', '.join(wanted.tables)} of {len(agents)} hosts")
 
-    def reply(self, frame: Any) -> bool:
-        if frame.rank in self._waiting:
-            host = self._agents[frame.rank].host
-            if frame.flags == ERROR:
-                self._silent[host] = str(load_error(frame.payload).exception)
-            elif frame.flags == DEAD:
-                self._silent[host] = pickling.loads(frame.payload).reason
-            else:
-                self._frames.append(frame)
-        return self._came(frame.rank)
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        for rank in self._waiting.copy():  # one that is lost after it has answered is as it has said
-            if self._agents[rank] == address:
-                self._silent[address.host] = failure.reason
-                self._came(rank)
-        return not self._waiting
-
-    def time_is_up(self, seconds: float) -> None:
-        """The time is up."""
-        for rank in self._waiting.copy():
-            self._silent[self._agents[rank].host] = f"did not answer within {seconds:g} s"
-            self._came(rank)
-
-    def _came(self, rank: int) -> bool:
-        if rank in self._waiting:
-            self._waiting.remove(rank)
-            if not self._waiting:
-                self.resolve(sorted(self._frames, key=lambda frame: int(frame.rank)), self._join)
-        return not self._waiting
-
-    def _join(self, frames: Sequence[Any]) -> Collected:
-        """Runs in the thread that reads the future."""
+    def read(self, frames: Sequence[Any]) -> Collected:
         answers = [pickling.loads(frame.payload, frame.buffers) for frame in frames]
         empty = Collected({t: {c: [] for c in with_time(t, self._columns(t))} for t in self._wanted.tables}, {}, {})
-        joined = join([empty, *answers], self._silent, self._wanted.limit)
+        joined = join([empty, *answers], self.silent, self._wanted.limit)
         columns = {t: {c: found[c] for c in self._columns(t)} for t, found in joined.columns.items()}
         return joined._replace(columns=columns)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from .._core.plane import DescribeHost, Hub, ProcAddress, current_hub
 from ..actor import HostMesh
-from ..programs import PATIENCE, Connection, ask
+from ..programs import PATIENCE, Connection, agents_of, ask
 from ..stacks.gather import gather
 from ..stacks.host import GetHostStacks
 from ..stacks.report import Stacks
@@ -33,17 +33,15 @@ def why(hosts: HostMesh | None = None, seconds: float = 1.0) -> Verdict:
     """
     hub = current_hub()
     if hosts is not None:
-        return _look_twice(hub, [ProcAddress(host, "").agent for host in hosts._hosts], hub.root, seconds)
+        return _look_twice(hub, agents_of(hosts._hosts), hub.root, seconds)
     agent = hub.root.agent
     description = ask(hub, agent, DescribeHost()).get(timeout=PATIENCE)
-    others = [agent._replace(host=host) for host in description.hosts]
-    return _look_twice(hub, [agent, *others], hub.root, seconds)
+    return _look_twice(hub, agents_of([agent.host, *description.hosts]), hub.root, seconds)
 
 
 def of_program(connection: Connection, seconds: float = 1.0) -> Verdict:
     """As `why`, of a program that runs elsewhere; all that runs on the host of a worker."""
-    root = None if connection.program.is_worker else connection.root
-    return _look_twice(connection.hub, connection.agents, root, seconds)
+    return _look_twice(connection.hub, connection.agents, connection.owner, seconds)
 
 
 def _look_twice(hub: Hub, agents: Sequence[ProcAddress], root: ProcAddress | None, seconds: float) -> Verdict:
