@@ -36,9 +36,8 @@ _WITHOUT_FILE = {
 def thread_time(number: int) -> int:
     """CPU time in nanoseconds of a thread of this process, by its `native_id`; -1 if there is no such."""
     try:
-        return time.clock_gettime_ns(
-            (~number << 3) | 6
-        )  # CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED; see clock_getcpuclockid(3)
+        # CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED; see clock_getcpuclockid(3)
+        return time.clock_gettime_ns((~number << 3) | 6)
     except OSError:
         return -1
 

@@ -28,7 +28,6 @@ _STATES = {"T": "stopped", "t": "traced", "Z": "ended", "D": "disk", "R": "runni
 @produces("hosts", AGENT)
 def _hosts(asked: Asked) -> Iterator[Row]:
     description = asked.description
-    assert description is not None
     memory = _fields("/proc/meminfo")
     swap = memory.get("SwapTotal"), memory.get("SwapFree")
     used = swap[0] - swap[1] if swap[0] is not None and swap[1] is not None else None
@@ -50,7 +49,6 @@ def _hosts(asked: Asked) -> Iterator[Row]:
 @produces("meshes", AGENT)
 def _host_meshes(asked: Asked) -> Iterator[Row]:
     description = asked.description
-    assert description is not None
     host, shape = description.agent.host, json.dumps({"hosts": 1})
     yield host_id(host), asked.now_us, "Host", description.machine, host, shape, None, None, None
 
@@ -59,7 +57,6 @@ def _host_meshes(asked: Asked) -> Iterator[Row]:
 def _agents(asked: Asked) -> Iterator[Row]:
     """Those that run hosts and procs, which are actors to Monarch 0.7."""
     description = asked.description
-    assert description is not None
     agent, machine = description.agent, description.machine
     yield (
         actor_id(agent, SYSTEM), asked.now_us, host_id(agent.host), 0, f"<host {machine}>", machine, "host_agent", None,
@@ -77,12 +74,11 @@ def _agents(asked: Asked) -> Iterator[Row]:
 @produces("procs", AGENT)
 def _procs(asked: Asked) -> Iterator[Row]:
     description = asked.description
-    assert description is not None
     root = description.root
     if root.is_client:
         pid = os.getppid()
         yield (
-            proc_id(root), asked.now_us, mesh_id(root.proc.rpartition(".")[0]), "client", 0, 1, "{}",
+            proc_id(root), asked.now_us, mesh_id(root.mesh), "client", 0, 1, "{}",
             host_id(description.agent.host), pid, "up", None, None, None, *_process(pid),
         )  # fmt: skip
     for proc in description.procs:

@@ -23,9 +23,8 @@ BOUNDS = (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1_000, 2_500, 5_000, 7_500, 
 Attributes = Mapping[str, "str | bool | int | float"]
 Key = tuple[tuple[str, Any], ...]
 
-_lock = (
-    threading.RLock()
-)  # as of instruments: a finalizer, or a signal handler, that counts may run in a thread that holds it
+# As of instruments: a finalizer, or a signal handler, that counts may run in a thread that holds it.
+_lock = threading.RLock()
 _meters: dict[str, Meter] = {}
 _logger = lazy_logger("monarch.telemetry")
 

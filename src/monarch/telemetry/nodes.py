@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from .._core.plane import HostDescription, actors_of, owners_of
-from .processes import begun_by, status_of
+from .._core.plane import actors_of, owners_of
+from .processes import handled_by, status_of
 from .registry import AGENT, Asked, produces
 
 Row = tuple[Any, ...]
@@ -48,10 +48,9 @@ def _actor_nodes(asked: Asked) -> Iterator[Row]:
         endpoint = active[0] if active else None
         durations: Any = getattr(cell.sampler, "durations", {})
         took = sum(each.total for each in durations.copy().values()) // 1000
-        handled = max(0, sum(begun_by(cell).values()) - len(active))
         yield (
             _NOW, str(cell.instance.actor_id), status_of(cell, endpoint).lower(), cell.record.class_name or "",
-            f"{cell.uid:x}", handled, int(cell.since * 1e6), endpoint, took, len(cell.queued()), False,
+            f"{cell.uid:x}", handled_by(cell), int(cell.since * 1e6), endpoint, took, len(cell.queued()), False,
         )  # fmt: skip
 
 
@@ -77,18 +76,18 @@ def _snapshots(asked: Asked) -> Iterator[Row]:
 @produces("root_nodes", AGENT)
 def _roots(asked: Asked) -> Iterator[Row]:
     if _is_of_client(asked):
-        yield _NOW, _ROOT, 1 + len(_described(asked).hosts), asked.now_us, _user()
+        yield _NOW, _ROOT, 1 + len(asked.description.hosts), asked.now_us, _user()
 
 
 @produces("host_nodes", AGENT)
 def _hosts(asked: Asked) -> Iterator[Row]:
-    agent = _described(asked).agent
-    yield _NOW, str(agent), agent.host, sum(proc.end is None for proc in _described(asked).procs)
+    agent = asked.description.agent
+    yield _NOW, str(agent), agent.host, sum(proc.end is None for proc in asked.description.procs)
 
 
 @produces("nodes", AGENT)
 def _host_and_procs(asked: Asked) -> Iterator[Row]:
-    description = _described(asked)
+    description = asked.description
     if _is_of_client(asked):
         yield _NOW, _ROOT, "root", asked.now_us
         yield _NOW, str(description.root), "proc", asked.now_us
@@ -99,7 +98,7 @@ def _host_and_procs(asked: Asked) -> Iterator[Row]:
 
 @produces("children", AGENT)
 def _children_of_host(asked: Asked) -> Iterator[Row]:
-    description = _described(asked)
+    description = asked.description
     yield _NOW, _ROOT, str(description.agent), 0, False, False
     if _is_of_client(asked):
         yield _NOW, str(description.agent), str(description.root), 0, False, False
@@ -109,19 +108,14 @@ def _children_of_host(asked: Asked) -> Iterator[Row]:
 
 @produces("proc_nodes", AGENT)
 def _ended_procs(asked: Asked) -> Iterator[Row]:
-    for proc in _described(asked).procs:
+    for proc in asked.description.procs:
         if proc.end is not None:
             yield _NOW, str(proc.address), proc.address.proc, 0, 0, not proc.end.is_stop, 0
 
 
-def _described(asked: Asked) -> HostDescription:
-    assert asked.description is not None
-    return asked.description
-
-
 def _is_of_client(asked: Asked) -> bool:
     """Whether the client of the program runs on this host."""
-    return _described(asked).root.is_client
+    return asked.description.root.is_client
 
 
 def _user() -> str:

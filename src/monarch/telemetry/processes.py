@@ -27,8 +27,7 @@ def _actors(asked: Asked) -> Iterator[Row]:
         else:
             active = list(cell.handling().values())
             endpoint = active[0] if active else None
-            status, queue = status_of(cell, endpoint), len(cell.queued())
-            handled = max(0, sum(begun_by(cell).values()) - len(active))
+            status, queue, handled = status_of(cell, endpoint), len(cell.queued()), handled_by(cell)
         yield (
             actor_id(hub.address, owner.uid), _us(owner.since), mesh_id(owner.uid), record.rank.rank, str(record), record.name,
             record.name, record.class_name, here, pid, status, endpoint, queue, handled, owner.incarnation,
@@ -56,6 +55,11 @@ def begun_by(cell: Any) -> dict[str, int]:
     return {name: count for name, count in cell.begun.copy().items() if name[:1] != "\0"}
 
 
+def handled_by(cell: Any) -> int:
+    """How many messages an actor has handled."""
+    return max(0, sum(begun_by(cell).values()) - len(cell.handling()))
+
+
 def status_of(cell: Any, endpoint: str | None) -> str:
     """The status of an actor that handles this endpoint, or none."""
     if cell.ending is not None:
@@ -71,7 +75,7 @@ def status_of(cell: Any, endpoint: str | None) -> str:
 def _meshes(asked: Asked) -> Iterator[Row]:
     hub = asked.service.hub
     if hub.address.is_client:
-        own, shape = mesh_id(hub.address.proc.rpartition(".")[0]), json.dumps({})
+        own, shape = mesh_id(hub.address.mesh), json.dumps({})
         yield own, asked.now_us, "Proc", "client", hub.address.proc, shape, host_id(hub.address.host), shape, None
     for owner in owners_of(asked.service.hub):
         by = actor_id(asked.service.hub.address, owner.uid)
@@ -83,7 +87,7 @@ def _meshes(asked: Asked) -> Iterator[Row]:
                 parent, kind, extent, view = host_id(hosts[0]), "Proc", mesh.extent, {"hosts": hosts}
             elif isinstance(mesh, OwnedActors):
                 extent, view = mesh.spec.extent, dict(mesh.spec.extent)
-                parent = mesh_id(mesh.processes[0].proc.rpartition(".")[0])
+                parent = mesh_id(mesh.processes[0].mesh)
                 kind = f"Python<{mesh.spec.class_name.rpartition('.')[2]}>"
             else:
                 continue

@@ -110,6 +110,11 @@ def library(name: str) -> Any:
         raise ImportError(f"queries need {error.name}: pip install 'pymonarch[telemetry]'", name=error.name) from None
 
 
+def quoted(name: str) -> str:
+    """A name as SQL writes it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
 def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # noqa: B008  # is immutable
     """Answer a question.
 
@@ -187,7 +192,7 @@ def _make_tables(database: Any, schema: Schema) -> None:
 
 
 def _described(columns: Mapping[str, str]) -> str:
-    return ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
 
 def _needs(database: Any, text: str, source: Source) -> Needs:
@@ -237,9 +242,7 @@ def _since(filters: Sequence[str]) -> int:
 def _rows(database: Any, names: Sequence[str], types: Sequence[Any]) -> list[dict[str, Any]]:
     """The answer in values that JSON has: integers of any size, and NULL for what is no finite number."""
     kinds = [str(kind) for kind in types]
-    casts = ", ".join(
-        _cast(f'"{name.replace(chr(34), chr(34) * 2)}"', kind) for name, kind in zip(names, kinds, strict=True)
-    )
+    casts = ", ".join(_cast(quoted(name), kind) for name, kind in zip(names, kinds, strict=True))
     rows = database.execute(f"SELECT {casts} FROM {_ANSWER}").fetchall()
     nested = [name for name, kind in zip(names, kinds, strict=True) if _NESTED.fullmatch(kind)]
     found = [dict(zip(names, row, strict=True)) for row in rows]

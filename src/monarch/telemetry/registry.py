@@ -20,13 +20,19 @@ class Asked(NamedTuple):
         service: Of the process that is asked.
         now_us: When, in microseconds since 1970.
         since_us: Before that, no events are wanted; None for all. What a producer has beyond that is left out later.
-        description: What runs here, with what has ended, and only of the program that is meant; None in a process that is no agent.
+        described: What runs here, with what has ended, and only of the program that is meant; None in a process that is no agent.
     """
 
     service: ControlService
     now_us: int
     since_us: int | None
-    description: HostDescription | None
+    described: HostDescription | None
+
+    @property
+    def description(self) -> HostDescription:
+        """What runs here, for a producer in an agent."""
+        assert self.described is not None
+        return self.described
 
 
 Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]

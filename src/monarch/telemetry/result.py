@@ -64,21 +64,21 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
     @property
     def warnings(self) -> list[str]:
         """What is missing, one line each."""
-        silent = [f"{who} did not answer: {why}" for who, why in self.silent.items()]
-        return silent + [f"{count:,} rows of {table} were left out: too many" for table, count in self.left_out.items()]
+        return missing(self.silent, self.left_out)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return QueryResult, (
-            self.rows,
-            self.columns,
-            None,
-            self.silent,
-            self.left_out,
-        )  # arro3's tables can't be pickled
+        # without the table: arro3's can't be pickled
+        return QueryResult, (self.rows, self.columns, None, self.silent, self.left_out)
 
     def __repr__(self) -> str:
         more = [f"... of {len(self.rows)} rows"] if len(self.rows) > _SHOWN else []
         return "\n".join([as_table(self.columns, self.rows[:_SHOWN]), *more, *self.warnings])
+
+
+def missing(silent: Mapping[str, str], left_out: Mapping[str, int]) -> list[str]:
+    """What an answer or a file does not have, one line each."""
+    lines = [f"{who} did not answer: {why}" for who, why in silent.items()]
+    return lines + [f"{count:,} rows of {table} were left out: too many" for table, count in left_out.items()]
 
 
 def as_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:

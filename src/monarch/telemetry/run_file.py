@@ -18,7 +18,7 @@ from .._namedtuple import NamedTuple
 from .._public import RELEASE
 from ..errors import QueryError
 from .programs import SCHEMA, Processes, unfilled
-from .query import Found, Needs, Schema, library
+from .query import Found, Needs, Schema, library, quoted
 
 _ABOUT = "run"
 _MOST_ROWS = 100_000  # of each table in a file
@@ -71,7 +71,7 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
             database.executemany(f"INSERT INTO {_ABOUT} VALUES (?, ?, ?)", rows)
             for name, table in found.tables.items():
                 database.register("collected", table)
-                database.execute(f'CREATE TABLE "{name}" AS SELECT * FROM collected')
+                database.execute(f"CREATE TABLE {quoted(name)} AS SELECT * FROM collected")
                 database.unregister("collected")
         fresh.chmod(0o600)
         fresh.replace(target)
@@ -121,7 +121,9 @@ class RunFile:
         arro3 = library("arro3.core")
         with self._open() as database:
             tables = {
-                name: arro3.Table.from_arrow(database.query(f'SELECT {", ".join(map(_quoted, columns))} FROM "{name}"'))
+                name: arro3.Table.from_arrow(
+                    database.query(f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(name)}")
+                )
                 for name, columns in needs.columns.items()
             }
             told = database.execute(f"SELECT kind, name, value FROM {_ABOUT}").fetchall()
@@ -135,7 +137,3 @@ class RunFile:
             return duckdb.connect(str(self._path), read_only=True, config=_SETTINGS)
         except duckdb.Error as error:
             raise QueryError(f"{self._path} is no file of a run: {str(error).splitlines()[0]}") from None
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'

@@ -14,7 +14,7 @@ import typer
 
 from ..errors import MonarchError
 from ..telemetry.client import QueryEngineClient
-from ..telemetry.result import QueryResult, as_table
+from ..telemetry.result import QueryResult, as_table, missing
 from ..telemetry.run_file import snapshot_source, write_run
 from .programs import PROGRAM, reach
 
@@ -70,10 +70,8 @@ def snapshot(
     with reach(program) as connection:
         about = {"program": str(connection.program), "reason": "monarch snapshot"}
         written = write_run(output, snapshot_source(connection), about, seconds)
-    for who, why in written.silent.items():
-        typer.echo(f"{who} did not answer: {why}", err=True)
-    for table, count in written.left_out.items():
-        typer.echo(f"{count:,} rows of {table} were left out: too many", err=True)
+    for line in missing(written.silent, written.left_out):
+        typer.echo(line, err=True)
     typer.echo(f"wrote {written.path}, {written.bytes} bytes", err=True)
 
 

@@ -39,9 +39,8 @@ from .model import (
 from .nodes import Node, full_mailboxes, mesh_of, nodes_of
 
 _STILL = {FROZEN, MUTE, HOLDS, STANDS, DEBUGGED, ABSENT, SILENT, WAITS, COLLECTIVE}
-_TRANSFERS = (
-    0.01  # of the time, of the processes in a collective; those in which it hangs look for data for a quarter of that
-)
+# Of the time, of the processes in a collective; those in which it hangs look for data for a quarter of that.
+_TRANSFERS = 0.01
 _TROUBLE = {FROZEN, MUTE, SILENT}  # also where nobody waits for it
 
 
@@ -65,6 +64,9 @@ class _Case:
             self._hosts[host] = len(self._nodes)
             proc = ProcStacks(f"host {host}", 0, 1, 0, host, "", reason, ())
             self._nodes.append(Node(proc, None, "", (), SILENT, f"does not answer ({reason})"))
+        self._by_proc: dict[object, list[int]] = {}
+        for number, node in enumerate(self._nodes):
+            self._by_proc.setdefault(node.proc.address, []).append(number)
         self._edges: dict[int, list[int]] = {}
         self._meetings: dict[object, int] = {}  # by whom all of a group wait for: one knot, not one edge for each pair
         self._knots = len(self._nodes) + 1_000_000
@@ -76,10 +78,8 @@ class _Case:
 
     def _find_waits(self) -> None:
         by_actor: dict[tuple[object, int], list[int]] = {}
-        by_proc: dict[object, list[int]] = {}
         by_call: dict[tuple[object, str], int] = {}
         for number, node in enumerate(self._nodes):
-            by_proc.setdefault(node.proc.address, []).append(number)
             if node.thread is not None and node.thread.call:
                 by_call[node.proc.address, node.thread.call.rpartition(" ")[0]] = number
             by_actor.setdefault((node.proc.address, node.actor_id), []).append(number)
@@ -90,14 +90,13 @@ class _Case:
             begun = {address: by_call[address, wait.call] for address in wait.silent if (address, wait.call) in by_call}
             if begun:
                 self._edges.setdefault(number, []).extend(begun.values())
-            others = tuple(
-                address for address in wait.silent if address not in begun
-            )  # any call of theirs may be before it
+            # of the others any call may be before it
+            others = tuple(address for address in wait.silent if address not in begun)
             knot = self._knot((wait.actor, others), number) if others else None
             if knot is None:
                 continue
             for address in others:
-                there = by_proc.get(address, [])
+                there = self._by_proc.get(address, [])
                 unseen = [each for each in there if self._nodes[each].actor_id == 0]  # not asked: it could be any
                 found = by_actor.get((address, wait.actor)) or unseen
                 if not there and address.host in self._hosts:
@@ -152,18 +151,14 @@ class _Case:
         return list(range(len(self._nodes) - len(made), len(self._nodes)))
 
     def _find_full_mailboxes(self) -> None:
-        by_proc: dict[object, list[int]] = {}
-        for number, node in enumerate(self._nodes):
-            by_proc.setdefault(node.proc.address, []).append(number)
         for proc, mailbox in full_mailboxes(self._second.procs):
-            handling = [
-                each for each in by_proc.get(proc.address, ()) if self._nodes[each].actor_id == mailbox.actor_id
-            ]
+            there = self._by_proc.get(proc.address, ())
+            handling = [each for each in there if self._nodes[each].actor_id == mailbox.actor_id]
             for each in handling:
                 reason = f"its mailbox is full, {mailbox.queued:,} messages wait"
                 self._nodes[each].reason = "; ".join(filter(None, (self._nodes[each].reason, reason)))
             for address in mailbox.held:
-                for sender in by_proc.get(address, ()):
+                for sender in self._by_proc.get(address, ()):
                     if self._nodes[sender].state in (STANDS, WAITS) and sender not in self._edges:
                         self._nodes[sender].state = WAITS
                         self._nodes[sender].reason = f"waits for room in the mailbox of {mailbox.actor}[{proc.rank}]"
