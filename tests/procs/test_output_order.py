@@ -230,7 +230,10 @@ def test_lines_are_whole_where_the_environment_asks_for_unbuffered_output() -> N
 
         procs = this_host().spawn_procs(per_host={"gpus": 2})
         meshes = [procs.spawn(f"prints_{number}", Prints) for number in range(4)]  # four threads in each process
-        for answer in [mesh.say_lines.call(100, "x" * 100) for mesh in meshes]:
+        answers = [mesh.say_lines.call(100, "x" * 100) for mesh in meshes]
+        for number in range(800):
+            print("<rank of the client", f"line {number}", "x>")
+        for answer in answers:
             answer.get()
         print("all have answered")
         """
@@ -238,9 +241,45 @@ def test_lines_are_whole_where_the_environment_asks_for_unbuffered_output() -> N
     result = run_script(source, env={"PYTHONUNBUFFERED": "1"})
     *lines, last = result.stdout.splitlines()
     assert last == "all have answered", str(result)
-    assert len(lines) == 800
+    assert len(lines) == 1600
     torn = [line for line in lines if line.count("<rank") != 1 or not line.endswith("x>")]
     assert not torn, torn[:5]
+
+
+def test_unbuffered_output_reaches_its_reader_line_by_line() -> None:
+    source = program(
+        """
+        import os, sys, threading
+        from monarch.actor import this_host
+        from helpers.printing import Prints
+
+        reader, writer = os.pipe2(os.O_DIRECT)  # gives what each write has brought
+        written = []
+
+        def read():
+            while (data := os.read(reader, 4096)) != b"the end":
+                written.append(data)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        before, stdout = os.dup(1), sys.stdout
+        os.dup2(writer, 1)
+        prints = this_host().spawn_procs(per_host={"gpus": 2}).spawn("prints", Prints)
+        answer = prints.say_lines.call(10, "x")
+        print("the client", "prints", "as well")
+        answer.get()
+        print("no end of a line", end="")
+        sys.stdout.flush()
+        os.write(1, b"the end")
+        os.dup2(before, 1)
+        thread.join()
+        assert written.pop() == b"no end of a line", written
+        assert len(written) == 21 and all(data.count(b"\\n") == 1 and data.endswith(b"\\n") for data in written), written
+        assert sys.stdout is stdout
+        """
+    )
+    result = run_script(source, env={"PYTHONUNBUFFERED": "1"})
+    assert result.exit_code == 0, str(result)
 
 
 def test_lines_that_the_output_cannot_encode_are_shown_all_the_same() -> None:

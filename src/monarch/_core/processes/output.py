@@ -6,12 +6,14 @@ terminal slows nothing else. For what is shown before an answer, see `unshown`.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Protocol
 
 from ... import config
@@ -150,6 +152,7 @@ class Printer:
     """
 
     def __init__(self) -> None:
+        _keep_lines_whole(sys.stdout, sys.stderr)
         self._queue: deque[Output | Callable[[], object]] = deque()
         self._changed = threading.Condition()
         self._waiting = 0  # characters
@@ -256,6 +259,18 @@ def _tried(action: Callable[..., object], *args: object) -> bool:
     return True
 
 
+def _keep_lines_whole(*streams: object) -> None:
+    """With ``PYTHONUNBUFFERED``, `print` writes its text and the end of the line one by one: a rank's line comes in between.
+
+    Streams of that kind write line by line from here on, as they do on a terminal. The program's own objects stay in place.
+    """
+    for stream in streams:
+        # only Python's own: what a program, or a notebook, has put in their place is its concern
+        if type(stream) is io.TextIOWrapper and stream.write_through:
+            with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+                stream.reconfigure(line_buffering=True, write_through=False)
+
+
 def _is_plain(stream: str) -> bool:
     if config.value("log_format") != "text" or os.environ.get("FORCE_COLOR"):
         return False
@@ -266,16 +281,19 @@ def _is_plain(stream: str) -> bool:
 
 
 def write(stream: str, text: str) -> None:
-    """Write to what is ``sys.stdout`` or ``sys.stderr`` now, in one piece; nothing is raised."""
+    """Write to what is ``sys.stdout`` or ``sys.stderr`` now, each line in one piece; nothing is raised."""
     file = sys.stderr if stream == "stderr" else sys.stdout
     if file is None:
         return
+    # where no buffer has a lock, the system keeps short writes whole, and no others
+    unlocked = isinstance(getattr(file, "buffer", None), io.RawIOBase)
     try:
-        try:
-            file.write(text)
-        except UnicodeEncodeError:
-            encoding = file.encoding or "ascii"
-            file.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        for piece in io.StringIO(text, newline="\n") if unlocked else (text,):
+            try:
+                file.write(piece)
+            except UnicodeEncodeError:
+                encoding = file.encoding or "ascii"
+                file.write(piece.encode(encoding, "backslashreplace").decode(encoding))
         file.flush()
     except Exception:
         # the terminal is gone, the file was closed, or what the program has put in its place cannot write
