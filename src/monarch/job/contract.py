@@ -15,6 +15,7 @@ the first pickle, both sides of a link compare their releases, and say which sid
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
@@ -31,7 +32,7 @@ from ..trust import read_secret_file, write_secret_file
 from . import trusted
 from .cache import CacheFile
 from .state import JobState, check_mesh_names
-from .trait import JobTrait
+from .trait import DEFAULT_JOB_PATH, JobTrait
 
 KEEP = b"k"
 """What a job writes on a lifeline when the worker may outlive it."""
@@ -200,18 +201,48 @@ def check_size(name: str, size: int) -> None:
         raise ValueError(f"mesh {name!r}: the number of hosts is at least 1, got {size}")
 
 
+def check_idle_limit(seconds: float) -> float:
+    """Check after how many seconds without a client workers end; a ValueError if that is no such number."""
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {seconds!r}")
+    return seconds
+
+
+def check_env(env: Mapping[str, str] | None) -> dict[str, str]:
+    """Check the environment variables of workers; a TypeError if a name or a value is no string."""
+    for name, value in (env or {}).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"env maps names to strings, got {name!r}: {value!r}")
+    return dict(env or {})
+
+
+def check_strings(name: str, given: Sequence[str]) -> tuple[str, ...]:
+    """Check an argument that is a list of strings; a TypeError if it is none."""
+    if isinstance(given, str) or not all(isinstance(each, str) for each in given):
+        raise TypeError(f"{name} is a list of strings, got {given!r}")
+    return tuple(given)
+
+
 HostId = tuple[str, int]
 """A host of a job: its mesh, and its rank there."""
 
 
+def hosts_of(meshes: Mapping[str, int]) -> list[HostId]:
+    """Return the hosts of meshes, of which each has a size."""
+    return [(mesh, rank) for mesh, size in meshes.items() for rank in range(size)]
+
+
 class WorkersJob(JobTrait):
     """Base of the jobs that start a worker for each host. A kind says how: `_create` starts them, `_addresses` waits for
-    their reports. One whose hosts can be scaled has `_add_hosts`, `_remove_hosts` and `_reported`, too.
+    their reports. One whose hosts can be scaled has `_add_hosts`, `_remove_hosts` and `_reported`, too. One whose workers would
+    outlive the program calls `_end_with_program` when it has started them, and `_outlive_program` when it ends them.
 
     Args:
         meshes: Name to number of hosts.
     """
 
+    _LIVE = (*JobTrait._LIVE, "_ends_with_program")
+    _ends_with_program = False
     _secret_file: Path | None = None
     _described_meshes: Mapping[str, int] | None = None  # as they were before `scale`; None if they are as described
 
@@ -243,9 +274,10 @@ class WorkersJob(JobTrait):
         """Return where the workers listen that have said so; without waiting."""
         raise JobError(f"{self!r} has the hosts that it has: a job of this kind can't be scaled")
 
-    def _lost_hosts(self) -> list[HostId]:
-        """Find the hosts that were there and are lost. By default, those whose workers can't be reached."""
-        reported = self._reported()
+    def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
+        """Find the hosts that were there and are lost, by what `_reported` has just said: by default, those whose workers can't
+        be reached.
+        """
         lost = unreachable(reported.values())
         return sorted(host for host, address in reported.items() if address in lost)
 
@@ -256,7 +288,7 @@ class WorkersJob(JobTrait):
             check_size(name, size)
         reported = self._reported()  # raises for a kind that can't be scaled, before anything has changed
         old, new = self._meshes, {**self._meshes, **meshes}
-        lost = [(mesh, rank) for mesh, rank in (self._lost_hosts() if replace_lost else ()) if rank < new[mesh]]
+        lost = [(mesh, rank) for mesh, rank in (self._lost_hosts(reported) if replace_lost else ()) if rank < new[mesh]]
         further = [(mesh, rank) for mesh, size in new.items() for rank in range(old[mesh], size)]
         gone = [(mesh, rank) for mesh, size in old.items() for rank in range(new[mesh], size)]
         self._check_scalable([*lost, *further, *gone])
@@ -291,6 +323,28 @@ class WorkersJob(JobTrait):
     def _start(self, client_script: str | None, cache: CacheFile | None = None) -> None:
         self._meshes, self._described_meshes = dict(self._described_meshes or self._meshes), None
         super()._start(client_script, cache)
+
+    def _end_with_program(self) -> None:
+        """Have the job end with this program, unless it is saved or will be: nobody else could find it."""
+        if self._cache is None:
+            self._ends_with_program = True
+            atexit.register(self._program_ends)
+
+    def _outlive_program(self) -> None:
+        self._ends_with_program = False
+        atexit.unregister(self._program_ends)
+
+    def _kept(self) -> None:
+        self._outlive_program()
+
+    def _program_ends(self) -> None:
+        if self._ends_with_program:
+            self._abandon()
+
+    @property
+    def _home(self) -> Path:
+        """The folder of the file that the job is saved to, where a kind may have a folder of its own."""
+        return (Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path).parent
 
     def _secret(self) -> str | None:
         try:

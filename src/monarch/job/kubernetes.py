@@ -9,7 +9,6 @@ serve; one can't come up; no node has had room for `schedule_timeout`; `timeout`
 
 from __future__ import annotations
 
-import atexit
 import base64
 import getpass
 import logging
@@ -22,7 +21,7 @@ from typing import Any
 from .. import actor
 from ..errors import JobError
 from ..trust import make_secret
-from .contract import HostId, WorkersJob, check_size
+from .contract import HostId, WorkersJob, check_idle_limit, check_size, hosts_of
 from .kubernetes_api import PODS, SECRETS, Api, ApiError, Object, Resource
 from .kubernetes_config import KubeConfig
 from .kubernetes_forward import Forward
@@ -83,9 +82,6 @@ class KubernetesJob(WorkersJob):
         ValueError: There is no such controller, or a limit is none.
     """
 
-    _LIVE = (*JobTrait._LIVE, "_ends_with_program")
-    _ends_with_program = False
-
     def __init__(
         self,
         namespace: str,
@@ -100,8 +96,6 @@ class KubernetesJob(WorkersJob):
     ) -> None:
         if controller not in CONTROLLERS:
             raise ValueError(f"controller is one of {', '.join(CONTROLLERS)}; got {controller!r}")
-        if not 0 <= idle_limit < float("inf"):
-            raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {idle_limit!r}")
         if kubeconfig is not None and not isinstance(kubeconfig, KubeConfig):
             raise TypeError(f"kubeconfig is a KubeConfig, such as KubeConfig.from_path(...); got {kubeconfig!r}")
         self._namespace = namespace
@@ -109,7 +103,7 @@ class KubernetesJob(WorkersJob):
         self._kubeconfig = kubeconfig or KubeConfig()
         self._attach_to = attach_to
         self._kind = controller
-        self._idle_limit = idle_limit
+        self._idle_limit = check_idle_limit(idle_limit)
         self._schedule_timeout = schedule_timeout
         self._own_secret = secret
         self._meshes = {}
@@ -193,9 +187,7 @@ class KubernetesJob(WorkersJob):
         for mesh in made:
             content = mesh_object(self._kind, mesh, self._secret_name, self._idle_limit, user)
             self._make(api, self._controller, content, user)
-        if self._cache is None:  # unless it is saved later, nobody else can find it
-            self._ends_with_program = True
-            atexit.register(self._program_ends)
+        self._end_with_program()
 
     def _make(self, api: Api, resource: Resource, content: Object, user: str) -> None:
         name = content["metadata"]["name"]
@@ -233,8 +225,7 @@ class KubernetesJob(WorkersJob):
         api.patch(resource, name, content)
 
     def _kill(self) -> None:
-        self._ends_with_program = False
-        atexit.unregister(self._program_ends)
+        self._outlive_program()
         forward = _forwards.pop(self._apply_id or "", None)
         if forward is not None:
             forward.close()
@@ -267,14 +258,6 @@ class KubernetesJob(WorkersJob):
                 except Exception as error:
                     logger.info("hosts of mesh %r were not let go in order: %s", mesh.name, error)
         super()._disconnect()
-
-    def _kept(self) -> None:
-        self._ends_with_program = False
-        atexit.unregister(self._program_ends)
-
-    def _program_ends(self) -> None:
-        if self._ends_with_program:
-            self._abandon()
 
     # finding
 
@@ -361,9 +344,9 @@ class KubernetesJob(WorkersJob):
             for rank, pod in pods.serving().items()
         }
 
-    def _lost_hosts(self) -> list[HostId]:
+    def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
         """Those that do not serve now. Nothing is dialed: from outside, pods can't be."""
-        return [(pods.mesh.name, rank) for pods in self._look(self._api()) for rank in pods.missing()]
+        return [host for host in hosts_of(self._meshes) if host not in reported]
 
     # the way there
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from .. import config
 from ..errors import JobError
-from . import launch, logs, processes, trusted
-from .contract import HostId, WorkersJob
+from . import launch, processes, trusted
+from .contract import HostId, WorkersJob, check_env, hosts_of
 from .launch import Worker
 from .trait import JobTrait
 from .watch import WorkerWatch
@@ -45,14 +45,14 @@ class ProcessJob(WorkersJob):
     """
 
     _is_all_here = True
-    _LIVE = (*JobTrait._LIVE, "_watches", "_watched", "_leashes")
+    _LIVE = (*WorkersJob._LIVE, "_watches", "_watched", "_leashes")
     _watches: tuple[WorkerWatch, ...] = ()
     _watched: tuple[Worker, ...] = ()
     _leashes: tuple[socket.socket, ...] = ()
 
     def __init__(self, meshes: Mapping[str, int], env: Mapping[str, str] | None = None) -> None:
         super().__init__(meshes)
-        self._env = _check_env(env or {})
+        self._env = check_env(env)
         self._workers: dict[str, dict[int, Worker]] = {}  # by mesh and rank
         self._begun = 0  # workers ever started, for a name of each socket
         self._folder: Path | None = None
@@ -65,7 +65,7 @@ class ProcessJob(WorkersJob):
         _unsaved.add(self)
         self._folder = _make_folder()
         self._workers = {mesh: {} for mesh in self._meshes}
-        self._add_hosts([(mesh, rank) for mesh, size in self._meshes.items() for rank in range(size)])
+        self._add_hosts(hosts_of(self._meshes))
 
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         self._check_that_it_is_here("only a program there can scale it")
@@ -73,7 +73,7 @@ class ProcessJob(WorkersJob):
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
         assert self._apply_id is not None
         assert self._folder is not None
-        own = self._folder if self._cache is None else logs.folder_of(self._cache.path, self._apply_id) / "workers"
+        own = self._folder if self._cache is None else self._folder_of_logs() / "workers"
         trusted.make_folder(own)
         logger.info("starting %d workers; their output is in %s", len(hosts), own)
         environment = {**os.environ, **self._env, processes.TAG: self._apply_id}
@@ -113,7 +113,7 @@ class ProcessJob(WorkersJob):
             os.kill(worker.pid, signal.SIGKILL)
             processes.reap(worker.pid, processes.GRACE)
 
-    def _lost_hosts(self) -> list[HostId]:
+    def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
         hosts = [(mesh, rank) for mesh in self._workers for rank in sorted(self._workers[mesh])]
         return [(mesh, rank) for mesh, rank in hosts if not self._lives(self._workers[mesh][rank])]
 
@@ -201,10 +201,3 @@ def _make_folder() -> Path:
     folder = tempfile.gettempdir()
     short = folder if len(os.fsencode(folder)) < _LONGEST_PARENT else "/tmp"
     return Path(tempfile.mkdtemp(prefix="monarch_job_", dir=short))
-
-
-def _check_env(env: Mapping[str, str]) -> dict[str, str]:
-    for name, value in env.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"env maps names to strings, got {name!r}: {value!r}")
-    return dict(env)

@@ -6,7 +6,6 @@ also if that was killed. What ends the wait for them: all have reported; one has
 
 from __future__ import annotations
 
-import atexit
 import logging
 import shutil
 import time
@@ -22,12 +21,15 @@ from .contract import (
     HostId,
     Report,
     WorkersJob,
+    check_env,
+    check_idle_limit,
+    hosts_of,
     make_secret_file,
     read_reports,
     unreachable,
 )
 from .ray_control import Control
-from .trait import DEFAULT_JOB_PATH, JobTrait
+from .trait import JobTrait
 from .waiting import Waiting
 
 _ASK = 0.2  # seconds between two questions to Ray
@@ -67,9 +69,8 @@ class RayJob(WorkersJob):
         ValueError: A number is too small, or a name could not be read as an attribute of the state.
     """
 
-    _LIVE = (*JobTrait._LIVE, "_control", "_ends_with_program")
+    _LIVE = (*WorkersJob._LIVE, "_control")
     _control: Control | None = None
-    _ends_with_program = False
 
     def __init__(
         self,
@@ -85,14 +86,13 @@ class RayJob(WorkersJob):
         job_start_timeout: float | None = None,
     ) -> None:
         super().__init__(meshes)
-        if not 0 <= idle_limit < float("inf"):
-            raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {idle_limit!r}")
-        for name, value in (env or {}).items():
-            if not isinstance(name, str) or not isinstance(value, str):
-                raise TypeError(f"env maps names to strings, got {name!r}: {value!r}")
         bundle = _bundle(cpus_per_host, gpus_per_host, resources or {})
         self._described = _Described(
-            address, bundle, None if runtime_env is None else dict(runtime_env), dict(env or {}), idle_limit
+            address,
+            bundle,
+            None if runtime_env is None else dict(runtime_env),
+            check_env(env),
+            check_idle_limit(idle_limit),
         )
         self._job_start_timeout = job_start_timeout
         self._folder: Path | None = None
@@ -101,9 +101,8 @@ class RayJob(WorkersJob):
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise JobError("RayJob runs no scripts of its own; `ray job submit` does, and state() works there as well")
-        home = Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path
         assert self._apply_id is not None
-        self._folder = home.parent / "ray" / self._apply_id
+        self._folder = self._home / "ray" / self._apply_id
         self._secret_file = make_secret_file(self._folder)
         self._cluster = self._ask(
             "start",
@@ -114,17 +113,15 @@ class RayJob(WorkersJob):
                 IDLE_LIMIT: f"{self._described.idle_limit:f}s",
                 "MONARCH_SECRET": read_secret_file(self._secret_file),
             },
-            hosts=self._hosts(),
+            hosts=hosts_of(self._meshes),
         )
         logger.info("started in the Ray cluster at %s as actor monarch-%s", self._cluster, self._apply_id)
-        if self._cache is None:  # unless it is saved later, nobody else can find it
-            self._ends_with_program = True
-            atexit.register(self._program_ends)
+        self._end_with_program()
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
         there, waiting = self._reported(), Waiting(f"Ray at {self._cluster}")
         try:
-            while missing := [host for host in self._hosts() if host not in there]:
+            while missing := [host for host in hosts_of(self._meshes) if host not in there]:
                 found = self._ask("look", bundle=self._described.bundle)
                 if found is None:
                     raise JobError(f"{self!r} has ended; kill() it, and state() starts it anew")
@@ -135,7 +132,7 @@ class RayJob(WorkersJob):
                 self._note(found["reports"])
                 there = self._reported()
                 state = (
-                    f"{len(there)} of {len(self._hosts())} workers run; each needs a node with {self._described.bundle}, "
+                    f"{len(there)} of {len(hosts_of(self._meshes))} workers run; each needs a node with {self._described.bundle}, "
                     f"and {found['nodes']} nodes have that"
                 )
                 if self._job_start_timeout is not None and waiting.seconds > self._job_start_timeout:
@@ -149,9 +146,6 @@ class RayJob(WorkersJob):
             waiting.end()
             self._disconnect_control()
         return {mesh: [there[mesh, rank] for rank in range(size)] for mesh, size in self._meshes.items()}
-
-    def _hosts(self) -> list[HostId]:
-        return [(mesh, rank) for mesh, size in self._meshes.items() for rank in range(size)]
 
     def _note(self, reports: Sequence[str]) -> None:
         """Keep what workers have said, so that the next run need not ask Ray."""
@@ -189,7 +183,7 @@ class RayJob(WorkersJob):
         there = self._reported().values()
         if there and len(unreachable(there)) < len(there):
             return True
-        if self._folder is None or len(there) == len(self._hosts()):
+        if self._folder is None or len(there) == len(hosts_of(self._meshes)):
             return False
         try:
             return self._ask("look", bundle=self._described.bundle) is not None
@@ -197,17 +191,8 @@ class RayJob(WorkersJob):
             logger.warning("%s; so nothing of the job runs any more", error)
             return False
 
-    def _kept(self) -> None:
-        self._ends_with_program = False
-        atexit.unregister(self._program_ends)
-
-    def _program_ends(self) -> None:
-        if self._ends_with_program:
-            self._abandon()
-
     def _kill(self) -> None:
-        self._ends_with_program = False
-        atexit.unregister(self._program_ends)
+        self._outlive_program()
         if self._folder is not None:
             try:
                 self._ask("kill")

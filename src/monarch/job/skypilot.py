@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from ..errors import JobError
 from ..trust import read_secret_file
 from .contract import IDLE_LIMIT, WorkersJob, WorkerSpec, make_secret_file, unreachable, worker_command
-from .trait import DEFAULT_JOB_PATH, JobTrait
+from .trait import JobTrait
 from .waiting import Waiting
 
 _ASK = 5.0  # seconds between two questions to SkyPilot; the workers are tried more often
@@ -114,8 +114,7 @@ class SkyPilotJob(WorkersJob):
             raise JobError("SkyPilotJob runs no scripts of its own; `sky exec` does")
         sky, described = _sky(), self._described
         assert self._apply_id is not None
-        home = Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path
-        folder = home.parent / "skypilot" / self._apply_id
+        folder = self._home / "skypilot" / self._apply_id
         self._folder = folder  # which `kill` removes, whatever is raised here
         self._secret_file = make_secret_file(folder)
         # SkyPilot shows and keeps `envs` as they are

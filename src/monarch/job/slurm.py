@@ -11,7 +11,6 @@ Slurm does not answer.
 
 from __future__ import annotations
 
-import atexit
 import ipaddress
 import logging
 import os
@@ -26,16 +25,26 @@ from typing import Any
 from .. import actor
 from ..errors import JobError
 from ..trust import read_secret_file
-from . import logs, processes, trusted
+from . import processes, trusted
 from .cache import CacheFile
-from .contract import HostId, Report, WorkersJob, check_size, make_secret_file, unreachable
+from .contract import (
+    HostId,
+    Report,
+    WorkersJob,
+    check_idle_limit,
+    check_size,
+    check_strings,
+    hosts_of,
+    make_secret_file,
+    unreachable,
+)
 from .local import BatchJob
 from .slurm_commands import NOT_FOUND, Watched, ask, cancel, run, steps_of, submit
 from .slurm_parts import Part, attempt_here, holders, last_words, reported
 from .slurm_script import PENDING, Described, Group, Resources, Script, Status, quoted
 from .slurm_watch import WarningWatch
 from .state import check_mesh_names
-from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
+from .trait import BATCH, BATCH_FILE, JobTrait, in_batch
 from .waiting import Waiting
 
 _ASK = 1.0  # seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
@@ -82,8 +91,7 @@ class SlurmJob(WorkersJob):
         ValueError: A number is below 1, a name or an address is not usable, or an option of sbatch has several lines.
     """
 
-    _LIVE = (*JobTrait._LIVE, "_ends_with_program", "_on_warning", "_watch")
-    _ends_with_program = False
+    _LIVE = (*WorkersJob._LIVE, "_on_warning", "_watch")
     _on_warning: Callable[[], object] | None = None
     _watch: WarningWatch | None = None
 
@@ -122,11 +130,9 @@ class SlurmJob(WorkersJob):
             ipaddress.ip_address(bind_to)  # a ValueError that names it
         if attach_to is not None and not monarch_port:
             raise ValueError(f"attach_to={attach_to!r} needs a monarch_port: with any free port it could not be known")
-        if not 0 <= idle_limit < float("inf"):
-            raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {idle_limit!r}")
         self._described = Described(
             python_exe or sys.executable,
-            _options("srun_args", srun_args),
+            check_strings("srun_args", srun_args),
             monarch_port,
             job_name,
             time_limit,
@@ -136,12 +142,18 @@ class SlurmJob(WorkersJob):
             out_of_cluster or attach_to is not None,
             attach_to,
             bind_to,
-            _options("setup", setup),
-            idle_limit,
+            check_strings("setup", setup),
+            check_idle_limit(idle_limit),
             None if allocation is None else str(allocation),
         )
         self._resources = Resources(
-            partition, gpus_per_node, cpus_per_task, ntasks_per_node, mem, exclusive, _options("slurm_args", slurm_args)
+            partition,
+            gpus_per_node,
+            cpus_per_task,
+            ntasks_per_node,
+            mem,
+            exclusive,
+            check_strings("slurm_args", slurm_args),
         )
         for option in (job_name, time_limit, log_dir, account, qos, *self._resources.options(1)):
             quoted(option or "")
@@ -174,7 +186,7 @@ class SlurmJob(WorkersJob):
             raise TypeError(f"mesh {name!r}: {sorted(unknown)} are no resources of a mesh: {list(Resources._fields)}")
         if resources:
             if "slurm_args" in resources:
-                resources["slurm_args"] = _options("slurm_args", resources["slurm_args"])
+                resources["slurm_args"] = check_strings("slurm_args", resources["slurm_args"])
             own = self._resources._replace(**resources)
             for option in own.options(num_nodes):
                 quoted(option)
@@ -198,11 +210,10 @@ class SlurmJob(WorkersJob):
         if not self._meshes:
             raise ValueError("a job needs at least one mesh of hosts, got none")
         assert self._apply_id is not None
-        home = Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path
-        self._folder = home.parent / "slurm" / self._apply_id
+        self._folder = self._home / "slurm" / self._apply_id
         self._secret_file = make_secret_file(self._folder)
         self._is_batch = client_script is not None
-        self._logs = self._make_logs(home)
+        self._logs = self._make_logs()
         allocation = self._find_allocation()
         if self._is_batch:
             CacheFile(self._folder / "job.pkl").write(BatchJob(self)._pickled())
@@ -215,15 +226,13 @@ class SlurmJob(WorkersJob):
         else:
             self._job_id = submit(script)
             logger.info("submitted as Slurm job %s; its output is in %s*", self._job_id, self._logs)
-        if self._cache is None and not self._is_batch:  # unless it is saved later, nobody else can find it
-            self._ends_with_program = True
-            atexit.register(self._program_ends)
+        if not self._is_batch:
+            self._end_with_program()
 
-    def _make_logs(self, home: Path) -> str:
-        assert self._apply_id is not None
+    def _make_logs(self) -> str:
         given = self._described.log_dir
         if given is None:
-            folder = logs.folder_of(home, self._apply_id) / "workers"
+            folder = self._folder_of_logs() / "workers"
             trusted.make_folder(folder)
             return f"{folder}/"
         Path(given).mkdir(parents=True, exist_ok=True)
@@ -307,7 +316,7 @@ class SlurmJob(WorkersJob):
         return {mesh: [reports[mesh, rank].address for rank in range(size)] for mesh, size in self._meshes.items()}
 
     def _wait_for_workers(self) -> dict[HostId, Report]:
-        held = holders(self._parts(), self._hosts())
+        held = holders(self._parts(), hosts_of(self._meshes))
         waiting = Waiting(f"Slurm job {self._id}")
         try:
             asked, watched = 0.0, {part: Watched(part.job) for part in held.values()}
@@ -346,28 +355,23 @@ class SlurmJob(WorkersJob):
             f"(job_start_timeout); it was {state}"
         )
 
-    def _hosts(self) -> list[HostId]:
-        return [(mesh, rank) for mesh, size in self._meshes.items() for rank in range(size)]
-
     def _parts(self) -> list[Part]:
         assert self._folder is not None
-        first = [
-            (mesh, rank) for mesh, size in (self._described_meshes or self._meshes).items() for rank in range(size)
-        ]
+        first = hosts_of(self._described_meshes or self._meshes)
         attempt = None if self._described.allocation is None else attempt_here()  # there, steps are started once
         return [Part(self._id, self._folder, tuple(first), attempt), *self._more]
 
     def _reports(self) -> dict[HostId, Report]:
-        held = holders(self._parts(), self._hosts())
+        held = holders(self._parts(), hosts_of(self._meshes))
         return reported(held, {part: Watched(part.job) for part in held.values()})
 
     def _reported(self) -> Mapping[HostId, str]:
         return {host: report.address for host, report in self._reports().items()}
 
-    def _lost_hosts(self) -> list[HostId]:
-        held, there = holders(self._parts(), self._hosts()), self._reported()
-        silent = [host for host in held if host not in there and held[host].why_none_come(ask(held[host].job))]
-        return sorted([*super()._lost_hosts(), *silent])
+    def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
+        held = holders(self._parts(), hosts_of(self._meshes))
+        silent = [host for host in held if host not in reported and held[host].why_none_come(ask(held[host].job))]
+        return sorted([*super()._lost_hosts(reported), *silent])
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
         """Submit one more job."""
@@ -390,7 +394,7 @@ class SlurmJob(WorkersJob):
         """Cancel jobs of which no host is left; let others go on with fewer nodes."""
         if self._described.allocation is not None:
             return
-        kept, parts = holders(self._parts(), self._hosts()), self._parts()
+        kept, parts = holders(self._parts(), hosts_of(self._meshes)), self._parts()
         reports = self._reports()
         for part in set(holders(parts, hosts).values()):
             left = [host for host in kept if kept[host] == part]
@@ -446,14 +450,6 @@ class SlurmJob(WorkersJob):
     def _rebind_connection_inputs(self, spec: JobTrait) -> None:
         self._on_warning = getattr(spec, "_on_warning", None)
 
-    def _kept(self) -> None:
-        self._ends_with_program = False
-        atexit.unregister(self._program_ends)
-
-    def _program_ends(self) -> None:
-        if self._ends_with_program:
-            self._abandon()
-
     def _refuse_imports(self) -> None:
         if not self._described.out_of_cluster:  # there, `attach` refuses them, which must come before anything else
             super()._refuse_imports()
@@ -466,8 +462,7 @@ class SlurmJob(WorkersJob):
         actor.attach(self._described.attach_to or first, secret=read_secret_file(self._secret_file))
 
     def _kill(self) -> None:
-        self._ends_with_program = False
-        atexit.unregister(self._program_ends)
+        self._outlive_program()
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
@@ -490,9 +485,3 @@ class SlurmJob(WorkersJob):
     def __repr__(self) -> str:
         job = f", Slurm job {self._job_id}" if self._job_id else ""
         return f"SlurmJob({self._meshes!r}{job})"
-
-
-def _options(name: str, given: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not all(isinstance(option, str) for option in given):
-        raise TypeError(f"{name} is a list of strings, got {given!r}")
-    return tuple(given)

@@ -22,13 +22,22 @@ from typing import NamedTuple, TypeVar
 
 from ..errors import JobError
 from ..trust import read_secret_file
-from . import logs, processes, ssh_text, trusted
-from .contract import KEEP, Report, WorkersJob, WorkerSpec, make_secret_file, parse_report
+from . import processes, ssh_text, trusted
+from .contract import (
+    KEEP,
+    Report,
+    WorkersJob,
+    WorkerSpec,
+    check_idle_limit,
+    check_strings,
+    make_secret_file,
+    parse_report,
+)
 from .launch import Worker
 from .ssh_connection import AT_ONCE, Connection, Session, hear, hostname_of
 from .ssh_reach import FOLDER, Place, Reach, connections
 from .state import check_mesh_names
-from .trait import DEFAULT_JOB_PATH, JobTrait
+from .trait import JobTrait
 from .waiting import Waiting
 from .watch import WorkerWatch
 
@@ -81,7 +90,7 @@ class SSHJob(WorkersJob):
         ValueError: A name, a limit or the transport makes no sense.
     """
 
-    _LIVE = (*JobTrait._LIVE, "_watch", "_reach", "_sessions", "_are_kept")
+    _LIVE = (*WorkersJob._LIVE, "_watch", "_reach", "_sessions", "_are_kept")
     _watch: WorkerWatch | None = None
     _reach: Reach | None = None
     _sessions: Sequence[Session] = ()
@@ -105,20 +114,18 @@ class SSHJob(WorkersJob):
             raise ValueError(
                 f"transport is None for sockets that ssh forwards, or one of {_TRANSPORTS}; got {transport!r}"
             )
-        if not 0 <= idle_limit < float("inf"):
-            raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {idle_limit!r}")
         if monarch_port and transport is None:
             logger.warning("monarch_port=%s has no effect: ssh forwards sockets, and no port is opened", monarch_port)
         self._meshes: dict[str, int] = {}
         self._hosts: dict[str, list[str]] = {}
         self._described = _Described(
             python_exe or sys.executable,
-            _strings("ssh_args", ssh_args),
+            check_strings("ssh_args", ssh_args),
             monarch_port or 0,
             transport is not None,
-            _strings("setup", setup),
+            check_strings("setup", setup),
             detach,
-            idle_limit,
+            check_idle_limit(idle_limit),
         )
         self._start_timeout = start_timeout
         self._workers: list[Worker] = []
@@ -163,9 +170,8 @@ class SSHJob(WorkersJob):
             raise ValueError("a job needs at least one mesh of hosts, got none")
         assert self._apply_id is not None
         self._machine = os.uname().nodename
-        home = Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path
         if self._described.direct:
-            self._secret_file = make_secret_file(home.parent / "ssh" / self._apply_id)
+            self._secret_file = make_secret_file(self._home / "ssh" / self._apply_id)
         end = time.monotonic() + self._start_timeout
         waiting = Waiting("SSH hosts")
         try:
@@ -392,9 +398,7 @@ class SSHJob(WorkersJob):
         return f"{FOLDER}{self._apply_id}"
 
     def _log_folder(self) -> Path:
-        assert self._apply_id is not None
-        home = Path(DEFAULT_JOB_PATH) if self._cache is None else self._cache.path
-        folder = logs.folder_of(home, self._apply_id) / "workers"
+        folder = self._folder_of_logs() / "workers"
         trusted.make_folder(folder)
         return folder
 
@@ -404,9 +408,3 @@ class SSHJob(WorkersJob):
     def __repr__(self) -> str:
         where = f" on machine {self._machine!r}" if self._is_elsewhere() else ""
         return f"SSHJob({self._hosts!r}{', detach=True' if self._described.detach else ''}){where}"
-
-
-def _strings(name: str, given: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str) or not all(isinstance(option, str) for option in given):
-        raise TypeError(f"{name} is a list of strings, got {given!r}")
-    return tuple(given)
