@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -82,6 +83,7 @@ def test_without_a_command_it_shows_what_there_is(monarch: Type) -> None:
         "secret",
         "apply",
         "kill",
+        "serve",
         "logs",
         "rdma",
         "list",
@@ -149,6 +151,10 @@ def test_a_worker_without_a_secret_is_refused_with_what_to_do(
         ("apply", "jobs.nowhere"),
         ("apply", "jobs.no"),
         ("apply", "jobs.x"),
+        ("serve",),
+        ("serve", "--job", "jobs.x", "torchrun", "train.py"),
+        ("serve", "--job", "jobs.job", "ls"),
+        ("serve", "--job", "jobs.job", "torchrun", "nowhere.py"),
         ("context", "rm", "nowhere"),
         ("context", "use", "../up"),
     ],
@@ -207,6 +213,24 @@ def test_a_job_is_applied_used_and_ended(home: Home) -> None:
     assert home.run(USE) == first
     assert "workers" in home.monarch("kill")
     assert home.left() == []
+
+
+def test_other_programs_are_told_in_json_what_was_applied_and_ended(home: Home) -> None:
+    (home.folder / "jobs.py").write_text(JOBS)
+    applied = json.loads(home.monarch("apply", "jobs.job", "--json").splitlines()[0])
+    assert applied == {"job": "ProcessJob({'workers': 1})", "id": home.run(USE).strip()}
+    assert json.loads(home.monarch("kill", "--json").splitlines()[0]) == applied
+    home.wait_nothing_left()
+
+
+def test_what_is_made_is_told_in_json(monarch: Type) -> None:
+    assert len(json.loads(monarch("secret", "--json").out)["secret"]) >= 32
+    assert json.loads(monarch("secret", "mine", "--json").out) == {"path": "mine"}
+    made = json.loads(monarch("report", "--json", "--output", "r.tar.gz").out)
+    assert (made["path"], made["bytes"]) == ("r.tar.gz", Path("r.tar.gz").stat().st_size)
+    assert "versions.txt" in [file["name"] for file in made["files"]]
+    for what in ("create", "use", "rm"):
+        assert json.loads(monarch("context", what, "small", "--json").out) == {"context": "small"}
 
 
 def test_contexts_keep_jobs_apart(monarch: Type) -> None:

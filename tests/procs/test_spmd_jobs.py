@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -41,6 +42,41 @@ def test_a_command_runs_on_the_hosts_of_any_job(home: Home) -> None:
         job.kill()
     """)
     assert [(home.folder / f"rank_{rank}").read_text() for rank in range(2)] == ["0 of 2", "1 of 2"]
+    home.wait_nothing_left()
+
+
+SERVED = """
+from monarch.job import ProcessJob
+from monarch.job.spmd import serve
+job = ProcessJob({"nodes": 2})
+own = serve(["torchrun", "--nnodes=2", "train.py"], ProcessJob({"nodes": 2}))
+"""
+
+
+def test_the_command_serve_runs_one_after_the_other_on_hosts_that_stay(home: Home) -> None:
+    (home.folder / "jobs.py").write_text(SERVED)
+    (home.folder / "train.py").write_text(WRITES)
+    (home.folder / "fails.py").write_text("raise ValueError('unwell')\n")
+    home.monarch("serve", "--job", "jobs.job", "torchrun", "--nnodes", "2", "train.py")
+    assert [(home.folder / f"rank_{rank}").read_text() for rank in range(2)] == ["0 of 2", "1 of 2"]
+    first = json.loads(home.monarch("status", "--json"))["id"]
+    said = home.monarch("serve", "--json", "torchrun", "--nproc-per-node", "3", "fails.py", exit_code=1)
+    told = json.loads(said.splitlines()[0])
+    assert (told["id"], told["status"], told["restarts"]) == (first, 1, 0)
+    assert told["failed"] and "ValueError: unwell" in said
+    assert "give one, such as torchrun train.py" in home.monarch("serve", exit_code=1)
+    assert "hello" in home.monarch("exec", "echo", "hello")
+    home.monarch("kill")
+    home.wait_nothing_left()
+
+
+def test_the_command_of_a_served_job_runs_without_being_typed_again(home: Home) -> None:
+    (home.folder / "jobs.py").write_text(SERVED)
+    (home.folder / "train.py").write_text(WRITES)
+    home.monarch("apply", "jobs.own")
+    home.monarch("serve")
+    assert [(home.folder / f"rank_{rank}").read_text() for rank in range(2)] == ["0 of 2", "1 of 2"]
+    home.monarch("kill")
     home.wait_nothing_left()
 
 

@@ -95,15 +95,16 @@ def secret(
     path: Annotated[
         Path | None, typer.Argument(help="New file for it, readable by you alone. Default: print it.")
     ] = None,
+    as_json: status.JSON = False,
 ) -> None:
     """Make a new shared secret. Clients and workers with the same secret let each other in."""
     if path is None:
-        print(trust.make_secret())
-    else:
-        trust.write_secret_file(path)
-        _notes.print(
-            f"wrote {path}: copy it to every host, and set MONARCH_SECRET_FILE where it is not ~/.monarch/secret"
-        )
+        made = trust.make_secret()
+        print(json.dumps({"secret": made}) if as_json else made)
+        return
+    trust.write_secret_file(path)
+    advice = f"wrote {path}: copy it to every host, and set MONARCH_SECRET_FILE where it is not ~/.monarch/secret"
+    scale.say(as_json, advice, path=str(path))
 
 
 @app.command(epilog="Example: monarch apply jobs.training, for the job `training` of the file jobs.py")
@@ -111,20 +112,19 @@ def apply(
     spec: Annotated[
         str | None, typer.Argument(help="The job, as module.attribute. Default: the one given last.")
     ] = None,
+    as_json: status.JSON = False,
 ) -> None:
     """Start the job of the active context, if it does not run."""
-    try:
-        described = job.set_current_job(spec) if spec is not None else job.load_current_job()
-    except (AttributeError, TypeError) as error:
-        raise job.JobError(str(error)) from error
+    described = scale.applied(spec)
     telemetry.look_on()
     described.state()
-    _notes.print(f"running: {described!r}")
+    scale.say(as_json, f"running: {described!r}", job=repr(described), id=described.apply_id)
 
 
 @app.command(epilog="Example: monarch kill")
 def kill(
     context: status.CONTEXT = None,
+    as_json: status.JSON = False,
 ) -> None:
     """End the running job of a context, and all that it started."""
     path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
@@ -133,9 +133,9 @@ def kill(
     running = job.job_load(path)
     if not running.active:
         raise job.JobError(f"{path} keeps a job that does not run: {running!r}")
-    described = repr(running)
+    described, number = repr(running), running.apply_id
     running.kill()
-    _notes.print(f"ended: {described}")
+    scale.say(as_json, f"ended: {described}", job=described, id=number)
 
 
 @app.command(name="rdma", epilog="Example: monarch rdma")

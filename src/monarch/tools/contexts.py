@@ -9,6 +9,7 @@ import typer
 
 from ..job import current
 from .completion import context_names
+from .status import JSON
 
 NAME = Annotated[str, typer.Argument(autocompletion=context_names)]
 
@@ -19,9 +20,7 @@ app = typer.Typer(
 
 
 @app.command("ls", epilog="Example: monarch context ls")
-def list_contexts(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
-) -> None:
+def list_contexts(as_json: JSON = False) -> None:
     """List the contexts; the active one has a star."""
     active = current.active_context()
     names = current.contexts()
@@ -35,21 +34,25 @@ def list_contexts(
 
 
 @app.command(epilog="Example: monarch context create small")
-def create(name: str) -> None:
+def create(name: str, as_json: JSON = False) -> None:
     """Make a context."""
     current.make_context(name)
-    print(f"Created context {name!r}")
+    _done(as_json, f"Created context {name!r}", name)
 
 
 @app.command(epilog="Example: monarch context use small")
-def use(name: NAME) -> None:
+def use(name: NAME, as_json: JSON = False) -> None:
     """Make a context the active one."""
     current.use_context(name)
-    print(f"Switched to context {name!r}")
+    _done(as_json, f"Switched to context {name!r}", name)
 
 
 @app.command(epilog="Example: monarch context rm small")
-def rm(name: NAME) -> None:
+def rm(name: NAME, as_json: JSON = False) -> None:
     """End the job of a context, and remove the context."""
     current.remove_context(name)
-    print(f"Removed context {name!r}")
+    _done(as_json, f"Removed context {name!r}", name)
+
+
+def _done(as_json: bool, text: str, name: str) -> None:
+    print(json.dumps({"context": name}) if as_json else text)

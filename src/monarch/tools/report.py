@@ -21,6 +21,8 @@ from .. import _engine_log, config
 from ..job.logs import folder_of
 from ..job.trait import DEFAULT_JOB_PATH
 from .redact import SECRET_NAME, redactor, secret_files
+from .scale import say
+from .status import JSON
 
 app = typer.Typer()
 
@@ -35,6 +37,7 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="New file. Default: monarch-report-TIME.tar.gz, here.")
     ] = None,
+    as_json: JSON = False,
 ) -> None:
     """Pack versions, configuration, the engine's log and the reports of failures of this folder, for the report of a bug.
 
@@ -43,6 +46,7 @@ def report(
     """
     path = output or Path(time.strftime("monarch-report-%Y%m%d-%H%M%S.tar.gz"))
     redact = redactor(os.environ, secret_files(os.environ))
+    files = []
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
         for name, when, text in _parts():
@@ -50,8 +54,12 @@ def report(
             member = tarfile.TarInfo(f"monarch-report/{redact(name)}")
             member.size, member.mtime, member.mode = len(content), int(when), 0o600
             archive.addfile(member, io.BytesIO(content))
-            print(f"{len(content):>9} {redact(name)}")
-    typer.echo(f"wrote {path}, {path.stat().st_size} bytes; look through it before you give it away", err=True)
+            files.append({"name": redact(name), "bytes": len(content)})
+            if not as_json:
+                print(f"{len(content):>9} {redact(name)}")
+    size = path.stat().st_size
+    said = f"wrote {path}, {size} bytes; look through it before you give it away"
+    say(as_json, said, path=str(path), bytes=size, files=files)
 
 
 def _parts() -> Iterator[tuple[str, float, str]]:

@@ -42,7 +42,7 @@ def scale(
             f"there is no mesh {wrong[0]!r} in this job; --replace-lost puts others in the place of lost hosts"
         )
     saved.scale(replace_lost=replace_lost, **sizes)
-    _say(as_json, f"scaled: {saved!r}", job=repr(saved), id=saved.apply_id)
+    say(as_json, f"scaled: {saved!r}", job=repr(saved), id=saved.apply_id)
 
 
 @app.command(epilog="Example: monarch bounce")
@@ -56,7 +56,19 @@ def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
     telemetry.look_on()
     count = start_anew(saved)
     seconds = time.monotonic() - began
-    _say(as_json, f"{count} workers of {saved!r} have started anew in {seconds:.1f} s", workers=count, seconds=seconds)
+    say(as_json, f"{count} workers of {saved!r} have started anew in {seconds:.1f} s", workers=count, seconds=seconds)
+
+
+def applied(spec: str | None) -> job.JobTrait:
+    """The job of the active context as it is described; with a spec, ``module.attribute``, that job becomes the one of it.
+
+    Raises:
+        FileNotFoundError, ImportError, JobError, ValueError: There is no such job.
+    """
+    try:
+        return job.set_current_job(spec) if spec is not None else job.load_current_job()
+    except (AttributeError, TypeError) as error:
+        raise job.JobError(str(error)) from error
 
 
 def running(context: str | None) -> job.JobTrait:
@@ -72,7 +84,8 @@ def running(context: str | None) -> job.JobTrait:
     return saved
 
 
-def _say(as_json: bool, text: str, **told: object) -> None:
+def say(as_json: bool, text: str, **told: object) -> None:
+    """Tell people what was done, or programs as a JSON object."""
     if as_json:
         print(json.dumps(told))
     else:

@@ -1,18 +1,25 @@
-"""``monarch run``: unchanged scripts of `torchrun`, on this machine or on the hosts of a job."""
+"""``monarch run`` and ``monarch serve``: unchanged scripts of `torchrun`, on this machine or on the hosts of a job."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from ..actor import HostMesh, this_host
+from ..errors import JobError
 from ..job import current
+from ..job.spmd import SPMDJob
 from ..spmd import launcher
-from ..spmd.options import options_of, parser
+from ..spmd.options import Options, options_of, parse_command, parser
+from .completion import mesh_names
+from .exec import pick
+from .scale import applied
+from .status import JSON
 
 app = typer.Typer()
 
@@ -30,15 +37,55 @@ def run(
     reader.add_argument("--mesh", metavar="NAME", help="which of the job's host meshes; default: its first")
     parsed = reader.parse_args(arguments or [])
     options = options_of(parsed)
+    _check(options, "run")
+    _end(launcher.launch(_hosts(parsed.job, parsed.mesh, options.nodes), options), options)
+
+
+@app.command(
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: monarch serve --job jobs.cluster torchrun --nnodes 2 --nproc-per-node 8 train.py --lr 0.1",
+)
+def serve(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="torchrun or python, and what follows. Default: the command of the job.")
+    ] = None,
+    spec: Annotated[
+        str | None, typer.Option("--job", help="The job, as module.attribute. Default: that of the active context.")
+    ] = None,
+    mesh: Annotated[
+        str | None, typer.Option(help="Which of its host meshes. Default: its first.", autocompletion=mesh_names)
+    ] = None,
+    as_json: JSON = False,
+) -> None:
+    """Run a command of torchrun on the hosts of a job, which starts if it does not run, and stays for the next command.
+
+    The job becomes that of the active context. One that `monarch.job.spmd.serve` has made has a command of its own.
+    """
+    described = applied(spec)
+    if not command and not isinstance(described, SPMDJob):
+        raise JobError(f"{described!r} has no command of its own: give one, such as torchrun train.py")
+    options = parse_command(command) if command else described._options  # type: ignore[attr-defined]
+    _check(options, "serve")
+    outcome = launcher.launch(pick(described.state()._hosts, mesh), options)
+    if as_json:
+        failed = [each.rank for each in outcome.failures]
+        told = {"status": outcome.status, "restarts": outcome.restarts, "failed": failed}
+        print(json.dumps({"job": repr(described), "id": described.apply_id, **told}), flush=True)
+    _end(outcome, options)
+
+
+def _check(options: Options, command: str) -> None:
+    """Say what has no effect; raise an error for a script that is not there."""
     for option, why in options.without_effect.items():
-        print(f"monarch run: {option} has no effect: {why}", file=sys.stderr)
+        print(f"monarch {command}: {option} has no effect: {why}", file=sys.stderr)
     if not options.no_python and not options.module and not os.path.exists(options.script):
         raise FileNotFoundError(f"there is no script {options.script!r} in {os.getcwd()}")
     if options.module and importlib.util.find_spec(options.script.partition(".")[0]) is None:
         raise ModuleNotFoundError(f"there is no module {options.script!r}")
-    outcome = launcher.launch(_hosts(parsed.job, parsed.mesh, options.nodes), options)
-    text = launcher.explain(outcome, options)
-    if text:
+
+
+def _end(outcome: launcher.Outcome, options: Options) -> NoReturn:
+    if text := launcher.explain(outcome, options):
         print(text, file=sys.stderr)
     sys.exit(outcome.status)
 
