@@ -7,6 +7,8 @@ import json
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from helpers.waiting import PATIENCE, wait_until
 from monarch.errors import QueryError
 from monarch.telemetry.query import Found, Limits, Needs, Schema, run
 from monarch.telemetry.result import QueryResult
@@ -207,6 +210,38 @@ def test_a_query_ends_when_its_time_is_over() -> None:
         run(ENDLESS, Made(), Limits(seconds=0.2))
     with pytest.raises(TimeoutError, match=r"longer than 0\.2 s"):  # of collecting
         run("FROM actors", Made(delay=threading.Event()), Limits(seconds=0.2))
+
+
+STUBBORN = "SELECT levenshtein(repeat('x', 20_000), repeat('y', 20_000 + min(rank)::INT)) FROM actors"
+
+
+def test_a_query_ends_in_time_also_where_one_function_takes_long() -> None:
+    def working() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "monarch-query"]
+
+    with pytest.raises(TimeoutError, match=r"longer than 0\.2 s"):
+        run(STUBBORN, Made(), Limits(seconds=0.2))
+    [left] = working()  # duckdb can't interrupt it, and it was not waited for
+    assert rows("SELECT min(rank) AS rank FROM actors") == [{"rank": 0}]
+    wait_until(lambda: not left.is_alive(), what="the end of the function")
+    assert working() == []
+
+
+def test_a_program_ends_while_a_query_still_computes() -> None:
+    program = """if True:
+        import threading
+        from monarch.telemetry.query import Found, Limits, run
+
+        class Nothing:
+            schema, events = {"t": {"a": "BIGINT"}}, frozenset()
+
+        try:
+            run("SELECT levenshtein(repeat('x', 200_000), repeat('y', 200_000))", Nothing(), Limits(seconds=0.2))
+        except TimeoutError:
+            print([thread.name for thread in threading.enumerate()][1:])
+        """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout, done.stderr, done.returncode) == ("['monarch-query']\n", "", 0)
 
 
 def test_ctrl_c_ends_a_query() -> None:

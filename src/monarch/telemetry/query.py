@@ -7,7 +7,8 @@ A query has a database of its own, in memory. It runs in these steps:
     `Source.collect`                    brings them, and who did not answer
     settings are locked; the query      no files, no network; bounds of time, memory, threads and rows
 
-What ends the wait: the answer, an error, `Limits.seconds`, or Ctrl-C.
+What ends the wait: the answer, an error, `Limits.seconds`, or Ctrl-C. duckdb can't interrupt one call of a scalar function
+(``repeat('x', 4e9)``), so it computes on a thread of its own, which is left behind then: it drops its database when that call has ended.
 """
 
 from __future__ import annotations
@@ -17,10 +18,9 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from .._namedtuple import NamedTuple
 from ..errors import QueryError
@@ -29,7 +29,10 @@ from .result import QueryResult
 Schema = Mapping[str, Mapping[str, str]]
 """Of each table the columns, in order, with duckdb's types."""
 
+T = TypeVar("T")
+
 _LOOK_AGAIN = 0.05  # seconds after which a query is interrupted once more: it may have been between two statements
+_PATIENCE = 0.5  # seconds for which one that was interrupted is waited for
 _AS_THEY_ARE = re.compile(r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|VARCHAR|"NULL"')
 _NESTED = re.compile(r".*\]|(STRUCT|MAP|UNION)\(.*", re.DOTALL)
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\((\s*(FORMAT|ANALYZE)\b[^)]*)\))?", re.IGNORECASE)
@@ -133,28 +136,41 @@ def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # 
     duckdb, arro3 = library("duckdb"), library("arro3.core")
     end = time.monotonic() + limits.seconds
     database = _connect(duckdb, limits)
+
+    def plan() -> tuple[str, Needs]:
+        text, planned = _only_statement(duckdb, database, sql)
+        _make_tables(database, source.schema)
+        return text, _needs(database, planned, source)
+
+    def compute() -> QueryResult:
+        for name, table in found.tables.items():
+            database.register("collected", table)
+            database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM collected')
+            database.unregister("collected")
+        database.execute("RESET disabled_optimizers; SET lock_configuration = true")
+        database.query(text).limit(limits.rows + 1).create(_ANSWER)
+        answer = database.table(_ANSWER)
+        [(count,)] = database.execute(f"SELECT count(*) FROM {_ANSWER}").fetchall()
+        if count > limits.rows:
+            raise QueryError(
+                f"the answer has more than {limits.rows:,} rows, which is the limit: ask for less, by WHERE, GROUP BY or LIMIT"
+            )
+        rows = _rows(database, answer.columns, answer.types)
+        return QueryResult(rows, answer.columns, arro3.Table.from_arrow(answer), found.silent, found.left_out)
+
+    busy = _Busy(database, end)
     try:
-        with _bounded(duckdb, database, end, limits.seconds):
-            text, planned = _only_statement(duckdb, database, sql)
-            _make_tables(database, source.schema)
-            needs = _needs(database, planned, source)
-            found = source.collect(needs, max(0.0, end - time.monotonic())) if needs.columns else Found({}, {}, {})
-            for name, table in found.tables.items():
-                database.register("collected", table)
-                database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM collected')
-                database.unregister("collected")
-            database.execute("RESET disabled_optimizers; SET lock_configuration = true")
-            database.query(text).limit(limits.rows + 1).create(_ANSWER)
-            answer = database.table(_ANSWER)
-            [(count,)] = database.execute(f"SELECT count(*) FROM {_ANSWER}").fetchall()
-            if count > limits.rows:
-                raise QueryError(
-                    f"the answer has more than {limits.rows:,} rows, which is the limit: ask for less, by WHERE, GROUP BY or LIMIT"
-                )
-            rows = _rows(database, answer.columns, answer.types)
-            return QueryResult(rows, answer.columns, arro3.Table.from_arrow(answer), found.silent, found.left_out)
+        text, needs = busy.run(plan)
+        found = source.collect(needs, max(0.0, end - time.monotonic())) if needs.columns else Found({}, {}, {})
+        return busy.run(compute)
+    except (duckdb.InterruptException, TimeoutError):
+        took = f"the query took longer than {limits.seconds:g} s: ask for less, or give it more time"
+        raise TimeoutError(took) from None
+    except duckdb.Error as error:
+        lines = takewhile(lambda line: line and not line.startswith("LINE "), str(error).splitlines())
+        raise QueryError(" ".join(line.strip() for line in lines)) from None
     finally:
-        database.close()
+        busy.close()
 
 
 def _connect(duckdb: Any, limits: Limits) -> Any:
@@ -267,36 +283,54 @@ def _cast(column: str, kind: str) -> str:
     return f"to_json({column})::VARCHAR" if _NESTED.fullmatch(kind) else f"{column}::VARCHAR"
 
 
-@contextmanager
-def _bounded(duckdb: Any, database: Any, end: float, seconds: float) -> Iterator[None]:
-    """Interrupts what takes too long; turns the errors of duckdb into one line."""
-    done = threading.Event()
+class _Busy:
+    """A database that computes on threads of its own, none of which is waited for when its time is over.
 
-    def watch() -> None:
-        wait = end - time.monotonic()
-        while not done.wait(wait):
-            wait = _LOOK_AGAIN
-            database.interrupt()
+    Args:
+        database: A connection.
+        end: When that is, as `time.monotonic` counts.
+    """
 
-    watcher = threading.Thread(target=watch, name="monarch-query", daemon=True)
-    watcher.start()
-    try:
-        yield
-    except duckdb.InterruptException:
-        raise TimeoutError(_took_too_long(seconds)) from None
-    except duckdb.Error as error:
-        lines = takewhile(lambda line: line and not line.startswith("LINE "), str(error).splitlines())
-        raise QueryError(" ".join(line.strip() for line in lines)) from None
-    except TimeoutError:
-        raise TimeoutError(_took_too_long(seconds)) from None
-    except RuntimeError as error:
-        if str(error) == "Query interrupted":  # what duckdb makes of Ctrl-C
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        done.set()
-        watcher.join()
+    def __init__(self, database: Any, end: float) -> None:
+        self._database = database
+        self._end = end
+        self._left = False  # the thread is: it closes the database
 
+    def run(self, function: Callable[[], T]) -> T:
+        """What a function that uses the database returns, or raises.
 
-def _took_too_long(seconds: float) -> str:
-    return f"the query took longer than {seconds:g} s: ask for less, or give it more time"
+        Raises:
+            TimeoutError: It can't even be interrupted.
+        """
+        outcome: list[tuple[T | None, BaseException | None]] = []
+        done = threading.Event()
+
+        def work() -> None:
+            try:
+                outcome.append((function(), None))
+            except BaseException as error:
+                outcome.append((None, error))
+            done.set()
+            if self._left:
+                self._database.close()
+
+        threading.Thread(target=work, name="monarch-query", daemon=True).start()
+        try:
+            done.wait(max(0.0, self._end - time.monotonic()))
+        finally:  # after Ctrl-C, too
+            given_up = time.monotonic() + _PATIENCE
+            while not done.is_set() and time.monotonic() < given_up:
+                self._database.interrupt()
+                done.wait(_LOOK_AGAIN)
+            self._left = not done.is_set()
+        if self._left:
+            raise TimeoutError
+        result, error = outcome.pop()
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]  # it is one where there is no error
+
+    def close(self) -> None:
+        """Close the database, as soon as that can be."""
+        if not self._left:
+            self._database.close()
