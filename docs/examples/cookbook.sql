@@ -76,3 +76,18 @@ SELECT machine, cpus, load_1m, memory_available_bytes * 100 // memory_bytes AS f
 -- How many actors does each mesh have, on how many hosts?
 SELECT m.given_name, m.class, count(*) AS ranks, count(DISTINCT p.host_id) AS hosts, sum(a.handled) AS handled
 FROM actors a JOIN meshes m ON m.id = a.mesh_id LEFT JOIN procs p ON p.id = a.proc_id GROUP BY ALL ORDER BY ranks DESC;
+
+-- Which ranks said something like an error in the last five minutes?
+SELECT mesh, rank, count(*) AS lines, max_by(text, timestamp_us) AS latest
+FROM logs WHERE timestamp_us > epoch_us(now()) - 300_000_000 AND (level IN ('WARNING', 'ERROR', 'CRITICAL') OR text ILIKE '%error%')
+GROUP BY ALL ORDER BY lines DESC;
+
+-- Which loggers say the most, and from where?
+SELECT target, level, file, line, count(*) AS records FROM events GROUP BY ALL ORDER BY records DESC LIMIT 20;
+
+-- Where are the ranks: which functions of the program are entered, by how many?
+SELECT mesh, endpoint, function, file, line, count(DISTINCT rank) AS ranks
+FROM stacks WHERE endpoint IS NOT NULL AND depth < 5 GROUP BY ALL ORDER BY ranks, mesh;
+
+-- Which actors have failed, and what has ended them?
+SELECT make_timestamp(failure_occurred_at) AS time, node_id, failure_root_cause_actor, failure_error_message FROM actor_failures ORDER BY time;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +16,7 @@ from monarch.telemetry import QueryEngineClient
 class Trainer(Actor):
     @endpoint
     def step(self, batch: bytes) -> int:
+        logging.getLogger("trainer").warning("a batch of %d bytes", len(batch))
         return len(batch)
 
     @endpoint
@@ -34,7 +37,9 @@ QUESTIONS = [text.strip() for text in Path(__file__).with_name("cookbook.sql").r
 
 
 def main() -> None:
-    configure(telemetry="sampled")
+    home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    os.chdir(home.name)  # its logs are kept there
+    configure(telemetry="sampled", enable_file_capture=True)
     procs = this_host().spawn_procs({"gpus": 4}, name="ranks")
     # region ask
     trainers = procs.spawn("trainer", Trainer)
@@ -51,14 +56,17 @@ def main() -> None:
         waiting = trainers.slice(gpus=2).wait.call_one(trainers.slice(gpus=1), end)
         while not client.query("FROM waits WHERE for_actor_id IS NOT NULL", timeout=30).rows:
             time.sleep(0.05)
+        while not client.query("FROM events", timeout=30).rows:
+            time.sleep(0.05)
         answers = [client.query(question, timeout=30) for question in QUESTIONS]
         end.touch()
         waiting.get()
     procs.stop().get()
     without = [text.partition("\n")[0] for text, answer in zip(QUESTIONS, answers, strict=True) if not answer.rows]
-    assert len(answers) == 20 and without == [
+    assert len(answers) == 24 and without == [
         "-- Which processes have ended, and how?",  # none has
         "-- Is a process stopped, or stuck in the kernel?",
+        "-- Which actors have failed, and what has ended them?",
     ], without
 
 

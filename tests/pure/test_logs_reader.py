@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from monarch.logs import reader
 from monarch.logs.filter import LineFilter
 from monarch.logs.line import LogLine
-from monarch.logs.reader import Reader
+from monarch.logs.reader import RankFile, Reader
 
 
 @pytest.fixture(autouse=True)
@@ -271,6 +271,25 @@ def test_since_finds_each_line_also_among_rubbish_and_long_ones(
     for since in [0.0, 100.0, now, now + 100, *(random_.uniform(100, now) for _ in range(20))]:
         found = list(Reader(tmp_path, LineFilter(since=since)).read())
         assert found == [each for each in all_lines if each.time >= since], (seed, since)
+
+
+def test_only_the_last_bytes_are_read_if_that_is_wanted(tmp_path: Path) -> None:
+    path = path_of(tmp_path)
+    for part in range(3):  # the first is put aside twice
+        write(path, [line(part * 10 + number, "x" * 50) for number in range(10)])
+        if part < 2:
+            rotate(path)
+    size = sum(each.stat().st_size for each in path.parent.iterdir())
+    for most in (size, size * 2 // 3, size // 2, 200, 1):
+        rank = RankFile(path, most=most)
+        found = [at for at, _ in rank.read(lambda line: True)]
+        rank.close()
+        whole = [float(number) for number in range(30)]
+        assert found == whole[len(whole) - len(found) :] and rank.skipped is (most < size)
+        assert len(found) == int(30 * most / size) or len(found) == int(30 * most / size) - 1
+    late = RankFile(path, since=27.0, most=size)
+    assert [at for at, _ in late.read(LineFilter(since=27.0).matcher())] == [27.0, 28.0, 29.0] and not late.skipped
+    late.close()
 
 
 def test_following_a_file_that_is_written_and_rotated_at_random_finds_each_line_once(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.telemetry.answer import Collected, join, of_rows
+from monarch.telemetry.answer import Collected, is_said_of, join, of_rows
 from monarch.telemetry.programs import unfilled
-from monarch.telemetry.registry import AGENT, PROC, producer_of
+from monarch.telemetry.registry import AGENT, PROC, Incomplete, producer_of
 from monarch.telemetry.sampling import RATE, Sampling
 from monarch.telemetry.tables import EMPTY, TABLES
 
@@ -113,12 +113,24 @@ def test_a_table_that_raises_costs_only_itself() -> None:
     assert found.silent == {"span_events of p[0]": "OSError: no text"}
 
 
+def test_a_producer_that_can_give_a_part_says_what_is_missing() -> None:
+    def cut() -> Iterator[tuple[Any, ...]]:
+        yield "now", 5
+        raise Incomplete("the rest is too long")
+
+    found = of_rows({"snapshots": cut()}, {}, None, 10, "p[0]")
+    assert found.rows("snapshots") == [{"snapshot_id": "now", "snapshot_ts": 5}]
+    assert found.silent == {"snapshots of p[0]": "the rest is too long"}
+    [name] = found.silent
+    assert is_said_of(name, ("snapshots",)) and not is_said_of(name, ("actors",)) and is_said_of("p[0] of ours", ())
+
+
 def test_the_tables_that_nothing_fills_are_known() -> None:
     filled = {table for table in TABLES for where in (PROC, AGENT) if producer_of(table, where) is not None}
     assert set(EMPTY) == set(TABLES) - filled
-    assert unfilled(["actors", "logs", "events"]) == {
-        "table logs": "nothing fills it yet; see `monarch logs`", "table events": "nothing fills it yet",
-    }  # fmt: skip
+    assert unfilled(["actors", "resolution_errors"]) == {
+        "table resolution_errors": "it is always empty: who does not answer is named with each answer"
+    }
 
 
 def test_threads_that_count_at_once_may_step_over_the_next_look() -> None:

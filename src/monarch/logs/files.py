@@ -43,6 +43,9 @@ class LogFiles:
         count: How many files there are of each kind, with the current one.
         tell: Called with a text for the user when lines can't be written, and when they can be again.
         call_later: Calls a function after so many seconds, on another thread than that of these files.
+
+    Attributes:
+        written: The files of lines as JSON to which these have written, before what was put aside.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class LogFiles:
         self._busy = False
         self._closed = False
         self._files: dict[Path, _RankFiles] = {}
+        self.written: set[Path] = set()
         self._failed: float | None = None  # when writing failed last
         self._alone: set[Path] = set()  # what could not be written though others could
         self._missing = 0  # lines
@@ -193,6 +197,7 @@ class LogFiles:
             if len(self._files) >= _MOST_OPEN:
                 self._close(next(iter(self._files)))
             file = _RankFiles(base, self._size, self._count)
+            self.written.add(file.lines)
         self._files[base] = file  # the one used last is the last
         return file
 
@@ -240,14 +245,19 @@ def _call(waiting: deque[Callable[[], None]]) -> None:
 
 
 class _RankFiles:
-    """The two files of a rank, and those put aside."""
+    """The two files of a rank, and those put aside.
+
+    Attributes:
+        lines: That of lines as JSON.
+    """
 
     def __init__(self, base: Path, size: int, count: int) -> None:
         folder = base.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for number in range(1, 1000):  # another worker of this machine may write for a mesh of the same name
             name = base.name if number == 1 else f"{base.name}-{number}"
-            self._json = _File(folder / f"{name}.jsonl", size, count)
+            self.lines = folder / f"{name}.jsonl"
+            self._json = _File(self.lines, size, count)
             if self._json.locked:
                 break
             self._json.close()

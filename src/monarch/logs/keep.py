@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import config
-from .._core.plane import ControlRequest, client, handles, register
+from .._core.plane import ControlRequest, ProcAddress, client, handles, register
 from .files import LogFiles
 
 FOLDER = Path(".monarch") / "logs"
@@ -38,6 +38,7 @@ class KeepLogs(NamedTuple):
 
 _NOTHING = KeepLogs("", "", "", 0, 0)
 _files: dict[Path, LogFiles] = {}
+_kept_of: dict[ProcAddress, LogFiles] = {}
 
 
 @handles(KeepLogs)
@@ -53,10 +54,16 @@ def _keep(service: Any, request: ControlRequest, record: KeepLogs) -> None:
             folder, record.job, record.size, record.files, lambda text: service.tell_client(peer, text),
             service.hub.poller.call_later,
         )  # fmt: skip
+    _kept_of[peer] = _files[folder]
     service.keep_output(peer, _files[folder])
 
 
 register(_keep)
+
+
+def files_of(root: ProcAddress | None) -> list[LogFiles]:
+    """In a host agent: where the lines of a program are kept that ran here; None: of all."""
+    return list({id(files): files for client, files in _kept_of.copy().items() if root in (None, client)}.values())
 
 
 def keep_logs(folder: Path, job: str) -> None:

@@ -82,14 +82,18 @@ class RankFile:
     Args:
         path: The file that is written.
         since: Seconds since the epoch: what is much older need not be read.
+        most: Bytes that are read, the last ones; 0: all.
 
     Attributes:
+        skipped: Whether there are more.
         rubbish: How many lines were passed over, as they are none.
     """
 
-    def __init__(self, path: Path, since: float = 0.0) -> None:
+    def __init__(self, path: Path, since: float = 0.0, most: int = 0) -> None:
         self._path = path
         self._since = since
+        self._most = most
+        self.skipped = False
         self._fd: int | None = None
         self._file: tuple[int, int] | None = None  # device and inode of what is read
         self._rotated = False  # whether nothing is written to it any more
@@ -144,7 +148,27 @@ class RankFile:
             return False
         if self._since:
             self._skip()
+        if self._most:
+            self._skip_to_the_last(self._most)
         return True
+
+    def _skip_to_the_last(self, most: int) -> None:
+        assert self._fd is not None
+        parts = _parts(self._path)
+        at = next((i for i, (_, file) in enumerate(parts) if file == self._file), 0)
+        sizes = [os.stat(path).st_size for path, _ in parts[: at + 1]]
+        offset = os.lseek(self._fd, 0, os.SEEK_CUR)
+        too_many = sum(sizes) - offset - most
+        if too_many <= 0:
+            return
+        self.skipped = True
+        while at and too_many >= sizes[at] - offset:  # the whole file
+            too_many -= sizes[at] - offset
+            offset = 0
+            at -= 1
+            self._open(*parts[at])
+        os.lseek(self._fd, offset + too_many, os.SEEK_SET)
+        self._rest = [b"?"]  # the end of a line is none
 
     def _skip(self) -> None:
         """Go to where lines since that time begin: a file as a whole, while its successor begins early enough; then by halves."""

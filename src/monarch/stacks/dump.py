@@ -154,13 +154,22 @@ def by_py_spy(program: str, pid: int, native: bool = False, stopped: bool = Fals
     Raises:
         ValueError: It could not look; the text says why.
     """
+    return parse_py_spy(run_py_spy(program, pid, native, stopped, _PY_SPY_LIMIT))
+
+
+def run_py_spy(program: str, pid: int, native: bool, stopped: bool, seconds: float) -> str:
+    """What ``py-spy dump --json`` prints of a process.
+
+    Raises:
+        ValueError: It could not look, or not in so many seconds; the text says why.
+    """
     options = [*(["--native"] if native else []), *(["--nonblocking"] if stopped else [])]
     command = [program, "dump", "--json", "--pid", str(pid), *options]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PY_SPY_LIMIT, stdin=subprocess.DEVNULL)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(str(error)) from error
     if done.returncode:
         reason = done.stderr.strip().removeprefix("Error: ").partition("\n")[0]
         raise ValueError(reason or f"it ended with status {done.returncode}")
-    return parse_py_spy(done.stdout)
+    return done.stdout

@@ -65,20 +65,25 @@ def _get_host_stacks(service: ControlService, request: ControlRequest, record: G
     def described(reply: Reply) -> None:
         assert not isinstance(reply, Failure)  # of this very process
         description: HostDescription = pickling.loads(reply.payload, reply.buffers)
-        collect = _Collector(service.hub, request, record, description)
-        threading.Thread(target=collect.run, name="monarch-stacks", daemon=True).start()
+        found = HostStacks(service.hub, record, description)
+        threading.Thread(target=found.answer, args=(request,), name="monarch-stacks", daemon=True).start()
 
     send_record(
         service.hub, service.hub.address, DescribeHost(record.ended), SingleAnswer(service.hub.address, described)
     )
 
 
-class _Collector:
-    """One request. `reply` and `peer_failed` take the answers of processes, on the I/O thread; `run` does the rest."""
+class HostStacks:
+    """One request. `reply` and `peer_failed` take the answers of processes, on the I/O thread; `collect` does the rest.
 
-    def __init__(self, hub: Hub, request: ControlRequest, record: GetHostStacks, description: HostDescription) -> None:
+    Args:
+        hub: That of the agent.
+        record: What is wanted.
+        description: What runs there.
+    """
+
+    def __init__(self, hub: Hub, record: GetHostStacks, description: HostDescription) -> None:
         self._hub = hub
-        self._request = request
         self._record = record
         self._found: list[ProcStacks] = []
         self._addresses: list[ProcAddress] = []
@@ -110,7 +115,15 @@ class _Collector:
         note = "" if pid else "has not started yet"
         self._found.append(ProcStacks(mesh, rank, size, pid, machine, "", note, (), address, coordinates))
 
-    def run(self) -> None:
+    def answer(self, request: ControlRequest) -> None:
+        """Answer it."""
+        try:
+            request.answer(self.collect())
+        except BaseException as error:
+            request.fail(error)
+
+    def collect(self) -> list[ProcStacks]:
+        """The stacks of all that are meant; called once, on a thread that may wait."""
         try:
             if not self._record.native and self._found:
                 send_record(self._hub, self._addresses, GetStacks(), self)
@@ -118,12 +131,10 @@ class _Collector:
             self._look_from_outside()
             for index, proc in enumerate(self._found):
                 self._found[index] = proc._replace(kernel=look_at(proc.pid) if proc.pid else None)
-        except BaseException as error:
-            self._request.fail(error)
-        else:
-            self._request.answer(self._found + self._failed)
-        # This request stays known as long as a process does not answer: not with what the others have said.
-        self._found = [proc._replace(threads=(), mailboxes=()) for proc in self._found]
+            return self._found + self._failed
+        finally:
+            # This request stays known as long as a process does not answer: not with what the others have said.
+            self._found = [proc._replace(threads=(), mailboxes=()) for proc in self._found]
 
     def reply(self, frame: Any) -> bool:
         if frame.flags not in (ERROR, DEAD):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from .._namedtuple import NamedTuple
+from .registry import Incomplete
 from .tables import EVENTS, TABLES
 
 _TIME = "timestamp_us"
@@ -52,10 +53,13 @@ def of_rows(
     silent: dict[str, str] = {}
     left_out: dict[str, int] = {}
     for table, each in rows.items():
+        kept: list[tuple[Any, ...]] = []
         try:
-            kept = list(each)
+            kept.extend(each)
+        except Incomplete as error:
+            silent[_said_of(table, who)] = str(error)
         except Exception as error:  # costs this table alone
-            kept, silent[f"{table} of {who}"] = [], f"{type(error).__name__}: {error}"
+            kept, silent[_said_of(table, who)] = [], f"{type(error).__name__}: {error}"
         names = list(TABLES[table].columns)
         times = [row[names.index(_TIME)] for row in kept] if TABLES[table].kind == EVENTS else None
         if since_us is not None and times is not None:
@@ -68,6 +72,16 @@ def of_rows(
         wanted = with_time(table, columns.get(table, names))
         found[table] = {name: list(values) for name, values in zip(names, by_column, strict=True) if name in wanted}
     return Collected(found, silent, left_out)
+
+
+def _said_of(table: str, who: str) -> str:
+    return f"{table} of {who}"
+
+
+def is_said_of(name: str, tables: Container[str]) -> bool:
+    """Whether a name in `Collected.silent` is that of a process, or of one of these tables of one."""
+    table, is_one, _ = name.partition(" of ")
+    return not is_one or table not in TABLES or table in tables
 
 
 def with_time(table: str, columns: Sequence[str]) -> Sequence[str]:

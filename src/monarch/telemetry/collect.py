@@ -86,7 +86,7 @@ def _answer(service: ControlService, request: ControlRequest, record: Collect) -
 
 
 def _own(service: ControlService, record: Collect, where: str, description: HostDescription | None = None) -> Collected:
-    asked = Asked(service, time.time_ns() // 1000, record.since_us, description)
+    asked = Asked(service, time.time_ns() // 1000, record.since_us, record.root, {}, description)
     producers = {table: producer_of(table, where) for table in record.tables}
     rows = {table: _rows(producer, asked) if producer is not None else () for table, producer in producers.items()}
     return of_rows(rows, record.columns, record.since_us, record.limit, str(service.hub.address))

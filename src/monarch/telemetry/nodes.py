@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from .._core.plane import actors_of, owners_of
+from .._core.plane import Failure, OwnedActors, actors_of, life_events, owners_of
 from .processes import handled_by, status_of
 from .registry import AGENT, Asked, produces
 
@@ -65,6 +65,41 @@ def _handlers(asked: Asked) -> Iterator[Row]:
     for cell in actors_of(asked.service.hub):
         for name, count in Counter(cell.handling().values()).items():
             yield _NOW, str(cell.instance.actor_id), name, count, None
+
+
+@produces("actor_failures")
+def _failures(asked: Asked) -> Iterator[Row]:
+    """Of those that the actors of this process own: whatever ended them, their owner was told."""
+    hub = asked.service.hub
+    times = {(event.address, event.uid): event.time // 1000 for event in life_events() if event.status == "Failed"}
+    for owner in owners_of(hub):
+        for mesh in owner.ownership.meshes():
+            if not isinstance(mesh, OwnedActors):
+                continue
+            for rank, address in enumerate(mesh.processes):
+                end, own = hub.process_fate(address), hub.actors.fate(address, mesh.spec.uid)
+                failure = own or (mesh.failure_of(rank, end) if end is not None else None)
+                if failure is None or failure.is_stop or not mesh.has_failed(rank):
+                    continue
+                root = _root_of(failure)
+                who = owner.instance.actor_id._replace(actor_name=mesh.name, uid=mesh.spec.uid, proc_id=address)
+                yield (
+                    _NOW, str(who), failure.reason, root.actor or root.proc,
+                    root.mesh or None, times.get((address, mesh.spec.uid)), root is not failure,
+                )  # fmt: skip
+
+
+def _root_of(failure: Failure) -> Failure:
+    while failure.source is not None:
+        failure = failure.source
+    return failure
+
+
+@produces("actor_inbound_orderings")
+def _orderings(asked: Asked) -> Iterator[Row]:
+    """A connection brings the messages of a sender in order, so nothing is put in order here."""
+    for cell in actors_of(asked.service.hub):
+        yield _NOW, str(cell.instance.actor_id), False, True, 0, 0, 0, 0, 0
 
 
 @produces("snapshots", AGENT)

@@ -63,11 +63,7 @@ class Processes:
 
 def unfilled(tables: Iterable[str]) -> dict[str, str]:
     """Those that are always empty, as `Found.silent` has it."""
-    return {
-        f"table {name}": "nothing fills it yet" + (f"; see `{EMPTY[name]}`" if EMPTY[name] else "")
-        for name in tables
-        if name in EMPTY
-    }
+    return {f"table {name}": f"it is always empty: {EMPTY[name]}" for name in tables if name in EMPTY}
 
 
 def arrow(table: str, columns: Mapping[str, Sequence[Any]]) -> Any:

@@ -204,10 +204,11 @@ def _only_statement(duckdb: Any, database: Any, sql: str) -> tuple[str, str]:
 
 
 def _make_tables(database: Any, schema: Schema) -> None:
-    database.execute("; ".join(f'CREATE TABLE "{table}" ({_described(columns)})' for table, columns in schema.items()))
+    database.execute("; ".join(f'CREATE TABLE "{table}" ({as_columns(columns)})' for table, columns in schema.items()))
 
 
-def _described(columns: Mapping[str, str]) -> str:
+def as_columns(columns: Mapping[str, str]) -> str:
+    """Columns as ``CREATE TABLE`` takes them."""
     return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
 

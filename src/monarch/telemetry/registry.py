@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .._core.plane import ControlService, HostDescription
+from .._core.plane import ControlService, HostDescription, ProcAddress
 from .._namedtuple import NamedTuple
 
 PROC, AGENT = "proc", "agent"
@@ -20,12 +20,16 @@ class Asked(NamedTuple):
         service: Of the process that is asked.
         now_us: When, in microseconds since 1970.
         since_us: Before that, no events are wanted; None for all. What a producer has beyond that is left out later.
+        root: The client of the program that is meant; None for everybody's.
+        scratch: What producers of one question share.
         described: What runs here, with what has ended, and only of the program that is meant; None in a process that is no agent.
     """
 
     service: ControlService
     now_us: int
     since_us: int | None
+    root: ProcAddress | None
+    scratch: dict[str, Any]
     described: HostDescription | None
 
     @property
@@ -33,6 +37,10 @@ class Asked(NamedTuple):
         """What runs here, for a producer in an agent."""
         assert self.described is not None
         return self.described
+
+
+class Incomplete(Exception):
+    """What a producer raises behind the last row that it can give; the text says what is missing, and why."""
 
 
 Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]
@@ -50,10 +58,14 @@ _MODULES = {
             "proc_nodes",
             "actor_nodes",
             "actor_executions",
+            "actor_failures",
+            "actor_inbound_orderings",
             "active_handlers",
         ),
         (".nodes",),
     ),
+    **dict.fromkeys(("logs", "events"), (".log_lines",)),
+    **dict.fromkeys(("stacks", "pyspy_dumps", "pyspy_stack_traces", "pyspy_frames"), (".stack_rows",)),
     **dict.fromkeys(("metric_gauges", "metric_sums", "metric_histograms"), (".instruments",)),
 }
 _OTHERS = (".processes", ".hosts")

@@ -17,11 +17,14 @@ from typing import Any
 from .._namedtuple import NamedTuple
 from .._public import RELEASE
 from ..errors import QueryError
+from .answer import is_said_of
 from .programs import SCHEMA, Processes, unfilled
-from .query import Found, Needs, Schema, library, quoted
+from .query import Found, Needs, Schema, as_columns, library, quoted
+from .tables import ON_REQUEST
 
 _ABOUT = "run"
 _MOST_ROWS = 100_000  # of each table in a file
+_NOT_KEPT = "py-spy looks when a query of a running program asks for it, and nothing of that is in files"
 _SETTINGS = {"enable_external_access": "false", "threads": "2"}
 
 
@@ -56,7 +59,8 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
         ImportError: duckdb or arro3 is not installed.
     """
     duckdb, target = library("duckdb"), Path(path)
-    found = source.collect(Needs({table: tuple(columns) for table, columns in SCHEMA.items()}), seconds)
+    kept = {table: tuple(columns) for table, columns in SCHEMA.items() if table not in ON_REQUEST}
+    found = source.collect(Needs(kept), seconds)
     always = unfilled(SCHEMA)  # which is said when one of these is read
     silent = {who: why for who, why in found.silent.items() if who not in always}
     described = {"made": time.strftime("%Y-%m-%d %H:%M:%S %z"), "pymonarch": RELEASE, **about}
@@ -73,13 +77,16 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
                 database.register("collected", table)
                 database.execute(f"CREATE TABLE {quoted(name)} AS SELECT * FROM collected")
                 database.unregister("collected")
+            for name in ON_REQUEST:
+                database.execute(f"CREATE TABLE {quoted(name)} ({as_columns(SCHEMA[name])})")
         fresh.chmod(0o600)
         fresh.replace(target)
     except duckdb.Error as error:  # a full disk, above all
         raise OSError(f"{target} can't be written: {str(error).splitlines()[0]}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return Written(target, target.stat().st_size, silent, found.left_out)
+    of_processes = {who: why for who, why in silent.items() if is_said_of(who, ())}  # the rest, who reads that table
+    return Written(target, target.stat().st_size, of_processes, found.left_out)
 
 
 def snapshot_source(connection: Any = None) -> Processes:
@@ -127,7 +134,8 @@ class RunFile:
                 for name, columns in needs.columns.items()
             }
             told = database.execute(f"SELECT kind, name, value FROM {_ABOUT}").fetchall()
-        silent = {name: why for kind, name, why in told if kind == "silent"}
+        silent = {name: why for kind, name, why in told if kind == "silent" and is_said_of(name, needs.columns)}
+        silent |= {f"table {name}": _NOT_KEPT for name in ON_REQUEST & needs.columns.keys()}
         left_out = {name: int(count) for kind, name, count in told if kind == "left_out" and name in needs.columns}
         return Found(tables, {**silent, **unfilled(needs.columns)}, left_out)
 

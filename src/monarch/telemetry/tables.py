@@ -159,15 +159,16 @@ TABLES: dict[str, Table] = {
     "logs": _table(
         "Lines that processes have printed, as the files of logs have them.",
         EVENTS,
-        """timestamp_us i64, host str, mesh str, rank u64?, stream str, level str?, actor str?, endpoint str?, incarnation u64?, job str?,
+        """timestamp_us i64, host str, mesh str, rank u64?, stream str, level str?, logger str?,
+        location str?, actor str?, endpoint str?, incarnation u64?, job str?,
         text str
         """,
     ),
     "stacks": _table(
-        "What each thread runs right now: one row for each frame, the innermost first.",
+        "What each thread runs right now: a row for each frame, the innermost first; one without, of a process that can't be seen.",
         STATE,
-        """mesh str, rank u64, pid i64, host str, how str, note str?, thread str, actor str?, endpoint str?, waits_for str?, depth u32,
-        function str, file str, line u32
+        """mesh str, rank u64, pid i64, host str, how str, note str?, thread str, actor str?, endpoint str?, waits_for str?, depth u32?,
+        function str?, file str?, line u32?
         """,
     ),
     # one snapshot each time it is asked for
@@ -196,7 +197,7 @@ TABLES: dict[str, Table] = {
         "",
         STATE,
         """snapshot_id str, node_id str, failure_error_message str, failure_root_cause_actor str, failure_root_cause_name str?,
-        failure_occurred_at i64, failure_is_propagated bool
+        failure_occurred_at i64?, failure_is_propagated bool
         """,
     ),
     "actor_inbound_orderings": _table(
@@ -243,12 +244,12 @@ TABLES: dict[str, Table] = {
 }
 """All tables by their names."""
 
-_PY_SPY = dict.fromkeys((name for name in TABLES if name.startswith("pyspy_")), "monarch stacks")
-_OF_MONARCH = ("events", "actor_failures", "actor_inbound_orderings", "ordering_sessions", "resolution_errors")
-EMPTY: dict[str, str | None] = {
-    "logs": "monarch logs",
-    "stacks": "monarch stacks",
-    **_PY_SPY,
-    **dict.fromkeys(_OF_MONARCH),
+EMPTY = {
+    "ordering_sessions": "messages of a sender come in order, over one connection, so there are no such sessions",
+    "resolution_errors": "who does not answer is named with each answer",
+    "pyspy_local_variables": "values of variables are not recorded; `monarch debug` shows them",
 }
-"""Tables that nothing fills yet, so that they are empty always, and the command that shows such things."""
+"""Tables of Monarch 0.7 that nothing fills, and why."""
+
+ON_REQUEST = frozenset(name for name in TABLES if name.startswith("pyspy_"))
+"""Tables for which processes are stopped for a moment, so that they are filled for queries that read them, and for nothing else."""
