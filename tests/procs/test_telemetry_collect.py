@@ -144,8 +144,8 @@ def test_only_the_columns_and_rows_that_were_asked_for_come(spawn: Spawn) -> Non
     found = read("actors", limit=1, columns={"actors": ["rank", "name"]}).get(timeout=PATIENCE)
     assert list(found.columns["actors"]) == ["name", "rank"] or list(found.columns["actors"]) == ["rank", "name"]
     assert len(found.rows("actors")) == 1 and found.left_out["actors"] >= 2
-    empty = read("pyspy_dumps").get(timeout=PATIENCE)
-    assert empty.columns == {"pyspy_dumps": {column: [] for column in TABLES["pyspy_dumps"].columns}}
+    empty = read("resolution_errors").get(timeout=PATIENCE)
+    assert empty.columns == {"resolution_errors": {column: [] for column in TABLES["resolution_errors"].columns}}
     with pytest.raises(ValueError, match="there is no table 'actor'; there are "):
         read("actor")
     with pytest.raises(ValueError, match="table 'actors' has no column 'ranks'; it has id, "):
