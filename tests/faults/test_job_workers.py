@@ -6,15 +6,15 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helpers.waiting import wait_gone, wait_until
 from monarch.config import configured
-from monarch.job import JobError, ProcessJob, job_load, processes
+from monarch.job import JobError, ProcessJob, job_load, launch, processes
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -37,6 +37,10 @@ def customized(tmp_path: Path, code: str) -> dict[str, str]:
 
 def worker_pids(job: ProcessJob) -> list[int]:
     return [worker.pid for worker in job._all_workers()]
+
+
+def is_zombie(pid: int) -> bool:
+    return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +68,24 @@ def test_a_worker_that_dies_at_its_start_is_an_error_at_once_with_its_output(tmp
     assert not (tmp_path / "job.pkl").exists()
     assert not job.active
     assert folders() == before
+
+
+def test_no_worker_stays_a_zombie_when_all_have_died_at_their_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: list[int] = []
+    wait_ready = launch.wait_ready
+
+    def later(workers: Sequence[launch.Worker], *others: Any) -> None:
+        pids.extend(worker.pid for worker in workers)
+        wait_until(lambda: all(map(is_zombie, pids)), what="the end of all workers")
+        wait_ready(workers, *others)
+
+    monkeypatch.setattr(launch, "wait_ready", later)
+    with pytest.raises(JobError, match="exit status 3"):
+        ProcessJob({"workers": 2}, env=customized(tmp_path, "import os; os._exit(3)")).state(None)
+    assert len(pids) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 def test_a_job_whose_folder_has_gone_is_ended_all_the_same() -> None:

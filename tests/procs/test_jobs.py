@@ -47,7 +47,7 @@ def test_a_local_job_is_this_machine_under_each_name(tmp_path: Path, monkeypatch
         job.why()
     state = job.state()
     assert type(state) is JobState
-    assert job.why(seconds=0.1).status == "fine"
+    assert "trainers" not in job.why(seconds=0.1).sentence  # in which nothing stands, whatever else this client has
     with state.trainers.spawn_procs({"gpus": 2}) as procs:
         assert procs.spawn("echo", Echo).say.call("hi").get(timeout=30).values() == ["hi", "hi"]
     assert not Path(".monarch").exists()

@@ -109,9 +109,10 @@ class ProcessJob(WorkersJob):
 
     def _end_worker(self, worker: Worker) -> None:
         """End a worker that may have ended, and with it what it runs."""
-        if self._lives(worker):
+        lives = self._lives(worker)  # if not, it may be a zombie
+        if lives:
             os.kill(worker.pid, signal.SIGKILL)
-            processes.reap(worker.pid, processes.GRACE)
+        processes.reap(worker.pid, processes.GRACE if lives else 0.0)
 
     def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
         hosts = [(mesh, rank) for mesh in self._workers for rank in sorted(self._workers[mesh])]
