@@ -250,7 +250,7 @@ def test_ranks_on_attached_hosts_stop_and_are_told_apart(spawn_far: Spawn) -> No
         assert later.exception(timeout=20) is not None
 
 
-def test_a_host_that_the_program_has_lost_keeps_no_command_from_the_others(spawn: Spawn) -> None:
+def test_a_host_that_is_lost_is_named_and_keeps_no_command_from_the_others(spawn: Spawn) -> None:
     with workers(1) as lost:
         twice = [attach_to_workers(workers=lost.addresses) for _ in range(2)]
         twice[0].shutdown().get(timeout=20)
@@ -258,7 +258,10 @@ def test_a_host_that_the_program_has_lost_keeps_no_command_from_the_others(spawn
         answer = actor.spin.call_one()
         with person() as user:
             user.type("interrupt s 0")
-            user.wait_stopped()
+            (row,) = user.wait_stopped()
+            shown = user.expect("s 0: in spin()")
+            [host] = re.findall(r"^(?:monarch_dbg> )?host (.*) can't be reached: .+$", shown, re.MULTILINE)
+            assert host != row.who.host
             user.type("attach s 0", "self.spins = False", "c")
             assert answer.get(timeout=20)
         twice[1].stop().get(timeout=20)

@@ -80,8 +80,9 @@ class Stopping(Actor):
         return sys.gettrace() is not None
 
     @endpoint
-    def step_on(self, other: Any) -> int:
-        result: int = other.step.call_one(1).get()
+    def step_on(self, other: Any, timeout: float | None = None, of_call: bool = False) -> int:
+        step = other.step.options(timeout=timeout) if of_call else other.step
+        result: int = step.call_one(1).get(timeout=None if of_call else timeout)
         return result
 
     @endpoint

@@ -60,9 +60,9 @@ class RunningProgram:
             [sys.executable, "-c", f"import sys\nsys.path.append({TESTS!r})\n{textwrap.dedent(source)}", *args], timeout
         )
 
-    def monarch(self, *args: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def monarch(self, *args: str, timeout: float = 60.0, typed: str = "") -> subprocess.CompletedProcess[str]:
         """What the command `monarch` says at another terminal, which is wide."""
-        return self._run([sys.executable, "-m", "monarch.tools", *args], timeout)
+        return self._run([sys.executable, "-m", "monarch.tools", *args], timeout, typed)
 
     def start_monarch(self, *args: str) -> subprocess.Popen[str]:
         """The command `monarch` at another terminal, which goes on."""
@@ -74,11 +74,9 @@ class RunningProgram:
             text=True,
         )
 
-    def _run(self, command: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    def _run(self, command: list[str], timeout: float, typed: str = "") -> subprocess.CompletedProcess[str]:
         environment = {**self._environment, "COLUMNS": "200"}
-        return subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
-        )
+        return subprocess.run(command, env=environment, input=typed, capture_output=True, text=True, timeout=timeout)
 
     def end(self) -> int:
         """Let it end: its standard input has an end. Returns its status."""

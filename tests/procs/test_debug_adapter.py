@@ -21,11 +21,11 @@ from helpers.waiting import PATIENCE
 from helpers.workers import SECRET, workers
 from monarch._core.plane import ProcAddress, pickling
 from monarch.debugger import dap
-from monarch.debugger.adapter import Attach, Detach
+from monarch.debugger.protocol import Attach, Detach
 
 pytest.importorskip("debugpy")
 
-# Calls `step` of rank 1 with each number on its input; any other line asks whether its thread is traced.
+# Calls `step` of rank 1 with each number on its input, and the endpoint that any other line names; a second word is a time limit.
 PROGRAM = """
     import os, sys, threading
     from monarch.actor import Actor, SupervisionError, attach_to_workers, endpoint, this_host
@@ -42,6 +42,11 @@ PROGRAM = """
             self.steps += 1  # a breakpoint is here
             return total + self.steps
         @endpoint
+        def pause(self):
+            paused = "here"
+            breakpoint()
+            return paused
+        @endpoint
         def debugged(self):
             threads = [thread.name for thread in threading.enumerate() if "pydevd" in thread.name]
             return sys.gettrace() is not None, threads
@@ -55,9 +60,13 @@ PROGRAM = """
         print("go", *pids, flush=True)
         second = trainers.slice(**{{trainers.extent.labels[0]: 1}})
         for line in sys.stdin:
-            answer = second.step.call_one(int(line)) if line.strip().isdigit() else second.debugged.call_one()
+            words = line.split()
+            if words[0].isdigit():
+                answer = second.step.call_one(int(words[0]))
+            else:
+                answer = getattr(second, words[0]).call_one()
             try:
-                print("answer", answer.get(timeout=60), flush=True)
+                print("answer", answer.get(timeout=float(words[-1]) if len(words) == 2 else 60), flush=True)
             except SupervisionError:
                 print("lost", flush=True)
                 os._exit(0)
@@ -100,7 +109,7 @@ def test_an_editor_debugs_a_rank_of_an_attached_host_again_and_again(tmp_path: P
         running(PROGRAM.format(workers=attached.addresses), tmp_path, {"MONARCH_SECRET": SECRET}) as program,
     ):
         program.wait_for("go")
-        say(program, "traced?")
+        say(program, "debugged")
         untouched = program.wait_for("answer")
         with terminal(program) as (command, address):
             for steps in (1, 2):
@@ -118,7 +127,7 @@ def test_an_editor_debugs_a_rank_of_an_attached_host_again_and_again(tmp_path: P
                 editor.ask("disconnect")
                 editor.close()
                 assert next_line(command) == "trainers[1]: the editor has left"
-                say(program, "traced?")
+                say(program, "debugged")
                 assert program.wait_for("answer") == untouched == "answer (False, [])"
 
 
@@ -156,6 +165,59 @@ def test_an_editor_hears_of_the_death_of_its_rank(tmp_path: Path) -> None:
             next_line(command)
             assert next_line(command).startswith("trainers[1]: the editor has left: ")
             program.wait_for("lost")
+
+
+def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    strict = {"MONARCH_HEARTBEAT_TIMEOUT": "0.4s", "MONARCH_DEADLOCK_CHECK_INTERVAL": "0.1s"}
+    with running(PROGRAM.format(workers=[]), tmp_path, strict) as program:
+        program.wait_for("go")
+        with terminal(program) as (command, address):
+            editor = Editor(address)
+            editor.attach(str(script), line_of_the_breakpoint(script))
+            say(program, "21 1")
+            stopped = editor.event("stopped")
+            who = ("debug", "-p", str(program.pid))
+            typed = "list\nwhere --all\nattach trainer 1\ncast trainer ranks(1) c\ncontinue\n"
+            shown = program.monarch(*who, typed=typed).stdout
+            [row] = [line for line in shown.splitlines() if line.startswith("| trainer")]
+            name, rank, _, _, function, line, state, attached = map(str.strip, row.strip("|").split("|"))
+            assert (name, rank, function, int(line)) == ("trainer", "1", "step", line_of_the_breakpoint(script))
+            assert state.startswith("in an editor") and f"(pid {command.pid})" in attached
+            assert "1 rank: trainer 1\n" in shown and "self.steps += 1  # a breakpoint is here" in shown
+            assert "trainer 1 is in an editor, " in shown and "trainer 1: an editor, " in shown
+            why = program.monarch("why", "-p", str(program.pid)).stdout  # takes longer than the limit of the call
+            assert "is stopped in an editor" in why
+            editor.ask("continue", threadId=stopped["threadId"])
+            assert program.wait_for("answer") == "answer 43"
+            assert "Nobody is in the debugger." in program.monarch(*who, typed="list\n").stdout
+            editor.close()
+
+
+def test_breakpoint_stops_in_the_editor_while_one_is_attached(tmp_path: Path) -> None:
+    with running(PROGRAM.format(workers=[]), tmp_path) as program:
+        program.wait_for("go")
+        with terminal(program) as (command, address):
+            editor = Editor(address)
+            editor.attach(str(tmp_path / "train.py"), 1)
+            say(program, "pause")
+            stopped = editor.event("stopped")
+            frame, *_ = editor.stack(stopped["threadId"])
+            assert frame["name"] == "pause" and editor.variables(frame)["paused"] == "'here'"
+            editor.ask("continue", threadId=stopped["threadId"])
+            assert program.wait_for("answer") == "answer here"
+            editor.ask("disconnect")
+            editor.close()
+            assert [next_line(command).split(": ")[1] for _ in range(2)] == [
+                "an editor is attached",
+                "the editor has left",
+            ]
+            say(program, "pause")
+            who = ("debug", "-p", str(program.pid))
+            while "| stopped" not in program.monarch(*who, typed="list\n").stdout:
+                pass
+            program.monarch(*who, typed="attach trainer 1\npaused = 'there'\nc\n")
+            assert program.wait_for("answer") == "answer there"
 
 
 def test_ranks_without_debugpy_and_wrong_names_are_errors_of_one_line(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -513,3 +514,25 @@ def test_who_is_in_the_debugger_counts_neither_as_hanging_nor_as_a_deadlock(spaw
             )
             user.type("c")
             assert answer.get(timeout=20) == 3
+
+
+def test_time_limits_of_calls_to_who_is_in_the_debugger_do_not_run_out(spawn: Spawn) -> None:
+    """Of the client and of actors, also where an actor only waits for one in the debugger."""
+    actors = spawn(4).spawn("s", Stopping)
+    stops, first, second, third = (actors.slice(gpus=rank) for rank in range(4))
+    with person() as user:
+        answers = [
+            first.step_on.call_one(stops, 2.0),
+            second.step_on.call_one(stops, 2.0, True),
+            third.step_on.options(timeout=2.0).call_one(stops),
+        ]
+        seen: set[int] = set()
+
+        def stopped(seconds: float) -> list[int]:
+            rows = [row for row in user.rows() if row.stopped and row.since >= seconds]
+            return [row.number for row in rows if row.number not in seen]
+
+        for seconds in (3, 0, 0):
+            seen.update(wait_until(functools.partial(stopped, seconds), what="a stop"))
+            user.type("c")
+        assert [answer.get(timeout=20) for answer in answers] == [3, 3, 3]

@@ -2,25 +2,40 @@
 
 That wants a socket to its editor. It gets one end of a pair; what it says there goes to the terminal as answers to `Attach`, and what the
 editor says comes as `Said`. So nothing listens here. The I/O thread is hidden from the debugger, or a breakpoint would stop it as well, and
-with it the way to the editor.
+with it the way to the editor. An actor that it stops is in the debugger as one that has called ``breakpoint()`` is: the root client follows
+it. While an editor is attached, ``breakpoint()`` stops there.
 
 What ends a session: `Detach`, the end of the terminal, or of the debugger. Then the threads go on, and nothing is traced any more.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
 import socket
 import sys
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
-from .._core.plane import ControlRequest, ControlService, Hub, ProcAddress, handles, register
+from .._core.plane import (
+    ControlRequest,
+    Hub,
+    Owner,
+    ProcAddress,
+    actors_of,
+    current_hub,
+)
+from ..actor import context
+from . import tracing
+from .debuggee import opened
+from .protocol import PROMPT, RUNNING, Attach, Detach, Said, Who
+from .session import Followed, place_of
 
 _LARGEST_READ = 1 << 16  # bytes
 _RESUMED_WITHIN = 2.0  # seconds in which the debugger lets its threads go on
@@ -29,37 +44,12 @@ _LAST = 1 << 30  # number of our own request to it
 _GOODBYE = {"seq": _LAST, "type": "request", "command": "disconnect", "arguments": {"terminateDebuggee": False}}
 
 
-class Attach(NamedTuple):
-    """Let an editor debug this process. Terminal ──▶ proc.
-
-    Answers: what the debugger says, bytes each; empty bytes as the last. An error where it is not installed, or another editor is
-    attached.
-
-    Attributes:
-        session: A number that no other has.
-    """
-
-    session: int
-
-
-class Said(NamedTuple):
-    """What the editor says. Terminal ──▶ proc."""
-
-    session: int
-    data: bytes
-
-
-class Detach(NamedTuple):
-    """The editor has left. Terminal ──▶ proc."""
-
-    session: int
-
-
 class _Session:
     """The debugger of this process, as long as an editor is attached."""
 
-    def __init__(self, request: ControlRequest, number: int) -> None:
+    def __init__(self, request: ControlRequest, number: int, editor: str) -> None:
         self.number = number
+        self._editor = editor
         self.peer: ProcAddress = request.peer
         self._request = request
         self._ours, self._theirs = socket.socketpair()
@@ -90,12 +80,17 @@ class _Session:
         """Start the debugger, and pass on what it says."""
         try:
             pydevd = _start(self._theirs)
+            stops, debugger = sys.breakpointhook, _debugger()
             try:
+                sys.breakpointhook = functools.partial(_stop, pydevd)
+                debugger.do_wait_suspend = functools.partial(_suspend, debugger.do_wait_suspend, self._editor)
                 while data := self._ours.recv(_LARGEST_READ):
                     self._request.answer(data)
                     if str(_LAST).encode() in data:
                         self._goes_on.set()
             finally:
+                sys.breakpointhook = stops
+                vars(debugger).pop("do_wait_suspend", None)
                 _end(pydevd)
         except ImportError as error:
             text = f"an editor needs debugpy in the actor's process, which can't import it: {error} (pip install 'pymonarch[debug]')"
@@ -110,6 +105,26 @@ class _Session:
             _over(self)
 
 
+class _Stopped(Followed):
+    """An actor, as long as an editor that has stopped it is attached, and it handles the message at which that was."""
+
+    def __init__(self, number: int, who: Who, owner: Owner, aside: bool, closed: Callable[[], object]) -> None:
+        super().__init__(number, closed)
+        self._aside = aside
+
+    def wait(self, frames: Sequence[FrameType]) -> None:
+        """It waits from here on."""
+        self._say((PROMPT, "", place_of("in an editor", [(frame, frame.f_lineno) for frame in frames])))
+
+    def go_on(self) -> None:
+        """It does not."""
+        if not self.ended:
+            self._say((RUNNING, "", None))
+        if self._aside:
+            self.end("its thread goes on")
+
+
+_stopped: dict[tracing.Activity, _Stopped] = {}
 _running: _Session | None = None
 _watched: set[Hub] = set()  # of which the end of terminals is told
 _lock = threading.Lock()
@@ -124,12 +139,13 @@ def _over(session: _Session) -> None:
 
 def _start(end: socket.socket) -> Any:
     """Have the debugger look at this process, over a socket that is connected already."""
-    before = os.environ.get(_QUIET)
+    before, stops = os.environ.get(_QUIET), sys.breakpointhook
     os.environ[_QUIET] = "1"
     try:
         importlib.import_module("debugpy.server")  # finds its own copy of pydevd, and has that speak the protocol
         pydevd: Any = importlib.import_module("pydevd")
     finally:
+        sys.breakpointhook = stops  # which it has taken for good
         del os.environ[_QUIET]
         if before is not None:
             os.environ[_QUIET] = before
@@ -140,13 +156,42 @@ def _start(end: socket.socket) -> Any:
     finally:
         pydevd.start_client = connect
     # it ends itself where all threads are daemons, as those of actors are
-    importlib.import_module("_pydevd_bundle.pydevd_constants").get_global_debugger().has_user_threads_alive = _yes
+    _debugger().has_user_threads_alive = _yes
     return pydevd
+
+
+def _debugger() -> Any:
+    return importlib.import_module("_pydevd_bundle.pydevd_constants").get_global_debugger()
+
+
+def _stop(pydevd: Any, *args: object, **kwargs: object) -> None:
+    """``breakpoint()`` was called."""
+    pydevd.settrace(
+        suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=sys._getframe(1)
+    )
+
+
+def _suspend(
+    wait: Callable[..., Any], editor: str, thread: threading.Thread, frame: FrameType, *args: Any, **kwargs: Any
+) -> Any:
+    """Have this thread wait for the editor, and tell of its actor meanwhile."""
+    frames = tracing.own_frames(frame)
+    stopped = None
+    if frames and any(actor is context()._cell for actor in actors_of(current_hub())):
+        stopped = opened(_Stopped, _stopped, editor)
+        stopped.wait(frames)
+    try:
+        return wait(thread, frame, *args, **kwargs)
+    finally:
+        if stopped is not None:
+            stopped.go_on()
 
 
 def _end(pydevd: Any) -> None:
     """Trace nothing any more: the debugger stops listening, but would leave each thread slow."""
     pydevd.stoptrace()
+    for stopped in list(_stopped.values()):
+        stopped.end("the editor has left")
     if not importlib.import_module("_pydevd_bundle.pydevd_constants").PYDEVD_USE_SYS_MONITORING:
         importlib.import_module("pydevd_tracing").set_trace_to_threads(_trace_no_more)
 
@@ -165,39 +210,31 @@ def _yes() -> bool:
     return True
 
 
-@handles(Attach)
-def _attach(service: ControlService, request: ControlRequest, record: Attach) -> None:
+def take(hub: Hub, request: ControlRequest, record: Attach | Said | Detach) -> None:
+    """Take a control record."""
+    if isinstance(record, Attach):
+        _attach(hub, request, record)
+        return
+    session = _running
+    if session is not None and session.number == record.session:
+        session.said(record.data if isinstance(record, Said) else None)
+
+
+def _attach(hub: Hub, request: ControlRequest, record: Attach) -> None:
     global _running
-    session = _Session(request, record.session)
+    session = _Session(request, record.session, record.editor)
     with _lock:
         if _running is not None:
             raise RuntimeError(f"another editor is attached to this process, through {_running.peer}")
         _running = session
     _hide(threading.current_thread())
-    if service.hub not in _watched:
-        _watched.add(service.hub)
-        service.hub.inbound_lost_hooks.append(_terminal_lost)
+    if hub not in _watched:
+        _watched.add(hub)
+        hub.inbound_lost_hooks.append(_terminal_lost)
     session.start()
-
-
-@handles(Said)
-def _said(service: ControlService, request: ControlRequest, record: Said) -> None:
-    session = _running
-    if session is not None and session.number == record.session:
-        session.said(record.data)
-
-
-@handles(Detach)
-def _detach(service: ControlService, request: ControlRequest, record: Detach) -> None:
-    session = _running
-    if session is not None and session.number == record.session:
-        session.said(None)
 
 
 def _terminal_lost(address: ProcAddress) -> None:
     session = _running
     if session is not None and session.peer == address:
         session.said(None)
-
-
-register(_attach, _said, _detach)

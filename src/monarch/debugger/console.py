@@ -33,6 +33,7 @@ from ..errors import SupervisionError
 from ..programs import PATIENCE, agents_of, ask
 from . import views
 from .commands import HELP, NAMES, Command, parse
+from .hosts import procs_of
 from .protocol import (
     ENDED,
     OUTPUT,
@@ -194,7 +195,7 @@ class Console:
 
     def _do_continue(self, command: Command) -> None:
         for row in self.rows():
-            if row.stopped:
+            if row.stopped and not row.in_editor:
                 self._send(row, "clear ;; continue")
 
     def _send(self, row: Row, line: str) -> None:
@@ -315,13 +316,9 @@ class Console:
         return ask(self._hub, self._root, record).get(timeout=PATIENCE)
 
     def _ask_procs(self, record: tuple[Any, ...]) -> list[tuple[Any, Any]]:
-        """What each proc of the program answers, on all its hosts; without those that are lost, or end meanwhile."""
-        agent = self._hub.address.agent
-        here = self._description(agent)
-        found = list(here.procs)
-        for other in agents_of(here.hosts):
-            with suppress(SupervisionError):
-                found += self._description(other).procs
+        """What each proc of the program answers, on all its hosts; those that can't be reached are named. Procs may end meanwhile."""
+        here: HostDescription = ask(self._hub, self._hub.address.agent, DescribeHost()).get(timeout=PATIENCE)
+        found = here.procs + procs_of(self._hub, agents_of(here.hosts), lambda text: self._terminal.write(text + "\n"))
         asked = [(proc, ask(self._hub, proc.address, record)) for proc in found if proc.root == self._root]
         answers = []
         for proc, answer in asked:
@@ -334,10 +331,6 @@ class Console:
                     f"{proc.mesh} {proc.rank} does not answer: is it stopped, or does C code hold the GIL?\n"
                 )
         return answers
-
-    def _description(self, agent: ProcAddress) -> HostDescription:
-        description: HostDescription = ask(self._hub, agent, DescribeHost()).get(timeout=PATIENCE)
-        return description
 
 
 class _Attached:

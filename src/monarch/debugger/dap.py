@@ -6,6 +6,8 @@ rank's process, or its debugger, ends; or the editor has not read what it was se
 
 from __future__ import annotations
 
+import getpass
+import os
 import socket
 import struct
 import threading
@@ -27,8 +29,9 @@ from .._core.plane import (
     refusal,
     send_record,
 )
-from ..programs import PATIENCE, Connection
-from .adapter import Attach, Detach, Said
+from ..programs import Connection
+from .hosts import procs_of
+from .protocol import Attach, Detach, Said
 
 _LARGEST_READ = 1 << 16  # bytes
 _READS_WITHIN = 30  # seconds in which an editor takes what it is sent; one that does not has left
@@ -36,14 +39,17 @@ _AGAIN = 0.1  # seconds
 _ENDED_WITHIN = 10.0  # seconds in which the debugger of a rank lets its threads go on, and ends
 
 
-def find(connection: Connection, mesh: str, ranks: str) -> list[HostedProc]:
+def find(connection: Connection, mesh: str, ranks: str, tell: Callable[[str], object]) -> list[HostedProc]:
     """The procs of a mesh that an expression for ranks means, in order.
+
+    Args:
+        tell: Called for each host that can't be reached, with its name and why.
 
     Raises:
         ValueError: There are none; the message says which meshes there are.
     """
     selector = RankSelector(ranks)
-    procs = [proc for answer in connection.describe() for proc in answer.get(timeout=PATIENCE).procs]
+    procs = procs_of(connection.hub, connection.agents, tell)
     found = [proc for proc in procs if proc.mesh == mesh and selector.matches(proc.rank, proc.coordinates)]
     if not found:
         there = ", ".join(sorted({f"{proc.mesh} ({proc.size} ranks)" for proc in procs})) or "none"
@@ -117,7 +123,8 @@ class _Relay:
         """Until one side ends."""
         writer = threading.Thread(target=self._write, name="monarch-dap-writer", daemon=True)
         writer.start()
-        send_record(self._hub, self._proc, Attach(self._session), self)
+        editor = f"an editor, {getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
+        send_record(self._hub, self._proc, Attach(self._session, editor), self)
         with self._editor:
             with suppress(OSError):
                 while data := self._editor.recv(_LARGEST_READ):

@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import config
 from .._core.plane import ControlRequest, Hub, current_hub, random_uid, send_record
@@ -28,9 +28,11 @@ from .protocol import (
     Watched,
     Who,
 )
-from .session import Question, Session, Typed
+from .session import Followed, Question, Session, Typed
 
-_sessions: dict[int, Session] = {}
+T = TypeVar("T", bound=Followed)
+
+_sessions: dict[int, Followed] = {}
 
 
 def stop(frame: FrameType) -> None:
@@ -56,8 +58,19 @@ def keep(error: BaseException) -> None:
 
 def begin() -> Session:
     """The session of what runs here; a new one if it has none."""
+    return opened(Session, tracing.sessions)
+
+
+def opened(kind: Callable[..., T], known: dict[tracing.Activity, T], editor: str = "") -> T:
+    """What stops that which runs here, up to the end of the message that it handles.
+
+    Args:
+        kind: Its class.
+        known: Those there are.
+        editor: As of `Opened`.
+    """
     activity = tracing.activity()
-    session = tracing.sessions.get(activity)
+    session = known.get(activity)
     if session is not None:
         return session
     hub, here = current_hub(), context()
@@ -66,24 +79,22 @@ def begin() -> Session:
     number = random_uid()
 
     def closed() -> None:
-        tracing.sessions.pop(activity, None)
+        known.pop(activity, None)
         _sessions.pop(number, None)
 
     aside = threading.get_ident() != here._cell.thread
-    session = Session(number, who, here._cell, aside, closed)
-    tracing.sessions[activity] = _sessions[number] = session
-    send_record(hub, hub.root, Opened(number, who, Place("", ())))
+    session = kind(number, who, here._cell, aside, closed)
+    known[activity] = _sessions[number] = session
+    send_record(hub, hub.root, Opened(number, who, Place("", ()), editor))
     if not aside:
         _end_with_message(session, here, activity)
     return session
 
 
-def _end_with_message(session: Session, here: Any, activity: tracing.Activity) -> None:
+def _end_with_message(session: Followed, here: Any, activity: tracing.Activity) -> None:
     def handled(result: Any, error: BaseException | None) -> Any:
         with tracing.Paused():
-            if error is not None and not session.ended and not session.quitting and session.post_mortem(error, None):
-                error._monarch_looked_at = True  # type: ignore[attr-defined]  # for `keep`
-            session.end("the endpoint has raised" if error is not None else "the endpoint has returned")
+            session.handled(error)
         return result
 
     here._when_handled(handled)
@@ -113,19 +124,19 @@ def _follow(request: ControlRequest, record: Follow) -> None:
 
 def _type(request: ControlRequest, record: Type) -> None:
     session = _sessions.get(record.number)
-    if session is not None:
+    if isinstance(session, Session):
         session.put(Typed(record.line))
 
 
 def _watched(request: ControlRequest, record: Watched) -> None:
     session = _sessions.get(record.number)
-    if session is not None:
+    if isinstance(session, Session):
         session.watch(record.watched)
 
 
 def _complete(request: ControlRequest, record: Complete) -> None:
     session = _sessions.get(record.number)
-    if session is not None:
+    if isinstance(session, Session):
         session.put(Question(request, record.line, record.begin, record.end))
     else:
         request.answer([])

@@ -6,9 +6,10 @@ The handlers are in modules that only one side needs, which are imported when th
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from typing import Any, NamedTuple
 
-from .._core.plane import ControlRequest, ControlService, handles, register
+from .._core.plane import ControlRequest, ControlService, ProcAddress, handles, register
 
 
 class Who(NamedTuple):
@@ -77,6 +78,7 @@ class Row(NamedTuple):
         stopped: Whether it waits for somebody.
         since: Seconds since it has stopped, or goes on.
         driver: Who is attached; empty for nobody.
+        in_editor: Whether that is an editor, which takes no commands from a terminal.
     """
 
     number: int
@@ -86,17 +88,23 @@ class Row(NamedTuple):
     stopped: bool
     since: float
     driver: str
+    in_editor: bool = False
 
 
 # to the root client
 
 
 class Opened(NamedTuple):
-    """An actor has stopped that was not in the debugger. Its proc ──▶ root client, which then follows the session."""
+    """An actor has stopped that was not in the debugger. Its proc ──▶ root client, which then follows the session.
+
+    Attributes:
+        editor: Who has stopped it, and lets it go on: an editor; empty where that is done by terminals.
+    """
 
     number: int
     who: Who
     place: Place
+    editor: str = ""
 
 
 class GetSource(NamedTuple):
@@ -222,15 +230,45 @@ class Interrupt(NamedTuple):
     ranks: str
 
 
-def _at_client(kind: type) -> Any:
-    return _handler(kind, "table")
+class InDebugger(NamedTuple):
+    """Time limits of calls to these actors do not run out. Root client ──▶ proc. Answer: the ids of actors there that wait for one.
+
+    Attributes:
+        actors: Their procs and ids, all of them.
+    """
+
+    actors: tuple[tuple[ProcAddress, int], ...]
 
 
-def _at_proc(kind: type) -> Any:
-    return _handler(kind, "debuggee")
+class Attach(NamedTuple):
+    """Let an editor debug this process. Terminal ──▶ proc.
+
+    Answers: what the debugger says, bytes each; empty bytes as the last. An error where it is not installed, or another editor is
+    attached.
+
+    Attributes:
+        session: A number that no other has.
+        editor: Who it is, for people who list who is in the debugger.
+    """
+
+    session: int
+    editor: str
 
 
-def _handler(kind: type, module: str) -> Any:
+class Said(NamedTuple):
+    """What the editor says. Terminal ──▶ proc."""
+
+    session: int
+    data: bytes
+
+
+class Detach(NamedTuple):
+    """The editor has left. Terminal ──▶ proc."""
+
+    session: int
+
+
+def _handler(module: str, kind: type) -> Any:
     @handles(kind)
     def handle(service: ControlService, request: ControlRequest, record: Any) -> None:
         acting: Any = importlib.import_module(f"{__package__}.{module}")
@@ -240,6 +278,11 @@ def _handler(kind: type, module: str) -> Any:
 
 
 register(
-    *map(_at_client, (Opened, GetSource, ListSessions, Drive, Release, Send, Ask)),
-    *map(_at_proc, (Follow, Type, Watched, Complete, SetBreakpoint, ListBreakpoints, ClearBreakpoint, Interrupt)),
+    *map(partial(_handler, "table"), (Opened, GetSource, ListSessions, Drive, Release, Send, Ask)),
+    *map(
+        partial(_handler, "debuggee"),
+        (Follow, Type, Watched, Complete, SetBreakpoint, ListBreakpoints, ClearBreakpoint, Interrupt),
+    ),
+    _handler("patience", InDebugger),
+    *map(partial(_handler, "adapter"), (Attach, Said, Detach)),
 )

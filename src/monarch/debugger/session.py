@@ -17,7 +17,7 @@ import pdb  # noqa: T100  # which is what this is
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from traceback import format_exception_only
@@ -48,7 +48,50 @@ class Question(NamedTuple):
     end: int
 
 
-class Session(pdb.Pdb):
+class Followed:
+    """What stops an actor, as the root client follows it.
+
+    Args:
+        number: Its name, which no other process makes.
+        closed: Called when it has ended.
+    """
+
+    def __init__(self, number: int, closed: Callable[[], object]) -> None:
+        self.number = number
+        self.ended = False
+        self._closed = closed
+        self._lock = threading.Lock()
+        self._follower: ControlRequest | None = None
+        self._unsaid: list[Event] = []
+
+    def follow(self, request: ControlRequest) -> None:
+        """Say there what it says, from the beginning. On the I/O thread."""
+        with self._lock:
+            self._follower = request
+            unsaid, self._unsaid = self._unsaid, []
+            for event in unsaid:
+                request.answer(event)
+
+    def handled(self, error: BaseException | None) -> None:
+        """The message that it began with has been."""
+        self.end("the endpoint has raised" if error is not None else "the endpoint has returned")
+
+    def end(self, why: str) -> None:
+        """Nobody will stop any more."""
+        if not self.ended:
+            self.ended = True
+            self._say((ENDED, why, None))
+            self._closed()
+
+    def _say(self, event: Event) -> None:
+        with self._lock:
+            if self._follower is None:
+                self._unsaid.append(event)
+            else:
+                self._follower.answer(event)
+
+
+class Session(Followed, pdb.Pdb):
     """Args:
     number: Its name, which no other process makes.
     who: The actor.
@@ -58,22 +101,17 @@ class Session(pdb.Pdb):
     """
 
     def __init__(self, number: int, who: Who, owner: Owner, aside: bool, closed: Callable[[], object]) -> None:
+        Followed.__init__(self, number, closed)
         self._output = _Output(self)
         stream: Any = self._output
-        super().__init__(stdin=stream, stdout=stream, skip=tracing.SKIPPED, nosigint=True, readrc=False)
+        pdb.Pdb.__init__(self, stdin=stream, stdout=stream, skip=tracing.SKIPPED, nosigint=True, readrc=False)
         self.reset()
-        self.number = number
         self.who = who
         self.steps = False  # whether it goes on only as far as the next line, or function
-        self.ended = False
         self._owner = owner
         self._aside = aside
-        self._closed = closed
         self._thread = threading.get_ident()
         self._inbox: SimpleQueue[Typed | Question] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._follower: ControlRequest | None = None
-        self._unsaid: list[Event] = []
         self._why = ""
         self._place = Place("", ())
         self._limit: float | None = None  # seconds for which it waits without anybody attached
@@ -81,14 +119,6 @@ class Session(pdb.Pdb):
         self._watched = False
 
     # what it is told, on the I/O thread
-
-    def follow(self, request: ControlRequest) -> None:
-        """Say there what it says, from the beginning."""
-        with self._lock:
-            self._follower = request
-            unsaid, self._unsaid = self._unsaid, []
-            for event in unsaid:
-                request.answer(event)
 
     def put(self, item: Typed | Question) -> None:
         self._inbox.put(item)
@@ -133,13 +163,14 @@ class Session(pdb.Pdb):
         line = self._place.line
         return bdb.BdbQuit(f"{self.who} was quit in the debugger, in {line.function}() at {line.file}:{line.number}")
 
+    def handled(self, error: BaseException | None) -> None:
+        if error is not None and not self.ended and not self.quitting and self.post_mortem(error, None):
+            error._monarch_looked_at = True  # type: ignore[attr-defined]  # for `debuggee.keep`
+        super().handled(error)
+
     def end(self, why: str) -> None:
-        """The message has been handled, or nobody came."""
-        if not self.ended:
-            self.ended = True
-            self.steps = False
-            self._say((ENDED, why, None))
-            self._closed()
+        self.steps = False
+        super().end(why)
 
     def stop_here(self, frame: FrameType) -> bool:
         """As `bdb` has it, but only in what the program has called: nobody steps into what the engine calls."""
@@ -155,7 +186,7 @@ class Session(pdb.Pdb):
 
     def _interact(self, frame: FrameType | None, trace: TracebackType | None) -> None:
         stack, index = self.get_stack(frame, trace)
-        self._place = Place(self._why or "a step", tuple(map(_line_of, stack[: index + 1][-_MOST_FRAMES:])))
+        self._place = place_of(self._why or "a step", stack[: index + 1])
         self._alone_since = time.monotonic()
         super().interaction(frame, trace)
         self._why = ""
@@ -171,13 +202,6 @@ class Session(pdb.Pdb):
         """The first of the program's frames returns; that of a coroutine may only wait."""
         if self._aside:
             self.end("its thread is done")
-
-    def _say(self, event: Event) -> None:
-        with self._lock:
-            if self._follower is None:
-                self._unsaid.append(event)
-            else:
-                self._follower.answer(event)
 
     # its input and output
 
@@ -375,6 +399,11 @@ class _Console(code.InteractiveConsole):
         if not line:
             raise EOFError
         return line.rstrip("\n")
+
+
+def place_of(why: str, stack: Sequence[tuple[FrameType, int]]) -> Place:
+    """Where it has stopped, by frames and their lines, the innermost last."""
+    return Place(why, tuple(map(_line_of, stack[-_MOST_FRAMES:])))
 
 
 def _line_of(entry: tuple[FrameType, int]) -> Line:

@@ -17,13 +17,13 @@ from .._core.plane import (
     Hub,
     ProcAddress,
     SingleAnswer,
-    debugged,
     pickling,
     refusal,
     send_record,
 )
 from . import sources
 from .notices import Notices
+from .patience import Patience
 from .protocol import (
     ENDED,
     OUTPUT,
@@ -48,12 +48,13 @@ from .protocol import (
 )
 
 _KEPT = 1 << 18  # characters of output since the last line that was typed
+_NO_TERMINAL = -1  # is attached, but an editor
 
 
 class Entry:
     """A session, as the root client knows it."""
 
-    def __init__(self, number: int, proc: ProcAddress, name: int, who: Who, place: Place) -> None:
+    def __init__(self, number: int, proc: ProcAddress, name: int, who: Who, place: Place, editor: str) -> None:
         self.number = number  # here
         self.proc = proc
         self.name = name  # there
@@ -64,8 +65,9 @@ class Entry:
         self.since = time.monotonic()
         self.prompt = ""
         self.output = ""  # since the last line that was typed
-        self.driver = ""
-        self.terminal = 0
+        self.editor = editor
+        self.driver = editor
+        self.terminal = _NO_TERMINAL if editor else 0
         self.attached: ControlRequest | None = None
 
     def tell(self, event: Event) -> None:
@@ -74,7 +76,7 @@ class Entry:
 
     def row(self, label: str) -> Row:
         since = time.monotonic() - self.since
-        return Row(self.number, self.who, label, self.place, self.stopped, since, self.driver)
+        return Row(self.number, self.who, label, self.place, self.stopped, since, self.driver, bool(self.editor))
 
 
 class Table:
@@ -87,6 +89,7 @@ class Table:
         self._entries: dict[int, Entry] = {}
         self._numbers = itertools.count(1)
         self._notices = Notices(self.rows, hub)
+        self._patience = Patience(hub)
         hub.inbound_lost_hooks.append(self._terminal_lost)
 
     def rows(self) -> list[Row]:
@@ -103,7 +106,7 @@ class Table:
     # what ranks say
 
     def opened(self, request: ControlRequest, record: Opened) -> None:
-        entry = Entry(next(self._numbers), request.peer, record.number, record.who, record.place)
+        entry = Entry(next(self._numbers), request.peer, record.number, record.who, record.place, record.editor)
         self._entries[entry.number] = entry
         self._note_debugged()
         send_record(
@@ -130,10 +133,8 @@ class Table:
         entry.tell(event)
 
     def _note_debugged(self) -> None:
-        """Calls of this process to these actors may take as long as somebody looks at them."""
-        actors = {(entry.proc, entry.who.uid) for entry in self._entries.values()}
-        debugged.difference_update(debugged - actors)
-        debugged.update(actors)
+        """Calls to these actors may take as long as somebody looks at them."""
+        self._patience.set({(entry.proc, entry.who.uid) for entry in self._entries.values()})
 
     # what terminals ask
 
@@ -144,6 +145,9 @@ class Table:
         entry = self._entries.get(record.session)
         if entry is None:
             request.fail(LookupError("the session has ended"))
+            return
+        if entry.editor:
+            request.fail(PermissionError(f"{entry.who} is in {entry.editor}: go on there, or disconnect it"))
             return
         if entry.attached is not None and not record.take:
             taking = f"`attach {entry.who} --take` takes it over"
@@ -189,7 +193,7 @@ class Table:
 
     def ask(self, request: ControlRequest, record: Ask) -> None:
         entry = self._entries.get(record.session)
-        if entry is None or not entry.stopped:
+        if entry is None or not entry.stopped or entry.editor:
             request.answer([])
             return
 

@@ -149,6 +149,13 @@ def own_traceback(error: BaseException) -> TracebackType | None:
     return found
 
 
+def own_frames(frame: FrameType | None) -> list[FrameType]:
+    """The frames of the program that have called one, or what the engine runs for it, and it; the innermost last."""
+    while frame is not None and of_engine(frame):
+        frame = frame.f_back
+    return list(_frames(frame))[::-1]
+
+
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None and not of_engine(frame):
         yield frame

@@ -26,7 +26,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     line = row.place.line
-    state = f"{'stopped' if row.stopped else 'running'} {duration(row.since)}"
+    state = f"{('in an editor' if row.in_editor else 'stopped') if row.stopped else 'running'} {duration(row.since)}"
     coordinates = ", ".join(f"{name}={index}" for name, index in row.who.coordinates.items())
     return row.who.name, row.label, coordinates, row.who.host, line.function, str(line.number), state, row.driver
 

@@ -25,6 +25,7 @@ _COLLECTIVES = re.compile(
 )
 _COLLECTIVE_FILES = re.compile(r"/(torch/distributed|mpi4py|horovod)/")
 _DEBUGGER = "/monarch/debugger/"
+_EDITOR = "/monarch/debugger/adapter.py"
 
 
 class Node:
@@ -198,6 +199,8 @@ def _state(
     before: ProcStacks | None, proc: ProcStacks, thread: ThreadStack, lines: Sequence[Line], share: float, ran: bool
 ) -> tuple[str, str]:
     """Of one that is where it was."""
+    if any(_EDITOR in frame.file for frame in thread.frames):
+        return DEBUGGED, "is stopped in an editor"
     if any(_DEBUGGER in frame.file for frame in thread.frames):
         return DEBUGGED, "is stopped in the debugger: monarch debug"
     if before is not None and proc.how == before.how == "signal":

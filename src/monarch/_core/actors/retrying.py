@@ -205,10 +205,12 @@ class _Repeated(PendingOperation):
         except Exception as error:  # who waits must hear of it
             Promise.of(self.future).reject(error)
 
-    def _expire(self, attempt: _Attempt) -> None:
-        """The time of an attempt is up. On the poller's thread."""
-        if is_debugged(attempt.unanswered()):
-            attempt.timer = self._home.poller.call_later(1.0, functools.partial(self._expire, attempt))
+    def _expire(self, attempt: _Attempt, was_debugged: bool = False) -> None:
+        """The time of an attempt is up; it begins anew behind the debugger. On the poller's thread."""
+        debugged = is_debugged(attempt.unanswered())
+        if debugged or was_debugged:
+            seconds = 1.0 if debugged else self._options.timeout or 0.0
+            attempt.timer = self._home.poller.call_later(seconds, functools.partial(self._expire, attempt, debugged))
             return
         with self._lock:
             late = sorted(attempt.open)

@@ -40,7 +40,7 @@ class PendingCall(NamedTuple):
 
 
 debugged: set[tuple[ProcAddress, int]] = set()
-"""Processes and ids of actors that are in the debugger: time limits of calls to them do not run out."""
+"""Processes and ids of actors that are in the debugger, or wait for such: time limits of calls to them do not run out."""
 
 
 def is_debugged(call: PendingCall | None) -> bool:

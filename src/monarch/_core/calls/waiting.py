@@ -56,9 +56,11 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
     subscribe(future, wake)
     try:
         came = waiter.acquire(timeout=-1 if timeout is None else min(timeout, LONGEST))
-        if pending.debugged and (timeout if asked is None else asked):
+        limit = timeout if asked is None else asked
+        while not came and limit and pending.debugged and _is_debugged(future):
             while not came and _is_debugged(future):
                 came = waiter.acquire(timeout=1.0)
+            came = came or waiter.acquire(timeout=min(limit, LONGEST))  # which begins anew behind the debugger
     except BaseException:  # Ctrl-C
         unsubscribe(future, wake)
         raise

@@ -1,0 +1,128 @@
+"""Time limits of calls to actors in the debugger do not run out, whoever has made the call; nor do those of calls to actors that wait
+for one, directly or by way of others.
+
+The root client knows who is in the debugger. It tells each proc of the program when that changes, and once a second as long as
+somebody is: a proc answers which of its actors wait for one of those, who then count as well. A host or proc that does not answer is
+not waited for. Nothing is sent while nobody is in the debugger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._core.plane import (
+    ControlRequest,
+    DescribeHost,
+    Failure,
+    Hub,
+    ProcAddress,
+    SingleAnswer,
+    actors_of,
+    blocked,
+    current_hub,
+    debugged,
+    read_answer,
+    refusal,
+    send_record,
+)
+from ..programs import agents_of
+from .protocol import InDebugger
+
+_AGAIN = 1.0  # seconds
+
+ActorAt = tuple[ProcAddress, int]
+
+
+class Patience:
+    """What the root client knows, and tells. All of it on the I/O thread.
+
+    Args:
+        hub: That of the root client.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._actors: set[ActorAt] = set()
+        self._waiting: dict[ProcAddress, set[ActorAt]] = {}  # those that wait for one, by their procs
+        self._told: set[ProcAddress] = set()
+        self._ticks = False
+
+    def set(self, actors: set[ActorAt]) -> None:
+        """Take note of all that are in the debugger."""
+        if actors == self._actors:
+            return
+        self._actors = actors
+        if not actors:
+            self._waiting.clear()
+        self._note()
+        if not self._ticks:
+            self._ticks = True
+            self._tick()
+        elif actors:
+            self._tell_hosts()
+
+    def _tick(self) -> None:
+        if self._actors:
+            self._tell_hosts()
+            self._hub.poller.call_later(_AGAIN, self._tick)
+            return
+        self._ticks = False
+        for proc in self._told:
+            send_record(self._hub, proc, InDebugger(()))
+        self._told.clear()
+
+    def _note(self) -> None:
+        _replace(self._actors.union(*self._waiting.values()))
+
+    def _tell_hosts(self) -> None:
+        def here(description: Any) -> None:
+            self._tell(description)
+            for agent in agents_of(description.hosts):
+                self._describe(agent, self._tell)
+
+        self._describe(self._hub.address.agent, here)
+
+    def _describe(self, agent: ProcAddress, then: Callable[[Any], object]) -> None:
+        send_record(self._hub, agent, DescribeHost(), SingleAnswer(agent, lambda reply: _if_answered(reply, then)))
+
+    def _tell(self, description: Any) -> None:
+        record = InDebugger(tuple(debugged.copy()))
+        for proc in description.procs if self._actors else ():
+            if proc.root == self._hub.address:
+                self._told.add(proc.address)
+                self._tell_proc(proc.address, record)
+
+    def _tell_proc(self, proc: ProcAddress, record: InDebugger) -> None:
+        def waits(uids: Any) -> None:
+            if self._actors:
+                self._waiting[proc] = {(proc, uid) for uid in uids}
+                self._note()
+
+        send_record(self._hub, proc, record, SingleAnswer(proc, lambda reply: _if_answered(reply, waits)))
+
+
+def _if_answered(reply: Any, then: Callable[[Any], object]) -> None:
+    if not isinstance(reply, Failure) and refusal(reply) is None:
+        then(read_answer(reply))
+
+
+def _replace(actors: set[ActorAt]) -> None:
+    debugged.difference_update(debugged - actors)
+    debugged.update(actors)
+
+
+def take(hub: Hub, request: ControlRequest, record: InDebugger) -> None:
+    """In a proc: take note of them."""
+    _replace(set(record.actors))
+    request.answer(_waiting_here() if record.actors else [])
+
+
+def _waiting_here() -> list[int]:
+    """The actors here that wait for one. Whose wait has a time limit is not noted: it may be that of any."""
+    found: set[int] = set()
+    hub = current_hub()
+    for wait in blocked(hub):
+        if any((proc, wait.uid) in debugged for proc in wait.silent):
+            found.update([wait.actor.uid] if wait.actor is not None else [actor.uid for actor in actors_of(hub)])
+    return list(found)
