@@ -50,6 +50,12 @@ def rows(table: str) -> list[dict[str, Any]]:
     return found.rows(table)
 
 
+def messages(name: str) -> list[dict[str, Any]]:
+    """Those of actors of this name: tests before may have killed processes, of which some are known as well."""
+    own = {row["id"] for row in rows("actors") if row["name"] == name}
+    return [row for row in rows("messages") if row["to_actor_id"] in own]
+
+
 def counts(name: str) -> dict[tuple[int, str], tuple[int, int]]:
     return {
         (row["rank"], row["endpoint"]): (row["count"], row["failed"]) for row in rows("handled") if row["actor"] == name
@@ -69,7 +75,7 @@ def test_handled_messages_are_counted_exactly_by_endpoint_without_any_switch(spa
     wait_until(lambda: counts("counted") == wanted, what="the counts")  # a reply is sent before its call is over
     handled = {row["rank"]: row["handled"] for row in rows("actors") if row["name"] == "counted"}
     assert handled == {0: 101, 1: 4}
-    assert rows("messages") == []  # nobody has asked for those
+    assert messages("counted") == []  # nobody has asked for those
 
 
 @pytest.mark.parametrize("cls", [Works, WorksAsync])
@@ -83,7 +89,7 @@ def test_with_telemetry_each_of_few_messages_has_a_row_with_its_outcome(spawn: S
         works.fail.call_one().get(timeout=PATIENCE)
 
     def ended() -> list[dict[str, Any]]:
-        found = rows("messages")
+        found = messages("seen")
         return found if len(found) == 21 and all(row["duration_us"] is not None for row in found) else []
 
     found = wait_until(ended, what="21 messages")
@@ -94,7 +100,8 @@ def test_with_telemetry_each_of_few_messages_has_a_row_with_its_outcome(spawn: S
     assert {(names[row["from_actor_id"]], names[row["to_actor_id"]]) for row in found} == {("root", "seen")}
     statuses = {row["id"]: [] for row in found}  # type: ignore[var-annotated]
     for row in rows("message_status_events"):
-        statuses[row["message_id"]].append(row["status"])
+        if row["message_id"] in statuses:
+            statuses[row["message_id"]].append(row["status"])
     assert [statuses[row["id"]] for row in found] == [["active", "complete"]] * 20 + [["active", "failed"]]
 
 
@@ -125,7 +132,7 @@ def test_a_flood_is_sampled_with_weights_and_stays_within_its_memory(spawn: Spaw
         works.add.broadcast(number)
     works.add.call_one(0).get(timeout=60)
     exact = counts("flooded")[0, "add"][0]
-    found = rows("messages")
+    found = messages("flooded")
     assert exact in (count, count + 1)  # the last call may not be over
     assert len(found) <= (1 << 20) // 800
     assert max(row["sample_weight"] for row in found) > 1  # beyond 2,000 in a second some are left out
@@ -145,9 +152,9 @@ def test_the_life_of_actors_is_remembered_also_of_those_whose_process_was_killed
     assert statuses("mortal") == {rank: ["Created", "Initializing", "Idle"] for rank in range(2)}
     os.kill(pids[1], signal.SIGKILL)
     faults.wait_for(1)
-    assert statuses("mortal")[1] == ["Failed"]
+    assert statuses("mortal")[1] == ["Created", "Initializing", "Idle", "Failed"]  # by its black box, and its owner
     [dead] = [row["id"] for row in rows("actors") if (row["name"], row["rank"]) == ("mortal", 1)]
-    [reason] = [row["reason"] for row in rows("actor_status_events") if row["actor_id"] == dead]
+    *_, reason = [row["reason"] for row in rows("actor_status_events") if row["actor_id"] == dead]
     assert "SIGKILL" in reason
     assert statuses("mortals[1]")[1] == ["Created", "Idle", "Failed"]  # the proc, by its agent
 

@@ -27,10 +27,13 @@ class Clock:
 def looks(sampling: Sampling, clock: Clock, count: int, rate: float, kinds: int = 1) -> list[tuple[int, int]]:
     """Of `count` messages, `rate` in a second, of kinds in turn: those looked at, as kind and weight."""
     found = []
+    left = sampling.gap
     for number in range(count):
         clock.now += 1 / rate
-        if sampling.wants():
+        left -= 1
+        if not left:
             found.append((number % kinds, sampling.looked()))
+            left = sampling.gap
     return found
 
 
@@ -131,9 +134,3 @@ def test_the_tables_that_nothing_fills_are_known() -> None:
     assert unfilled(["actors", "resolution_errors"]) == {
         "table resolution_errors": "it is always empty: who does not answer is named with each answer"
     }
-
-
-def test_threads_that_count_at_once_may_step_over_the_next_look() -> None:
-    sampling = Sampling(Clock())
-    sampling.wants()  # of another thread, which has not looked yet
-    assert sampling.wants()

@@ -39,7 +39,7 @@ def test_idle_procs_use_no_processor(spawn: Spawn, kind: type) -> None:
     echo = procs.spawn("echo", Echo)
     procs.spawn("other", kind).initialized.get(timeout=60)
     pids = echo.pid.call().get(timeout=60).values()
-    time.sleep(1)  # what a proc does once, soon after its start
+    time.sleep(3)  # what a proc does once, soon after its start; and the looks at actors, which end with their activity
     before = activity(pids)
     time.sleep(WATCHED)
     after = activity(pids)

@@ -4,7 +4,7 @@ Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs
 plane is written. Nothing of the core imports this module, so programs without planes do not pay for it.
 """
 
-from .actors.activities import activities, blocked, owners_of
+from .actors.activities import activities, begun_by, blocked, handled_by, longest, owners_of, status_of
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub
 from .actors.contracts import Owner
@@ -19,11 +19,12 @@ from .calls.waiting import block, running_loop
 from .client.client import client
 from .client.faults import before_the_end
 from .client.guest import join
+from .hub.black_box import BoxContent, content_of
 from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
 from .hub.control_records import DescribeHost, HostDescription, HostedProc, ShowOutput
 from .hub.control_service import ControlRequest, ControlService, handles, register
-from .hub.life import life_events
+from .hub.life import black_box, life_events
 from .hub.prints import Note
 from .hub.statistics import statistics_of
 from .mesh.owned import OwnedActors, OwnedProcs
@@ -31,6 +32,7 @@ from .mesh.proc_mesh import flush_logs
 from .mesh.shaped import ShapedMesh, names_of
 from .net.peer_credentials import check_same_user
 from .net.unix import hosts_here
+from .processes.boxes import DeadProc
 from .processes.output import Output, OutputSink, Source
 from .processes.stack_dump import FILE as STACK_FILE
 from .processes.stack_dump import SIGNAL as STACK_SIGNAL
@@ -53,8 +55,10 @@ __all__ = [
     "STACK_FILE",
     "STACK_SIGNAL",
     "SYSTEM",
+    "BoxContent",
     "ControlRequest",
     "ControlService",
+    "DeadProc",
     "DescribeHost",
     "Dumped",
     "Failure",
@@ -87,20 +91,25 @@ __all__ = [
     "actors_of",
     "after",
     "before_the_end",
+    "begun_by",
+    "black_box",
     "block",
     "blocked",
     "check_same_user",
     "client",
     "completed",
+    "content_of",
     "current_hub",
     "debugged",
     "encode_meta",
     "flush_logs",
     "grid",
+    "handled_by",
     "handles",
     "hosts_here",
     "join",
     "life_events",
+    "longest",
     "map_future",
     "names_of",
     "notice",
@@ -118,6 +127,7 @@ __all__ = [
     "send_record",
     "set_level",
     "statistics_of",
+    "status_of",
     "subscribe",
     "supervision_error",
 ]  # fmt: skip

@@ -10,6 +10,9 @@ from .registry import Incomplete
 from .tables import EVENTS, TABLES
 
 _TIME = "timestamp_us"
+_TOLD_TWICE = {
+    "actors": ("id", "pid")
+}  # an actor that has ended: by its owner, without a pid, and by the agent that has its black box
 Columns = dict[str, dict[str, list[Any]]]
 """Of each table its columns, which are equally long."""
 
@@ -69,7 +72,7 @@ def of_rows(
             left_out[table] = len(kept) - limit
             kept = [kept[index] for index in _latest(times, len(kept), limit)]
         by_column = zip(*kept, strict=True) if kept else ([] for _ in names)
-        wanted = with_time(table, columns.get(table, names))
+        wanted = with_keys(table, columns.get(table, names))
         found[table] = {name: list(values) for name, values in zip(names, by_column, strict=True) if name in wanted}
     return Collected(found, silent, left_out)
 
@@ -84,9 +87,22 @@ def is_said_of(name: str, tables: Container[str]) -> bool:
     return not is_one or table not in TABLES or table in tables
 
 
-def with_time(table: str, columns: Sequence[str]) -> Sequence[str]:
-    """The columns that processes answer: those that are wanted, and the one by which the latest events are told."""
-    return columns if TABLES[table].kind != EVENTS or _TIME in columns else (*columns, _TIME)
+def with_keys(table: str, columns: Sequence[str]) -> Sequence[str]:
+    """The columns that processes answer: those that are wanted; the one by which the latest events are told; and those by which a row
+    that two processes have is told."""
+    keys = (_TIME,) if TABLES[table].kind == EVENTS else _TOLD_TWICE.get(table, ())
+    return (*columns, *(key for key in keys if key not in columns))
+
+
+def _once(columns: dict[str, list[Any]], number: str, better: str) -> dict[str, list[Any]]:
+    """Of rows with the same number, the one in which another column is not zero."""
+    best: dict[int, int] = {}
+    for index, (key, value) in enumerate(zip(columns[number], columns[better], strict=True)):
+        if key not in best or value:
+            best[key] = index
+    if len(best) == len(columns[number]):
+        return columns
+    return {name: [values[index] for index in best.values()] for name, values in columns.items()}
 
 
 def _latest(times: Sequence[int] | None, count: int, limit: int) -> Sequence[int]:
@@ -109,6 +125,9 @@ def join(answers: Iterable[Collected], silent: Mapping[str, str], limit: int) ->
             known = columns.setdefault(table, {name: [] for name in found})
             for name, values in found.items():
                 known[name] += values
+    for table, keys in _TOLD_TWICE.items():
+        if table in columns and columns[table].keys() >= set(keys):
+            columns[table] = _once(columns[table], *keys)
     for table, found in columns.items():
         count = max(map(len, found.values()), default=0)
         if count > limit:

@@ -11,7 +11,7 @@ from typing import Any
 from .._core.plane import DescribeHost, Hub, ProcAddress, Promise, client, current_hub, pickling
 from ..actor import Future, HostMesh
 from ..programs import Connection, Gathering, agents_of, ask
-from .answer import Collected, join, with_time
+from .answer import Collected, join, with_keys
 from .collect import Collect
 from .tables import TABLES
 
@@ -108,7 +108,7 @@ class _Gathering(Gathering[Collected]):
 
     def read(self, frames: Sequence[Any]) -> Collected:
         answers = [pickling.loads(frame.payload, frame.buffers) for frame in frames]
-        empty = Collected({t: {c: [] for c in with_time(t, self._columns(t))} for t in self._wanted.tables}, {}, {})
+        empty = Collected({t: {c: [] for c in with_keys(t, self._columns(t))} for t in self._wanted.tables}, {}, {})
         joined = join([empty, *answers], self.silent, self._wanted.limit)
         columns = {t: {c: found[c] for c in self._columns(t)} for t, found in joined.columns.items()}
         return joined._replace(columns=columns)

@@ -12,13 +12,19 @@ from contextlib import suppress
 from typing import Any
 
 from .._core.plane import SYSTEM
+from . import dead
 from .ids import actor_id, host_id, mesh_id, proc_id
 from .processes import status_events
 from .registry import AGENT, Asked, produces
 
 Row = tuple[Any, ...]
 
-produces("actor_status_events", AGENT)(status_events)
+
+@produces("actor_status_events", AGENT)
+def _status_events(asked: Asked) -> Iterator[Row]:
+    yield from status_events(asked)
+    yield from dead.status_events(asked)
+
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -60,15 +66,16 @@ def _agents(asked: Asked) -> Iterator[Row]:
     agent, machine = description.agent, description.machine
     yield (
         actor_id(agent, SYSTEM), asked.now_us, host_id(agent.host), 0, f"<host {machine}>", machine, "host_agent", None,
-        proc_id(agent), description.pid, "Idle", None, 0, 0, 0,
+        proc_id(agent), description.pid, "Idle", None, 0, 0, 0, None,
     )  # fmt: skip
     for proc in description.procs:
         label = f"{proc.mesh}[{proc.rank}]"
         status = ("Stopped" if proc.end.is_stop else "Failed") if proc.end is not None else "Idle"
         yield (
             actor_id(proc.address, SYSTEM), asked.now_us, mesh_id(proc.mesh_id), proc.rank, f"<proc {label}>", label, "proc_agent",
-            None, proc_id(proc.address), proc.pid, status, None, 0, 0, 0,
+            None, proc_id(proc.address), proc.pid, status, None, 0, 0, 0, None,
         )  # fmt: skip
+    yield from dead.actors(asked)
 
 
 @produces("procs", AGENT)

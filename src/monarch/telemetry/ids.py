@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from hashlib import blake2b
 
-from .._core.plane import ProcAddress
+from .._core.plane import SYSTEM, ProcAddress
 
 
 @functools.lru_cache(maxsize=10_000)
@@ -31,6 +31,11 @@ def actor_id(address: ProcAddress, uid: int) -> int:
 def mesh_id(uid: int | str) -> int:
     """Of a mesh of procs or actors."""
     return uid if isinstance(uid, int) else _number(f"mesh {uid}")
+
+
+def message_id(address: ProcAddress, number: int) -> int:
+    """Of a message that a process has sent or handled; the three numbers behind it are free for what becomes of it."""
+    return (actor_id(address, SYSTEM) + 4 * number) & 0xFFFF_FFFF_FFFF_FFFC
 
 
 def event_id(who: int, time: int) -> int:

@@ -7,10 +7,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from .._core.plane import OwnedActors, OwnedProcs, actors_of, owners_of, statistics_of
+from .._core.plane import OwnedActors, OwnedProcs, actors_of, begun_by, owners_of, statistics_of
 from .ids import proc_id
 from .metrics import Counter, Gauge, Histogram, Key, ObservableCounter, ObservableGauge, fits, meters
-from .processes import begun_by
 from .registry import Asked, produces
 
 Row = tuple[Any, ...]

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .. import config
-from .._core.plane import SYSTEM, ProcAddress
-from .ids import actor_id, mesh_id
+from .._core.plane import SYSTEM, ProcAddress, black_box
+from .ids import actor_id, mesh_id, message_id
 from .registry import Asked, produces
 from .sampling import Sampling
 
 Row = tuple[Any, ...]
 
 _BYTES = 400  # of one record, about
+_SENDERS = 1_000  # whose ids an actor keeps
 _EXTENTS = "\0"
 _numbers = itertools.count()
 
@@ -25,7 +26,7 @@ _numbers = itertools.count()
 class _Handled:
     """One message that an actor has begun to handle; `end` is None until it has."""
 
-    __slots__ = ("begin", "bytes", "end", "failed", "meta", "number", "peer", "sender", "uid", "weight")
+    __slots__ = ("begin", "bytes", "end", "failed", "meta", "number", "peer", "sender", "slot", "uid", "weight")
 
     def __init__(self, peer: ProcAddress, frame: Any, weight: int) -> None:
         self.number = next(_numbers)
@@ -37,6 +38,7 @@ class _Handled:
         if frame.buffers:
             self.bytes += sum(map(len, frame.buffers))
         self.weight = weight
+        self.slot = 0  # in the black box
         self.failed = False
         self.begin = time.time_ns()
         self.end: int | None = None
@@ -86,12 +88,14 @@ class Durations:
 
 
 class ActorSampler:
-    """Looks at some of the messages of one actor; see `Sampler`."""
+    """Looks at some of the messages of one actor; see `Sampler`. What it looks at is in the black box meanwhile."""
 
     def __init__(self, recorder: _Recorder) -> None:
         self._handled = recorder.handled
         self._sampling = Sampling(time.monotonic, recorder.adaptive)
-        self.wants = self._sampling.wants
+        self.gap = 1
+        self._box = black_box()
+        self._senders: dict[tuple[ProcAddress, int], int] = {}  # their ids in tables
         self._active: dict[int, _Handled] = {}  # by id of the frame
         self._durations: dict[bytes, Durations] = {}  # by meta, which says the extent that was called, too
 
@@ -106,8 +110,19 @@ class ActorSampler:
 
     def begin(self, origin: Any, frame: Any) -> None:
         seen = _Handled(origin.peer, frame, self._sampling.looked())
+        self.gap = self._sampling.gap
         self._active[id(frame)] = seen
         self._handled.append(seen)
+        if self._box is not None:
+            who = origin.peer, frame.sender
+            sender = self._senders.get(who) or self._sender(who)
+            seen.slot = self._box.begin((seen.begin, seen.number, seen.uid, sender, seen.bytes, seen.meta))
+
+    def _sender(self, who: tuple[ProcAddress, int]) -> int:
+        if len(self._senders) == _SENDERS:
+            self._senders.clear()
+        self._senders[who] = number = actor_id(*who)
+        return number
 
     def raised(self, frame: Any) -> None:
         seen = self._active.get(id(frame))
@@ -117,6 +132,8 @@ class ActorSampler:
     def done(self, frame: Any) -> None:
         seen = self._active.pop(id(frame))
         seen.end = time.time_ns()
+        if seen.slot and self._box is not None:
+            self._box.end(seen.slot)
         durations = self._durations.get(seen.meta)
         if durations is None:
             durations = self._durations[seen.meta] = Durations()
@@ -142,6 +159,7 @@ def start(hub: Any, mode: str) -> ActorSampler:
 def _watched(hub: Any, recorder: _Recorder) -> Any:
     cast: Callable[..., int] = hub.cast
     sampling, sent = recorder.sampling, recorder.sent
+    left = 1  # calls until the next that is looked at, that one included
 
     def watched(
         procs: Sequence[ProcAddress],
@@ -153,12 +171,17 @@ def _watched(hub: Any, recorder: _Recorder) -> Any:
         flags: int = 0,
         ranks: Sequence[int] | None = None,
     ) -> int:
-        if target != SYSTEM and meta[:1] != b"\0" and sampling.wants():
+        nonlocal left
+        left -= 1
+        if left <= 0:  # threads that count at once may step over zero
+            weight = sampling.looked()
+            left = sampling.gap
             if config.value("telemetry") == "off":  # since then
                 vars(hub).pop("cast", None)
-            payload, buffers = content
-            size = len(payload) + sum(map(len, buffers))
-            sent.append((next(_numbers), time.time_ns(), sender, target, len(procs), meta, size, sampling.looked()))
+            if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
+                payload, buffers = content
+                size = len(payload) + sum(map(len, buffers))
+                sent.append((next(_numbers), time.time_ns(), sender, target, len(procs), meta, size, weight))
         return cast(procs, target, meta, content, request, sender, flags, ranks)
 
     return watched
@@ -170,7 +193,7 @@ def _messages(asked: Asked) -> Iterator[Row]:
     for each in _kept():
         ended = (each.end - each.begin) // 1000 if each.end is not None else None
         yield (
-            _id(here, each.number), each.begin // 1000, actor_id(each.peer, each.sender), actor_id(here, each.uid),
+            message_id(here, each.number), each.begin // 1000, actor_id(each.peer, each.sender), actor_id(here, each.uid),
             _endpoint(each.meta), None, each.bytes, ended, each.weight,
         )  # fmt: skip
 
@@ -179,7 +202,7 @@ def _messages(asked: Asked) -> Iterator[Row]:
 def _status_events(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
     for each in _kept():
-        message = _id(here, each.number)
+        message = message_id(here, each.number)
         yield message ^ 1, each.begin // 1000, message, "active", each.weight
         if each.end is not None:
             yield message ^ 2, each.end // 1000, message, "failed" if each.failed else "complete", each.weight
@@ -192,7 +215,7 @@ def _sent(asked: Asked) -> Iterator[Row]:
         labels = meta.decode(errors="replace").split(_EXTENTS)[1:]
         extent = json.dumps(dict(zip(labels[::2], map(int, labels[1::2]), strict=True)))
         yield (
-            _id(here, number), at // 1000, actor_id(here, sender), mesh_id(target), json.dumps({"ranks": ranks}), extent,
+            message_id(here, number), at // 1000, actor_id(here, sender), mesh_id(target), json.dumps({"ranks": ranks}), extent,
             _endpoint(meta), size, weight,
         )  # fmt: skip
 
@@ -204,7 +227,3 @@ def _kept() -> list[_Handled]:
 
 def _endpoint(meta: bytes) -> str:
     return meta.decode(errors="replace").partition(_EXTENTS)[0]
-
-
-def _id(here: ProcAddress, number: int) -> int:
-    return (actor_id(here, SYSTEM) + 4 * number) & 0xFFFF_FFFF_FFFF_FFFC

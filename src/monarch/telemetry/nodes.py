@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from .._core.plane import Failure, OwnedActors, actors_of, life_events, owners_of
-from .processes import handled_by, status_of
+from .._core.plane import Failure, OwnedActors, actors_of, handled_by, life_events, owners_of, status_of
 from .registry import AGENT, Asked, produces
 
 Row = tuple[Any, ...]
@@ -49,7 +48,7 @@ def _actor_nodes(asked: Asked) -> Iterator[Row]:
         durations: Any = getattr(cell.sampler, "durations", {})
         took = sum(each.total for each in durations.copy().values()) // 1000
         yield (
-            _NOW, str(cell.instance.actor_id), status_of(cell, endpoint).lower(), cell.record.class_name or "",
+            _NOW, str(cell.instance.actor_id), status_of(cell).lower(), cell.record.class_name or "",
             f"{cell.uid:x}", handled_by(cell), int(cell.since * 1e6), endpoint, took, len(cell.queued()), False,
         )  # fmt: skip
 

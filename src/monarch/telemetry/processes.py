@@ -7,7 +7,19 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from .._core.plane import OwnedActors, OwnedProcs, actors_of, blocked, life_events, owners_of, statistics_of
+from .._core.plane import (
+    OwnedActors,
+    OwnedProcs,
+    actors_of,
+    begun_by,
+    blocked,
+    handled_by,
+    life_events,
+    longest,
+    owners_of,
+    statistics_of,
+    status_of,
+)
 from .ids import actor_id, event_id, host_id, mesh_id, proc_id
 from .registry import Asked, produces
 
@@ -23,14 +35,13 @@ def _actors(asked: Asked) -> Iterator[Row]:
         cell = cells.get(owner.uid)
         record = owner.record
         if cell is None:
-            status, endpoint, queue, handled = "Client", None, 0, 0
+            status, endpoint, since, queue, handled = "Client", None, None, 0, 0
         else:
-            active = list(cell.handling().values())
-            endpoint = active[0] if active else None
-            status, queue, handled = status_of(cell, endpoint), len(cell.queued()), handled_by(cell)
+            endpoint, since = longest(cell)
+            status, queue, handled = status_of(cell), len(cell.queued()), handled_by(cell)
         yield (
             actor_id(hub.address, owner.uid), _us(owner.since), mesh_id(owner.uid), record.rank.rank, str(record), record.name,
-            record.name, record.class_name, here, pid, status, endpoint, queue, handled, owner.incarnation,
+            record.name, record.class_name, here, pid, status, endpoint, queue, handled, owner.incarnation, since,
         )  # fmt: skip
     for owner in owners_of(hub):
         for mesh in owner.ownership.meshes():
@@ -46,29 +57,8 @@ def _ended(asked: Asked, mesh: OwnedActors) -> Iterator[Row]:
             continue
         yield (
             actor_id(address, spec.uid), _us(mesh.since), mesh_id(spec.uid), rank, mesh.path(rank), spec.name, spec.name,
-            spec.class_name, proc_id(address), 0, "Failed", None, 0, 0, mesh.incarnation(rank),
+            spec.class_name, proc_id(address), 0, "Failed", None, 0, 0, mesh.incarnation(rank), None,
         )  # fmt: skip
-
-
-def begun_by(cell: Any) -> dict[str, int]:
-    """How many messages an actor has begun to handle, by endpoint; the engine's own are none."""
-    return {name: count for name, count in cell.begun.copy().items() if name[:1] != "\0"}
-
-
-def handled_by(cell: Any) -> int:
-    """How many messages an actor has handled."""
-    return max(0, sum(begun_by(cell).values()) - len(cell.handling()))
-
-
-def status_of(cell: Any, endpoint: str | None) -> str:
-    """The status of an actor that handles this endpoint, or none."""
-    if cell.ending is not None:
-        return "Stopping"
-    if cell.thread is None:
-        return "Created"
-    if cell.actor is None:
-        return "Initializing"
-    return "Idle" if endpoint is None else "Processing"
 
 
 @produces("meshes")

@@ -26,6 +26,7 @@ class Sampling:
 
     Attributes:
         weight: What each one that is looked at from now on stands for.
+        gap: Messages until the next look, that one included. Who uses this counts down, which costs no call.
     """
 
     def __init__(self, clock: Callable[[], float], adaptive: bool = True, seed: int | None = None) -> None:
@@ -33,14 +34,9 @@ class Sampling:
         self._adaptive = adaptive
         self._random = Random(seed).random
         self.weight = 1
-        self._gap = 1  # messages until the next look, that one included
+        self.gap = 1
         self._looks = 0
         self._since = clock()
-
-    def wants(self) -> bool:
-        """Called for each message: whether to look at it."""
-        self._gap -= 1
-        return self._gap <= 0  # threads that count at once may step over zero
 
     def looked(self) -> int:
         """Called after each look. Returns what it stands for."""
@@ -48,7 +44,7 @@ class Sampling:
         self._looks += 1
         if self._adaptive and (self._looks >= RATE * _WINDOW or weight > 1):
             self._follow()
-        self._gap = 1 if self.weight == 1 else 1 + int(self._random() * (2 * self.weight - 1))
+        self.gap = 1 if self.weight == 1 else 1 + int(self._random() * (2 * self.weight - 1))
         return weight
 
     def _follow(self) -> None:

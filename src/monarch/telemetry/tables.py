@@ -38,7 +38,8 @@ TABLES: dict[str, Table] = {
         STATE,
         """id u64, timestamp_us i64, mesh_id u64, rank u64, full_name str, display_name str?
 
-        name str, class str?, proc_id u64, pid i64, status str, endpoint str?, queue_depth u64, handled u64, incarnation u64
+        name str, class str?, proc_id u64, pid i64, status str, endpoint str?, queue_depth u64, handled u64, incarnation u64,
+        since_us i64?
         """,
     ),
     "meshes": _table(

@@ -196,8 +196,9 @@ class AsyncCell(ActorCell):
 
     async def _serve(self) -> None:
         inbox, pressure = self._inbox, self.pressure
-        handle = self._handle if self.sampler is None else self._handle_sampled
+        handle, sampler = self._handle, self.sampler
         handled = 0
+        self.hub.pulse.start()
         while True:
             while not inbox:
                 await self._wait_for_message()
@@ -213,8 +214,15 @@ class AsyncCell(ActorCell):
             attribute: Any = getattr(type(self.actor), name, None)
             if getattr(attribute, "concurrent", False):
                 self._start_concurrent(item, attribute)
-            else:
+            elif sampler is None:
                 await handle(*item)
+                await self._absorb_cancel()
+            elif sampler.gap > 1:
+                sampler.gap -= 1
+                await handle(*item)
+                await self._absorb_cancel()
+            else:
+                await self._handle_sampled(*item)
                 await self._absorb_cancel()
             del item  # what came with a message is not kept until the next one comes
             handled += 1
@@ -243,10 +251,13 @@ class AsyncCell(ActorCell):
         last = self._last_origin
         self._loop.expect(last if isinstance(last, Connection) else None)
         await self._arrival
+        if not self.hub.pulse.beating:
+            self.hub.pulse.start()
 
     async def _handle_sampled(self, origin: Origin, frame: Frame) -> None:
         assert self.sampler is not None
-        if not self.sampler.wants():
+        if self.sampler.gap > 1:
+            self.sampler.gap -= 1
             await self._handle(origin, frame)
             return
         self.sampler.begin(origin, frame)

@@ -35,6 +35,7 @@ from .cell import ActorCell
 from .context import note_thread_starters
 from .deadlock import DeadlockDetector
 from .gate import Gate
+from .pulse import ActorPulse
 from .sync_cell import SyncCell
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class ProcService(ControlService):
         super().__init__(hub)
         self._detector = hub.detector = DeadlockDetector(hub)
         self._cells: dict[int, ActorCell] = {}
+        hub.pulse = ActorPulse(hub, lambda: self.cells)
         self._gate: Gate | None = None
         self._bootstrap_error: bytes | None = None
         hub.inbound_lost_hooks.append(self._requester_lost)

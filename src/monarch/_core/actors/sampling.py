@@ -16,10 +16,14 @@ OFF = "off"
 
 
 class Sampler(Protocol):
-    """Looks at some of the messages of an actor."""
+    """Looks at some of the messages of an actor.
 
-    def wants(self) -> bool:
-        """Called once for each message, on the actor's thread: whether to look at this one."""
+    Attributes:
+        gap: Messages until the next that it looks at, that one included. The cell counts down: to ask for each message costs more than
+            to handle some. Set anew by `begin`.
+    """
+
+    gap: int
 
     def begin(self, origin: Origin, frame: Frame) -> None:
         """It is about to be handled."""

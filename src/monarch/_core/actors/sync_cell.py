@@ -128,8 +128,9 @@ class SyncCell(ActorCell):
 
     def _serve(self) -> None:
         first, pressure = self._first, self.pressure
-        handle = self._handle if self.sampler is None else self._handle_sampled
+        handle, sampler = self._handle, self.sampler
         last: Origin | None = None
+        self.hub.pulse.start()
         while True:
             item = self._next(last)
             last = item[0] if item is not None else None
@@ -142,14 +143,27 @@ class SyncCell(ActorCell):
             if item is not None:
                 if pressure.held or len(item[1].payload) > SMALL or item[1].buffers:
                     pressure.went(item[1])
-                handle(*item)
+                if sampler is None:
+                    handle(*item)
+                elif sampler.gap > 1:
+                    sampler.gap -= 1
+                    handle(*item)
+                else:
+                    sampler.begin(*item)
+                    handle(*item)
+                    sampler.done(item[1])
             item = None  # what came with a message is not kept until the next one comes
 
     def _next(self, last: Origin | None) -> tuple[Origin, Frame] | None:
         """The next message, or None for a wake-up."""
-        if not self._inbox and isinstance(last, Connection):
+        if self._inbox:
+            self._arrivals.get()
+            return self._pop()
+        if isinstance(last, Connection):
             self._read_until_message(last)
         self._arrivals.get()
+        if not self.hub.pulse.beating:
+            self.hub.pulse.start()
         return self._pop()
 
     def _read_until_message(self, connection: Connection) -> None:
@@ -172,15 +186,6 @@ class SyncCell(ActorCell):
             self._waiter = None
             put_back(waiter)
         connection.give_back()
-
-    def _handle_sampled(self, origin: Origin, frame: Frame) -> None:
-        assert self.sampler is not None
-        if not self.sampler.wants():
-            self._handle(origin, frame)
-            return
-        self.sampler.begin(origin, frame)
-        self._handle(origin, frame)
-        self.sampler.done(frame)
 
     def _handle(self, origin: Origin, frame: Frame) -> None:
         name, extent = decode_meta(frame.meta)

@@ -51,6 +51,23 @@ class PortSink(Protocol):
     def arrived(self, origin: Origin, frame: Frame) -> None: ...
 
 
+class Pulse(Protocol):
+    """Looks at the actors of this process once a second, while they are active.
+
+    Attributes:
+        beating: Whether it does; who gets active, and sees False, calls `start`.
+        hooks: Called each time, on the I/O thread.
+    """
+
+    beating: bool
+    hooks: list[Callable[[], None]]
+
+    def start(self) -> None: ...
+
+    def since(self, uid: int, item: object) -> int | None:
+        """Since when an actor handles this item of `active`, good to a second, in nanoseconds since 1970; None: for less than that."""
+
+
 class Request(Protocol):
     """A call that waits for replies."""
 

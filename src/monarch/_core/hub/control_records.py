@@ -216,7 +216,13 @@ class KillProcs(NamedTuple):
 
 
 class ProcReady(NamedTuple):
-    """A proc serves. The proc ──▶ its agent."""
+    """A proc serves. The proc ──▶ its agent.
+
+    Attributes:
+        box: Descriptor of its black box; -1 if it has none.
+    """
+
+    box: int
 
 
 class MeshNamed(NamedTuple):

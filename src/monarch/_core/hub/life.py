@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 
 from ..._namedtuple import NamedTuple
 from ..supervision.failure import Failure
 from ..wire.address import SYSTEM, ProcAddress
+from .black_box import BlackBox, BoxEvent
 
 CREATED, INITIALIZING, IDLE, STOPPING, STOPPED, FAILED = (
     "Created", "Initializing", "Idle", "Stopping", "Stopped", "Failed"
@@ -33,11 +35,24 @@ class LifeEvent(NamedTuple):
 
 
 _events: deque[LifeEvent] = deque(maxlen=_LIMIT)
+_writing = threading.Lock()
+
+box: BlackBox | None = None
+"""That of this process; only procs have one."""
+
+
+def black_box() -> BlackBox | None:
+    """That of this process."""
+    return box
 
 
 def remember(address: ProcAddress, uid: int, status: str, reason: str = "") -> None:
     """On any thread."""
-    _events.append(LifeEvent(time.time_ns(), address, uid, status, reason[:_LONGEST]))
+    event = LifeEvent(time.time_ns(), address, uid, status, reason[:_LONGEST])
+    _events.append(event)
+    if box is not None and uid != SYSTEM:  # of others its agent knows
+        with _writing:
+            box.happened(BoxEvent(event.time, uid, status, event.reason))
 
 
 def remember_end(address: ProcAddress, failure: Failure, uid: int = SYSTEM) -> None:

@@ -55,7 +55,7 @@ from ..wire.frame import (
 )
 from . import prints
 from .actor_table import ActorTable
-from .contracts import Origin, PortSink, Receiver, Request, Way
+from .contracts import Origin, PortSink, Pulse, Receiver, Request, Way
 from .control import SingleAnswer, send_record
 from .control_records import ResolveProc
 from .inbound import Inbound, hello
@@ -81,7 +81,8 @@ class MessageHub:
     local_host: What the host is called where its sockets are, whatever others call it; by default the same.
     """
 
-    detector: Detector  # set by the `ProcService` of a process that runs actors
+    detector: Detector  # set by the `ProcService` of a process that runs actors, as is `pulse`
+    pulse: Pulse
 
     def __init__(
         self, address: ProcAddress, root: ProcAddress, listener: socket.socket | None = None, local_host: str = ""

@@ -50,6 +50,7 @@ from ..hub.spawn_requests import SpawnRequest
 from ..supervision.failure import MISSING, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
+from .boxes import DeadProc
 from .host_procs import HostProcs
 from .output import Mark, Output, OutputSink, Source
 from .proc_entry import Wanted
@@ -155,6 +156,10 @@ class Agent(ControlService):
         """Have what procs of a client print from now on go somewhere else, too; None: no longer."""
         self.procs.output.keep(client, sink)
 
+    def boxes(self) -> list[DeadProc]:
+        """What procs of this host have left that have failed in the last hour."""
+        return self.procs.boxes.all()
+
     def tell_client(self, client: ProcAddress, text: str) -> None:
         """Have a client show a line that is of no proc; on any thread."""
         here = Source("", 0, "", socket.gethostname(), 0, 1, alone=True)
@@ -251,7 +256,7 @@ class Agent(ControlService):
 
     @handles(ProcReady)
     def _proc_ready(self, request: ControlRequest, record: ProcReady) -> None:
-        self.procs.ready(request.peer.proc)
+        self.procs.ready(request.peer.proc, record.box)
 
     @handles(MeshNamed)
     def _mesh_named(self, request: ControlRequest, record: MeshNamed) -> None:

@@ -25,6 +25,7 @@ from ..net import unix
 from ..supervision.failure import FROZEN, KILLED, MISSING, UNSTARTED, Failure, frozen_reason
 from ..supervision.tombstones import Tombstones
 from ..wire.address import SYSTEM, ProcAddress
+from .boxes import Boxes
 from .children import unreaped_status
 from .control import Bound, Changed, Forked, Kill, Unstarted
 from .heartbeat import Pauses
@@ -59,6 +60,7 @@ class HostProcs:
         meshes: By id; those that were stopped are forgotten.
         output: Reads what procs print.
         resolver: Tells what became of a proc.
+        boxes: Keeps what procs leave that fail.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class HostProcs:
         self._running: dict[int, tuple[ProcEntry, int]] = {}  # by pid, with a pidfd
         self._starting: dict[ProcEntry, _Starting] = {}
         self._awaiting_end: dict[ProcEntry, list[Done]] = {}
+        self.boxes = Boxes()
         self._machine = socket.gethostname()
         self._memory = OutOfMemory()
         self._leftovers = Leftovers(hub.poller)
@@ -123,10 +126,12 @@ class HostProcs:
         if timeout:
             self._poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, starting, timeout))
 
-    def ready(self, name: str) -> None:
-        """A proc says that it is up."""
-        if name in self._procs:
-            self._happen(self._procs[name], "ready")
+    def ready(self, name: str, box: int) -> None:
+        """A proc says that it is up, and where its black box is."""
+        entry = self._procs.get(name)
+        if entry is not None:
+            self.boxes.take_over(entry, box)
+            self._happen(entry, "ready")
 
     def stop(self, entries: Iterable[ProcEntry], reason: str, grace: float, done: Done) -> None:
         """Stop procs, let them clean up; `done` is called when they are gone.
@@ -343,6 +348,7 @@ class HostProcs:
     def _release(self, entry: ProcEntry) -> None:
         if entry.end is not None:
             life.remember_end(entry.address, entry.end)
+            self.boxes.empty_out(entry)
         unix.release(self._hub.local(entry.address))
         peer = self._hub.peers.pop(entry.address, None)
         if peer is not None:

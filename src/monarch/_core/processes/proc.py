@@ -9,6 +9,7 @@ import pickle
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from ... import config
@@ -20,7 +21,8 @@ from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
 from ..guards import main_guard
 from ..guards.main_guard import SPEC_VARIABLE
-from ..hub import prints
+from ..hub import life, prints
+from ..hub.black_box import BlackBox
 from ..hub.contracts import Origin
 from ..hub.control import send_record
 from ..hub.control_records import MeshNamed, ProcReady, StopProc
@@ -91,9 +93,11 @@ def run(spec: ProcSpec) -> None:
         BystanderCell(hub, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None))
     )
     set_fallback(lambda: bystander, override=True)
+    with suppress(OSError):  # no memory, or no descriptor: it does without
+        life.box = BlackBox(str(spec.address))
     Proc(hub, spec)
     os.register_at_fork(after_in_child=lambda: _forked(hub))
-    send_record(hub, spec.address.agent, ProcReady())
+    send_record(hub, spec.address.agent, ProcReady(life.box.fd if life.box is not None else -1))
     hub.poller.run()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -104,6 +108,7 @@ def run(spec: ProcSpec) -> None:
 def _forked(hub: MessageHub) -> None:
     """In a child that an actor has forked: another process, and a client of its own as soon as it uses the API."""
     hub.abandon()
+    life.box = None  # that of its parent
     forget()
     debugging.uninstall()
     set_fallback(_as_client, override=True)

@@ -1,0 +1,255 @@
+"""A black box: what a process was doing, in memory that outlives it. Its host agent holds the same memory, and reads it afterwards.
+
+It is an anonymous memory file, so that there is no name to clean up; whoever dies first, the kernel frees it with its last holder.
+The process tells its agent the number of its descriptor once, when it is up. To write costs no system call, and the agent does
+nothing until the process has ended. There are three parts:
+
+    current     slots of a fixed size: the messages that are being handled, written by who looks at messages
+    life        a ring of lines: what has become of actors, as it happens
+    last        lines that are written once a second while the process is active, in two places by turns
+
+A process may be killed between any two stores. So a part is written first, and the word that makes it valid last: a store of 8 bytes.
+What is read is taken as data of a stranger: a process that is out of its mind may have written there.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ..._namedtuple import NamedTuple
+from ..net.segment import new_file
+
+SIZE = 64 * 1024
+_MAGIC = 0x314B434C424E4F4D  # "MONBLCK1"
+_WORDS = struct.Struct("<QQQ")  # the magic, how much was ever written to `life`, length and place of `last`
+_ADDRESS = 64  # where the name of the process is, up to the slots
+_SLOTS, _SLOT_SIZE, SLOT_COUNT = 256, 128, 30
+_SLOT = struct.Struct("<QQQQI84s")
+_LIFE, _LIFE_SIZE = 4096, 12 * 1024
+_LAST, _LAST_SIZE = 16 * 1024, 24 * 1024
+_LONGEST = 500  # characters of a field
+
+
+class Current(NamedTuple):
+    """A message that is being handled.
+
+    Attributes:
+        begin: Since when, in nanoseconds since 1970.
+        number: Of the message, in its process.
+        uid: Of the actor.
+        sender: Its id in tables.
+        size: Bytes of the message.
+        meta: Its endpoint, as the message has it; the first 84 bytes.
+    """
+
+    begin: int
+    number: int
+    uid: int
+    sender: int
+    size: int
+    meta: bytes
+
+
+class BoxActor(NamedTuple):
+    """An actor, as the last report has it."""
+
+    uid: int
+    rank: int
+    name: str
+    class_name: str
+    path: str
+    incarnation: int
+    created_us: int
+    status: str
+    queued: int
+    handled: int
+
+
+class BoxCall(NamedTuple):
+    """A call that took more than a second, as the last report has it.
+
+    Attributes:
+        uid: Of the actor.
+        since: When it began, good to a second; in nanoseconds since 1970.
+        until: When it had ended; 0 if it was still being handled.
+    """
+
+    uid: int
+    endpoint: str
+    since: int
+    until: int
+
+
+class BoxEvent(NamedTuple):
+    """What has become of an actor; see `life.LifeEvent`."""
+
+    time: int
+    uid: int
+    status: str
+    reason: str
+
+
+Line = BoxActor | BoxCall | BoxEvent
+
+
+class BoxContent(NamedTuple):
+    """What was found in a box.
+
+    Attributes:
+        current: Messages that were being handled.
+        life: The latest last.
+        actors: In the last report.
+        calls: The same.
+    """
+
+    current: list[Current]
+    life: list[BoxEvent]
+    actors: list[BoxActor]
+    calls: list[BoxCall]
+
+
+class BlackBox:
+    """That of this process.
+
+    Args:
+        address: Of the process.
+
+    Attributes:
+        fd: Its descriptor, for the agent to open.
+
+    Raises:
+        OSError: There is no memory, or no descriptor.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.fd = new_file(SIZE)
+        self._map = mmap.mmap(self.fd, SIZE)
+        self._words = memoryview(self._map).cast("Q")
+        name = address.encode()[: _SLOTS - _ADDRESS]
+        self._map[_ADDRESS : _ADDRESS + len(name)] = name
+        self._free = list(range(_SLOTS, _SLOTS + SLOT_COUNT * _SLOT_SIZE, _SLOT_SIZE))
+        self._written = 0
+        self._turn = 0
+        self._words[0] = _MAGIC
+
+    def begin(self, current: tuple[int, int, int, int, int, bytes]) -> int:
+        """A message is being handled; see `Current`. Returns the slot that it is in; 0 if none is free."""
+        try:
+            slot = self._free.pop()
+        except IndexError:  # so many are handled at once
+            return 0
+        _SLOT.pack_into(self._map, slot, *current)
+        return slot
+
+    def end(self, slot: int) -> None:
+        """It has been handled."""
+        self._words[slot >> 3] = 0
+        self._free.append(slot)
+
+    def happened(self, event: BoxEvent) -> None:
+        """Keep an event of life. One thread at a time."""
+        line = _text(event)
+        at = self._written % _LIFE_SIZE
+        first = min(len(line), _LIFE_SIZE - at)
+        self._map[_LIFE + at : _LIFE + at + first] = line[:first]
+        self._map[_LIFE : _LIFE + len(line) - first] = line[first:]
+        self._written += len(line)
+        self._words[1] = self._written
+
+    def report(self, lines: Iterable[Line]) -> None:
+        """Write the last report, over the one before the last; what it has no room for is left out."""
+        data = bytearray()
+        for each in lines:
+            line = _text(each)
+            if len(data) + len(line) > _LAST_SIZE:
+                break
+            data += line
+        self._turn ^= 1
+        place = _LAST + self._turn * _LAST_SIZE
+        self._map[place : place + len(data)] = data
+        self._words[2] = len(data) << 1 | self._turn
+
+
+def _text(line: Line) -> bytes:
+    """A line, whatever is in it: its kind, and the fields."""
+    fields = [str(field)[:_LONGEST].encode("unicode_escape") for field in (type(line).__name__, *line)]
+    return b"\t".join(fields) + b"\n"
+
+
+def take_over(pid: int, fd: int, address: str) -> int:
+    """A descriptor for the box of another process of this host, by its number there; -1 if it is none of that process.
+
+    Args:
+        pid: Of the process.
+        fd: See `BlackBox.fd`.
+        address: Of the process.
+    """
+    try:
+        ours = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:  # it is behind a command that has a pid of its own, or this process has no descriptor left
+        return -1
+    head = os.pread(ours, _SLOTS, 0) if os.fstat(ours).st_size == SIZE else b""
+    if (
+        len(head) < _SLOTS
+        or _WORDS.unpack_from(head)[0] != _MAGIC
+        or _name(head) != address.encode()[: _SLOTS - _ADDRESS]
+    ):
+        os.close(ours)
+        return -1
+    return ours
+
+
+def _name(head: bytes) -> bytes:
+    return head[_ADDRESS:_SLOTS].rstrip(b"\0")
+
+
+def empty_out(fd: int) -> bytes:
+    """All that is in a box, by a descriptor of `take_over`, which is closed."""
+    try:
+        data = os.pread(fd, SIZE, 0)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    return data
+
+
+def content_of(data: bytes) -> BoxContent:
+    """Read what `empty_out` has found; what makes no sense is left out."""
+    if len(data) < SIZE or _WORDS.unpack_from(data)[0] != _MAGIC:
+        return BoxContent([], [], [], [])
+    _, written, word = _WORDS.unpack_from(data)
+    slots = (_SLOT.unpack_from(data, _SLOTS + number * _SLOT_SIZE) for number in range(SLOT_COUNT))
+    current = [Current(each[0], each[1], each[2], each[3], each[4], each[5].rstrip(b"\0")) for each in slots if each[0]]
+    ring = data[_LIFE : _LIFE + _LIFE_SIZE]
+    at = written % _LIFE_SIZE
+    life = ring[:written] if written <= _LIFE_SIZE else (ring[at:] + ring[:at]).partition(b"\n")[2]
+    place = _LAST + (word & 1) * _LAST_SIZE
+    last = data[place : place + min(word >> 1, _LAST_SIZE)]
+    lines = [*_lines(life), *_lines(last)]
+    events = [line for line in lines if isinstance(line, BoxEvent)]
+    actors = [line for line in lines if isinstance(line, BoxActor)]
+    return BoxContent(current, events, actors, [line for line in lines if isinstance(line, BoxCall)])
+
+
+_KINDS: tuple[type[Any], ...] = (BoxEvent, BoxActor, BoxCall)
+_FIELDS: dict[bytes, tuple[type[Any], list[type]]] = {
+    kind.__name__.encode(): (kind, [int if name == "int" else str for name in kind.__annotations__.values()])
+    for kind in _KINDS
+}
+
+
+def _lines(text: bytes) -> Iterator[Line]:
+    for line in text.split(b"\n"):
+        name, *fields = line.split(b"\t")
+        if name not in _FIELDS:
+            continue
+        kind, types = _FIELDS[name]
+        try:
+            yield kind(*[each(field.decode("unicode_escape")) for each, field in zip(types, fields, strict=True)])
+        except ValueError:  # also of too few fields, or of what is no text
+            continue
