@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 
 from helpers.actors import Echo
 from helpers.terminals import RunningProgram, running
-from helpers.waiting import wait_until
+from helpers.waiting import PATIENCE, wait_until
 from monarch.errors import QueryError
 from monarch.telemetry import QueryEngineClient, QueryResult
 
@@ -144,3 +145,37 @@ def test_a_file_that_is_none_of_a_run_is_refused_in_one_line(tmp_path: Path) -> 
         with pytest.raises(QueryError, match=reason) as refused:
             QueryEngineClient(tmp_path / name).query("SELECT 1")
         assert "\n" not in str(refused.value)
+
+
+def scrape(port: int, path: str = "/metrics", **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+@pytest.mark.timeout(120)
+def test_metrics_of_a_running_program_are_printed_and_served_with_a_token(tmp_path: Path) -> None:
+    token = tmp_path / "here" / "token"
+    with running(PROGRAM, tmp_path) as program:
+        pids = program.wait_for("go").split()[1:]
+        printed = program.monarch("metrics", "-p", str(program.pid)).stdout
+        for rank, pid in enumerate(pids):
+            assert f'monarch_messages_handled_total{{mesh="trainers",rank="{rank}",pid="{pid}",machine=' in printed
+        assert printed.count('actor="trainer",endpoint="pid"} 1') == 3
+        server = program.start_monarch("metrics", "--serve", "0", "--token-file", str(token), "-p", str(program.pid))
+        assert server.stdout is not None
+        port = int([next(server.stdout) for _ in range(4)][-1].rpartition(":")[2].split("'")[0])
+        assert stat.S_IMODE(token.stat().st_mode) == 0o600
+        known = {"Authorization": f"Bearer {token.read_text()}"}
+        assert scrape(port)[0] == 401 and scrape(port, Authorization="Bearer wrong")[0] == 401
+        assert scrape(port, **known, Host="evil.example")[0] == 403
+        assert scrape(port, "/other", **known)[0] == 404
+        status, text = scrape(port, **known)
+        assert status == 200 and "# TYPE monarch_messages_handled_total counter" in text
+        again = program.monarch("metrics", "--serve", str(port), "--token-file", str(token), "-p", str(program.pid))
+        assert again.returncode == 1 and f"port {port} can't be listened at: Address already in use" in again.stderr
+    assert server.wait(PATIENCE) == 0  # with the program
+    server.stdout.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from helpers.scripts import run_script
 from monarch.stacks.dump import py_spy
+from monarch.telemetry.gpus import NVIDIA
 
 pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
@@ -176,3 +178,40 @@ def test_failures_of_actors_are_rows_with_what_has_caused_them(tmp_path: Path) -
     assert failure["failure_error_message"].endswith("the process exited with non-zero code 7")
     assert "Mortal mortal" in failure["failure_root_cause_actor"] and failure["failure_root_cause_name"] == "mortal"
     assert failure["failure_is_propagated"] is False and failure["failure_occurred_at"] > 0
+
+
+def test_a_host_without_gpus_has_no_rows_and_nothing_to_say(tmp_path: Path) -> None:
+    if any(map(os.path.exists, NVIDIA)):
+        pytest.skip("this machine has GPUs of NVIDIA")
+    answers = told(
+        PROGRAM
+        + """
+    if __name__ == "__main__":
+        tell("gpus", ask("SELECT count(*) AS processes FROM gpu_processes JOIN gpus USING (uuid) WHERE gpus.vendor = 'NVIDIA'"))
+    """,
+        tmp_path,
+    )
+    assert answers["gpus"] == ([{"processes": 0}], {})
+
+
+@pytest.mark.skipif(not any(map(os.path.exists, NVIDIA)), reason="this machine has no GPU of NVIDIA")
+def test_the_process_that_uses_a_gpu_is_a_row(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("pynvml")
+    if not torch.cuda.is_available():
+        pytest.skip("torch can't use the GPU of this machine")
+    program = """
+    class User(Actor):
+        @endpoint
+        def take(self):
+            import torch
+            self.kept = torch.zeros(1 << 26, device="cuda")
+            torch.cuda.synchronize()
+
+    if __name__ == "__main__":
+        users = this_host().spawn_procs({"gpus": 1}, name="users").spawn("user", User)
+        users.take.call().get()
+        tell("gpus", ask("SELECT p.mesh, g.memory_used_bytes > 1 << 28 AS much, u.memory_used_bytes > 1 << 28 AS own "
+            "FROM gpu_processes u JOIN gpus g USING (uuid) JOIN procs p ON p.id = u.proc_id"))
+    """
+    assert told(PROGRAM + program, tmp_path)["gpus"] == ([{"mesh": "users", "much": True, "own": True}], {})

@@ -66,6 +66,7 @@ _MODULES = {
     ),
     **dict.fromkeys(("logs", "events"), (".log_lines",)),
     **dict.fromkeys(("stacks", "pyspy_dumps", "pyspy_stack_traces", "pyspy_frames"), (".stack_rows",)),
+    **dict.fromkeys(("gpus", "gpu_processes"), (".gpus",)),
     **dict.fromkeys(("metric_gauges", "metric_sums", "metric_histograms"), (".instruments",)),
 }
 _OTHERS = (".processes", ".hosts")

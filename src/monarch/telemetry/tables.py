@@ -65,6 +65,18 @@ TABLES: dict[str, Table] = {
         os_state str?
         """,
     ),
+    "gpus": _table(
+        "GPUs of each host: NVIDIA's by NVML, AMD's by the kernel's driver.",
+        STATE,
+        """host_id u64, timestamp_us i64, vendor str, gpu u32, uuid str, name str, memory_bytes u64?, memory_used_bytes u64?,
+        busy_percent f64?, celsius f64?, watts f64?, processes u32
+        """,
+    ),
+    "gpu_processes": _table(
+        "Which process uses which GPU; those of other programs as well, which have no `proc_id`.",
+        STATE,
+        "host_id u64, timestamp_us i64, vendor str, gpu u32, uuid str, pid i64, proc_id u64?, memory_used_bytes u64?",
+    ),
     "statistics": _table(
         "What each process has counted since it started; see `ProcMesh.statistics`.",
         STATE,

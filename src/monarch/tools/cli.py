@@ -23,7 +23,7 @@ from ..errors import MonarchError
 from ..job import current, telemetry
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
-from . import contexts, debug, logs, programs, query, report, scale, scripts, shell, stacks, status, why
+from . import contexts, debug, logs, metrics, programs, query, report, scale, scripts, shell, stacks, status, why
 from . import exec as commands
 
 # What the user can put right; anything else is a bug, and shows a traceback.
@@ -41,6 +41,7 @@ app.add_typer(report.app)
 app.add_typer(programs.app)
 app.add_typer(stacks.app)
 app.add_typer(query.app)
+app.add_typer(metrics.app)
 app.add_typer(why.app)
 app.add_typer(debug.app)
 app.add_typer(scripts.app)

@@ -1,0 +1,175 @@
+"""Rows of tables in the text format of Prometheus, for whoever serves it. Pure.
+
+``exposition(read(*SCRAPED).get())`` is a whole answer to a scrape, of all processes of a program.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Any
+
+from .answer import Collected
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Of the answer to a scrape."""
+
+_STATES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str, str], ...]]] = {
+    "procs": (
+        ("mesh", "rank", "pid"),
+        (
+            ("cpu_seconds", "monarch_proc_cpu_seconds_total", "counter"),
+            ("rss_bytes", "monarch_proc_resident_memory_bytes", "gauge"),
+            ("threads", "monarch_proc_threads", "gauge"),
+            ("descriptors", "monarch_proc_open_descriptors", "gauge"),
+        ),
+    ),
+    "hosts": (
+        ("machine", "address"),
+        (
+            ("cpu_seconds", "monarch_host_cpu_seconds_total", "counter"),
+            ("load_1m", "monarch_host_load_1m", "gauge"),
+            ("memory_bytes", "monarch_host_memory_bytes", "gauge"),
+            ("memory_available_bytes", "monarch_host_memory_available_bytes", "gauge"),
+            ("swap_used_bytes", "monarch_host_swap_used_bytes", "gauge"),
+            ("rx_bytes", "monarch_host_network_receive_bytes_total", "counter"),
+            ("tx_bytes", "monarch_host_network_transmit_bytes_total", "counter"),
+        ),
+    ),
+    "gpus": (
+        ("vendor", "gpu", "uuid", "name"),
+        (
+            ("memory_bytes", "monarch_gpu_memory_bytes", "gauge"),
+            ("memory_used_bytes", "monarch_gpu_memory_used_bytes", "gauge"),
+            ("busy_percent", "monarch_gpu_busy_percent", "gauge"),
+            ("celsius", "monarch_gpu_celsius", "gauge"),
+            ("watts", "monarch_gpu_watts", "gauge"),
+        ),
+    ),
+    "handled": (
+        ("actor", "rank", "endpoint"),
+        (
+            ("count", "monarch_messages_handled_total", "counter"),
+            ("failed", "monarch_messages_failed_total", "counter"),
+        ),
+    ),
+}
+"""Of tables of things the columns that tell them apart, and those that are metrics."""
+
+SCRAPED = (*_STATES, "metric_gauges", "metric_sums", "metric_histograms")
+"""The tables that are exposed."""
+
+_UNITS = {"By": "bytes", "s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
+
+Row = Mapping[str, Any]
+Labels = dict[str, str]
+Sample = tuple[str, Labels, float]
+
+
+class _Families:
+    """Samples by metric; all samples of one stand together."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, str] = {}
+        self._samples: dict[str, list[Sample]] = {}
+
+    def add(self, name: str, kind: str, samples: Iterable[Sample]) -> None:
+        if self._kinds.setdefault(name, kind) != kind:  # two meters have one of each kind
+            name = f"{name}_{kind}"
+            self._kinds[name] = kind
+        for suffix, labels, value in samples:
+            self._samples.setdefault(name, []).append((name + suffix, labels, value))
+
+    def lines(self) -> Iterator[str]:
+        for name, samples in self._samples.items():
+            yield f"# TYPE {name} {self._kinds[name]}"
+            for sample, labels, value in samples:
+                written = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels.items())
+                yield f"{sample}{{{written}}} {_number(value)}"
+
+
+def exposition(found: Collected) -> str:
+    """What tables say, as Prometheus reads it.
+
+    Args:
+        found: The tables `SCRAPED`, or some of them.
+    """
+    families = _Families()
+    procs = {row["id"]: row for row in found.rows("procs")} if "procs" in found.columns else {}
+    hosts = {row["id"]: row["machine"] for row in found.rows("hosts")} if "hosts" in found.columns else {}
+    places = {number: _place(row, hosts) for number, row in procs.items()}
+    for table, (names, metrics) in _STATES.items():
+        for row in found.rows(table) if table in found.columns else ():
+            labels = {name: str(row[name]) for name in names}
+            if table == "handled":
+                labels = {**places.get(row["proc_id"], {}), **labels}
+            elif "host_id" in row:
+                labels["machine"] = hosts.get(row["host_id"], "")
+            for column, name, kind in metrics:
+                if row[column] is not None:
+                    families.add(name, kind, [("", labels, row[column])])
+    for table in ("metric_gauges", "metric_sums", "metric_histograms"):
+        for row in found.rows(table) if table in found.columns else ():
+            _add_metric(families, row, places)
+    if found.silent:
+        families.add(
+            "monarch_silent", "gauge", [("", {"who": who, "why": why}, 1) for who, why in found.silent.items()]
+        )
+    return "".join(f"{line}\n" for line in families.lines())
+
+
+def _add_metric(families: _Families, row: Row, places: Mapping[int, Labels]) -> None:
+    resource = json.loads(row["resource_attributes_json"])
+    labels = {**places.get(int(resource.get("proc_id", 0)), {"pid": str(resource.get("process.pid", ""))})}
+    labels["otel_scope_name"] = row["scope_name"]
+    for key, value in json.loads(row["attributes_json"]).items():
+        labels[_label(key)] = value if isinstance(value, str) else json.dumps(value)
+    name = _metric(row["name"], row["unit"])
+    if "bucket_counts_json" in row:
+        bounds = [*map(_number, json.loads(row["bounds_json"])), "+Inf"]
+        counts = accumulate(json.loads(row["bucket_counts_json"]))
+        samples: list[Sample] = [
+            ("_bucket", {**labels, "le": bound}, count) for bound, count in zip(bounds, counts, strict=True)
+        ]
+        families.add(
+            name, "histogram", [*samples, ("_sum", labels, _value(row, "sum")), ("_count", labels, row["count"])]
+        )
+    elif row.get("is_monotonic"):
+        families.add(f"{name.removesuffix('_total')}_total", "counter", [("", labels, _value(row, "sum"))])
+    else:
+        families.add(name, "gauge", [("", labels, _value(row, "sum" if "is_monotonic" in row else "value"))])
+
+
+def _value(row: Row, name: str) -> float:
+    """Whichever type it has."""
+    return next((row[f"{name}_{kind}"] for kind in ("i64", "u64", "f64") if row[f"{name}_{kind}"] is not None), 0)
+
+
+def _place(proc: Row, hosts: Mapping[int, str]) -> Labels:
+    return {
+        "mesh": proc["mesh"],
+        "rank": str(proc["rank"]),
+        "pid": str(proc["pid"]),
+        "machine": hosts.get(proc["host_id"], ""),
+    }
+
+
+def _metric(name: str, unit: str) -> str:
+    plain = re.sub(r"[^a-zA-Z0-9_:]", "_", name)
+    suffix = _UNITS.get(unit, "")
+    plain = plain if not suffix or suffix in plain else f"{plain}_{suffix}"
+    return f"_{plain}" if plain[:1].isdigit() or not plain else plain
+
+
+def _label(name: str) -> str:
+    plain = re.sub(r"[^a-zA-Z0-9_]", "_", name)
+    return f"_{plain}" if plain[:1].isdigit() or not plain else plain
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)
+    return repr(value).replace("inf", "Inf").replace("nan", "NaN")
