@@ -67,10 +67,10 @@ def test_gpus_of_nvidia_have_their_memory_load_and_processes(monkeypatch: pytest
     use(monkeypatch, recorder())
     first, second = of_nvidia()
     assert first._asdict() == {
-        "vendor": "NVIDIA", "index": 0, "uuid": "GPU-0", "name": "H100", "total": 80 << 30, "used": 6 << 30, "busy": 40,
+        "vendor": "NVIDIA", "number": 0, "uuid": "GPU-0", "name": "H100", "total": 80 << 30, "used": 6 << 30, "busy": 40,
         "celsius": 51, "watts": 250.5, "processes": {11: 5 << 30, 12: None},
     }  # fmt: skip
-    assert (second.index, second.busy, second.processes) == (1, 41, {})
+    assert (second.number, second.busy, second.processes) == (1, 41, {})
 
 
 def test_what_a_gpu_does_not_tell_is_missing_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +124,7 @@ def test_gpus_of_amd_are_read_from_the_files_of_the_kernel(tmp_path: Path) -> No
     write(processes / "9/fdinfo/1", "pos:\t0\n")
     [gpu] = of_amd(system, processes)
     assert gpu._asdict() == {
-        "vendor": "AMD", "index": 0, "uuid": "a1b2", "name": "MI300X", "total": 1000, "used": 600, "busy": 73,
+        "vendor": "AMD", "number": 0, "uuid": "a1b2", "name": "MI300X", "total": 1000, "used": 600, "busy": 73,
         "celsius": 45.5, "watts": 120.0, "processes": {7: 150 * 1024, 8: 10 * 1024},
     }  # fmt: skip
 

@@ -40,7 +40,7 @@ class Gpu(NamedTuple):
     """
 
     vendor: str
-    index: int
+    number: int
     uuid: str
     name: str
     total: int | None
@@ -56,7 +56,7 @@ def _gpus(asked: Asked) -> Iterator[Row]:
     host = host_id(asked.description.agent.host)
     for gpu in _found(asked):
         yield (
-            host, asked.now_us, gpu.vendor, gpu.index, gpu.uuid, gpu.name, gpu.total, gpu.used, gpu.busy, gpu.celsius, gpu.watts,
+            host, asked.now_us, gpu.vendor, gpu.number, gpu.uuid, gpu.name, gpu.total, gpu.used, gpu.busy, gpu.celsius, gpu.watts,
             len(gpu.processes),
         )  # fmt: skip
 
@@ -72,7 +72,7 @@ def _processes(asked: Asked) -> Iterator[Row]:
     for gpu in _found(asked):
         for pid, used in gpu.processes.items():
             proc = proc_id(ours[pid]) if pid in ours else None
-            yield host_id(description.agent.host), asked.now_us, gpu.vendor, gpu.index, gpu.uuid, pid, proc, used
+            yield host_id(description.agent.host), asked.now_us, gpu.vendor, gpu.number, gpu.uuid, pid, proc, used
 
 
 def _found(asked: Asked) -> Iterator[Gpu]:
