@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -12,16 +13,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
 from helpers.editors import Editor
+from helpers.stopping import Stopping
 from helpers.terminals import RunningProgram, killed_after, running
-from helpers.waiting import PATIENCE
+from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, workers
 from monarch._core.plane import ProcAddress, pickling
+from monarch.config import configured
 from monarch.debugger import dap
 from monarch.debugger.protocol import Attach, Detach
+
+if TYPE_CHECKING:
+    from conftest import Spawn
 
 pytest.importorskip("debugpy")
 
@@ -53,6 +60,7 @@ PROGRAM = """
 
     if __name__ == "__main__":
         workers = sys.argv[1:] or {workers!r}
+        os.chdir(os.path.dirname(os.path.abspath(__file__)))
         hosts = attach_to_workers(workers=workers) if workers else this_host()
         per_host = {{"gpus": 1}} if workers else {{"gpus": 2}}
         trainers = hosts.spawn_procs(per_host, name="trainers").spawn("trainer", Trainer)
@@ -165,6 +173,60 @@ def test_an_editor_hears_of_the_death_of_its_rank(tmp_path: Path) -> None:
             next_line(command)
             assert next_line(command).startswith("trainers[1]: the editor has left: ")
             program.wait_for("lost")
+
+
+def test_with_the_setting_the_client_says_where_editors_attach_to_ranks(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    with (
+        workers(2) as attached,
+        running(
+            PROGRAM.format(workers=attached.addresses),
+            tmp_path,
+            {"MONARCH_SECRET": SECRET, "MONARCH_DEBUG_ADAPTER": "1"},
+        ) as program,
+    ):
+        program.wait_for("go")
+        assert program.process.stderr is not None
+        with killed_after(PATIENCE, program.process):
+            told = program.process.stderr.readline()
+        assert told.startswith("monarch: editors can attach to trainers[0-1] at 127.0.0.1:")
+        assert told.endswith(f"; entries for launch.json: {tmp_path / '.monarch' / 'launch.json'}\n")
+        entries = json.loads((tmp_path / ".monarch" / "launch.json").read_text())["configurations"]
+        assert [entry["name"] for entry in entries] == ["trainers[0]", "trainers[1]"]
+        editor = Editor("{host}:{port}".format(**entries[1]["connect"]))
+        editor.attach(str(script), line_of_the_breakpoint(script))
+        say(program, "21")
+        stopped = editor.event("stopped")
+        frame, *_ = editor.stack(stopped["threadId"])
+        assert {"size": "21", "total": "42"}.items() <= editor.variables(frame).items()
+        editor.ask("continue", threadId=stopped["threadId"])
+        assert program.wait_for("answer") == "answer 43"
+        editor.ask("disconnect")
+        editor.close()
+
+
+def test_the_port_of_a_rank_is_closed_when_that_ends_and_had_again_by_the_next(
+    spawn: Spawn, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    entries = tmp_path / ".monarch" / "launch.json"
+
+    def ports() -> dict[str, int]:
+        found = json.loads(entries.read_text())["configurations"] if entries.exists() else []
+        return {each["name"]: each["connect"]["port"] for each in found}
+
+    said = ""
+    for _ in range(2):
+        with configured(debug_adapter=True):
+            procs = spawn(2, name="editable")
+        procs.spawn("s", Stopping).say.call("up").get(timeout=20)
+        open_ports = wait_until(lambda: len(ports()) == 2 and ports(), what="two ports")
+        procs.stop().get(timeout=20)
+        wait_until(lambda: ports() == {}, what="no entries")
+        said += capsys.readouterr().err
+        with pytest.raises(ConnectionRefusedError):
+            Editor(f"127.0.0.1:{open_ports['editable[1]']}")
+    assert said.count("monarch: editors can attach to editable[0-1] at 127.0.0.1:") == 2
 
 
 def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp_path: Path) -> None:

@@ -133,6 +133,14 @@ _DEBUGGER = (
         "MONARCH_DEBUG_ON_ERROR_TIMEOUT",
         "How long such an endpoint is kept while nobody is attached; then its error goes to the caller.",
     ),
+    Knob(
+        "debug_adapter",
+        BOOL,
+        False,
+        "MONARCH_DEBUG_ADAPTER",
+        "Editors can attach to each rank by the Debug Adapter Protocol, at ports of the client that are open to its user only; it "
+        "says which.",
+    ),
 )
 
 _MESSAGES = (

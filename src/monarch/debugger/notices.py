@@ -51,7 +51,7 @@ class Notices:
         told: dict[int, float] = {}  # when, by session
         served = server.start(self._hub)
         if served:
-            _say(served)
+            say(served)
         while True:
             if self._news.wait(_LOOK):
                 self._gather()
@@ -76,7 +76,7 @@ class Notices:
         if waiting:
             enter = ", or press Enter here" if _has_terminal() else ""
             how = f"monarch: to look at it, run `monarch debug` in another terminal{enter}"
-            _say("\n".join([*news(waiting), how]))
+            say("\n".join([*news(waiting), how]))
 
 
 def due(rows: list[Row], told: dict[int, float], now: float) -> list[Row]:
@@ -110,7 +110,8 @@ def _line(group: list[Row]) -> str:
     )
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Show the user of the client a line."""
     with suppress(Exception):  # there is no stderr, or nobody reads it any more
         print(text, file=sys.stderr, flush=True)
 

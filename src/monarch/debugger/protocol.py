@@ -107,6 +107,10 @@ class Opened(NamedTuple):
     editor: str = ""
 
 
+class Offered(NamedTuple):
+    """Editors can attach here, as `configure(debug_adapter=True)` wants it. Proc ──▶ root client, when it has an actor."""
+
+
 class GetSource(NamedTuple):
     """The text of a module. Proc ──▶ root client. Answer: it; None if the client has none, or it is too long."""
 
@@ -284,5 +288,6 @@ register(
         (Follow, Type, Watched, Complete, SetBreakpoint, ListBreakpoints, ClearBreakpoint, Interrupt),
     ),
     _handler("patience", InDebugger),
+    _handler("editors", Offered),
     *map(partial(_handler, "adapter"), (Attach, Said, Detach)),
 )

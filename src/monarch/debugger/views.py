@@ -67,12 +67,15 @@ def grouped_ranks(rows: Iterable[Row]) -> list[list[Row]]:
 
 def who(group: Sequence[Row]) -> str:
     """Name and ranks of rows of one name: ``trainer 0-3,7``."""
-    ranks = sorted({row.who.rank for row in group})
+    return f"{group[0].who.name} {ranges(row.who.rank for row in group)}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers, in order: ``0-3,7``."""
     parts: list[list[int]] = []
-    for rank in ranks:
-        if parts and parts[-1][-1] == rank - 1:
-            parts[-1].append(rank)
+    for number in sorted(set(numbers)):
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
         else:
-            parts.append([rank])
-    shown = ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-    return f"{group[0].who.name} {shown}"
+            parts.append([number])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

@@ -6,6 +6,9 @@ import importlib
 import sys
 from typing import Any
 
+from ..hub.contracts import Hub
+from ..hub.control import send_record
+
 _PLANE = "monarch.debugger"
 
 
@@ -33,6 +36,11 @@ def uninstall() -> None:
 
     sys.breakpointhook = _refuse
     linecache.updatecache = getattr(linecache.updatecache, "__wrapped__", linecache.updatecache)
+
+
+def offer(hub: Hub) -> None:
+    """Tell the client that editors can attach to this process."""
+    send_record(hub, hub.root, _module("protocol").Offered())
 
 
 def _stop(*args: object, **kwargs: object) -> None:

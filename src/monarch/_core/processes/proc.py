@@ -59,6 +59,7 @@ class Proc(ProcService):
     def __init__(self, hub: MessageHub, spec: ProcSpec) -> None:
         super().__init__(hub)
         self._spec = spec
+        self._offers = bool(config.value("debug_adapter"))
         hub.peer_lost_hooks.append(self._end_with_agent)
 
     def _end_with_agent(self, address: ProcAddress, failure: Failure) -> None:
@@ -74,6 +75,9 @@ class Proc(ProcService):
             _show_name(self._spec)
             named = MeshNamed(self._spec.mesh, spec.name)
             send_record(self.hub, self.hub.address.agent, named)  # it reads that first
+        if self._offers:
+            self._offers = False
+            debugging.offer(self.hub)
         return super().spawn(spec, *args, **kwargs)
 
     @handles(StopProc)

@@ -1,0 +1,142 @@
+"""In the root client, with `configure(debug_adapter=True)`: a port for each rank that has actors, at which editors find it.
+
+Procs tell that they are there. Then, and when one has ended, a thread asks the agents of the hosts who is, opens ports and closes them,
+says where editors can attach, and writes the entries for their configuration. It ends when nothing has changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import threading
+import time
+import weakref
+from contextlib import suppress
+from typing import Any
+
+from .._core.plane import ControlRequest, DescribeHost, HostedProc, Hub, ProcAddress
+from ..errors import SupervisionError
+from ..programs import PATIENCE, agents_of, ask
+from .dap import Port
+from .hosts import procs_of
+from .notices import say
+from .protocol import Offered
+from .views import ranges
+
+_FIRST = 5678  # port of the first rank; others have the next ones, those that are taken any
+_MOST = 64  # ports
+_GATHER = 0.15  # seconds without a change, after which those that have come are told of together
+_LONGEST = 1.0  # seconds, however many come
+_ENTRIES = os.path.join(".monarch", "launch.json")
+
+Rank = tuple[str, int]  # name of the mesh, and the rank there
+
+
+class Editors:
+    """Args:
+    hub: That of the root client.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._lock = threading.Lock()
+        self._news = threading.Event()
+        self._running = False
+        self._ports: dict[Rank, tuple[ProcAddress, Port]] = {}
+        self._numbers: dict[Rank, int] = {}  # those that a rank has had
+        self._next = itertools.count(_FIRST)
+        hub.inbound_lost_hooks.append(self._lost)
+
+    def changed(self) -> None:
+        """Some proc has come, or gone; on the I/O thread."""
+        self._news.set()
+        with self._lock:
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="monarch-editors", daemon=True).start()
+
+    def _lost(self, address: ProcAddress) -> None:
+        if any(address == proc for proc, _ in list(self._ports.values())):
+            self.changed()
+
+    def _run(self) -> None:
+        while True:
+            end = time.monotonic() + _LONGEST
+            while self._news.wait(_GATHER) and time.monotonic() < end:
+                self._news.clear()
+            with suppress(SupervisionError, TimeoutError):  # the program ends, or its machine stands still
+                self._update(self._procs())
+            with self._lock:
+                if not self._news.is_set():
+                    self._running = False
+                    return
+
+    def _procs(self) -> list[HostedProc]:
+        here = ask(self._hub, self._hub.address.agent, DescribeHost()).get(timeout=PATIENCE)
+        procs = here.procs + procs_of(self._hub, agents_of(here.hosts), lambda text: say(f"monarch: {text}"))
+        return sorted(
+            (proc for proc in procs if proc.root == self._hub.address), key=lambda proc: (proc.mesh, proc.rank)
+        )
+
+    def _update(self, procs: list[HostedProc]) -> None:
+        there = {proc.address for proc in procs}
+        for rank, (proc, port) in list(self._ports.items()):
+            if proc not in there:
+                del self._ports[rank]
+                port.close()
+        new = [proc for proc in procs if (proc.mesh, proc.rank) not in self._ports]
+        taken = new[: max(0, _MOST - len(self._ports))]
+        for proc in taken:
+            self._open(proc)
+        entries = self._write_entries()
+        for mesh, several in itertools.groupby(taken, key=lambda proc: proc.mesh):
+            ranks = [proc.rank for proc in several]
+            ports = ranges(self._numbers[mesh, rank] for rank in ranks)
+            say(f"monarch: editors can attach to {mesh}[{ranges(ranks)}] at 127.0.0.1:{ports}; {entries}")
+        if len(new) > len(taken):
+            say(
+                f"monarch: {len(new) - len(taken)} more ranks have no port: `monarch debug --dap MESH[RANKS]` opens some"
+            )
+
+    def _open(self, proc: HostedProc) -> None:
+        rank = proc.mesh, proc.rank
+        tell = functools.partial(_tell, f"{proc.mesh}[{proc.rank}]")
+        try:
+            port = Port(self._hub, proc.address, self._numbers.get(rank) or next(self._next), tell)
+        except OSError:
+            port = Port(self._hub, proc.address, 0, tell)
+        self._ports[rank] = proc.address, port
+        self._numbers[rank] = int(port.address.rpartition(":")[2])
+
+    def _write_entries(self) -> str:
+        """Those of all ranks; says where they are."""
+        entries = [_entry(f"{mesh}[{rank}]", self._numbers[mesh, rank]) for mesh, rank in sorted(self._ports)]
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(_ENTRIES), exist_ok=True)
+            with open(_ENTRIES, "w") as file:
+                json.dump({"version": "0.2.0", "configurations": entries}, file, indent=4)
+            return f"entries for launch.json: {os.path.abspath(_ENTRIES)}"
+        return f"an entry for launch.json: {json.dumps(entries[:1])}"
+
+
+def _entry(name: str, port: int) -> dict[str, Any]:
+    """What VS Code calls a launch configuration."""
+    connect = {"host": "127.0.0.1", "port": port}
+    return {"name": name, "type": "debugpy", "request": "attach", "connect": connect}
+
+
+def _tell(label: str, text: str) -> None:
+    say(f"monarch: {label}: {text}")
+
+
+_editors: weakref.WeakKeyDictionary[Any, Editors] = weakref.WeakKeyDictionary()
+
+
+def take(hub: Hub, request: ControlRequest, record: Offered) -> None:
+    """A proc is there."""
+    editors = _editors.get(hub)
+    if editors is None:
+        editors = _editors[hub] = Editors(hub)
+    editors.changed()
