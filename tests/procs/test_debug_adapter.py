@@ -220,12 +220,13 @@ def test_the_port_of_a_rank_is_closed_when_that_ends_and_had_again_by_the_next(
         with configured(debug_adapter=True):
             procs = spawn(2, name="editable")
         procs.spawn("s", Stopping).say.call("up").get(timeout=20)
-        open_ports = wait_until(lambda: len(ports()) == 2 and ports(), what="two ports")
+        wait_until(lambda: len(ports()) == 2, what="two ports")
+        last = ports()["editable[1]"]
         procs.stop().get(timeout=20)
         wait_until(lambda: ports() == {}, what="no entries")
         said += capsys.readouterr().err
         with pytest.raises(ConnectionRefusedError):
-            Editor(f"127.0.0.1:{open_ports['editable[1]']}")
+            Editor(f"127.0.0.1:{last}")
     assert said.count("monarch: editors can attach to editable[0-1] at 127.0.0.1:") == 2
 
 

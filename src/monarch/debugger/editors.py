@@ -82,8 +82,8 @@ class Editors:
 
     def _update(self, procs: list[HostedProc]) -> None:
         there = {proc.address for proc in procs}
-        for rank, (proc, port) in list(self._ports.items()):
-            if proc not in there:
+        for rank, (address, port) in list(self._ports.items()):
+            if address not in there:
                 del self._ports[rank]
                 port.close()
         new = [proc for proc in procs if (proc.mesh, proc.rank) not in self._ports]
