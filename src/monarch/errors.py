@@ -9,6 +9,7 @@
     ├── AddressError          your call: an address of a host that cannot be read
     ├── JobError              hosts that could not be had, found again or let go of
     ├── QueryError            your SQL over telemetry, or its answer is over a limit
+    ├── SyncError             your code could not be brought to some hosts
     └── InternalError         our bug: please report it
 
     UnreadErrorWarning        remote code raised, and the future that says so was never read
@@ -211,6 +212,23 @@ class JobError(MonarchError, RuntimeError):
 
 class QueryError(MonarchError, RuntimeError):
     """A query of telemetry was refused; the text says why, in one line."""
+
+
+class SyncError(MonarchError, RuntimeError):
+    """A workspace could not be brought to some hosts. All others have it, and these what they had before.
+
+    Attributes:
+        failed: Host to why.
+        result: What came of it on the others, a `monarch.sync.SyncResult`; None if there were none.
+    """
+
+    def __init__(self, text: str, failed: Mapping[str, str], result: Any = None) -> None:
+        super().__init__(text)
+        self.failed = dict(failed)
+        self.result = result
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.failed, self.result)
 
 
 class InternalError(MonarchError, RuntimeError):

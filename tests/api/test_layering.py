@@ -46,7 +46,7 @@ LAYERS = {
     "monarch.debugger": 5,
     "monarch.telemetry": 5.2,  # reads logs and stacks
     "monarch.why": 5.3,  # reads stacks and telemetry
-    "monarch.code_sync": 5,
+    "monarch.sync": 5,
     "monarch.testing": 5,
     "monarch.builtins": 6,
     "monarch.memory": 6,
@@ -96,7 +96,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 }
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what the lines are for.
-MOST_LINES_OF_THE_CORE = 29_300
+MOST_LINES_OF_THE_CORE = 29_335
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
 MOST_LATE_IMPORTS = 14

@@ -74,7 +74,6 @@ def test_the_scheduler_of_meta_is_an_import_error_that_names_others() -> None:
         ("monarch.tools.commands", "server_ready", "attach_to_workers"),
         ("monarch.tools.commands", "torchx_runner", "attach_to_workers"),
         ("monarch.tools.config", "Config", "attach_to_workers"),
-        ("monarch.tools.config", "Workspace", "same code on all hosts"),
         ("monarch.tools.mesh_spec", "MeshSpec", "attach_to_workers"),
         ("monarch.tools.mesh_spec", "ServerSpec", "attach_to_workers"),
         ("monarch.tools.mesh_spec", "mesh_spec_from_str", "attach_to_workers"),

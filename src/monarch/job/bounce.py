@@ -1,7 +1,8 @@
 """New workers in the place of those that run, on the same hosts, in the same allocation: `monarch bounce`.
 
 A worker that is told so starts its program anew when it has been shut down, as the same process: with the same address, owner and
-lifeline, whoever has started it. What ran there ends; code and settings are read anew.
+lifeline, whoever has started it. What ran there ends; code and settings are read anew. What was synced is synced before that, while
+the old ones run, and the new ones are told of it.
 
 What ends the waits: the answer of each host, or its loss; the end of each shutdown, which is bounded; `_UP_WITHIN` for the new ones.
 """
@@ -10,8 +11,11 @@ from __future__ import annotations
 
 import time
 
+from ..actor import HostMesh
 from ..errors import JobError, MonarchError
 from ..programs import PATIENCE, StartAgain, ask_agents
+from ..sync import Workspace
+from .code import Synchronizer
 from .contract import START_AGAIN
 from .overview import addresses_of
 from .trait import JobTrait
@@ -31,9 +35,14 @@ def bounce(job: JobTrait) -> int:
 
     Raises:
         JobError: One of them does not know how to, and nothing was changed; or did not come up again.
+        NotADirectoryError: A folder that was synced is gone; nothing was changed.
         SupervisionError: One is lost.
+        SyncError: One did not get what was synced before.
     """
+    workspace = None if job._workspace is None else Workspace.of(job._workspace)
     meshes = job.state(None)._hosts
+    if workspace is not None:
+        Synchronizer(job, meshes, workspace).sync()
     addresses = [address for hosts in meshes.values() for address in addresses_of(hosts)]
     for sure in (False, True):
         answers = ask_agents(addresses, StartAgain(START_AGAIN, sure))
@@ -42,18 +51,21 @@ def bounce(job: JobTrait) -> int:
                 raise JobError(f"the worker on {address} was not started by a job: end it and start another by hand")
     for ended in [hosts.shutdown() for hosts in meshes.values()]:
         ended.get()
-    _wait_until_up(job)
+    meshes = _wait_until_up(job)
+    if workspace is not None:
+        Synchronizer(job, meshes, workspace).sync()
     return len(addresses)
 
 
-def _wait_until_up(job: JobTrait) -> None:
+def _wait_until_up(job: JobTrait) -> dict[str, HostMesh]:
     """Attach the new workers. Whoever is early may still find the old one, in its last moments, and tries again."""
     end = time.monotonic() + _UP_WITHIN
     while True:
         try:
-            for hosts in job.state(None)._hosts.values():
+            meshes = job.state(None)._hosts
+            for hosts in meshes.values():
                 hosts.initialized.get(timeout=max(_AGAIN, end - time.monotonic()))
-            return
+            return meshes
         except (MonarchError, RuntimeError, TimeoutError) as error:
             if time.monotonic() >= end:
                 raise JobError(f"{job!r} did not come up again: {str(error).strip() or 'no answer'}") from error

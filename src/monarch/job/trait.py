@@ -28,7 +28,7 @@ from .. import actor
 from .. import why as verdicts
 from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
-from . import logs, telemetry
+from . import code, logs, telemetry
 from .cache import CacheFile, checked_format, conflict, with_format
 from .features import MeshAdminConfig, TelemetryConfig, config_of, missing
 from .interrupt import one_interrupt_held
@@ -50,7 +50,7 @@ logger = logging.getLogger("monarch.job")
 Self = TypeVar("Self", bound="JobTrait")
 
 
-class JobTrait(ABC):
+class JobTrait(code.SyncedCode, ABC):
     """Base of all jobs.
 
     A kind of job says how to start, reach, compare and end workers: `_create`, `_state`, `can_run` and `_kill`. It may
@@ -112,13 +112,13 @@ class JobTrait(ABC):
         """Whether `spec` describes what this was made from, so that it may take the place of this if this is broken."""
         return False
 
-    def _kept(self) -> None:  # noqa: B027  # most kinds need none
+    def _kept(self) -> None:  # most kinds need none
         """Called when the job has been saved: from now on it may outlive this program."""
 
-    def _rebind_connection_inputs(self, spec: JobTrait) -> None:  # noqa: B027  # most kinds need none
+    def _rebind_connection_inputs(self, spec: JobTrait) -> None:  # most kinds need none
         """Called on a job found in the cache: take from `spec` what is not saved, such as credentials."""
 
-    def _prepare_client_gateway(self) -> None:  # noqa: B027  # most kinds need none
+    def _prepare_client_gateway(self) -> None:  # most kinds need none
         """Called before each `_state`: open the way to workers that this machine does not reach directly."""
 
     def _cleanup_log_context(self) -> str:

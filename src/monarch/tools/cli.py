@@ -23,7 +23,7 @@ from ..errors import MonarchError
 from ..job import current, telemetry
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
-from . import contexts, debug, logs, metrics, programs, query, report, scale, scripts, shell, stacks, status, why
+from . import contexts, debug, logs, metrics, programs, query, report, scale, scripts, shell, stacks, status, sync, why
 from . import exec as commands
 
 # What the user can put right; anything else is a bug, and shows a traceback.
@@ -49,6 +49,7 @@ app.add_typer(commands.app)
 app.add_typer(shell.app)
 app.add_typer(status.app)
 app.add_typer(scale.app)
+app.add_typer(sync.app)
 
 _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 

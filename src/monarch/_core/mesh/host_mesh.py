@@ -267,8 +267,34 @@ class HostMesh(DrawnMesh):
         if self._attachment is None or (self._attachment.ended is None and not self._attachment.inherited):
             await self.shutdown()
 
-    async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> None:
-        raise NotImplementedError("HostMesh.sync_workspace arrives with code sync")
+    async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> Any:
+        """Bring folders of this machine to these hosts, as they are now: only what has changed goes there, and takes effect as a whole.
+
+        Procs that are spawned there afterwards import from it, in place of folders that only this machine has; ``WORKSPACE_DIR`` in
+        their environment names it.
+
+        Args:
+            workspace: A folder; folders; a dict of folder to path in the workspace; or a `monarch.sync.Workspace`.
+            conda: Not supported.
+            auto_reload: Have this program's procs there reload modules that have changed.
+
+        Returns:
+            A `monarch.sync.SyncResult`: what was sent, left out, reloaded; its text says so in a few lines.
+
+        Raises:
+            NotImplementedError: `conda` is True.
+            OSError: A file of the workspace can't be read.
+            SyncError: A host has failed; the others are done.
+        """
+        self._check_usable()
+        if conda:
+            raise NotImplementedError("environments are not mirrored: hosts have their own, or share one")
+        await self.initialized
+        hub = context()._cell.hub
+        if hub.address == hub.root:
+            client.client().ensure_agent()
+        names = self._hosts
+        return await proc_mesh.sync_to([names[rank] for rank in self._shape.ranks()], workspace, auto_reload)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):

@@ -294,7 +294,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return flush_logs({address.agent for address in self._addresses()})
 
     def sync_workspace(self, *args: object, **kwargs: object) -> None:
-        raise NotImplementedError("use HostMesh.sync_workspace, which arrives with code sync")
+        raise NotImplementedError("use HostMesh.sync_workspace: processes of a host share its files")
 
     def _addresses(self) -> list[ProcAddress]:
         return [self._procs.address(rank) for rank in self._shape.ranks()]
@@ -390,6 +390,11 @@ def _device_mesh_of(procs: ProcMesh) -> Any:
 
 def stacks_of(hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None, native: bool) -> Future[Any]:
     """The stacks of processes, a `monarch.stacks.Stacks`."""
+    raise NotImplementedError  # replaced by the public face: this is a plane
+
+
+async def sync_to(hosts: Sequence[str], workspace: object, auto_reload: bool) -> Any:
+    """Bring a workspace to hosts; what came of it, a `monarch.sync.SyncResult`."""
     raise NotImplementedError  # replaced by the public face: this is a plane
 
 

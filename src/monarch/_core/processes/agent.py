@@ -74,11 +74,15 @@ class Agent(ControlService):
         hub: Hub of this process.
         control: Socket to the spawner.
         spawner_pid: Its process, a child of this one.
+
+    Attributes:
+        adapt_spawn: Changes what is asked for, where a plane has set it: new procs import from somewhere else, say.
     """
 
     def __init__(self, hub: MessageHub, control: socket.socket, spawner_pid: int) -> None:
         super().__init__(hub)
         self.procs = HostProcs(hub, control, spawner_pid, self._spawner_lost, self._publish)
+        self.adapt_spawn: Callable[[SpawnRequest], SpawnRequest] | None = None
         self._subscribers: dict[ProcAddress, ControlRequest] = {}
         self._attach_count = 0  # how often clients of other hosts have been
         self._published = itertools.count(1)
@@ -252,6 +256,8 @@ class Agent(ControlService):
             else:
                 request.fail(error)
 
+        if self.adapt_spawn is not None:
+            wanted = self.adapt_spawn(wanted)
         self.procs.start(wanted.on_host(self._called_by(request.origin), request.rank), answer)
 
     @handles(ProcReady)

@@ -1,0 +1,307 @@
+"""The side of the hosts: their agents keep workspaces, and have procs that start import from them.
+
+Files are worked on by a thread of its own: the I/O thread of an agent has messages to pass on. It takes one thing after the
+other, in the order in which they came, so a client sends the pieces of a file as fast as it is told that they are written.
+
+What ends a version that is being made: its client says so, or is lost; it has failed.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import PurePosixPath
+from typing import Any
+
+from .._core.plane import ControlRequest, HostedProc, ProcAddress, handles, register
+from .._namedtuple import NamedTuple
+from .manifest import Manifest, decode
+from .store import Build, Store, base_folder, changes
+
+_KEPT_CHANGES = 1000  # syncs of which is known what they have changed
+
+
+class Look(NamedTuple):
+    """Use the workspace `key`, if it is there as `id` says. Client ──▶ host agents. Answer: whether it is.
+
+    Attributes:
+        dirs: Folder of the client to its path in the workspace.
+    """
+
+    key: str
+    id: str
+    dirs: dict[str, str]
+
+
+class Offer(NamedTuple):
+    """Begin another version of a workspace. Client ──▶ host agents. Answer: which contents it lacks, as a list of digests.
+
+    Attributes:
+        build: What the version is called until it is complete.
+        manifest: What it consists of; see `manifest.decode`.
+    """
+
+    build: str
+    key: str
+    dirs: dict[str, str]
+    manifest: Any
+
+
+class Pieces(NamedTuple):
+    """Content for a version. Client ──▶ host agents. Answer: None, when it is written.
+
+    Attributes:
+        table: Of each piece: digest of the content, where in it the piece begins, its size.
+        data: All pieces.
+    """
+
+    build: str
+    table: list[tuple[str, int, int]]
+    data: Any
+
+
+class Settle(NamedTuple):
+    """Use a version, or give it up. Client ──▶ host agents. Answer: folders of old versions that stay."""
+
+    build: str
+    use: bool
+
+
+class FindLagging(NamedTuple):
+    """Which procs may have imported what was changed since? Client ──▶ host agents. Answer: a list of `Lagging`; they are taken to
+    reload it.
+
+    Attributes:
+        root: The client whose procs are meant; None for all.
+    """
+
+    key: str
+    root: ProcAddress | None
+
+
+class Lagging(NamedTuple):
+    """A proc, and what has changed since it started, or reloaded: paths below `folder`."""
+
+    address: ProcAddress
+    name: str
+    folder: str
+    changed: list[str]
+
+
+class _Active(NamedTuple):
+    """A workspace that procs import from.
+
+    Attributes:
+        path: Its folder here.
+        dirs: See `Look`.
+        folders: Those in it.
+        digests: See `Manifest.digests`.
+        changes: Times at which it was changed, in seconds since the machine has started, and which paths.
+    """
+
+    path: str
+    dirs: dict[str, str]
+    folders: frozenset[str]
+    digests: dict[str, str]
+    changes: tuple[tuple[float, list[str]], ...] = ()
+
+    def place_of(self, folder: str) -> str | None:
+        """Where a folder of the client is, if it is there."""
+        for own, place in self.dirs.items():
+            if folder == own or folder.startswith(f"{own}/"):
+                inside = str(PurePosixPath(place, folder[len(own) + 1 :]))
+                if inside == ".":
+                    return self.path
+                if inside in self.folders:
+                    return f"{self.path}/{inside}"
+        return None
+
+    def has_module(self, name: str) -> bool:
+        """Whether a module, or the package that it is in, may be one of it."""
+        top = name.partition(".")[0]
+        ends = (f"/{top}.py", f"/{top}/__init__.py")
+        return any(f"/{path}".endswith(ends) for path in self.digests)
+
+
+class _Host:
+    """What the agent of this process knows of workspaces. All of it happens on the thread, but for `adapt` and `client_lost`."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._builds: dict[str, tuple[Build, str, dict[str, str], ProcAddress]] = {}
+        self._active: dict[str, _Active] = {}  # the last one last
+        self._reloaded: dict[ProcAddress, float] = {}
+        self._service: Any = None
+
+    def later(self, service: Any, request: ControlRequest, work: Callable[[], Any]) -> None:
+        """Have the thread do something, and answer."""
+        if self._service is None:
+            self._service = service
+            service.adapt_spawn = self.adapt
+            service.hub.inbound_lost_hooks.append(self.client_lost)
+            threading.Thread(target=self._run, name="monarch-sync", daemon=True).start()
+
+        def answer() -> None:
+            try:
+                value = work()
+            except Exception as error:
+                request.fail(error)
+            else:
+                request.answer(value)
+
+        self._work.put(answer)
+
+    def _run(self) -> None:
+        while True:
+            self._work.get()()
+
+    def client_lost(self, address: ProcAddress) -> None:
+        def drop() -> None:
+            for name, (build, _, _, client) in list(self._builds.items()):
+                if client == address:
+                    del self._builds[name]
+                    build.drop()
+
+        self._work.put(drop)
+
+    # on the thread
+
+    def look(self, record: Look) -> bool:
+        store = Store(base_folder(), record.key)
+        manifest = store.find(record.id)
+        if manifest is None:
+            return False
+        self._activate(store, record.key, record.dirs, manifest)
+        return True
+
+    def offer(self, record: Offer, client: ProcAddress) -> list[str]:
+        manifest = decode(record.manifest)
+        build = Store(base_folder(), record.key).begin(manifest)
+        self._builds[record.build] = (build, record.key, record.dirs, client)
+        return list(build.missing)
+
+    def write(self, record: Pieces) -> None:
+        build = self._build(record.build)[0]
+        data, begin = memoryview(record.data), 0
+        try:
+            for digest, offset, size in record.table:
+                build.write(digest, offset, data[begin : begin + size])
+                begin += size
+        except BaseException:
+            self._forget(record.build)
+            raise
+
+    def settle(self, record: Settle) -> list[str]:
+        if not record.use:
+            self._forget(record.build)
+            return []
+        build, key, dirs, _ = self._build(record.build)
+        try:
+            stay = build.finish()
+        except BaseException:
+            self._forget(record.build)
+            raise
+        del self._builds[record.build]
+        self._activate(build.store, key, dirs, build.manifest)
+        return stay
+
+    def _build(self, name: str) -> tuple[Build, str, dict[str, str], ProcAddress]:
+        if name not in self._builds:
+            raise ValueError("this version was given up")
+        return self._builds[name]
+
+    def _forget(self, name: str) -> None:
+        if name in self._builds:
+            self._builds.pop(name)[0].drop()
+
+    def _activate(self, store: Store, key: str, dirs: dict[str, str], manifest: Manifest) -> None:
+        old = self._active.pop(key, None)
+        changed = old.changes if old is not None else ()
+        if old is not None and (paths := changes(old.digests, manifest.digests)):
+            changed = (*changed, (_now(), paths))[-_KEPT_CHANGES:]
+        folders = frozenset(manifest.folders)
+        self._active[key] = _Active(str(store.current), dirs, folders, manifest.digests, changed)
+
+    def find_lagging(self, key: str, procs: Iterable[HostedProc]) -> list[Lagging]:
+        active = self._active.get(key)
+        if active is None:
+            return []
+        procs = list(procs)
+        self._reloaded = {each.address: self._reloaded.get(each.address, 0.0) for each in procs}
+        found, now = [], _now()
+        for each in procs:
+            since = max(_started(each.pid), self._reloaded[each.address])
+            paths = {path: None for at, changed in active.changes if at >= since for path in changed}
+            if paths:
+                name = f"{each.mesh}[{each.rank}]"
+                found.append(Lagging(each.address, name, active.path, list(paths)))
+                self._reloaded[each.address] = now
+        return found
+
+    # on the I/O thread
+
+    def adapt(self, request: Any) -> Any:
+        """Have procs import from the workspace that their program's folders are in, or else from the last one."""
+        every = list(self._active.values())
+        if not every:
+            return request
+        for active in reversed(every):
+            paths = [active.place_of(each or request.cwd) or each for each in request.sys_path]
+            if paths != request.sys_path:
+                break
+        else:
+            active, paths = every[-1], list(request.sys_path)
+        own = [f"{active.path}/{place}" if place else active.path for place in active.dirs.values()]
+        paths[1:1] = [path for path in own if path not in paths]  # where those of PYTHONPATH are
+        starts = tuple(start._replace(env={"WORKSPACE_DIR": active.path, **start.env}) for start in request.starts)
+        preload = tuple(name for name in request.preload if not active.has_module(name))
+        return request._replace(sys_path=list(dict.fromkeys(paths)), starts=starts, preload=preload)
+
+
+_host = _Host()
+
+
+@handles(Look)
+def _look(service: Any, request: ControlRequest, record: Look) -> None:
+    _host.later(service, request, lambda: _host.look(record))
+
+
+@handles(Offer)
+def _offer(service: Any, request: ControlRequest, record: Offer) -> None:
+    _host.later(service, request, lambda: _host.offer(record, request.peer))
+
+
+@handles(Pieces)
+def _pieces(service: Any, request: ControlRequest, record: Pieces) -> None:
+    _host.later(service, request, lambda: _host.write(record))
+
+
+@handles(Settle)
+def _settle(service: Any, request: ControlRequest, record: Settle) -> None:
+    _host.later(service, request, lambda: _host.settle(record))
+
+
+@handles(FindLagging)
+def _find_lagging(service: Any, request: ControlRequest, record: FindLagging) -> None:
+    procs = [each for each in service.procs.describe(False) if record.root in (None, each.root) and each.pid]
+    _host.later(service, request, lambda: _host.find_lagging(record.key, procs))
+
+
+def _now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _started(pid: int) -> float:
+    """When a process began, in seconds since the machine did; 0 where it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+    except OSError:
+        return 0.0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+register(_look, _offer, _pieces, _settle, _find_lagging)

@@ -1,0 +1,98 @@
+"""What a workspace consists of, as the client says it to hosts. Pure: bytes and names.
+
+Whoever receives one trusts no path in it: `decode` refuses what leads out of the workspace, or through a symlink. As each folder
+is named before what is in it, and a name stands for one thing, whoever makes the folders itself never writes through a link.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import cached_property
+
+from .._namedtuple import NamedTuple
+
+
+class File(NamedTuple):
+    """A file of a workspace.
+
+    Attributes:
+        path: Below the workspace.
+        mode: Its permissions.
+        mtime: When it was changed last, in ns since 1970, here; hosts get the same.
+        size: Bytes.
+        digest: SHA-256 of the content, in hex.
+    """
+
+    path: str
+    mode: int
+    mtime: int
+    size: int
+    digest: str
+
+
+class Manifest:
+    """Args:
+    files: In any order.
+    links: Path of a symlink to what it says.
+    folders: Path to permissions; a folder stands before what is in it.
+    """
+
+    def __init__(self, files: Iterable[File], links: dict[str, str], folders: dict[str, int]) -> None:
+        self.files = list(files)
+        self.links = links
+        self.folders = folders
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """For `decode`."""
+        return json.dumps([self.files, self.links, self.folders], separators=(",", ":")).encode()
+
+    @cached_property
+    def id(self) -> str:
+        """The same for the same content, names, permissions and times."""
+        return hashlib.sha256(self.encoded).hexdigest()
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """By path; a symlink has what it says."""
+        return {**{file.path: f"{file.digest} {file.mode:o}" for file in self.files}, **self.links}
+
+
+def decode(data: bytes) -> Manifest:
+    """What `Manifest.encoded` says.
+
+    Raises:
+        ValueError: It is none; or it has a path that leads out of the workspace, or through something that is no folder.
+    """
+    try:
+        files, links, folders = json.loads(bytes(data))
+        manifest = Manifest([File(*row) for row in files], dict(links), dict(folders))
+        check(manifest)
+    except (TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise ValueError(f"no list of files of a workspace: {error}") from error
+    return manifest
+
+
+def check(manifest: Manifest) -> None:
+    """Raise ValueError where a path leads elsewhere, or stands for two things."""
+    seen: set[str] = set()
+    known = {""}
+    for path in [*manifest.folders, *manifest.links, *(file.path for file in manifest.files)]:
+        parent, _, name = path.rpartition("/")
+        if parent not in known or name in ("", ".", "..") or "\0" in name or path.startswith("/"):
+            raise ValueError(f"{path!r} leads out of the workspace, or through something that is no folder of it")
+        if path in seen:
+            raise ValueError(f"{path!r} stands for two things")
+        seen.add(path)
+        if path in manifest.folders:
+            known.add(path)
+    for file in manifest.files:
+        if file.size < 0 or len(file.digest) != 64 or file.mode & ~0o777:
+            raise ValueError(f"{file.path!r} has no sensible size, digest or permissions: {file}")

@@ -1,0 +1,88 @@
+"""What came of a sync, for programs and for people."""
+
+from __future__ import annotations
+
+from .._namedtuple import NamedTuple
+
+
+class ProcReload(NamedTuple):
+    """What a proc has done about modules that have changed.
+
+    Attributes:
+        proc: Name of its mesh, and its rank.
+        reloaded: Modules that run their new code.
+        objects: Number of objects that have taken the new code of their classes, with what they hold.
+        kept: What still runs old code, and why.
+    """
+
+    proc: str
+    reloaded: list[str]
+    objects: int
+    kept: list[tuple[str, str]]
+
+
+class SyncResult(NamedTuple):
+    """What came of a sync.
+
+    Attributes:
+        files: Number of files of the workspace.
+        size: Bytes of them.
+        hosts: Number of hosts that have this version now.
+        behind: Number of those that did not have it before.
+        sent: Bytes that were sent, each once for all hosts below it in the tree.
+        sent_files: Number of contents that were sent.
+        seconds: How long it took.
+        skipped: What was left out, or leads elsewhere: path, and why.
+        left: Folders on hosts, of old versions that stay because programs have made files there: host, folder.
+        reloads: One of each proc that had something to reload.
+    """
+
+    files: int
+    size: int
+    hosts: int
+    behind: int
+    sent: int
+    sent_files: int
+    seconds: float
+    skipped: list[tuple[str, str]]
+    left: list[tuple[str, str]]
+    reloads: list[ProcReload]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.files:,} files, {megabytes(self.size)}, on {_count(self.hosts, 'host')}: {self._said()} ({self.seconds:.2f} s)"
+        ]
+        if self.skipped:
+            lines.append(f"left out: {listed([f'{path} ({why})' for path, why in self.skipped])}")
+        lines += [f"{host}: {folder} stays, as programs have made files there" for host, folder in self.left]
+        lines += [f"{each.proc}: {_said(each)}" for each in self.reloads]
+        return "\n".join(lines)
+
+    def _said(self) -> str:
+        if not self.behind:
+            return "nothing has changed"
+        return f"{_count(self.sent_files, 'file')}, {megabytes(self.sent)} sent to {_count(self.behind, 'host')}"
+
+
+def megabytes(size: int) -> str:
+    """A number of bytes, for people."""
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+
+
+def listed(texts: list[str], most: int = 8) -> str:
+    """Some of them, and how many more there are."""
+    more = [f"and {len(texts) - most} more"] if len(texts) > most else []
+    return ", ".join([*texts[:most], *more])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _said(each: ProcReload) -> str:
+    parts = []
+    if each.reloaded:
+        objects = f", {_count(each.objects, 'object')} with it" if each.objects else ""
+        parts.append(f"reloaded {', '.join(each.reloaded)}{objects}")
+    parts += [f"{what} runs its old code: {why}" for what, why in each.kept]
+    return "; ".join(parts)

@@ -1,0 +1,255 @@
+"""Bringing a workspace to hosts: the side of the client.
+
+Each step asks all hosts at once, down the tree of their agents: who has this version, what do the others lack, here it is, use
+it. What several hosts lack is sent once. A host that fails is left out of what follows, so the others get there; then the error
+names it.
+
+What ends the waits: the answer of each host, its loss, or the time limit of a step. Steps are of bounded size.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pickle import PickleBuffer
+from typing import Any
+
+from .._core.plane import ProcAddress, current_hub, pickling, random_uid
+from ..actor import Future
+from ..errors import SyncError
+from ..programs import Gathering, agents_of, ask
+from .host import FindLagging, Look, Offer, Pieces, Settle
+from .manifest import Manifest
+from .outcome import ProcReload, SyncResult
+from .progress import Progress
+from .reload import Reload
+from .scan import Scan, Scanner
+from .workspace import Workspace
+
+_STEP = 60.0  # seconds in which a host must do one step
+_FILES = 500  # so many files of a version add one
+_PIECE = 4 << 20  # bytes of a message with content
+_UNDER_WAY = 3  # of them, that no host has yet to have written: memory that this takes here and there
+_RELOAD = 30.0  # seconds in which a proc must reload; one whose thread holds the GIL does not
+_TRIES = 3  # where files change while they are sent
+
+
+class _Changed(Exception):
+    """A file is not what it was when it was looked at."""
+
+
+def sync_hosts(
+    hosts: Sequence[str],
+    workspace: Workspace,
+    auto_reload: bool = False,
+    every_program: bool = False,
+    scanner: Scanner | None = None,
+) -> SyncResult:
+    """Bring a workspace to hosts, as it is now; procs that start there afterwards import from it.
+
+    Args:
+        hosts: Names of hosts that this program has attached.
+        auto_reload: Have procs reload modules that have changed.
+        every_program: Those of other programs, too.
+        scanner: That of an earlier sync of this workspace.
+
+    Raises:
+        OSError: A file here can't be read.
+        SyncError: A host has failed; the others are done.
+    """
+    began = time.monotonic()
+    scanner = scanner or Scanner(workspace)
+    hosts = list(dict.fromkeys(hosts))
+    for last in reversed(range(_TRIES)):
+        scan = scanner.scan()
+        scanner.last = scan.manifest.id
+        push = _Push(hosts, workspace, scan)
+        try:
+            push.run()
+            break
+        except _Changed as changed:
+            if not last:
+                raise SyncError(f"{changed} is changed again and again while it is sent", {}) from None
+    reloads = push.reload(every_program) if auto_reload else []
+    result = SyncResult(
+        len(scan.manifest.files), scan.manifest.size, len(push.agents), push.behind, push.sent, push.sent_files,
+        time.monotonic() - began, scan.skipped, push.left, reloads,
+    )  # fmt: skip
+    if push.failed:
+        raise SyncError(_said(push.failed, len(push.agents)), push.failed, result)
+    return result
+
+
+async def sync_to(hosts: Sequence[str], workspace: object, auto_reload: bool) -> SyncResult:
+    """As `sync_hosts`, for what stands for a workspace, while the loop goes on."""
+    return await asyncio.to_thread(sync_hosts, hosts, Workspace.of(workspace), auto_reload)
+
+
+class _Push:
+    """One version of a workspace, on its way.
+
+    Attributes:
+        agents: Of hosts that have not failed.
+        failed: Hosts that have, and why.
+    """
+
+    def __init__(self, hosts: Sequence[str], workspace: Workspace, scan: Scan) -> None:
+        self._hub = current_hub()
+        self._key = workspace.key
+        self._dirs = {str(folder): place for folder, place in workspace.dirs.items()}
+        self._scan = scan
+        self._build = f"{random_uid():x}"
+        self.agents = agents_of(hosts)
+        self.failed: dict[str, str] = {}
+        self.behind = self.sent = self.sent_files = 0
+        self.left: list[tuple[str, str]] = []
+
+    def run(self) -> None:
+        manifest = self._scan.manifest
+        longer = _STEP + len(manifest.files) / _FILES
+        there = self._ask(self.agents, Look(self._key, manifest.id, self._dirs), longer)
+        behind = [agent for agent, found in there.items() if not found]
+        self.behind = len(behind)
+        if not behind:
+            return
+        try:
+            offer = Offer(self._build, self._key, self._dirs, PickleBuffer(manifest.encoded))
+            lacking = self._ask(behind, offer, longer)
+            self._send(lacking, manifest)
+            for agent, folders in self._ask(self._alive(behind), Settle(self._build, True), longer).items():
+                self.left += [(agent.host, folder) for folder in folders]
+        except BaseException:
+            self._begin(self._alive(behind), Settle(self._build, False), longer)
+            raise
+
+    def reload(self, every_program: bool) -> list[ProcReload]:
+        """Have procs reload what has changed since they began."""
+        root = None if every_program else self._hub.root
+        found = [each for some in self._ask(self.agents, FindLagging(self._key, root), _STEP).values() for each in some]
+        asked = [(each, ask(self._hub, each.address, Reload(each.folder, each.changed))) for each in found]
+        end = time.monotonic() + _RELOAD
+        results = []
+        for each, answer in asked:
+            try:
+                result = ProcReload(each.name, *answer.get(timeout=max(0.1, end - time.monotonic())))
+            except Exception as error:  # it has ended, or holds the GIL
+                result = ProcReload(each.name, [], 0, [("all of it", str(error).strip().partition("\n")[0])])
+            if result.reloaded or result.kept:
+                results.append(result)
+        return results
+
+    def _alive(self, agents: Sequence[ProcAddress]) -> list[ProcAddress]:
+        return [agent for agent in agents if agent.host not in self.failed]
+
+    def _begin(self, agents: Sequence[ProcAddress], record: tuple[Any, ...], seconds: float) -> _Step:
+        answers = _Answers(agents, f"{type(record).__name__} of {len(agents)} hosts")
+        return _Step(answers, answers.ask(self._hub, record, seconds) if agents else None)
+
+    def _ask(self, agents: Sequence[ProcAddress], record: tuple[Any, ...], seconds: float) -> dict[ProcAddress, Any]:
+        return self._end(self._begin(agents, record, seconds))
+
+    def _end(self, step: _Step) -> dict[ProcAddress, Any]:
+        values = {} if step.future is None else step.future.get()
+        self.failed.update(step.answers.silent)
+        self.agents = self._alive(self.agents)
+        return values
+
+    def _send(self, lacking: dict[ProcAddress, list[str]], manifest: Manifest) -> None:
+        """Send contents: each once to all who lack it."""
+        groups: dict[tuple[str, ...], list[ProcAddress]] = {}
+        for agent, lacks in lacking.items():
+            groups.setdefault(tuple(lacks), []).append(agent)
+        who: dict[str, tuple[int, ...]] = {}
+        for number, group in enumerate(groups):
+            for digest in group:
+                who[digest] = (*who.get(digest, ()), number)
+        sizes = {file.digest: file.size for file in manifest.files}
+        receivers = list(groups.values())
+        contents: dict[tuple[int, ...], list[str]] = {}
+        for digest, numbers in who.items():
+            contents.setdefault(numbers, []).append(digest)
+        self.sent_files, self.sent = len(who), sum(sizes[digest] for digest in who)
+        with Progress(self.sent) as progress:
+            for numbers, digests in contents.items():
+                agents = [agent for number in numbers for agent in receivers[number]]
+                self._send_to(agents, self._pieces(digests, sizes), progress)
+
+    def _send_to(self, agents: list[ProcAddress], pieces: Iterator[Pieces], progress: Progress) -> None:
+        under_way: deque[tuple[_Step, int]] = deque()
+
+        def wait() -> None:
+            nonlocal agents
+            step, size = under_way.popleft()
+            self._end(step)
+            progress.advance(size)
+            alive = self._alive(agents)
+            agents = agents if len(alive) == len(agents) else alive
+
+        for record in pieces:
+            if not agents:
+                break
+            under_way.append((self._begin(agents, record, _STEP), sum(size for _, _, size in record.table)))
+            if len(under_way) == _UNDER_WAY:
+                wait()
+        while under_way:
+            wait()
+
+    def _pieces(self, digests: Sequence[str], sizes: dict[str, int]) -> Iterator[Pieces]:
+        table: list[tuple[str, int, int]] = []
+        parts: list[bytes] = []
+        held = 0
+        for digest in digests:
+            offset = 0
+            for chunk in _read(self._scan.sources[digest], digest, sizes[digest]):
+                table.append((digest, offset, len(chunk)))
+                parts.append(chunk)
+                offset += len(chunk)
+                held += len(chunk)
+                if held >= _PIECE:
+                    yield Pieces(self._build, table, PickleBuffer(b"".join(parts)))
+                    table, parts, held = [], [], 0
+        if table:
+            yield Pieces(self._build, table, PickleBuffer(b"".join(parts)))
+
+
+class _Step:
+    """What was asked, until its answers are looked at."""
+
+    def __init__(self, answers: _Answers, future: Future[dict[ProcAddress, Any]] | None) -> None:
+        self.answers = answers
+        self.future = future
+
+
+class _Answers(Gathering[dict[ProcAddress, Any]]):
+    """By process. Of those that have none, `silent` says why."""
+
+    def read(self, frames: Sequence[Any]) -> dict[ProcAddress, Any]:
+        return {self._agents[frame.rank]: pickling.loads(frame.payload, frame.buffers) for frame in frames}
+
+
+def _read(path: str, digest: str, size: int) -> Iterator[bytes]:
+    """The content of a file, in pieces, if it is still the one that was looked at."""
+    seen, left = hashlib.sha256(), size
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while left:
+                chunk = file.read(min(_PIECE, left))
+                if not chunk:
+                    break
+                seen.update(chunk)
+                left -= len(chunk)
+                if not left and (seen.hexdigest() != digest or file.read(1)):
+                    raise _Changed(path)
+                yield chunk
+    except FileNotFoundError:
+        raise _Changed(path) from None
+    if left:
+        raise _Changed(path)
+
+
+def _said(failed: dict[str, str], done: int) -> str:
+    texts = "; ".join(f"{host}: {why}" for host, why in failed.items())
+    return f"the workspace is not on {len(failed)} of {len(failed) + done} hosts: {texts}"

@@ -1,0 +1,404 @@
+"""The folder of a host where workspaces are. Files and locks, no messages.
+
+    BASE/KEY/current        symlink to the version in use
+    BASE/KEY/versions/ID/   one state of the workspace, with an ID of its own
+    BASE/KEY/versions/ID.json   what it consists of; written when all of it is there
+    BASE/KEY/lock           held by whoever changes `current`, or removes versions
+
+A new version is made beside the one in use: what is the same is the same file (a hard link), the rest comes from the client, and
+its digest is checked. Then the symlink is replaced: programs see all of one version or all of the other. Whoever makes a version
+holds a lock on its folder, so that what a process left that has died can be told from what another one makes right now.
+
+A program may have changed a file of the workspace. Its size and time show that, and it is not used for the next version. Files
+that programs made stay where they are: a version with such files is not removed.
+
+What ends a wait for a lock: whoever holds it lets go within milliseconds, or has died; or `_LOCK_PATIENCE`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .manifest import File, Manifest, decode
+
+_LOCK_PATIENCE = 30.0  # seconds
+_LOCK_PAUSE = 0.02  # seconds until it is tried again; the kernel offers no wait with an end
+_COPY = 1 << 20  # bytes at once
+
+
+def base_folder() -> Path:
+    """Where workspaces of this user are on this host: `MONARCH_SYNC_FOLDER`, or a folder among temporary files.
+
+    Raises:
+        PermissionError: It belongs to somebody else, who could have procs run other code.
+    """
+    path = Path(os.environ.get("MONARCH_SYNC_FOLDER") or Path(tempfile.gettempdir(), f"monarch-sync-{os.getuid()}"))
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = os.stat(path)
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionError(
+            f"{path} belongs to user {status.st_uid}, or others may write it: set MONARCH_SYNC_FOLDER for the worker"
+        )
+    return Path(os.path.realpath(path))
+
+
+class Store:
+    """The folder of one workspace.
+
+    Args:
+        base: See `base_folder`.
+        key: Name of the workspace.
+
+    Raises:
+        ValueError: That is no name of a workspace.
+    """
+
+    def __init__(self, base: Path, key: str) -> None:
+        if not re.fullmatch(r"\w[\w-]{0,200}", key):
+            raise ValueError(f"{key!r} is no name of a workspace")
+        self._base = base
+        self._folder = base / key
+        self._versions = self._folder / "versions"
+        self.current = self._folder / "current"
+
+    def find(self, wanted: str) -> Manifest | None:
+        """The version in use, if it has the id `wanted`, and nobody has changed it."""
+        name, manifest = self._in_use()
+        if manifest is None or manifest.id != wanted:
+            return None
+        root = f"{self._versions}/{name}"
+        for file in manifest.files:
+            if not _is_intact(f"{root}/{file.path}", file):
+                return None
+        for path, target in manifest.links.items():
+            try:
+                if os.readlink(f"{root}/{path}") != target:
+                    return None
+            except OSError:
+                return None
+        return manifest if all(map(os.path.isdir, (f"{root}/{path}" for path in manifest.folders))) else None
+
+    def begin(self, manifest: Manifest) -> Build:
+        """Begin a version.
+
+        Raises:
+            OSError: The disk has no room for what is to come.
+        """
+        self._versions.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name, before = self._in_use()
+        build = Build(self, self._versions / uuid.uuid4().hex[:12], manifest)
+        try:
+            build.make_folders()
+            if before is not None:
+                build.take_from(f"{self._versions}/{name}", before, by_link=True)
+            build.make_empty()
+            for path in self._base.glob("*/versions/*.json") if build.missing else ():
+                if path.parent != self._versions and build.missing and (other := _load(path)) is not None:
+                    build.take_from(str(path)[: -len(".json")], other, by_link=False)
+            build.check_room()
+        except BaseException:
+            build.drop()
+            raise
+        return build
+
+    def _in_use(self) -> tuple[str, Manifest | None]:
+        try:
+            name = os.path.basename(os.readlink(self.current))
+        except OSError:
+            return "", None
+        return name, _load(self._versions / f"{name}.json")
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with open(self._folder / "lock", "w") as file:
+            end = time.monotonic() + _LOCK_PATIENCE
+            while not _lock(file.fileno()):
+                if time.monotonic() > end:
+                    raise TimeoutError(f"another process has held {file.name} for {_LOCK_PATIENCE:g} s")
+                time.sleep(_LOCK_PAUSE)
+            yield
+
+    def use(self, version: Path, encoded: bytes) -> list[str]:
+        """Have a complete version take the place of the one in use; remove old ones.
+
+        Returns:
+            Folders of old ones that stay, as programs have made files there.
+        """
+        with self._locked():
+            _write_whole(Path(f"{version}.json"), encoded)
+            link = self._folder / f"current.{version.name}"
+            os.symlink(f"versions/{version.name}", link)
+            before, _ = self._in_use()
+            os.replace(link, self.current)
+            return self._clean_up({version.name, before})  # programs may be in the folder of the one before
+
+    def _clean_up(self, wanted: set[str]) -> list[str]:
+        stay = []
+        for path in list(self._versions.iterdir()):
+            if path.suffix or path.name in wanted:
+                continue
+            manifest = _load(Path(f"{path}.json"))
+            if manifest is None:
+                _remove_unlocked(path)
+            elif not _remove_unchanged(path, manifest):
+                stay.append(str(path))
+        return stay
+
+
+class Build:
+    """A version that is being made.
+
+    Args:
+        store: Where it is to be used.
+        path: Its folder.
+        manifest: What it is to consist of.
+
+    Attributes:
+        missing: Content that it has yet to be sent, by digest: the first file with it.
+    """
+
+    def __init__(self, store: Store, path: Path, manifest: Manifest) -> None:
+        self.store = store
+        self.path = path
+        self.manifest = manifest
+        self._root = str(path)
+        self._wanted: dict[str, list[File]] = {}
+        for file in manifest.files:
+            self._wanted.setdefault(file.digest, []).append(file)
+        self.missing = dict.fromkeys(self._wanted)
+        self._there: set[str] = set()  # paths of files
+        self._arriving: _Arriving | None = None
+        path.mkdir(mode=0o700)
+        self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # nobody else knows its name
+
+    def make_folders(self) -> None:
+        for path in self.manifest.folders:
+            os.mkdir(f"{self._root}/{path}", 0o700)
+        for path, target in self.manifest.links.items():
+            os.symlink(target, f"{self._root}/{path}")
+
+    def make_empty(self) -> None:
+        """Make the files without content that are not there."""
+        for file in self.manifest.files:
+            if not file.size and file.path not in self._there:
+                _Arriving(f"{self._root}/{file.path}", file).write(memoryview(b""))
+                self._there.add(file.path)
+                self.missing.pop(file.digest, None)
+
+    def take_from(self, root: str, other: Manifest, by_link: bool) -> None:
+        """Take over what another version has.
+
+        Args:
+            by_link: As the same files; otherwise as copies, as its programs may yet change them.
+        """
+        there = {file.path: file for file in other.files}
+        if by_link:  # where it has the same name
+            for file in self.manifest.files:
+                if there.get(file.path) == file and _link(f"{root}/{file.path}", f"{self._root}/{file.path}", file):
+                    self._there.add(file.path)
+                    self.missing.pop(file.digest, None)
+        for file in other.files:
+            if file.digest in self.missing and _is_intact(f"{root}/{file.path}", file):
+                self._copy(f"{root}/{file.path}", self._wanted[file.digest][0])
+                del self.missing[file.digest]
+
+    def check_room(self) -> None:
+        """Raise OSError where there is none for what is to come."""
+        size = sum(self._wanted[digest][0].size for digest in self.missing)
+        status = os.statvfs(self._root)
+        if size > status.f_bavail * status.f_frsize:
+            raise self._no_room(
+                f"{size / 1e6:.1f} MB are to come, {status.f_bavail * status.f_frsize / 1e6:.1f} MB are free"
+            )
+
+    def write(self, digest: str, offset: int, data: memoryview) -> None:
+        """Take a piece of some content; pieces of one come in order, one content after the other.
+
+        Raises:
+            OSError: It can't be written.
+            ValueError: It is not what was asked for, or is not what its digest says.
+        """
+        if digest not in self.missing:
+            raise ValueError(f"nobody has asked for the content {digest}")
+        file = self._wanted[digest][0]
+        if self._arriving is None:
+            self._arriving = _Arriving(f"{self._root}/{file.path}", file)
+        arriving = self._arriving
+        if arriving.file is not file or arriving.size != offset or offset + len(data) > file.size:
+            raise ValueError(f"a piece of {file.path} came where {arriving.file.path} was to go on at {arriving.size}")
+        try:
+            done = arriving.write(data)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise self._no_room(f"at {file.path}") from error
+            raise
+        if done:
+            self._arriving = None
+            self._there.add(file.path)
+            del self.missing[digest]
+
+    def finish(self) -> list[str]:
+        """Have it be used: see `Store.use`. What several files have in common was sent once."""
+        if self.missing:
+            raise ValueError(f"{len(self.missing)} contents have not come, such as that of {next(iter(self.missing))}")
+        for files in self._wanted.values():
+            sources = [file for file in files if file.path in self._there]
+            for file in files:
+                if file.path not in self._there:
+                    self._copy(f"{self._root}/{sources[0].path}", file)
+        for path, mode in self.manifest.folders.items():
+            if mode != 0o700:
+                os.chmod(f"{self._root}/{path}", mode)
+        stay = self.store.use(self.path, self.manifest.encoded)
+        self._let_go()
+        return stay
+
+    def drop(self) -> None:
+        """Give it up."""
+        if self._lock >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._arriving is not None:
+            self._arriving.close()
+            self._arriving = None
+        os.close(self._lock)
+        self._lock = -1
+
+    def _copy(self, source: str, file: File) -> None:
+        arriving = _Arriving(f"{self._root}/{file.path}", file)
+        try:
+            done = False
+            with open(source, "rb", buffering=0) as content:
+                while chunk := content.read(_COPY):
+                    done = arriving.write(memoryview(chunk))
+            if not done:
+                raise ValueError(f"{source} has become shorter")
+        except BaseException:
+            arriving.close()
+            raise
+        self._there.add(file.path)
+
+    def _no_room(self, what: str) -> OSError:
+        return OSError(
+            errno.ENOSPC, f"no room for the workspace in {self._root}: {what}; the one in use stays as it is"
+        )
+
+
+class _Arriving:
+    """A file that is being written."""
+
+    def __init__(self, path: str, file: File) -> None:
+        self.file = file
+        self.size = 0
+        self._digest = hashlib.sha256()
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def write(self, data: memoryview) -> bool:
+        """Write more of it; whether that was all."""
+        written = 0
+        while written < len(data):
+            written += os.write(self._fd, data[written:])
+        self._digest.update(data)
+        self.size += len(data)
+        if self.size < self.file.size:
+            return False
+        if self.size > self.file.size or self._digest.hexdigest() != self.file.digest:
+            raise ValueError(f"{self.file.path} has not arrived as it was sent: its digest is another one")
+        os.fchmod(self._fd, self.file.mode)
+        os.utime(self._fd, ns=(self.file.mtime, self.file.mtime))
+        self.close()
+        return True
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Paths that are in one only, or stand for something else; see `Manifest.digests`."""
+    paths = [path for path, digest in after.items() if before.get(path) != digest]
+    return paths + [path for path in before if path not in after]
+
+
+def _is_intact(path: str, file: File) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return (status.st_mode, status.st_size, status.st_mtime_ns) == (0o100000 | file.mode, file.size, file.mtime)
+
+
+def _link(source: str, target: str, file: File) -> bool:
+    """Give a file another name; False where it has been changed, or the file system has no such names."""
+    if not _is_intact(source, file):
+        return False
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
+
+
+def _load(path: Path) -> Manifest | None:
+    try:
+        return decode(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    temporary = Path(f"{path}.new")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Remove a version that was never complete, unless somebody makes it right now."""
+    with suppress(OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            if _lock(fd):
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(fd)
+
+
+def _remove_unchanged(path: Path, manifest: Manifest) -> bool:
+    """Remove what a version has from the client; whether nothing else was in it."""
+    for file in manifest.files:
+        if _is_intact(f"{path}/{file.path}", file):
+            os.unlink(f"{path}/{file.path}")
+    for link in manifest.links:
+        with suppress(OSError):
+            os.unlink(f"{path}/{link}")
+    for folder in sorted(["", *manifest.folders], reverse=True):
+        shutil.rmtree(f"{path}/{folder}/__pycache__", ignore_errors=True)
+        with suppress(OSError):
+            os.rmdir(f"{path}/{folder}")
+    if path.exists():
+        return False
+    Path(f"{path}.json").unlink(missing_ok=True)
+    return True

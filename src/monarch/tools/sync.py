@@ -1,0 +1,59 @@
+"""``monarch sync``: bring the code of this machine to the hosts of a running job."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..job import telemetry
+from ..job.code import Synchronizer
+from ..sync import SyncResult, Workspace
+from .scale import CONTEXT, running
+from .status import JSON
+
+_LOOK_AGAIN = 0.3  # seconds between two looks at the folders; each takes some 5 µs for a file
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: monarch sync --watch --reload")
+def sync(
+    folders: Annotated[
+        list[Path] | None,
+        typer.Argument(help="A folder; or several, each under its own name. Default: as last time; else this one."),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on: sync again whenever a file changes.")] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Have procs that run reload modules that have changed.")
+    ] = False,
+    context: CONTEXT = None,
+    as_json: JSON = False,
+) -> None:
+    """Bring folders of this machine to all hosts of a running job. Only what has changed goes there, and takes effect as a whole.
+
+    Procs that start there afterwards import from it. `.gitignore` and `.monarchignore` say what is left out.
+    """
+    saved = running(context)
+    named = folders[0] if folders and len(folders) == 1 else folders
+    workspace = Workspace.of(named or saved._workspace)
+    telemetry.look_on()
+    synchronizer = Synchronizer(saved, saved.state(None)._hosts, workspace, every_program=True)
+    _show(synchronizer.sync(reload), as_json)
+    while watch:
+        try:
+            time.sleep(_LOOK_AGAIN)
+            if synchronizer.has_changed():
+                _show(synchronizer.sync(reload), as_json)
+        except KeyboardInterrupt:  # the way to end it
+            return
+
+
+def _show(result: SyncResult, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({**result._asdict(), "reloads": [each._asdict() for each in result.reloads]}), flush=True)
+    else:
+        print(result, flush=True)

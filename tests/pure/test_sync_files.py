@@ -1,0 +1,394 @@
+"""Workspaces as files: what is found in folders, what a host makes of it, and what it refuses."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monarch.sync import Scanner, Workspace
+from monarch.sync.manifest import File, Manifest, decode
+from monarch.sync.scan import Scan
+from monarch.sync.store import Build, Store, base_folder, changes
+
+NOTHING = hashlib.sha256(b"").hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    (tmp_path / "hosts").mkdir()
+    return Store(tmp_path / "hosts", "project-1")
+
+
+def write(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def scan(*folders: Path) -> Scan:
+    return Scanner(Workspace.of(folders[0] if len(folders) == 1 else folders)).scan()
+
+
+def paths(found: Scan) -> set[str]:
+    return {file.path for file in found.manifest.files}
+
+
+def bring(store: Store, found: Scan) -> list[str]:
+    """A version as a client brings it; which contents went."""
+    build = store.begin(decode(found.manifest.encoded))
+    sent = list(build.missing)
+    send(build, found)
+    build.finish()
+    return sorted(os.path.basename(found.sources[digest]) for digest in sent)
+
+
+def send(build: Build, found: Scan) -> None:
+    for digest in list(build.missing):
+        build.write(digest, 0, memoryview(Path(found.sources[digest]).read_bytes()))
+
+
+def content(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        found[name] = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+    return found
+
+
+# what is in a workspace
+
+
+def test_rules_of_git_say_what_is_left_out_also_in_deeper_folders(project: Path) -> None:
+    write(project, {
+        ".gitignore": "*.log\n!keep.log\nbuild/\n/top.txt\n", ".monarchignore": "*.ckpt\n!a.log\n", "sub/.gitignore": "!deep.log\n",
+        "a.log": "", "b.log": "", "keep.log": "", "build/x.py": "", "top.txt": "", "sub/top.txt": "", "sub/deep.log": "",
+        "sub/other.log": "", "model.ckpt": "", "train.py": "", "sub/build": "a file\n",
+    })  # fmt: skip
+    found = scan(project)
+    rules = {".gitignore", ".monarchignore", "sub/.gitignore"}
+    assert paths(found) == rules | {"a.log", "keep.log", "sub/top.txt", "sub/deep.log", "train.py", "sub/build"}
+    assert dict(found.skipped) == {
+        "b.log": "ignored by .gitignore", "build/": "ignored by .gitignore", "top.txt": "ignored by .gitignore",
+        "sub/other.log": "ignored by .gitignore", "model.ckpt": "ignored by .monarchignore",
+    }  # fmt: skip
+
+
+def test_rules_of_the_repository_above_a_folder_count(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {
+            "repo/.git/HEAD": "",
+            "repo/.gitignore": "*.log\n/part/no.py\n",
+            "repo/part/yes.py": "",
+            "repo/part/no.py": "",
+        },
+    )
+    write(tmp_path, {"repo/part/a.log": ""})
+    assert paths(scan(tmp_path / "repo" / "part")) == {"yes.py"}
+
+
+def test_repositories_caches_and_virtual_environments_are_always_left_out(project: Path) -> None:
+    write(
+        project,
+        {
+            ".git/config": "",
+            "__pycache__/a.pyc": "",
+            ".monarch/job_state.pkl": "",
+            "env/pyvenv.cfg": "",
+            "env/bin/x": "",
+        },
+    )
+    write(project, {"a.py": ""})
+    found = scan(project)
+    assert paths(found) == {"a.py"}
+    assert set(dict(found.skipped)) == {".git/", ".monarch/", "env/"} and found.manifest.folders == {}
+
+
+def test_rules_that_have_changed_count_for_what_was_seen_before(project: Path) -> None:
+    write(project, {".gitignore": "*.log\n", "a.log": "", "a.py": ""})
+    scanner = Scanner(Workspace.of(project))
+    assert "a.log" not in paths(scanner.scan())
+    (project / ".gitignore").write_text("*.py\n")
+    assert paths(scanner.scan()) == {".gitignore", "a.log"}
+    assert paths(scan(project)) == {".gitignore", "a.log"}
+
+
+def test_without_the_library_rules_are_an_error_that_names_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, {"a.py": ""})
+    monkeypatch.setitem(__import__("sys").modules, "pathspec", None)
+    assert paths(scan(project)) == {"a.py"}
+    (project / ".gitignore").write_text("*.log\n")
+    with pytest.raises(ImportError, match=r"pymonarch\[sync\]"):
+        scan(project)
+
+
+def test_only_what_has_changed_is_read_again(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, {"a.py": "1", "b.py": "2", "c/d.py": "3"})
+    late = time.time_ns() + 10**9  # as if some time had gone by since
+    monkeypatch.setattr("monarch.sync.scan.time.time_ns", lambda: late)
+    scan(project)
+    read: list[str] = []
+
+    def note(path: str) -> tuple[str, int]:
+        read.append(path)
+        return NOTHING, 0
+
+    monkeypatch.setattr("monarch.sync.scan._hash", note)
+    scan(project)
+    assert read == []
+    (project / "b.py").write_text("5")
+    scan(project)
+    assert read == [str(project / "b.py")]
+
+
+def test_links_stay_links_and_are_never_followed(project: Path, tmp_path: Path) -> None:
+    write(project, {"a/x.py": "1"})
+    write(tmp_path, {"outside/secret": "no"})
+    (project / "inside").symlink_to("a/x.py")
+    (project / "absolute").symlink_to(project / "a")
+    (project / "out").symlink_to(tmp_path / "outside")
+    (project / "broken").symlink_to("nowhere")
+    found = scan(project)
+    assert found.manifest.links == {
+        "inside": "a/x.py", "absolute": "a", "broken": "nowhere", "out": str(tmp_path / "outside"),
+    }  # fmt: skip
+    assert paths(found) == {"a/x.py"}
+    assert [path for path, _ in found.skipped] == ["out"]
+
+
+def test_several_folders_go_by_their_names_or_where_one_says(tmp_path: Path) -> None:
+    write(tmp_path, {"one/a.py": "", "two/b.py": "", "three/c.py": ""})
+    assert paths(scan(tmp_path / "one", tmp_path / "two")) == {"one/a.py", "two/b.py"}
+    workspace = Workspace({tmp_path / "one": "", tmp_path / "three": "lib/deep"})
+    assert paths(Scanner(workspace).scan()) == {"a.py", "lib/deep/c.py"}
+    write(tmp_path, {"one/lib/deep/c.py": "another"})
+    with pytest.raises(ValueError, match="two things"):
+        Scanner(workspace).scan()
+
+
+def test_a_workspace_says_what_is_wrong_with_its_folders(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="a list of folders"):
+        Workspace(str(tmp_path))
+    with pytest.raises(NotADirectoryError, match="nowhere"):
+        Workspace([tmp_path / "nowhere"])
+    with pytest.raises(ValueError, match="leads out"):
+        Workspace({tmp_path: "../x"})
+    (tmp_path / "a" / "x").mkdir(parents=True)
+    (tmp_path / "b" / "x").mkdir(parents=True)
+    with pytest.raises(ValueError, match="one place"):
+        Workspace([tmp_path / "a" / "x", tmp_path / "b" / "x"])
+
+
+# what a host makes of it
+
+
+def test_a_host_has_what_the_client_has_with_modes_and_times(project: Path, store: Store) -> None:
+    write(
+        project,
+        {"a.py": "1", "run.sh": "#!/bin/sh", "deep/er/b.py": "2", "empty.py": "", "deep/same.py": "1", "deep/void": ""},
+    )
+    (project / "run.sh").chmod(0o755)
+    (project / "nothing").mkdir()
+    (project / "nothing").chmod(0o750)
+    os.utime(project / "a.py", ns=(5, 1_600_000_000_123_456_789))
+    (project / "link").symlink_to("deep/er")
+    found = scan(project)
+    assert bring(store, found) == ["b.py", "run.sh", "same.py"], (
+        "what two files have in common goes once, nothing never"
+    )
+    assert content(store.current.resolve()) == content(project)
+    assert stat.S_IMODE((store.current / "run.sh").stat().st_mode) == 0o755
+    assert stat.S_IMODE((store.current / "nothing").stat().st_mode) == 0o750
+    assert (store.current / "a.py").stat().st_mtime_ns == 1_600_000_000_123_456_789
+    assert store.find(found.manifest.id) is not None
+
+
+def test_only_what_a_host_lacks_goes_there_and_the_rest_is_the_same_file(project: Path, store: Store) -> None:
+    write(project, {"a.py": "1", "b.py": "2", "c.py": "3"})
+    bring(store, scan(project))
+    before = {name: (store.current / name).stat().st_ino for name in ("a.py", "b.py", "c.py")}
+    (project / "b.py").write_text("4")
+    (project / "c.py").rename(project / "moved.py")
+    assert bring(store, scan(project)) == ["b.py"]
+    assert content(store.current.resolve()) == {"a.py": b"1", "b.py": b"4", "moved.py": b"3"}
+    assert (store.current / "a.py").stat().st_ino == before["a.py"]
+    assert (store.current / "b.py").stat().st_ino != before["b.py"]
+
+
+def test_two_files_of_a_version_are_never_one_file(project: Path, store: Store) -> None:
+    write(project, {"a.py": "same", "b.py": "same", "c.py": "", "d.py": ""})
+    bring(store, scan(project))
+    assert len({(store.current / name).stat().st_ino for name in ["a.py", "b.py", "c.py", "d.py"]}) == 4
+
+
+def test_what_a_program_has_changed_there_is_sent_again(project: Path, store: Store) -> None:
+    write(project, {"a.py": "1", "b.py": "2"})
+    found = scan(project)
+    bring(store, found)
+    with (store.current / "a.py").open("a") as file:
+        file.write("more")
+    assert store.find(found.manifest.id) is None
+    assert bring(store, found) == ["a.py"]
+    assert (store.current / "a.py").read_text() == "1"
+    (store.current / "b.py").unlink()
+    assert bring(store, found) == ["b.py"]
+
+
+def test_another_workspace_of_the_host_lends_what_it_has_as_copies(project: Path, store: Store, tmp_path: Path) -> None:
+    write(project, {"a.py": "1"})
+    bring(store, scan(project))
+    other = Store(tmp_path / "hosts", "project-2")
+    assert bring(other, scan(project)) == []
+    assert (other.current / "a.py").read_text() == "1"
+    assert (other.current / "a.py").stat().st_ino != (store.current / "a.py").stat().st_ino
+
+
+def test_old_versions_go_but_for_the_last_and_those_with_files_of_programs(project: Path, store: Store) -> None:
+    write(project, {"a.py": "0", "sub/b.py": "0"})
+    bring(store, scan(project))
+    (store.current / "sub" / "checkpoint").write_text("precious")
+    (store.current / "__pycache__").mkdir()
+    first = store.current.resolve()
+    for number in range(1, 4):
+        (project / "a.py").write_text(str(number))
+        found = scan(project)
+        build = store.begin(found.manifest)
+        send(build, found)
+        stay = build.finish()
+    assert stay == [str(first)]
+    assert content(first) == {"sub": None, "sub/checkpoint": b"precious"}
+    assert len([path for path in first.parent.iterdir() if path.is_dir()]) == 3
+
+
+def test_a_version_that_breaks_off_leaves_the_one_in_use(project: Path, store: Store) -> None:
+    write(project, {"a.py": "1", "b.py": "2"})
+    first = scan(project)
+    bring(store, first)
+    versions = set(store.current.resolve().parent.iterdir())
+    write(project, {"a.py": "other", "b.py": "another"})
+    found = scan(project)
+    build = store.begin(found.manifest)
+    digest = next(iter(build.missing))
+    build.write(digest, 0, memoryview(Path(found.sources[digest]).read_bytes()))
+    with pytest.raises(ValueError, match="have not come"):
+        build.finish()
+    build.drop()
+    assert store.find(first.manifest.id) is not None
+    assert set(store.current.resolve().parent.iterdir()) == versions
+
+
+def test_what_a_dead_process_left_is_removed_and_not_what_is_being_made(project: Path, store: Store) -> None:
+    write(project, {"a.py": "1"})
+    found = scan(project)
+    build, left = store.begin(found.manifest), store.begin(found.manifest)
+    os.close(left._lock)  # as if its process had died
+    another = store.begin(found.manifest)
+    send(another, found)
+    another.finish()
+    assert build.path.exists() and not left.path.exists()
+    send(build, found)
+    build.finish()
+    assert store.current.resolve() == build.path
+
+
+def test_content_that_is_not_what_its_digest_says_is_refused(project: Path, store: Store) -> None:
+    write(project, {"a.py": "right"})
+    build = store.begin(scan(project).manifest)
+    (digest,) = build.missing
+    with pytest.raises(ValueError, match=r"a\.py has not arrived as it was sent"):
+        build.write(digest, 0, memoryview(b"wrong"))
+    build.drop()
+    build = store.begin(scan(project).manifest)
+    with pytest.raises(ValueError, match="nobody has asked"):
+        build.write(NOTHING, 0, memoryview(b"x"))
+    with pytest.raises(ValueError, match="a piece of"):
+        build.write(digest, 3, memoryview(b"ht"))
+    build.drop()
+    assert not store.current.exists()
+
+
+def test_pieces_of_a_large_file_are_put_together(project: Path, store: Store) -> None:
+    data = os.urandom(300_000)
+    (project / "large.bin").write_bytes(data)
+    build = store.begin(scan(project).manifest)
+    (digest,) = build.missing
+    for offset in range(0, len(data), 65_536):
+        build.write(digest, offset, memoryview(data)[offset : offset + 65_536])
+    build.finish()
+    assert (store.current / "large.bin").read_bytes() == data
+
+
+def test_without_room_nothing_begins_and_the_error_says_how_much_is_wanted(
+    project: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project, {"a.py": "1"})
+    first = scan(project)
+    bring(store, first)
+    (project / "b.bin").write_bytes(bytes(3_000_000))
+
+    class Full:
+        f_bavail, f_frsize = 100, 4096
+
+    monkeypatch.setattr("monarch.sync.store.os.statvfs", lambda path: Full)
+    with pytest.raises(OSError, match=r"3\.0 MB are to come, 0\.4 MB are free") as raised:
+        store.begin(scan(project).manifest)
+    assert raised.value.errno == errno.ENOSPC
+    assert store.find(first.manifest.id) is not None
+    assert len([path for path in store.current.resolve().parent.iterdir() if path.is_dir()]) == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["../x", "/etc/x", "a/../../x", "", ".", "link/x", "missing/x", "a//x", "a/./x", "a.py", "x\0y", "a/.."]
+)
+def test_a_host_refuses_paths_that_lead_elsewhere(path: str) -> None:
+    good = Manifest([File("a.py", 0o644, 1, 0, NOTHING)], {"link": "/etc"}, {"a": 0o755})
+    assert decode(good.encoded).id == good.id
+    with pytest.raises(ValueError, match="leads out|two things"):
+        decode(Manifest([*good.files, File(path, 0o644, 1, 0, NOTHING)], good.links, good.folders).encoded)
+    with pytest.raises(ValueError, match="leads out|two things"):
+        decode(
+            Manifest(
+                good.files, {**good.links, path: "x"} if path != "link" else {}, {**good.folders, path: 0o755}
+            ).encoded
+        )
+
+
+def test_a_host_refuses_what_is_no_manifest_and_names_that_are_none(tmp_path: Path) -> None:
+    for data in (b"", b"{}", b"[1, 2, 3]", b'[[["a"]], {}, {}]', b"\xff", b'[[["a", 493, 0, -1, "x"]], {}, {}]'):
+        with pytest.raises(ValueError, match=r".+"):
+            decode(data)
+    for key in ("", "..", "a/b", ".hidden", "-x"):
+        with pytest.raises(ValueError, match="no name of a workspace"):
+            Store(tmp_path, key)
+
+
+def test_a_folder_of_somebody_else_is_no_place_for_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MONARCH_SYNC_FOLDER", str(tmp_path / "store"))
+    assert stat.S_IMODE(base_folder().stat().st_mode) == 0o700
+    (tmp_path / "store").chmod(0o777)
+    with pytest.raises(PermissionError, match="MONARCH_SYNC_FOLDER"):
+        base_folder()
+
+
+def test_changes_are_what_is_new_other_or_gone() -> None:
+    assert changes({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "5", "d": "4"}) == ["b", "d", "c"]
