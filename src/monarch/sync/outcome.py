@@ -50,7 +50,7 @@ class SyncResult(NamedTuple):
 
     def __str__(self) -> str:
         lines = [
-            f"{self.files:,} files, {megabytes(self.size)}, on {_count(self.hosts, 'host')}: {self._said()} ({self.seconds:.2f} s)"
+            f"{_count(self.files, 'file')}, {megabytes(self.size)}, on {_count(self.hosts, 'host')}: {self._said()} ({self.seconds:.2f} s)"
         ]
         if self.skipped:
             lines.append(f"left out: {listed([f'{path} ({why})' for path, why in self.skipped])}")
@@ -66,7 +66,7 @@ class SyncResult(NamedTuple):
 
 def megabytes(size: int) -> str:
     """A number of bytes, for people."""
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size:,} bytes"
 
 
 def listed(texts: list[str], most: int = 8) -> str:
