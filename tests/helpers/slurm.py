@@ -17,6 +17,7 @@ from helpers.workers import free_ports
 
 NODES = ("n0", "n1", "n2")
 CPUS, GPUS = 4, 2
+GRACE_TIME = 100  # seconds that a job of the partition `low` gets when one of `high` preempts it
 KILL_WAIT = 2  # seconds between SIGTERM and SIGKILL, as Slurm ends a job
 
 _CONFIGURATION = """
@@ -45,7 +46,11 @@ SlurmdTimeout=10
 KillWait={kill_wait}
 GresTypes=gpu
 {nodes}
-PartitionName=main Nodes=ALL Default=YES State=UP
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=main Nodes=ALL Default=YES State=UP PriorityTier=5 PreemptMode=OFF
+PartitionName=low Nodes=ALL PriorityTier=1 GraceTime={grace_time}
+PartitionName=high Nodes=ALL PriorityTier=9 PreemptMode=OFF
 """
 
 
@@ -88,7 +93,7 @@ class Slurm:
     def wait_idle(self) -> None:
         """Until no node has anything to do."""
         wait_until(
-            lambda: self.ask("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(NODES),
+            lambda: self.ask("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split() == ["idle"] * len(NODES),
             what="all nodes to be idle",
             interval=0.05,
         )
@@ -113,7 +118,9 @@ class Slurm:
         host = os.uname().nodename
         node = "NodeName={} NodeHostname={} NodeAddr=127.0.0.1 Port={} CPUs={} RealMemory=1000 Gres=gpu:{}"
         nodes = "\n".join(node.format(name, host, own, CPUS, GPUS) for name, own in zip(NODES, ports, strict=True))
-        text = _CONFIGURATION.format(host=host, port=port, folder=self.folder, kill_wait=KILL_WAIT, nodes=nodes)
+        text = _CONFIGURATION.format(
+            host=host, port=port, folder=self.folder, kill_wait=KILL_WAIT, grace_time=GRACE_TIME, nodes=nodes
+        )
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "gres.conf").write_text(f"NodeName=n[0-2] Name=gpu Count={GPUS} File=/dev/tty[0-{GPUS - 1}]\n")
         self._start("controller", "slurmctld", "-D", "-c")

@@ -319,7 +319,16 @@ def test_a_job_in_an_allocation_is_ended_while_its_setup_still_runs(home: Home, 
     assert not (home.folder / "went_on").exists()
 
 
-def test_a_script_runs_as_part_of_the_job_and_its_status_is_that_of_the_job(home: Home, slurm: Slurm) -> None:
+WARNINGS = {
+    "signal": ["scancel", "--batch", "--signal=TERM", "--name=monarch_job"],
+    "preemption": ["sbatch", "--partition=high", "--exclusive", "--nodes=3", "--wrap=true", "--output=/dev/null"],
+}
+
+
+@pytest.mark.parametrize("warning", WARNINGS.values(), ids=WARNINGS)
+def test_a_script_runs_as_part_of_the_job_and_its_status_is_that_of_the_job(
+    home: Home, slurm: Slurm, warning: list[str]
+) -> None:
     (home.folder / "train.py").write_text(
         textwrap.dedent(USE)
         + textwrap.dedent(
@@ -337,7 +346,7 @@ def test_a_script_runs_as_part_of_the_job_and_its_status_is_that_of_the_job(home
     home.run(
         f"""
         from monarch.job import SlurmJob
-        job = SlurmJob({{"hosts": 2}}, exclusive=False, log_dir="out")
+        job = SlurmJob({{"hosts": 2}}, exclusive=False, log_dir="out", partition="low")
         job.apply(client_script="{sys.executable} train.py --steps 7")
         """
     )
@@ -346,16 +355,12 @@ def test_a_script_runs_as_part_of_the_job_and_its_status_is_that_of_the_job(home
         return "".join(path.read_text() for path in home.folder.glob("out/*monarch_job.*"))
 
     wait_until(lambda: "['--steps', '7'] ['n0', 'n1']" in output(), what="the script")
-    slurm.ask("scancel", "--batch", "--signal=TERM", "--name=monarch_job")
+    slurm.ask(*warning)
     wait_until(lambda: active(slurm) == [], what="the end of the job")
     assert "warned by Slurm" in output()
     assert "ExitCode=3:0" in slurm.ask("scontrol", "-o", "show", "job")
 
 
-@pytest.mark.skipif(
-    "MONARCH_TEST_REQUEUE" not in os.environ,
-    reason="about 1 of 5 times Slurm 22.05 calls the requeued job FAILED before it starts again; MONARCH_TEST_REQUEUE=1 runs it",
-)
 def test_a_job_that_slurm_has_requeued_is_used_again(home: Home, slurm: Slurm) -> None:
     one = TWO_MESHES.replace('{"trainers": 2, "generators": 1}', '{"trainers": 1, "generators": 1}')
     first = home.run(one)
@@ -365,7 +370,9 @@ def test_a_job_that_slurm_has_requeued_is_used_again(home: Home, slurm: Slurm) -
     wait_until(
         lambda: "comp" not in slurm.ask("sinfo", "-h", "-o", "%T"), what="the nodes to be done with its first run"
     )
-    slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now")  # Slurm lets it wait for two minutes
+    # Slurm lets it wait for two minutes; in the second in which it has ended the first run, nodes would refuse another one, as
+    # "Job credential revoked", and the job would be FAILED
+    slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now+2")
     again = home.run(one, "kill")
     said = "".join(path.read_text() for path in home.folder.glob(".monarch/logs/*/workers/*"))
     assert again.split()[-1] == first.split()[-1], said
@@ -387,6 +394,28 @@ def test_a_warning_of_slurm_reaches_the_program_while_its_hosts_still_run(home: 
     )
     assert said.startswith("True ['n0']\n")
     assert "Slurm will end job" in said
+
+
+def test_a_preemption_reaches_the_program_without_being_asked_for(home: Home, slurm: Slurm) -> None:
+    said = home.run(
+        USE
+        + """
+    import subprocess, threading
+    job = SlurmJob({"hosts": 1}, exclusive=False, cpus_per_task=4, partition="low")
+    warned = threading.Event()
+    job.on_warning(warned.set)
+    job.state()
+    job.scale(hosts=2)
+    with job.state().hosts.spawn_procs() as procs:
+        worker = procs.spawn("worker", Worker)
+        print(worker.node.call().get(timeout=30).values())
+        subprocess.run(["sbatch", "-p", "high", "--exclusive", "-N3", "--wrap", "true", "--output=/dev/null"], check=True)
+        print(warned.wait(60), worker.node.call().get(timeout=30).values())
+    job.kill()
+    """
+    )
+    assert said.startswith("['n0', 'n1']\n") and "True ['n0', 'n1']\n" in said
+    wait_until(lambda: active(slurm) == [], what="the end of the job that was let in")
 
 
 def test_a_client_outside_of_the_cluster_reaches_all_nodes_through_the_first(home: Home, slurm: Slurm) -> None:

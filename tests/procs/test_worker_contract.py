@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.processes import parent_of
 from helpers.waiting import is_alive, wait_until
 from monarch.job.contract import (
     IDLE_LIMIT,
     KEEP,
+    KILLED,
     SECRET_FILE,
+    WARNS,
     Report,
     WorkerSpec,
     make_secret_file,
@@ -193,3 +196,51 @@ def test_the_command_reports_its_port_and_ends_with_its_stdin(home: Home) -> Non
     assert worker.stderr.readline() == f"listening: {report.address}\n"
     worker.communicate(timeout=30)
     assert worker.returncode == 0
+
+
+ASKS = """
+    import sys
+    from monarch.actor import attach_to_workers
+    from helpers.actors import Echo
+
+    echo = attach_to_workers(workers=[sys.argv[1]]).spawn_procs().spawn("echo", Echo)
+    for line in sys.stdin:
+        print(echo.say.call(line.strip()).get(timeout=30).values(), flush=True)
+"""
+
+
+def warn(home: Home, worker: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to a worker and all that it runs, as schedulers send it."""
+    found = {worker.pid}
+    while more := {pid for pid in home.processes() if parent_of(pid) in found} - found:
+        found |= more
+    for pid in found:
+        os.kill(pid, signal.SIGTERM)
+
+
+def test_a_warning_is_passed_on_and_ends_nothing_that_a_client_uses(home: Home, launch: Any) -> None:
+    warning = home.folder / "warned"
+    worker = launch({WARNS: "1"}, warning=str(warning))
+    client = home._start([home.program(ASKS), worker.report().address], worker.secret, subprocess.PIPE)
+    assert client.stdin is not None and client.stdout is not None
+    print("before", file=client.stdin, flush=True)
+    assert client.stdout.readline() == "['before']\n"
+    warn(home, worker.process)
+    wait_until(warning.exists, what="the warning")
+    print("after", file=client.stdin, flush=True)
+    assert client.stdout.readline() == "['after']\n"
+    client.kill()
+    client.communicate()
+    worker.process.wait(30)
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["unused", "killed"])
+def test_a_warning_ends_a_worker_that_is_not_wanted_any_more(home: Home, launch: Any, is_killed: bool) -> None:
+    if is_killed:
+        (home.folder / KILLED).touch()
+    worker = launch({WARNS: "1"}, warning=str(home.folder / "warned"))
+    worker.report()
+    warn(home, worker.process)
+    assert (worker.process.wait(30) == 128 + signal.SIGTERM) == is_killed
+    assert (home.folder / "warned").exists() != is_killed
+    home.wait_nothing_left()

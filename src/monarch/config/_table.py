@@ -116,6 +116,14 @@ _FAILURES = (
         "MONARCH_WORKER_IDLE_LIMIT",
         "When a worker to which no client is attached ends by itself, as if a client had shut it down; 0 is never.",
     ),
+    Knob(
+        "sigterm_warns",
+        BOOL,
+        False,
+        "MONARCH_SIGTERM_WARNS",
+        "SIGTERM ends the processes of a host only if no client is attached: for schedulers that send it to all of them, as a "
+        "warning, some time before they end the host.",
+    ),
 )
 
 _DEBUGGER = (

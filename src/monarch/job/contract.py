@@ -6,7 +6,8 @@ A launcher (a fork, srun, ssh, a pod) starts `worker_command(spec)` once for eac
     reports    which host of which mesh it is, and where it listens: as a file in a folder that the job sees too, or as a
                line on its lifeline
     ends       in order, when a client shuts the host down, or no client has been attached for the idle limit;
-               at once, with all that it runs, when its lifeline breaks or its launcher ends it
+               at once, with all that it runs, when its lifeline breaks or its launcher ends it; where a scheduler warns first,
+               by SIGTERM, the worker leaves a file, and goes on while a client is attached
 
 So the job needs to know no address before, and nothing stays when a client, a launcher or a login node dies. Who may attach
 is told by a secret that the job has made (`make_secret_file`): a worker on TCP takes it from ``MONARCH_SECRET_FILE``. Before
@@ -43,6 +44,12 @@ START_AGAIN = signal.SIGUSR1
 IDLE_LIMIT = "MONARCH_WORKER_IDLE_LIMIT"
 """Environment variable: the configuration key `worker_idle_limit` of a worker."""
 
+WARNS = "MONARCH_SIGTERM_WARNS"
+"""Environment variable: the configuration key `sigterm_warns` of a worker that has a `warning` to give."""
+
+KILLED = "killed"
+"""File beside the warning of a worker: SIGTERM is none now, as its job is being ended."""
+
 SECRET_FILE = "MONARCH_SECRET_FILE"
 """Environment variable: the file with the secret of a worker, and of what runs there."""
 
@@ -75,6 +82,7 @@ class WorkerSpec(NamedTuple):
         lifeline: Descriptor to read from: the worker ends when its other side closes, unless `KEEP` comes before; -1 for none.
         farewell: File to make when the end is in order; empty for none.
         machine: What to call its machine in the report; empty for the name that it has itself.
+        warning: File to make at SIGTERM, by which a scheduler says that it will end the worker; empty to end at once then.
     """
 
     mesh: str
@@ -87,6 +95,7 @@ class WorkerSpec(NamedTuple):
     lifeline: int = -1
     farewell: str = ""
     machine: str = ""
+    warning: str = ""
 
 
 class Report(NamedTuple):

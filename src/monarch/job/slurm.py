@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from ..trust import read_secret_file
 from . import processes, trusted
 from .cache import CacheFile
 from .contract import (
+    KILLED,
     HostId,
     Report,
     WorkersJob,
@@ -196,8 +198,9 @@ class SlurmJob(WorkersJob):
     def on_warning(self, function: Callable[[], object]) -> None:
         """Call a function when Slurm warns that it will end the job, to save what is needed. Call it before `state`.
 
-        Slurm warns if it is asked to, such as by ``slurm_args=["--signal=B:TERM@300"]``: so many seconds before the time limit,
-        and before a preemption where it is configured to. Within a script of `apply`, SIGTERM is the warning instead.
+        Slurm warns before it ends a job by itself: for a preemption, the time limit or a requeue. The hosts go on then, for the
+        ``GraceTime`` of the partition or the ``KillWait`` of the cluster, 30 s by default; earlier if it is asked to, such as by
+        ``slurm_args=["--signal=B:TERM@300"]``. Within a script of `apply`, SIGTERM is the warning instead.
 
         Args:
             function: Called once, on a thread of its own; it may use the meshes.
@@ -467,6 +470,9 @@ class SlurmJob(WorkersJob):
             self._watch.stop()
             self._watch = None
         if self._job_id is not None:
+            for part in self._parts():
+                with suppress(FileNotFoundError):
+                    (part.folder / KILLED).touch()
             if self._described.allocation is not None:
                 assert self._apply_id is not None
                 processes.end(self._apply_id)  # first the script here, which may start further steps

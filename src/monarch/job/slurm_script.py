@@ -11,13 +11,13 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .contract import IDLE_LIMIT, SECRET_FILE, WorkerSpec, worker_command
+from .contract import IDLE_LIMIT, SECRET_FILE, WARNS, WorkerSpec, worker_command
 
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 LIVE = (*PENDING, "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 COMPLETING = "COMPLETING"
 WARNED = "warned"
-"""File in the folder of a job: Slurm has sent SIGTERM to the batch script. Its suffix is the attempt."""
+"""File in the folder of a job: Slurm has sent SIGTERM to the batch script, or to workers. Its suffix is the attempt."""
 
 ATTEMPT = "MONARCH_ATTEMPT"
 """Environment variable of workers: how often Slurm has requeued their job."""
@@ -139,6 +139,7 @@ class Script(NamedTuple):
             f"export {SECRET_FILE}={quote(self.folder)}/secret",
             f"export {IDLE_LIMIT}={self.idle_limit:f}s",
             f"export {ATTEMPT}=${{SLURM_RESTART_COUNT:-0}}",
+            f"export {WARNS}=1",
             "unset MONARCH_SECRET  # it would win",
             "workers=()",
         ]
@@ -148,16 +149,18 @@ class Script(NamedTuple):
                 where = f"--het-group={index}" if len(self.groups) > 1 else f"--relative={first}"
                 lines += [f"{self._srun(mesh, size, where)} &", "workers+=($!)"]
                 first += size
-        lines += [
-            f"warned() {{ touch {quote(self.folder)}/{WARNED}.${ATTEMPT}; {'kill -TERM $client; ' if self.client else ''}}}",
-            "trap warned TERM",
-        ]
+        warned = f"{quote(self.folder)}/{WARNED}.${ATTEMPT}"
+        lines += [f"warned() {{ touch {warned}; }}", "trap warned TERM"]
         if self.client:
             lines += [
                 f"export {' '.join(f'{name}={quote(value)}' for name, value in self.batch.items())}",
+                f"unset {WARNS}",
                 f"{self.client} &",
                 "client=$!",
+                f"(until [ -e {warned} ]; do sleep 1; done; kill -TERM $client) &",
+                "warner=$!",
                 *_wait("$client"),
+                "kill $warner 2>/dev/null",
                 'kill "${workers[@]}"',
                 'wait "${workers[@]}"',
             ]
@@ -175,6 +178,7 @@ class Script(NamedTuple):
             self.bind,
             f"{self.folder}/workers.${ATTEMPT}",
             machine="$SLURMD_NODENAME",
+            warning=f"{self.folder}/{WARNED}.${ATTEMPT}",
         )
         options = [
             *([f"--jobid={self.allocation}"] if self.allocation else []),

@@ -15,7 +15,7 @@ logger = logging.getLogger("monarch.job")
 
 
 class WarningWatch:
-    """A thread that waits for the warning, which the batch script leaves as a file in the folder of the job. It ends with
+    """A thread that waits for the warning, which a batch script or a worker leaves as a file in a folder of the job. It ends with
     that, by `stop`, with the folder, or with the program.
 
     Args:
@@ -29,16 +29,20 @@ class WarningWatch:
         self._folder = folder
         self._function = function
         self._stopped = threading.Event()
-        self._old = set(folder.glob(f"{WARNED}.*"))
+        self._old = self._warnings()
         threading.Thread(target=self._run, name="monarch-slurm-warning", daemon=True).start()
 
     def stop(self) -> None:
         """Watch no longer."""
         self._stopped.set()
 
+    def _warnings(self) -> set[Path]:
+        """Those of the job, and of what was added to it."""
+        return {*self._folder.glob(f"{WARNED}.*"), *self._folder.glob(f"*/{WARNED}.*")}
+
     def _run(self) -> None:
         while not self._stopped.wait(_LOOK) and self._folder.exists():
-            if set(self._folder.glob(f"{WARNED}.*")) - self._old:
+            if self._warnings() - self._old:
                 logger.warning("Slurm will end job %s soon", self._job)
                 if self._function is not None:
                     self._function()

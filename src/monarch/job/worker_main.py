@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..actor import Future, start_worker_loop_forever
-from .contract import KEEP, START_AGAIN, Report, WorkerSpec
+from .contract import KEEP, KILLED, START_AGAIN, Report, WorkerSpec
 
 _BACKLOG = 128
 
@@ -29,7 +29,10 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     again: list[int] = []
     signal.signal(START_AGAIN, lambda number, _: again.append(number))
-    next_spec = serve(WorkerSpec(**{key: _filled(value) for key, value in json.loads(sys.argv[1]).items()}), again)
+    spec = WorkerSpec(**{key: _filled(value) for key, value in json.loads(sys.argv[1]).items()})
+    if spec.warning:
+        signal.signal(signal.SIGTERM, lambda *_: _warn(Path(spec.warning)))
+    next_spec = serve(spec, again)
     if again:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:-1], json.dumps(next_spec._asdict())])
 
@@ -130,6 +133,16 @@ def _watch(spec: WorkerSpec, serving: Future[None], is_kept: threading.Event) ->
             os.write(spec.report, b"\n")  # its launcher may let go of both now
         except OSError:  # it has
             pass
+
+
+def _warn(warning: Path) -> None:
+    """Pass the warning on; the agent, which was warned as well, ends if nobody uses it. A job that is being ended warns nobody."""
+    try:
+        if KILLED not in os.listdir(warning.parent):  # which network file systems read anew
+            return warning.touch()
+    except OSError:  # the job has been ended
+        pass
+    os._exit(128 + signal.SIGTERM)
 
 
 def _drop(spec: WorkerSpec) -> None:

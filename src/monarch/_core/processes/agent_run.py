@@ -19,6 +19,7 @@ from . import spawner
 from .agent import Agent
 from .specs import AgentSpec
 
+_WARNED = 1.0  # seconds after a warning that a host without a client ends
 _SETTLED = 10.0  # seconds after which there is time to look for what others have left behind
 
 
@@ -37,6 +38,8 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
     allow_many()
     hub = MessageHub(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
     agent = Agent(hub, control, spawner_pid)
+    if config.value("sigterm_warns"):
+        signal.signal(signal.SIGTERM, lambda *_: hub.poller.call_soon(lambda: agent.end_when_unused(_WARNED)))
     hub.poller.add(parent, lambda events: agent.parent_gone(parent, own.parent))
     hub.poller.call_later(_SETTLED, unix.release_abandoned)
     if own.channel is None or _let_others_in(agent, own):

@@ -89,6 +89,7 @@ def run(spec: ProcSpec) -> None:
     """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions and finalizers."""
     _settle(spec)
     stack_dump.install()
+    spawner.ignore_warnings()  # as its spawner, unless it is a program of its own
     spawner.prefer_forkserver()
     # a program that this one starts, and leaves behind, must not hold its address
     os.set_inheritable(spec.listener, False)
@@ -116,8 +117,9 @@ def _forked(hub: MessageHub) -> None:
     forget()
     debugging.uninstall()
     set_fallback(_as_client, override=True)
-    if signal.getsignal(signal.SIGINT) is spawner.ignore_interrupt:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+        if signal.getsignal(number) is spawner.ignore_interrupt:
+            signal.signal(number, default)
 
 
 def _as_client() -> Context:

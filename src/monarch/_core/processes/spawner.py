@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from ... import config
 from ..._namedtuple import compile_constructors
 from ..guards import main_guard
 from ..guards.main_guard import SPEC_VARIABLE
@@ -60,6 +61,7 @@ class Spawner:
     def serve(self) -> ProcSpec | None:
         """Fork on request until the agent is gone; returns in each child with its spec."""
         signal.signal(signal.SIGINT, ignore_interrupt)
+        ignore_warnings()
         main_guard.forks_procs = True
         allow_many()  # which its forks inherit
         children = ChildWatch()
@@ -313,6 +315,12 @@ def _reseed() -> None:
 
 def ignore_interrupt(number: int, frame: object) -> None:
     """Ctrl-C is for the client. A handler, not SIG_IGN, which programs that a proc starts would inherit."""
+
+
+def ignore_warnings() -> None:
+    """Go on at SIGTERM, where it is only a warning; what a proc starts has a default of its own again."""
+    if config.value("sigterm_warns"):
+        signal.signal(signal.SIGTERM, ignore_interrupt)
 
 
 def prefer_forkserver() -> None:
