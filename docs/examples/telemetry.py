@@ -10,7 +10,7 @@ from pathlib import Path
 
 from monarch import configure
 from monarch.actor import Actor, endpoint, this_host
-from monarch.telemetry import QueryEngineClient
+from monarch.telemetry import Profile, QueryEngineClient
 
 
 class Trainer(Actor):
@@ -50,6 +50,13 @@ def main() -> None:
     answer.arrow()  # for polars, pandas, pyarrow; .df() gives pandas' own
     assert not answer.silent  # hosts and processes that did not answer, and why
     # endregion
+    # region profile
+    with Profile() as profile:  # job.profile() is the same; a job with enable_telemetry() records messages
+        trainers.step.call(bytes(1000)).get()
+    path = profile.export_perfetto_trace("step.pftrace")
+    assert not profile.missing  # who did not answer, what is not in the file, and why
+    # endregion
+    assert path.stat().st_size > 1000
     trainers.slice(gpus=3).fail.call_one().exception(timeout=30)
     with tempfile.TemporaryDirectory() as folder:
         end = Path(folder, "end")

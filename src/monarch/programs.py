@@ -202,7 +202,7 @@ class Gathering(Promise[R]):
         what: What for, as a `TimeoutError` shows it.
 
     Attributes:
-        silent: Hosts that have not answered, and why.
+        silent: Hosts that have not answered, and why; see `name_of`.
     """
 
     LATE = "did not answer within {:g} s"
@@ -226,25 +226,29 @@ class Gathering(Promise[R]):
         """What the answers mean, in the order of the agents. Runs in the thread that reads the future."""
         raise NotImplementedError
 
+    def name_of(self, rank: int) -> str:
+        """By which `silent` knows one of those that are asked."""
+        return self._agents[rank].host
+
     def reply(self, frame: Any) -> bool:
         if frame.rank in self._waiting:
             why = refusal(frame)
             if why is None:
                 self._frames[frame.rank] = frame
             else:
-                self.silent[self._agents[frame.rank].host] = why
+                self.silent[self.name_of(frame.rank)] = why
         return self._came(frame.rank)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         for rank in self._waiting.copy():  # one that is lost after it has answered is as it has said
             if self._agents[rank] == address:
-                self.silent[address.host] = failure.reason
+                self.silent[self.name_of(rank)] = failure.reason
                 self._came(rank)
         return not self._waiting
 
     def _time_is_up(self, seconds: float) -> None:
         for rank in self._waiting.copy():
-            self.silent[self._agents[rank].host] = self.LATE.format(seconds)
+            self.silent[self.name_of(rank)] = self.LATE.format(seconds)
             self._came(rank)
 
     def _came(self, rank: int) -> bool:

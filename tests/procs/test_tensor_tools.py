@@ -8,8 +8,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,15 +19,21 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 import torch
 
 import monarch.random
+from helpers.perfetto_traces import shown_by
 from monarch import get_active_mesh, inspect, no_mesh, remote
+from monarch.actor import Actor, endpoint
 from monarch.builtins import log_remote, set_logging_level_remote
 from monarch.builtins import random as remote_random
 from monarch.memory import dump_memory_snapshot, record_memory_history
 from monarch.profiler import Schedule, profile, record_function
 from monarch.python_local_mesh import python_local_mesh, world_mesh
+from monarch.telemetry import Profile, read
 from monarch.tensor_engine import RemoteException
 from monarch.tensorboard import Tensorboard
 from monarch.timer import ExecutionTimer
+
+if TYPE_CHECKING:
+    from conftest import Spawn
 
 pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
 
@@ -154,6 +161,34 @@ def test_each_rank_writes_its_own_trace(mesh: Any, tmp_path: Path) -> None:
         assert "my block" in names
     with pytest.raises(TypeError, match="Schedule"):
         profile(schedule=(1, 2, 3))
+
+
+class Computes(Actor):
+    @endpoint
+    def compute(self) -> None:
+        ones = torch.ones(8, 8)
+        for _ in range(5):
+            ones = ones @ ones
+
+
+@pytest.mark.timeout(120)  # torch's profiler imports much
+def test_a_profile_of_a_program_has_what_torch_sees_on_all_threads(spawn: Spawn) -> None:
+    actors = spawn({"gpus": 2}, name="computing").spawn("computes", Computes)
+    actors.compute.call().get(timeout=60)  # from then on they use torch
+    with Profile(torch=True) as recorded:
+        actors.compute.call().get(timeout=60)
+    assert not [
+        who for who in recorded.missing if who.startswith("computing") and "telemetry" not in recorded.missing[who]
+    ]
+    assert recorded.timeline is not None
+    shown = [each for each in shown_by(recorded.timeline.content) if each.name == "aten::mm"]
+    tracks = Counter(each.track.partition("proc ")[2].partition(" (")[0] for each in shown)
+    assert tracks == {"computing[0]": 5, "computing[1]": 5} and {each.category for each in shown} == {"cpu_op"}
+    found = read("torch_events").get(timeout=60).rows("torch_events")
+    assert sum(row["name"] == "aten::mm" for row in found) == 10
+    with Profile() as plain:
+        actors.compute.call().get(timeout=60)
+    assert plain.timeline is not None and not [each for each in shown_by(plain.timeline.content) if "aten" in each.name]
 
 
 def test_a_profile_that_can_not_be_written_says_so(mesh: Any, tmp_path: Path) -> None:

@@ -475,7 +475,7 @@ def test_what_does_not_exist_yet_says_so(caplog: pytest.LogCaptureFixture) -> No
     job = Pretend("a").enable_admin()
     job.state(None)
     assert "admin" in caplog.text
-    for use in (job.profile, job.remote_mount, job.gather_mount):
+    for use in (job.remote_mount, job.gather_mount):
         with pytest.raises(NotImplementedError, match="not have yet"):
             use()
     with pytest.raises(TypeError):

@@ -6,7 +6,7 @@ plane is written. Nothing of the core imports this module, so programs without p
 
 from .actors.activities import activities, begun_by, blocked, handled_by, longest, owners_of, status_of
 from .actors.cell import actors_of
-from .actors.context import NotYet, current_hub
+from .actors.context import NotYet, current_hub, running
 from .actors.contracts import Owner
 from .actors.log import set_level
 from .actors.request import Gather, StopCall, Stream
@@ -123,6 +123,7 @@ __all__ = [
     "register",
     "register_lender",
     "row_major_strides",
+    "running",
     "running_loop",
     "send_record",
     "set_level",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from . import trusted
 from .features import TelemetryConfig
 
 if TYPE_CHECKING:
+    from ..telemetry import Profile as Profile
     from ..telemetry import QueryEngineClient as QueryEngineClient
 
 logger = logging.getLogger("monarch.job")
@@ -66,6 +68,14 @@ def end(folder: Path) -> None:
     if note.exists():  # it has used the telemetry of the job
         plane.finish_run(folder / _RUN)
         note.unlink(missing_ok=True)
+
+
+def profile(ready: Callable[[Profile], object] | None, seconds: float | None, torch: bool) -> Profile:
+    """A profile of this program; see `JobTrait.profile`."""
+    made = plane.Profile(ready, torch)
+    if seconds is not None:
+        made.record(seconds)
+    return made
 
 
 def _forget(clients: Path) -> None:

@@ -20,18 +20,18 @@ import pickle
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import actor
-from .. import why as verdicts
 from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
 from . import code, logs, telemetry
 from .cache import CacheFile, checked_format, conflict, with_format
 from .features import MeshAdminConfig, TelemetryConfig, config_of, missing
 from .interrupt import one_interrupt_held
+from .observed import Observed
 from .state import JobState
 
 DEFAULT_JOB_PATH = ".monarch/job_state.pkl"
@@ -50,7 +50,7 @@ logger = logging.getLogger("monarch.job")
 Self = TypeVar("Self", bound="JobTrait")
 
 
-class JobTrait(code.SyncedCode, ABC):
+class JobTrait(code.SyncedCode, Observed, ABC):
     """Base of all jobs.
 
     A kind of job says how to start, reach, compare and end workers: `_create`, `_state`, `can_run` and `_kill`. It may
@@ -69,7 +69,6 @@ class JobTrait(code.SyncedCode, ABC):
     _status = "not_running"
     _apply_id: str | None = None
     _reused: JobTrait | None = None
-    _telemetry: TelemetryConfig | None = None
     _admin: MeshAdminConfig | None = None
     _cache: CacheFile | None = None
     _connected: tuple[JobState, ...] = ()
@@ -261,12 +260,6 @@ class JobTrait(code.SyncedCode, ABC):
         self._admin = config_of(MeshAdminConfig, config, kwargs)
         return self
 
-    def why(self, seconds: float = 1.0) -> verdicts.Verdict:
-        """Say why this program does not go on, from looks `seconds` apart; a JobError before `state`. See `monarch.why`."""
-        if not self._owner._connected:
-            raise JobError("this program has not connected to the job: call state() first")
-        return verdicts.why(seconds=seconds)
-
     def remote_mount(self, *args: Any, **kwargs: Any) -> None:
         """Show a folder of this machine on the workers."""
         missing("remote_mount", "mounts")
@@ -274,23 +267,6 @@ class JobTrait(code.SyncedCode, ABC):
     def gather_mount(self, *args: Any, **kwargs: Any) -> None:
         """Show folders of the workers on this machine."""
         missing("gather_mount", "mounts")
-
-    def profile(self, on_trace_ready: Any = None) -> AbstractContextManager[Any]:
-        """Collect the spans of a block."""
-        missing("profile", "telemetry")
-
-    def telemetry_query_client(self) -> telemetry.QueryEngineClient:
-        """Return a client for the telemetry of the job as it runs, in this program or in another one; attaches nothing.
-
-        Raises:
-            JobError: The job does not run, has no telemetry, or no program on this machine uses it.
-        """
-        owner = self._owner
-        if not self.active or not owner._is_running():
-            raise JobError(f"{self!r} does not run: state() starts it")
-        if self._telemetry is None and owner._telemetry is None:
-            raise JobError(f"{self!r} has no telemetry: call enable_telemetry() before state()")
-        return telemetry.client_of(owner._folder_of_logs(), repr(owner), bool(owner._connected))
 
     # How it works
 

@@ -5,6 +5,8 @@ answer for the processes there; agents run no user code, so they always answer, 
 fills one is a function marked ``@produces("actors")``, `registry`: it runs in the process that is asked, which imports it then. A
 program that nobody asks imports nothing of this.
 
+`profile` makes a file for Perfetto of what a window of time has in these tables.
+
 `client` asks in SQL: `query` runs a question by duckdb, over `programs` that run, or the file of a run, `run_file`.
 """
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from .keep import finish_run as finish_run
     from .keep import keep_run as keep_run
     from .metrics import Meter, Observation, get_meter
+    from .profile import Profile
     from .result import QueryResult
     from .spans import span, step, traced
     from .tables import TABLES, Table
@@ -33,6 +36,7 @@ __getattr__, __dir__ = lazy_names(  # what a process needs to answer is less tha
         "gather": ("read",),
         "keep": ("finish_run", "keep_run"),
         "metrics": ("Meter", "Observation", "get_meter"),
+        "profile": ("Profile",),
         "result": ("QueryResult",),
         "spans": ("span", "step", "traced"),
         "tables": ("TABLES", "Table"),
@@ -44,6 +48,7 @@ __all__ = [
     "Collected",
     "Meter",
     "Observation",
+    "Profile",
     "QueryEngineClient",
     "QueryResult",
     "Table",

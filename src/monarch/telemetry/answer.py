@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from .._namedtuple import NamedTuple
 from .registry import Incomplete
 from .tables import EVENTS, TABLES
 
-_TIME = "timestamp_us"
+_TIME, _LASTS = "timestamp_us", "duration_us"
 _TOLD_TWICE = {
     "actors": ("id", "pid")
 }  # an actor that has ended: by its owner, without a pid, and by the agent that has its black box
@@ -48,7 +50,7 @@ def of_rows(
     Args:
         rows: Of each table, with all columns in their order.
         columns: Which are wanted, by table; all of one that is not named.
-        since_us: Leave out events before that.
+        since_us: Leave out events that were over before that.
         limit: Rows of each table; the latest of a table of events.
         who: Answers, for people.
     """
@@ -66,8 +68,9 @@ def of_rows(
         names = list(TABLES[table].columns)
         times = [row[names.index(_TIME)] for row in kept] if TABLES[table].kind == EVENTS else None
         if since_us is not None and times is not None:
-            kept = [row for row, at in zip(kept, times, strict=True) if at >= since_us]
-            times = [at for at in times if at >= since_us]
+            lasts = names.index(_LASTS) if _LASTS in names else None
+            recent = [at >= since_us or _ends(row, at, lasts) >= since_us for row, at in zip(kept, times, strict=True)]
+            kept, times = list(compress(kept, recent)), list(compress(times, recent))
         if len(kept) > limit:
             left_out[table] = len(kept) - limit
             kept = [kept[index] for index in _latest(times, len(kept), limit)]
@@ -85,6 +88,13 @@ def is_said_of(name: str, tables: Container[str]) -> bool:
     """Whether a name in `Collected.silent` is that of a process, or of one of these tables of one."""
     table, is_one, _ = name.partition(" of ")
     return not is_one or table not in TABLES or table in tables
+
+
+def _ends(row: tuple[Any, ...], at: int, lasts: int | None) -> float:
+    """When an event has ended that has begun at a time; never, for one that goes on."""
+    if lasts is None:
+        return at
+    return math.inf if row[lasts] is None else at + row[lasts]
 
 
 def with_keys(table: str, columns: Sequence[str]) -> Sequence[str]:

@@ -56,14 +56,14 @@ def _messages(asked: Asked) -> Iterator[Row]:
         for each in box.current:
             yield (
                 message_id(address, each.number), each.begin // 1000, each.sender, actor_id(address, each.uid),
-                _endpoint(each.meta), None, each.size, None, 1,
+                _endpoint(each.meta), None, each.size, None, 1, None,
             )  # fmt: skip
         exact = {(each.uid, _endpoint(each.meta)) for each in box.current}
         for call in box.calls:
             if (call.uid, call.endpoint) not in exact or call.until:
                 who = actor_id(address, call.uid)
                 took = (call.until - call.since) // 1000 if call.until else None
-                yield event_id(who, call.since), call.since // 1000, 0, who, call.endpoint, None, 0, took, 1
+                yield event_id(who, call.since), call.since // 1000, 0, who, call.endpoint, None, 0, took, 1, None
 
 
 @produces("message_status_events", AGENT)

@@ -38,6 +38,11 @@ def message_id(address: ProcAddress, number: int) -> int:
     return (actor_id(address, SYSTEM) + 4 * number) & 0xFFFF_FFFF_FFFF_FFFC
 
 
+def track_id(above: int, name: str) -> int:
+    """Of a track of a timeline that is below another one."""
+    return _number(f"track {above} {name}")
+
+
 def event_id(who: int, time: int) -> int:
     """Of something that has happened to an actor, at a time in nanoseconds."""
     return (who ^ time * 0x9E3779B97F4A7C15) & 0xFFFF_FFFF_FFFF_FFFF

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from weakref import WeakSet
 
 from .. import config
 from .._core.plane import SYSTEM, ProcAddress, black_box
@@ -26,7 +27,7 @@ _numbers = itertools.count()
 class _Handled:
     """One message that an actor has begun to handle; `end` is None until it has."""
 
-    __slots__ = ("begin", "bytes", "end", "failed", "meta", "number", "peer", "sender", "slot", "uid", "weight")
+    __slots__ = ("begin", "bytes", "call", "end", "failed", "meta", "number", "peer", "sender", "slot", "uid", "weight")
 
     def __init__(self, peer: ProcAddress, frame: Any, weight: int) -> None:
         self.number = next(_numbers)
@@ -34,6 +35,7 @@ class _Handled:
         self.sender = frame.sender
         self.uid = frame.target
         self.meta = frame.meta
+        self.call = frame.request
         self.bytes = len(frame.payload)
         if frame.buffers:
             self.bytes += sum(map(len, frame.buffers))
@@ -51,11 +53,22 @@ class _Recorder:
         most: Records, of each kind.
     """
 
-    def __init__(self, most: int, adaptive: bool) -> None:
+    def __init__(self, most: int, sampled: bool) -> None:
         self.handled: deque[_Handled] = deque(maxlen=most)
-        self.sent: deque[tuple[int, int, int, int, int, bytes, int, int]] = deque(maxlen=most)
+        self.sent: deque[tuple[int, int, int, int, int, bytes, int, int, int]] = deque(maxlen=most)
+        self.sampled = self.adaptive = sampled
+        self._samplings: WeakSet[Sampling] = WeakSet()
+        self.sampling = self.new_sampling()
+
+    def new_sampling(self) -> Sampling:
+        sampling = Sampling(time.monotonic, self.adaptive)
+        self._samplings.add(sampling)
+        return sampling
+
+    def adapt(self, adaptive: bool) -> None:
         self.adaptive = adaptive
-        self.sampling = Sampling(time.monotonic, adaptive)
+        for sampling in list(self._samplings):
+            sampling.adapt(adaptive)
 
 
 _recorder: _Recorder | None = None
@@ -92,7 +105,7 @@ class ActorSampler:
 
     def __init__(self, recorder: _Recorder) -> None:
         self._handled = recorder.handled
-        self._sampling = Sampling(time.monotonic, recorder.adaptive)
+        self._sampling = recorder.new_sampling()
         self.gap = 1
         self._box = black_box()
         self._senders: dict[tuple[ProcAddress, int], int] = {}  # their ids in tables
@@ -156,6 +169,13 @@ def start(hub: Any, mode: str) -> ActorSampler:
     return ActorSampler(_recorder)
 
 
+def look_at_all(wanted: bool) -> bool:
+    """Look at each message, or as `telemetry` is configured. Returns whether this process looks at messages at all."""
+    if _recorder is not None:
+        _recorder.adapt(_recorder.sampled and not wanted)
+    return _recorder is not None
+
+
 def _watched(hub: Any, recorder: _Recorder) -> Any:
     cast: Callable[..., int] = hub.cast
     sampling, sent = recorder.sampling, recorder.sent
@@ -181,7 +201,10 @@ def _watched(hub: Any, recorder: _Recorder) -> Any:
             if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
                 payload, buffers = content
                 size = len(payload) + sum(map(len, buffers))
-                sent.append((next(_numbers), time.time_ns(), sender, target, len(procs), meta, size, weight))
+                at = time.time_ns()
+                call = cast(procs, target, meta, content, request, sender, flags, ranks)
+                sent.append((next(_numbers), at, sender, target, len(procs), meta, size, weight, call))
+                return call
         return cast(procs, target, meta, content, request, sender, flags, ranks)
 
     return watched
@@ -191,10 +214,11 @@ def _watched(hub: Any, recorder: _Recorder) -> Any:
 def _messages(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
     for each in _kept():
-        ended = (each.end - each.begin) // 1000 if each.end is not None else None
+        # as differences of microseconds, so that what is inside of another ends before it
+        ended = each.end // 1000 - each.begin // 1000 if each.end is not None else None
         yield (
             message_id(here, each.number), each.begin // 1000, actor_id(each.peer, each.sender), actor_id(here, each.uid),
-            _endpoint(each.meta), None, each.bytes, ended, each.weight,
+            _endpoint(each.meta), None, each.bytes, ended, each.weight, each.call or None,
         )  # fmt: skip
 
 
@@ -211,12 +235,14 @@ def _status_events(asked: Asked) -> Iterator[Row]:
 @produces("sent_messages", own_thread=True)
 def _sent(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
-    for number, at, sender, target, ranks, meta, size, weight in list(_recorder.sent) if _recorder is not None else ():
+    for number, at, sender, target, ranks, meta, size, weight, call in (
+        list(_recorder.sent) if _recorder is not None else ()
+    ):
         labels = meta.decode(errors="replace").split(_EXTENTS)[1:]
         extent = json.dumps(dict(zip(labels[::2], map(int, labels[1::2]), strict=True)))
         yield (
             message_id(here, number), at // 1000, actor_id(here, sender), mesh_id(target), json.dumps({"ranks": ranks}), extent,
-            _endpoint(meta), size, weight,
+            _endpoint(meta), size, weight, call or None,
         )  # fmt: skip
 
 

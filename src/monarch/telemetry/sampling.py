@@ -38,6 +38,11 @@ class Sampling:
         self._looks = 0
         self._since = clock()
 
+    def adapt(self, adaptive: bool) -> None:
+        """From now on look at all, or at some where there are many."""
+        self._adaptive = adaptive
+        self.weight = self.gap = 1
+
     def looked(self) -> int:
         """Called after each look. Returns what it stands for."""
         weight = self.weight

@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
+from .._core.plane import running
 from ..actor import context
 from .ids import actor_id, proc_id
 from .metrics import fits
@@ -49,7 +50,20 @@ class span:  # noqa: N801  # used like a function
         **fields: What else is to be known of it.
     """
 
-    __slots__ = ("_token", "begin", "end", "fields", "file", "line", "module", "name", "number", "parent", "thread")
+    __slots__ = (
+        "_token",
+        "actor",
+        "begin",
+        "end",
+        "fields",
+        "file",
+        "line",
+        "module",
+        "name",
+        "number",
+        "parent",
+        "thread",
+    )
 
     def __init__(self, name: str, **fields: Any) -> None:
         self.name = name
@@ -69,6 +83,8 @@ class span:  # noqa: N801  # used like a function
         self.parent = above.number if above is not None else None
         self.thread = threading.current_thread().name
         self.fields = {name: value if type(value) in _PLAIN else _shown(value) for name, value in self.fields.items()}
+        here = running()
+        self.actor = here.actor_instance.actor_id.uid if here is not None else None
         self.begin = time.time_ns()
         self._token = _current.set(self)
         _spans.append(self)
@@ -173,11 +189,14 @@ def step(number: int | None = None) -> None:
 
 @produces("spans", own_thread=True)
 def _spans_rows(asked: Asked) -> Iterator[Row]:
-    here = proc_id(asked.service.hub.address)
+    address = asked.service.hub.address
+    here = proc_id(address)
     for each in list(_spans):
+        who = actor_id(address, each.actor) if each.actor is not None else None
+        took = each.end // 1000 - each.begin // 1000 if each.end is not None else None
         yield (
             here, each.number, each.name, each.module, "INFO", json.dumps(each.fields), each.begin // 1000,
-            each.parent, each.thread, each.file or None, each.line or None,
+            each.parent, each.thread, each.file or None, each.line or None, who, took,
         )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ TABLES: dict[str, Table] = {
         EVENTS,
         """id u64, timestamp_us i64, sender_actor_id u64, actor_mesh_id u64, view_json str, shape_json str
 
-        endpoint str?, bytes u64?, sample_weight u64
+        endpoint str?, bytes u64?, sample_weight u64, call u64?
         """,
     ),
     "messages": _table(
@@ -112,7 +112,7 @@ TABLES: dict[str, Table] = {
         EVENTS,
         """id u64, timestamp_us i64, from_actor_id u64, to_actor_id u64, endpoint str?, port_index u64?
 
-        bytes u64, duration_us i64?, sample_weight u64
+        bytes u64, duration_us i64?, sample_weight u64, call u64?
         """,
     ),
     "message_status_events": _table(
@@ -128,6 +128,8 @@ TABLES: dict[str, Table] = {
         EVENTS,
         """process_id u64, id u64, name str, target str, level str, fields_json str, timestamp_us i64, parent_id u64?, thread_name str,
         file str?, line u32?
+
+        actor_id u64?, duration_us i64?
         """,
     ),
     "span_events": _table(
@@ -168,6 +170,11 @@ TABLES: dict[str, Table] = {
         "Steps of training: each call of `monarch.telemetry.step`.",
         EVENTS,
         "timestamp_us i64, proc_id u64, actor_id u64?, rank u64?, step i64, duration_us i64?",
+    ),
+    "torch_events": _table(
+        "What torch.profiler has seen in the last profile that asked for it: operations, kernels.",
+        EVENTS,
+        "timestamp_us i64, proc_id u64, thread str, name str, category str, duration_us i64",
     ),
     "logs": _table(
         "Lines that processes have printed, as the files of logs have them.",

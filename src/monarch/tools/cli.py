@@ -23,7 +23,23 @@ from ..errors import MonarchError
 from ..job import current, telemetry
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
-from . import contexts, debug, logs, metrics, programs, query, report, scale, scripts, shell, stacks, status, sync, why
+from . import (
+    contexts,
+    debug,
+    logs,
+    metrics,
+    profile,
+    programs,
+    query,
+    report,
+    scale,
+    scripts,
+    shell,
+    stacks,
+    status,
+    sync,
+    why,
+)
 from . import exec as commands
 
 # What the user can put right; anything else is a bug, and shows a traceback.
@@ -43,6 +59,7 @@ app.add_typer(stacks.app)
 app.add_typer(query.app)
 app.add_typer(metrics.app)
 app.add_typer(why.app)
+app.add_typer(profile.app)
 app.add_typer(debug.app)
 app.add_typer(scripts.app)
 app.add_typer(commands.app)

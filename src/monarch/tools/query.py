@@ -47,7 +47,7 @@ def query(
     """
     try:
         text = _statement(sql, file)
-        seconds = _seconds(timeout)
+        seconds = duration(timeout)
         if run is not None and program is not None:
             raise ValueError("give either --program or --run")
         with nullcontext() if run is not None else reach(program) as connection:
@@ -66,7 +66,7 @@ def snapshot(
     timeout: Annotated[str, typer.Option(help="Time in which hosts have to answer.")] = "30s",
 ) -> None:
     """Keep what a running program says now, all tables, in a file for `monarch query --run`, or for duckdb."""
-    seconds = _seconds(timeout)
+    seconds = duration(timeout)
     with reach(program) as connection:
         about = {"program": str(connection.program), "reason": "monarch snapshot"}
         written = write_run(output, snapshot_source(connection), about, seconds)
@@ -87,7 +87,12 @@ def _statement(sql: str | None, file: Path | None) -> str:
     return sql
 
 
-def _seconds(text: str) -> float:
+def duration(text: str) -> float:
+    """Seconds, of ``500ms``, ``10s``, ``2m``.
+
+    Raises:
+        ValueError: It is none.
+    """
     found = _DURATION.fullmatch(text)
     if found is None or not float(found[1]):
         raise ValueError(f"duration must be a positive number followed by ms, s, m, or h, such as 10s, not {text!r}")

@@ -1,0 +1,71 @@
+"""What each process does for a profile: it looks at each message for a while, and, where that is asked for, torch's profiler runs.
+
+What ends it: the next record, or the time that it names, so that whoever has asked may die.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import time
+from functools import partial
+from typing import Any
+
+from .._core.plane import ControlRequest, ControlService, handles, register
+from .._namedtuple import NamedTuple
+
+
+class Watch(NamedTuple):
+    """Look at each message. A client, of the program or beside it ──▶ host agents, procs, the client. Answer: `Watching`.
+
+    Attributes:
+        seconds: For so long, at most; 0: no longer.
+        torch: Have torch's profiler run meanwhile, where torch is used; with 0 seconds the answer comes when it has ended.
+    """
+
+    seconds: float
+    torch: bool = False
+
+
+class Watching(NamedTuple):
+    """Attributes:
+    now: By the clock of the host, in nanoseconds since 1970.
+    looks: Whether this process remembers messages at all.
+    note: Why torch's profiler does not run, or has lost something; empty if nothing is wrong.
+    """
+
+    now: int
+    looks: bool
+    note: str = ""
+
+
+_turn = 0
+
+
+@handles(Watch)
+def _watch(service: ControlService, request: ControlRequest, record: Watch) -> None:
+    global _turn
+    now = time.time_ns()
+    _turn += 1
+    looks = _look(record.seconds > 0)
+    if record.seconds > 0:
+        service.hub.poller.call_later(record.seconds, partial(_forget, _turn))
+    if record.torch and "torch" in sys.modules:
+        torch_events = importlib.import_module("monarch.telemetry.torch_events")  # which only this asks for
+        torch_events.watch(record.seconds, lambda note: request.answer(Watching(now, looks, note)))
+    else:
+        request.answer(Watching(now, looks))
+
+
+def _look(wanted: bool) -> bool:
+    """A process that has not imported that module remembers no messages."""
+    messages: Any = sys.modules.get("monarch.telemetry.messages")
+    return messages is not None and bool(messages.look_at_all(wanted))
+
+
+def _forget(turn: int) -> None:
+    if turn == _turn:
+        _look(False)
+
+
+register(_watch)
