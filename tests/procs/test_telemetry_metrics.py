@@ -114,7 +114,8 @@ def test_spans_nest_and_say_how_long_they_took(spawn: Spawn) -> None:
     assert spans["inner"]["parent_id"] == spans["Trains.backward"]["id"]
     assert "on purpose" in spans["failing"]["fields_json"]
     assert spans["forward"]["file"] == __file__ and spans["forward"]["line"] > 0
-    events = [row["event_type"] for row in rows("span_events") if row["id"] == spans["inner"]["id"]]
+    inner = spans["inner"]["process_id"], spans["inner"]["id"]
+    events = [row["event_type"] for row in rows("span_events") if (row["process_id"], row["id"]) == inner]
     assert events == ["enter", "exit", "close"]
 
 
