@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.certificates import authority
 from helpers.scripts import TESTS, program, run_program, run_script
 
 STARTS = ["spawn", "fork", "forkserver"]
@@ -326,6 +327,52 @@ def test_a_mesh_on_another_host_needs_a_secret_in_the_process_that_it_was_given_
             assert len(pids(peers)) == 2
             del os.environ["MONARCH_SECRET"]
             process = start("spawn", child, procs, peers)
+            process.join(30)
+            assert process.exitcode == 0, process.exitcode
+            assert len(pids(peers)) == 2
+            hosts.shutdown().get(timeout=30)
+        """,
+    )
+
+
+def test_a_mesh_on_a_host_with_certificates_can_be_used_once_it_is_attached(tmp_path: Path) -> None:
+    signer = authority()
+    for name, text in (("ca", signer.pem), ("worker", signer.sign("worker").both), ("us", signer.sign("us").both)):
+        (tmp_path / name).write_text(text)
+    run_program(
+        COMMON,
+        f"""
+        from helpers.workers import SECRET, free_ports
+        from monarch.actor import attach_to_workers, start_worker_loop_forever
+
+        FOLDER = {str(tmp_path)!r}
+
+        def attach(address):
+            return attach_to_workers(workers=[address], ca=f"{{FOLDER}}/ca", private_key=f"{{FOLDER}}/us")
+
+        def child(address, procs, peers):
+            for secret, why in ("", "no certificate"), (SECRET, "it refused our side of TLS: certificate required"):
+                os.environ["MONARCH_SECRET"] = secret
+                try:
+                    peers.pid.call().get(timeout=30)
+                except SupervisionError as error:
+                    assert "this process has not attached the host (attach_to_workers does" in str(error), error
+                    assert why in str(error) and "is gone" not in str(error), error
+                else:
+                    raise AssertionError
+            attach(address).initialized.get(timeout=30)
+            assert len(pids(peers)) == 2
+            assert len(pids(procs.spawn("mine", Peer))) == 2
+
+        if __name__ == "__main__":
+            os.environ["HOME"] = FOLDER
+            address = f"tcp://127.0.0.1:{{free_ports(1)[0]}}"
+            worker = start_worker_loop_forever(address=address, ca=f"{{FOLDER}}/ca", private_key=f"{{FOLDER}}/worker")
+            hosts = attach(address)
+            procs = hosts.spawn_procs(per_host={{"gpus": 2}})
+            peers = procs.spawn("peers", Peer)
+            assert len(pids(peers)) == 2
+            process = start("spawn", child, address, procs, peers)
             process.join(30)
             assert process.exitcode == 0, process.exitcode
             assert len(pids(peers)) == 2

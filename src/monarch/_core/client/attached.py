@@ -17,7 +17,7 @@ from ..calls.remote_error import load_error
 from ..hub.control import send_record
 from ..hub.control_records import Attach, Detach, EndHost, JoinHosts, ShutDownHost, StopClient
 from ..hub.message_hub import MessageHub
-from ..supervision.failure import NOT_ATTACHED, UNSTARTED, Failure
+from ..supervision.failure import HOST, NOT_ATTACHED, NOT_LET_IN, UNSTARTED, Failure
 from ..wire import pickling
 from ..wire.address import AGENT, ROOT, ProcAddress
 from ..wire.frame import ERROR, STANDING, VALUE, Frame
@@ -59,10 +59,20 @@ class AttachedHosts:
         """The hosts that are attached."""
         return list(self._hosts)
 
-    @property
-    def in_use(self) -> bool:
-        """Whether any host is attached, or has been: then the agent knows how to prove itself."""
-        return bool(self._hosts or self._left)
+    def no_way_in(self, host: str) -> Failure | None:
+        """Why a host can't be used, if that is known: one that is not attached is opened by the shared secret, if there is one."""
+        if host in self._hosts:
+            return None
+        self._hub.unattached.add(host)
+        if self._hosts or self._left:  # the agent has a way to prove itself
+            return None
+        from ..net.trust import require_secret  # brings TLS, which a program on one machine never needs
+
+        try:
+            require_secret(host)
+        except ValueError as error:
+            return Failure(HOST, f"{NOT_LET_IN}, and {error}", proc=host)
+        return None
 
     @staticmethod
     def agents(hosts: Sequence[str]) -> tuple[ProcAddress, ...]:
@@ -86,6 +96,7 @@ class AttachedHosts:
             for host in hosts:
                 self._hosts[host] = self._hosts.get(host, 0) + 1
             self._left.difference_update(hosts)
+            self._hub.unattached.difference_update(hosts)
             self._given_up.difference_update(hosts)
             send_record(self._hub, self._hub.address.agent, JoinHosts(tuple(hosts), trust, config.exported()))
         attach = Attach(None if self.looks_on else config.exported())

@@ -41,7 +41,7 @@ from ..processes.agent_process import start_agent
 from ..processes.heartbeat import Heartbeat
 from ..processes.output import Printer
 from ..shape import Extent, Point
-from ..supervision.failure import HOST, STOPPED, Failure, MeshFailure, host_lost
+from ..supervision.failure import STOPPED, Failure, MeshFailure, host_lost
 from ..supervision.ownership import OwnedMesh
 from ..supervision.restart import Plan, RestartGroup
 from ..wire import pickling
@@ -196,16 +196,11 @@ class Client:
         return self.hub.address.agent
 
     def _abroad(self, host: str) -> Failure | None:
-        """A host is used that this client may not have attached: by the shared secret, if there is one."""
-        if not self.hosts.in_use:
-            from ..net.trust import require_secret  # brings TLS, which a program on one machine never needs
-
-            try:
-                require_secret(host)
-            except ValueError as error:
-                return Failure(HOST, f"this process has not attached {host}, and {error}", proc=host)
-        self.ensure_agent()
-        return None
+        """A host is used that this client may not have attached."""
+        failure = self.hosts.no_way_in(host)
+        if failure is None:
+            self.ensure_agent()
+        return failure
 
     def follow(self, agent: ProcAddress) -> None:
         """Show the output of what this client is about to start at an agent that it neither started nor attached."""

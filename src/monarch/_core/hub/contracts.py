@@ -119,6 +119,7 @@ class Hub(Protocol):
         inbound_lost_hooks: Called when a process that requests come from has ended, on the poller's thread.
         gateway: Takes frames with a route, where this process is its host's gateway.
         unreached: Hosts that are about to be attached.
+        unattached: Hosts of a client that it uses though it has not attached them.
         ended_hosts: Hosts that are known to have ended before anybody asks for them.
     """
 
@@ -134,6 +135,7 @@ class Hub(Protocol):
     inbound_lost_hooks: list[Callable[[ProcAddress], None]]
     gateway: Callable[[Connection | None, Frame], None] | None
     unreached: set[str]
+    unattached: set[str]
     ended_hosts: dict[str, Failure]
     traffic: TrafficLog
 

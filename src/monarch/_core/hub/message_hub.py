@@ -120,6 +120,7 @@ class MessageHub:
         self.end: Failure | None = None  # why nothing can be sent any more
         self.ended_hosts: dict[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
         self.unreached: set[str] = set()  # hosts that are about to be attached
+        self.unattached: set[str] = set()  # hosts that are used all the same
         self.printed: Callable[[ProcAddress], None] = prints.pass_on  # told who had printed something before a message
         self._largest: int = config.value("codec_max_frame_length")
         self._limits = {
@@ -351,8 +352,10 @@ class MessageHub:
             self.forget_peers([other for other in list(self.peers) if other.host not in self.hosts], failure)
 
     def _may_come_back(self, address: ProcAddress) -> bool:
-        """Another host may be started again under its name. Only the client knows when: it attaches it again."""
-        return address.proc == AGENT and address.host not in self.hosts and self.address != self.root
+        """Another host may be started again under its name. Only the client knows when: it attaches it again, or at last."""
+        if address.proc == AGENT:
+            return address.host not in self.hosts and self.address != self.root
+        return address.host in self.unattached  # the end of its agent is known
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
         """Tell every hook, for which it may be no news, then these requests, as who is refused must not know more than the

@@ -11,7 +11,7 @@ from ..calls.pending import PendingOperation
 from ..routing.cast import Entry, Header, pack_table, with_header
 from ..routing.order import Lane
 from ..routing.route import RESENT, Route, split_route
-from ..supervision.failure import Failure, not_attached
+from ..supervision.failure import Failure, not_attached, not_let_in
 from ..supervision.tombstones import Tombstones
 from ..wire import pickling
 from ..wire.address import AGENT, ProcAddress
@@ -169,6 +169,8 @@ class RemoteRouter:
         whole_host = who.proc == AGENT
         if whole_host and who.host in self._hub.unreached:
             failure = not_attached(failure)
+        elif whole_host and who.host in self._hub.unattached:
+            failure = not_let_in(failure)
         inflows = self._inflows if asks else self._answers
         ended = [lane for lane in inflows if lane.source == who or (whole_host and lane.source.host == who.host)]
         for lane in ended:

@@ -145,6 +145,16 @@ def not_attached(failure: Failure) -> Failure:
     return failure._replace(cause=UNSTARTED, reason=failure.reason.replace(HOST_LOST, NOT_ATTACHED))
 
 
+NOT_LET_IN = (
+    "this process has not attached the host (attach_to_workers does, by the secret or the certificates of its owner)"
+)
+
+
+def not_let_in(failure: Failure) -> Failure:
+    """The loss of a host that this process has not attached: it may be there for all others."""
+    return failure._replace(reason=failure.reason.replace(HOST_LOST, NOT_LET_IN))
+
+
 def host_lost(agent: str, why: str = "", pid: int = 0) -> Failure:
     """The end of a host agent, which is the end of all that it started."""
     return Failure(HOST, f"{HOST_LOST}: {why}" if why else HOST_LOST, proc=agent, pid=pid)
