@@ -96,11 +96,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 }
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what the lines are for.
-<<<<<<< HEAD
-MOST_LINES_OF_THE_CORE = 29_346
-=======
-MOST_LINES_OF_THE_CORE = 29_360
->>>>>>> 5f4fd16 (Meshes on hosts that this process has not attached: the error says so, and they can be used once it has (20 lines more in the core))
+MOST_LINES_OF_THE_CORE = 29_370
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
 MOST_LATE_IMPORTS = 14
