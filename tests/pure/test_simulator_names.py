@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,18 @@ from monarch.simulator.communication_model import (  # noqa: E402  # they need t
     estimate_send_time_us,
     tensor_size_bytes,
 )
-from monarch.simulator.ir import Command, IRGraph  # noqa: E402
+from monarch.simulator.ir import (  # noqa: E402
+    Command,
+    IRGraph,
+    StorageCreationEvent,
+    StorageDeletionEvent,
+    TensorAccessEvent,
+    TensorCreationEvent,
+    TensorMutationEvent,
+)
 from monarch.simulator.simulator import Simulator, SimulatorTraceMode  # noqa: E402
 from monarch.simulator.utils import file_path_with_iter  # noqa: E402
+from monarch.tensor_engine import Stream, record  # noqa: E402
 
 
 @pytest.fixture
@@ -96,10 +107,118 @@ def test_traces_are_as_wide_as_durations_that_were_imported(tmp_path: Path) -> N
     assert times == {"plain": [(0, 1000), (1000, 1000)], "timed": [(0, 7), (7, 5)]}
 
 
-def test_what_the_graph_does_not_tell_says_who_does() -> None:
-    with pytest.raises(NotImplementedError, match=r"export_borrows_csv.*Simulator\.export_ir"):
-        IRGraph().export_borrows_csv("x")
-    assert not hasattr(IRGraph(), "no_such_name")
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_graph_tells_what_befell_each_tensor(tmp_path: Path) -> None:
+    sim = Simulator(1, 2, simulate_mode="simulate_with_report_only", build_ir=True)
+    with sim.mesh.activate():
+        x = torch.ones(256, 256)
+        y = x @ x
+        y.add_(1)
+        del x
+        z = y.reduce_("gpu")
+        del y, z
+        kept = torch.zeros(1)  # what is freed goes with what comes next
+    sim.step()
+    ir = sim.ir
+    numbers = {command.command_name: command.command_id for command in ir.control_dag}
+    ones, mm, add, reduced = (numbers[name] for name in ("ones", "mm", "add_", "all-reduce sum"))
+    assert "test_the_graph_tells_what_befell_each_tensor" in [frame.name for frame in ir.control_dag[0].traceback]
+    made = [event for event in ir.data_dag if isinstance(event, TensorCreationEvent)]
+    assert [(event.command_id, event.dims, event.devices) for event in made[:2]] == [
+        (ones, (256, 256), [0, 1]), (mm, (256, 256), [0, 1]),
+    ]  # fmt: skip
+    x_ref, y_ref = (event.DTensorRef for event in made[:2])
+    changed = [event for event in ir.data_dag if isinstance(event, TensorMutationEvent)]
+    assert (changed[0].command_id, changed[0].DTensorRef, changed[0].stream_name) == (add, y_ref, "main")
+    used = [
+        event.command_id for event in ir.data_dag if isinstance(event, TensorAccessEvent) and event.DTensorRef == x_ref
+    ]
+    assert used == [ones, mm]
+    ir.export_data_csv(str(tmp_path / "data.csv"))
+    x_row, y_row, *_ = rows(tmp_path / "data.csv")
+    assert (x_row["storage_create_id"], x_row["lastuse_id"], x_row["size"]) == (str(ones), str(mm), str(4 * 256 * 256))
+    assert int(x_row["storage_deletion_id"]) >= mm and int(y_row["storage_deletion_id"]) >= reduced
+    ir.export_data_timeline_csv(str(tmp_path / "timeline.csv"))
+    timeline = rows(tmp_path / "timeline.csv")
+    assert [row["DataEvent"] for row in timeline[:3]] == ["StorageCreation", "TensorCreation", "TensorAccess"]
+    assert len(timeline) == len(ir.data_dag)
+    ir.convert_devices_to_meshes()
+    assert {event.mesh_ref for event in ir.data_dag} == {0}
+    ir.export_memory_viz(str(tmp_path / "memory.pickle"))
+    traces = pickle.loads((tmp_path / "memory.pickle").read_bytes())["device_traces"]
+    assert len(traces) == 2 and kept.shape == (1,)
+    assert [entry["action"] for entry in traces[0]].count("alloc") == len({event.storage_id for event in ir.data_dag})
+
+
+def test_the_graph_tells_of_borrows_and_moves(tmp_path: Path) -> None:
+    sim = Simulator(1, 2, simulate_mode="simulate_with_report_only", build_ir=True)
+    other = Stream("other")
+    with sim.mesh.activate():
+        x = torch.ones(4, 4)
+        borrowed, borrow = other.borrow(x)
+        with other.activate():
+            y = borrowed + 1
+        borrow.drop()
+    with sim.mesh.slice(gpu=0).activate():
+        z = torch.ones(2, 2)
+    moved = z.to_mesh(sim.mesh.slice(gpu=1))
+    sim.step()
+    ir = sim.ir
+    ir.export_borrows_csv(str(tmp_path / "borrows.csv"))
+    (row,) = rows(tmp_path / "borrows.csv")
+    assert (row["devices"], row["src_stream_name"], row["dst_stream_name"]) == ("[0, 1]", "main", "other")
+    order = [int(row[name]) for name in ("create_id", "firstuse_id", "lastuse_id", "drop_id")]
+    assert order == sorted(set(order))
+    names = {command.command_id: command.command_name for command in ir.control_dag}
+    assert [names[number] for number in order] == ["lend", "borrow", "give back", "take back"]
+    ones, lent = (event for event in ir.data_dag if isinstance(event, TensorCreationEvent) and event.storage_id == 0)
+    assert (ones.stream_name, lent.stream_name) == ("main", "other")
+    ir.export_sendtensors_csv(str(tmp_path / "sends.csv"))
+    (sent,) = rows(tmp_path / "sends.csv")
+    assert (sent["src_devices"], sent["dst_devices"], sent["result_tensor_dims"]) == ("[0]", "[1]", "(2, 2)")
+    assert y.shape == (4, 4) and moved.shape == (2, 2)
+
+
+def test_a_replayed_recording_is_in_the_graph_with_tensors_of_its_own(tmp_path: Path) -> None:
+    sim = Simulator(1, 2, simulate_mode="simulate_with_report_only", build_ir=True)
+    with sim.mesh.activate():
+        double = record(lambda x: (x @ x) + 1)
+        x = torch.ones(4, 4)
+        results = [double(x) for _ in range(3)]
+        sim.step()
+    made = [event for event in sim.ir.data_dag if isinstance(event, TensorCreationEvent)]
+    assert len({event.DTensorRef for event in made}) == len(made) >= 1 + 2 * len(results)
+
+
+def test_a_graph_that_is_made_by_hand_merges_what_ranks_do(tmp_path: Path) -> None:
+    graph = IRGraph()
+    for rank in (0, 1):
+        graph.update_tensor(100, 7, torch.float32, (10, 10), rank, "main", 1, tensor_size=400, mesh_ref=3)
+    for rank in (0, 1):
+        graph.update_tensor(100, 8, torch.float32, (100,), rank, "main", 2)  # a view
+        graph.add_borrow(5, rank, "main", "side", 3)
+    graph.update_tensor(200, 9, torch.float32, (10, 10), 0, "side", 3, mutate=True, borrow_src_tensor_ref=7)
+    graph.add_sendtensor(11, [0], "main", [1], "side", (4,))
+    graph.delete_tensor(7, [0, 1], "main", 4, [])
+    graph.delete_tensor(8, [0, 1], "main", 4, [])
+    assert not any(isinstance(event, StorageDeletionEvent) for event in graph.data_dag)
+    graph.delete_tensor(9, [0], "side", 5, [])
+    with pytest.raises(KeyError):
+        graph.delete_tensor(9, [0], "side", 6, [])
+    assert graph.data_dag[0] == StorageCreationEvent(1, 0, 400, [0, 1], None, "main")
+    assert graph.data_dag[-1] == StorageDeletionEvent(5, 0, 400, [0, 1], None, "side")
+    assert {event.storage_id for event in graph.data_dag} == {0}
+    graph.convert_devices_to_meshes()
+    assert [event.mesh_ref for event in graph.data_dag if getattr(event, "DTensorRef", 0) == 7] == [3] * 3
+    graph.export_data_csv(str(tmp_path / "data.csv"))
+    (row,) = rows(tmp_path / "data.csv")
+    assert (row["DTensorRefs"], row["mutation_ids"], row["lastuse_id"]) == ("[7, 8, 9]", "[3]", "3")
+    graph.export_borrows_csv(str(tmp_path / "borrows.csv"))
+    assert rows(tmp_path / "borrows.csv")[0]["devices"] == "[0, 1]"
 
 
 def test_sizes_of_tensors_follow_the_dtype() -> None:

@@ -1,22 +1,48 @@
 """The graph of a program under the names of Monarch 0.7: commands of ranks, and which need which.
 
-`Simulator.ir` makes one; `IRGraph.insert_node` adds to it by hand. What 0.7 tells of single tensors (borrows, sends, data events)
-is in the graph that `Simulator.export_ir` writes, and memory in the trace of each step.
+`Simulator.ir` makes one, with all that befell the tensors of the program; `IRGraph.insert_node`, `update_tensor` and the like add
+to it by hand.
 """
 
 from __future__ import annotations
 
+import csv
 import json
+import pickle
 import re
 import traceback as traceback_module
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
+
+from monarch.tensor_engine import call_sites
 
 from .communication_model import NetworkConfig, estimate_collective_time_us
+from .record import Change
+from .tensor_events import (
+    BorrowInfo,
+    DataEvent,
+    SendTensorInfo,
+    StorageCreationEvent,
+    StorageDeletionEvent,
+    TensorAccessEvent,
+    TensorCreationEvent,
+    TensorDeletionEvent,
+    TensorEvents,
+    TensorMutationEvent,
+)
+from .trace import memory
 
 if TYPE_CHECKING:
+    import torch
+
     from .record import Node
+
+__all__ = [
+    "BorrowInfo", "Command", "DataEvent", "IRGraph", "SendTensorInfo", "StorageCreationEvent", "StorageDeletionEvent",
+    "TensorAccessEvent", "TensorCreationEvent", "TensorDeletionEvent", "TensorMutationEvent",
+]  # fmt: skip
 
 _WIDTH = 1000  # microseconds of each command, where no durations are shown
 
@@ -54,16 +80,29 @@ class IRGraph:
 
     def __init__(self) -> None:
         self.control_dag: list[Command] = []
+        self._tensors = TensorEvents()
+
+    @property
+    def data_dag(self) -> list[DataEvent]:
+        """What befalls tensors and their memory, in order."""
+        return self._tensors.events
 
     @classmethod
-    def _of(cls, nodes: Iterable[Node], edges: Iterable[tuple[int, int]], streams: Mapping[int, str]) -> IRGraph:
+    def _of(
+        cls,
+        nodes: Iterable[Node],
+        edges: Iterable[tuple[int, int]],
+        streams: Mapping[int, str],
+        tensors: TensorEvents,
+    ) -> IRGraph:
         before: dict[int, list[int]] = {}
         for first, second in edges:
             before.setdefault(second, []).append(first)
         graph = cls()
+        graph._tensors = deepcopy(tensors)  # the program goes on
         graph.control_dag = [
             Command(
-                rank, streams[node.stream], node.id, node.name, [*node.ranks], before.get(node.id, []), (),
+                rank, streams[node.stream], node.id, node.name, [*node.ranks], before.get(node.id, []), _stack(node.site),
                 round(node.seconds * 1e6),
             )
             for node in nodes
@@ -165,19 +204,113 @@ class IRGraph:
             )
         Path(output_file).write_text(json.dumps({"traceEvents": events}) + "\n")
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in _OF_DATA:
-            raise NotImplementedError(
-                f"IRGraph.{name} tells of single tensors, which this graph does not have: Simulator.export_ir(path) writes a graph "
-                "with what each instruction reads and writes, and step() the memory of each rank"
+    # tensors
+
+    def update_tensor(
+        self, temp_id: int, ref: int, dtype: torch.dtype, dims: tuple[int, ...], worker_rank: int, stream_name: str,
+        command_id: int, mutate: bool = False, borrow_src_tensor_ref: int | None = None, tensor_size: int | None = None,
+        mesh_ref: int | None = None,
+    ) -> None:  # fmt: skip
+        """Say that a command makes, reads or changes a tensor on one rank.
+
+        Args:
+            temp_id: Of its memory: tensors with the same share it.
+            ref: Number of the tensor.
+            mutate: Whether it is changed in place.
+            borrow_src_tensor_ref: The tensor that it is borrowed from, and shares memory with.
+            tensor_size: Bytes of its memory.
+            mesh_ref: Number of its mesh.
+        """
+        self._tensors.update(
+            temp_id, ref, dtype, dims, [worker_rank], stream_name, command_id, mutate, borrow_src_tensor_ref, tensor_size,
+            mesh_ref,
+        )  # fmt: skip
+
+    def delete_tensor(
+        self,
+        ref: int,
+        mesh_ranks: list[int],
+        stream_name: str,
+        command_id: int,
+        tb: Sequence[traceback_module.FrameSummary],
+    ) -> None:
+        """Say that nobody uses a tensor any more; the last one in its memory gives that back.
+
+        Raises:
+            KeyError: There is no tensor with this number.
+        """
+        self._tensors.delete(ref, mesh_ranks, stream_name, command_id, tb)
+
+    def add_borrow(
+        self, borrow_id: int, device: int, src_stream_name: str, dst_stream_name: str, create_id: int
+    ) -> None:
+        """Say that a stream lends a tensor to another on one rank."""
+        found = self._tensors.borrows.setdefault(
+            borrow_id, BorrowInfo(borrow_id, [], src_stream_name, dst_stream_name, create_id)
+        )
+        if device not in found.devices:
+            found.devices.append(device)
+
+    def add_sendtensor(
+        self,
+        result_tensor_id: int,
+        src_devices: list[int],
+        src_stream_name: str,
+        dst_devices: list[int],
+        dst_stream_name: str,
+        result_tensor_dims: tuple[int, ...],
+    ) -> None:
+        """Say that a tensor is moved."""
+        sent = SendTensorInfo(
+            result_tensor_id, src_devices, src_stream_name, dst_devices, dst_stream_name, result_tensor_dims
+        )
+        self._tensors.sends.append(sent)
+
+    def convert_devices_to_meshes(self) -> None:
+        """Number the meshes of the events (`mesh_ref`): as `update_tensor` was told, else one for each list of ranks."""
+        self._tensors.number_meshes()
+
+    def export_data_csv(self, filename: str) -> None:
+        """Write a table of the storages: the tensors in each, and the commands that make, use and drop them."""
+        _write(filename, self._tensors.storages())
+
+    def export_data_timeline_csv(self, filename: str) -> None:
+        """Write a table of the events of tensors, in order."""
+        _write(filename, self._tensors.timeline())
+
+    def export_borrows_csv(self, filename: str) -> None:
+        """Write a table of what streams lend to each other."""
+        _write(filename, [vars(borrow) for borrow in self._tensors.borrows.values()])
+
+    def export_sendtensors_csv(self, filename: str) -> None:
+        """Write a table of what is moved."""
+        _write(filename, [sent._asdict() for sent in self._tensors.sends])
+
+    def export_memory_viz(self, filename: str) -> None:
+        """Write a snapshot of memory for pytorch.org/memory_viz: a device for each rank, where each command takes 1 µs. It has the
+        storages whose size is known.
+        """
+        changes = [
+            Change(
+                tuple(event.devices), event.command_id / 1e6, event.storage_id,
+                event.size if isinstance(event, StorageCreationEvent) else -event.size, f"storage {event.storage_id}", -1,
             )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            for event in self._tensors.events
+            if isinstance(event, (StorageCreationEvent, StorageDeletionEvent)) and event.size
+        ]  # fmt: skip
+        with Path(filename).open("wb") as file:
+            pickle.dump(memory(changes, each_rank=True), file)
 
 
-_OF_DATA = {
-    "add_borrow", "add_sendtensor", "convert_devices_to_meshes", "data_dag", "delete_tensor", "export_borrows_csv",
-    "export_data_csv", "export_data_timeline_csv", "export_memory_viz", "export_sendtensors_csv", "update_tensor",
-}  # fmt: skip
+def _write(filename: str, rows: Sequence[Mapping[str, object]]) -> None:
+    with Path(filename).open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _stack(site: int) -> Sequence[traceback_module.FrameSummary]:
+    return [traceback_module.FrameSummary(line.file, line.line, line.function) for line in call_sites.lines(site)]
 
 
 def _type_of(command: Command) -> str:

@@ -31,11 +31,16 @@ class Storage:
 
 
 class Held:
-    """A value: what it looks like, and where it is."""
+    """A value: what it looks like, and where it is.
 
-    __slots__ = ("meta", "storage")
+    Attributes:
+        number: Its own. Ids are used again in replays.
+    """
 
-    def __init__(self, meta: Meta, storage: Storage) -> None:
+    __slots__ = ("meta", "number", "storage")
+
+    def __init__(self, number: int, meta: Meta, storage: Storage) -> None:
+        self.number = number
         self.meta = meta
         self.storage = storage
 
@@ -48,6 +53,7 @@ class Memory:
         self._block = machine.block
         self._recorder = recorder
         self._count = 0
+        self._put_so_far = 0
 
     def make(self, id: int, meta: Meta, size: int, cohorts: Sequence[Cohort], name: str, site: int) -> None:  # noqa: A002
         """A value in memory of its own, `size` bytes."""
@@ -63,13 +69,15 @@ class Memory:
         self._put(id, meta, other.storage)
 
     def _put(self, id: int, meta: Meta, storage: Storage) -> None:  # noqa: A002
-        self.values[id] = Held(meta, storage)
+        self._put_so_far += 1
+        self.values[id] = Held(self._put_so_far, meta, storage)
         storage.values += 1
 
     def free(self, id: int, cohorts: Sequence[Cohort]) -> None:  # noqa: A002
         """Nobody uses a value any more. Ids that are not known stand for what is no tensor."""
         held = self.values.pop(id, None)
         if held is not None:
+            self._recorder.freed(held.number)
             held.storage.values -= 1
             if not held.storage.values:
                 self._release(held.storage, cohorts)

@@ -42,7 +42,7 @@ from .cost import Effect, Template, Work
 from .machine import Machine
 from .memory import Held, Memory
 from .moves import Moves, collective_of
-from .record import Node, Recorder
+from .record import Recorder
 from .replays import Replay, awaited, check_meeting
 
 Cost = float | Callable[..., float]
@@ -196,7 +196,9 @@ class Model:
             if seconds or not self._machine.asynchronous:
                 self.recorder.note(cohort.ranks, stream, name, "compute", span, site)
         written = [inputs[index] for index in writes]
-        self._graph(ranks, stream, name, "compute", seconds, work, inputs, self._held(outputs) + written, site)
+        self.recorder.add(
+            ranks.ranks, stream, name, "compute", seconds, work, inputs, self._held(outputs) + written, site
+        )
 
     def _held(self, outputs: Any) -> list[Held]:
         """What an instruction has made, by its outputs."""
@@ -298,6 +300,8 @@ class Model:
         copy = Work(bytes=2 * size, pieces=1).seconds(self._machine)
         spans = self._moves.transfer(number, stream, arrival, size, copy)
         self._communicated(ranks, stream, "to_mesh", spans, site, size, given, output)
+        self.recorder.sent(0, [rank for rank, peers in self._moves.routes[number].items() if peers], stream)
+        self.recorder.received(0, receivers, stream, self._memory.values[output])
 
     def _move_send(
         self, ranks: Ranks, stream: int, site: int, source: int, look: Any, number: int, ticket: int, link: str
@@ -306,6 +310,7 @@ class Model:
         size = cost.bytes_of(contiguous(look.shape, look.dtype, look.device))
         spans = self._moves.send(number, stream, self._issue("send", site), size, ticket)
         self._communicated(ranks, stream, "send", spans, site, size, given, 0)
+        self.recorder.sent(ticket, ranks.ranks, stream)
 
     def _move_receive(
         self, ranks: Ranks, stream: int, site: int, output: int, look: Any, number: int, ticket: int, link: str
@@ -315,28 +320,33 @@ class Model:
         self._memory.make(output, meta, size, self._of(ranks), "receive", site)
         spans = self._moves.receive(number, stream, self._issue("receive", site), ticket)
         self._communicated(ranks, stream, "receive", spans, site, size, self._memory.values[output], output)
+        self.recorder.received(ticket, ranks.ranks, stream, self._memory.values[output])
 
     # borrows: see `tensor_engine.borrows`
 
     def _move_offer(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int) -> None:
         self._offered[ticket] = self._memory.values[value]
         self._hand_over(ranks, stream, site, "lend", ticket)
+        self._note_borrow(ranks, stream, site, "lend", ticket)
 
     def _move_accept(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int) -> None:
         lent = self._offered[ticket]
         self._memory.share(value, lent.meta, lent)
         self._accepted.add(ticket)
         self._take_over(ranks, stream, site, "borrow", ticket)
+        self._note_borrow(ranks, stream, site, "borrow", ticket, value)
 
     def _move_give_back(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int) -> None:
         self._memory.free(value, self._of(ranks))
         if ticket in self._accepted:  # the second time it does nothing
             self._accepted.remove(ticket)
             self._hand_over(ranks, stream, site, "give back", -ticket)
+            self._note_borrow(ranks, stream, site, "give back", ticket)
 
     def _move_take_back(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int, used: bool) -> None:
-        del self._offered[ticket]
         self._take_over(ranks, stream, site, "take back", -ticket if used else ticket)
+        self._note_borrow(ranks, stream, site, "take back", ticket)
+        del self._offered[ticket]
 
     def _hand_over(self, ranks: Ranks, stream: int, site: int, name: str, ticket: int) -> None:
         arrival = self._issue(name, site)
@@ -348,6 +358,14 @@ class Model:
         for cohort in self._of(ranks):
             self.recorder.note(cohort.ranks, stream, name, "wait", cohort.take_over(stream, arrival, ticket), site)
 
+    def _note_borrow(self, ranks: Ranks, stream: int, site: int, name: str, ticket: int, borrowed: int = 0) -> None:
+        lent = self._offered[ticket]
+        kept = [lent] if lent in self._memory.values.values() else []
+        self.recorder.add(
+            ranks.ranks, stream, name, "wait", 0.0, Work(), kept, self._held(borrowed), site, exclusive=True
+        )
+        self.recorder.handed(ticket, name, ranks.ranks, stream)
+
     def _communicated(
         self, ranks: Ranks, stream: int, name: str, spans: list[tuple[Cohort, Span]], site: int, size: int, given: Held,
         output: int,
@@ -356,7 +374,7 @@ class Model:
             self.recorder.note(cohort.ranks, stream, name, "communication", span, site)
         seconds = max(span.end - span.start for _, span in spans)
         work = Work(bytes=size, pieces=1)
-        self._graph(ranks, stream, name, "communication", seconds, work, [given], self._held(output), site)
+        self.recorder.add(ranks.ranks, stream, name, "communication", seconds, work, [given], self._held(output), site)
 
     # recorded programs
 
@@ -394,21 +412,6 @@ class Model:
             return ticket is None or any(ticket in cohort.handed for cohort in self.cohorts.all)
 
         return replay.go_on(self._memory, run, may_run, lambda ref: self._memory.free(ref, self._of(ranks)))
-
-    # what is noted
-
-    def _graph(
-        self, ranks: Ranks, stream: int, name: str, kind: str, seconds: float, work: Work, inputs: Sequence[Held],
-        outputs: Sequence[Held], site: int,
-    ) -> None:  # fmt: skip
-        if not self.recorder.graphed:
-            return
-        nodes = self.recorder.nodes
-        reads, makes = ({held.storage.number: None for held in some} for some in (inputs, outputs))
-        nodes.append(
-            Node(len(nodes), name, kind, ranks.ranks, stream, tuple(reads), tuple(makes), seconds, work.flops, work.bytes,
-                 site, self.recorder.tag)
-        )  # fmt: skip
 
     # questions
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from monarch.tensor_engine.engine import living_streams
 from monarch.tensor_engine.instructions import MAIN
 from monarch.tensor_engine.streams import stream_of
 
 from .cohorts import Span
+from .tensor_events import BorrowInfo, SendTensorInfo, TensorEvents
+
+if TYPE_CHECKING:
+    from .cost import Work
+    from .memory import Held
 
 
 class Event(NamedTuple):
@@ -90,7 +96,8 @@ class Node(NamedTuple):
 class Recorder:
     """Attributes:
     timed: Whether events and changes are kept, until the next step.
-    graphed: Whether nodes are kept.
+    graphed: Whether nodes are kept, and what befalls tensors.
+    tensors: What befalls them.
     streams: Names of streams that were used, by number.
     tag: What is noted with all that comes.
     """
@@ -102,16 +109,80 @@ class Recorder:
         self.events: list[Event] = []
         self.changes: list[Change] = []
         self.nodes: list[Node] = []
+        self.tensors = TensorEvents()
+        self._places: dict[int, tuple[tuple[int, ...], str]] = {}  # of tensors: their ranks and stream
+        self._sent: dict[int, tuple[Sequence[int], str]] = {}  # by ticket
         self.streams = {MAIN: stream_of(MAIN).name}
 
     def note(self, ranks: tuple[int, ...], stream: int, name: str, kind: str, span: Span, site: int) -> None:
         """Keep an event; its attributes are those of `Event`."""
-        if not self.timed:
-            return
+        if self.timed:
+            self._name(stream)
+            self.events.append(Event(ranks, stream, name, kind, *span, site, self.tag))
+
+    def _name(self, stream: int) -> str:
         if stream not in self.streams:
             found = living_streams.get(stream)  # nobody may have it any more
             self.streams[stream] = f"stream {stream}" if found is None else found.name
-        self.events.append(Event(ranks, stream, name, kind, *span, site, self.tag))
+        return self.streams[stream]
+
+    def add(
+        self, ranks: tuple[int, ...], stream: int, name: str, kind: str, seconds: float, work: Work, inputs: Sequence[Held],
+        outputs: Sequence[Held], site: int, exclusive: bool = False,
+    ) -> None:  # fmt: skip
+        """Keep a node.
+
+        Args:
+            inputs: Values that it reads, and
+            outputs: values that it makes or writes.
+            exclusive: Whether what comes later on the memory of `inputs` comes after it.
+        """
+        if not self.graphed:
+            return
+        number, at = len(self.nodes), self._name(stream)
+        reads = tuple(dict.fromkeys(held.storage.number for held in inputs))
+        makes = reads if exclusive else tuple(dict.fromkeys(held.storage.number for held in outputs))
+        self.nodes.append(
+            Node(number, name, kind, ranks, stream, reads, makes, seconds, work.flops, work.bytes, site, self.tag)
+        )
+        read, made = {held.number for held in inputs}, {held.number for held in outputs}
+        for held in dict.fromkeys((*inputs, *outputs)):
+            mutates = held.number in read & made and held.number in self._places
+            self._places.setdefault(held.number, (ranks, at))
+            self.tensors.update(
+                held.storage.number, held.number, held.meta.dtype, tuple(held.meta.shape), ranks, at, number, mutates,
+                size=held.storage.bytes,
+            )  # fmt: skip
+
+    def freed(self, value: int) -> None:
+        """Nobody uses the value with this number any more."""
+        if value in self._places:
+            self.tensors.delete(value, *self._places.pop(value), len(self.nodes) - 1)
+
+    def handed(self, ticket: int, name: str, ranks: Sequence[int], stream: int) -> None:
+        """A stream lends, borrows, gives back or takes back; the last node says so."""
+        if self.graphed:
+            borrows, number, at = self.tensors.borrows, len(self.nodes) - 1, self._name(stream)
+            borrow = borrows.setdefault(ticket, BorrowInfo(ticket, [*ranks], at, "", number))
+            if name == "borrow":
+                borrow.dst_stream_name, borrow.firstuse_id = at, number
+            elif name == "give back":
+                borrow.lastuse_id = number
+            elif name == "take back":
+                borrow.drop_id = number
+
+    def sent(self, ticket: int, ranks: Sequence[int], stream: int) -> None:
+        """These ranks send something."""
+        if self.graphed:
+            self._sent[ticket] = ranks, self._name(stream)
+
+    def received(self, ticket: int, ranks: Sequence[int], stream: int, value: Held) -> None:
+        """What was sent has arrived."""
+        if self.graphed:
+            senders, source = self._sent.pop(ticket)
+            self.tensors.sends.append(
+                SendTensorInfo(value.number, [*senders], source, [*ranks], self._name(stream), tuple(value.meta.shape))
+            )
 
     def take(self) -> tuple[list[Event], list[Change]]:
         """All since the last time."""

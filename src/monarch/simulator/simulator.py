@@ -182,7 +182,8 @@ class Simulator:
         Raises:
             RuntimeError: The simulator was made without ``build_ir=True``.
         """
-        return IRGraph._of(self._nodes(), graph.edges(self._nodes()), self._recorder.streams)
+        nodes = self._nodes()
+        return IRGraph._of(nodes, graph.edges(nodes), self._recorder.streams, self._recorder.tensors)
 
     def export_ir(self, path: str | Path) -> None:
         """Write the graph of the program: instructions, what they cost, and which need which.
