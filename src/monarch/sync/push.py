@@ -153,7 +153,7 @@ class _Push:
 
     def _end(self, step: _Step) -> dict[ProcAddress, Any]:
         values = {} if step.future is None else step.future.get()
-        self.failed.update(step.answers.silent)
+        self.failed = {**step.answers.silent, **self.failed}  # why it failed first
         self.agents = self._alive(self.agents)
         return values
 
