@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 
-from ..actor import HostMesh
 from ..errors import JobError, MonarchError
 from ..programs import PATIENCE, StartAgain, ask_agents
 from ..sync import Workspace
@@ -37,7 +36,7 @@ def bounce(job: JobTrait) -> int:
         JobError: One of them does not know how to, and nothing was changed; or did not come up again.
         NotADirectoryError: A folder that was synced is gone; nothing was changed.
         SupervisionError: One is lost.
-        SyncError: One did not get what was synced before.
+        SyncError: One of those that run did not get what was synced before; nothing was changed.
     """
     workspace = None if job._workspace is None else Workspace.of(job._workspace)
     meshes = job.state(None)._hosts
@@ -51,21 +50,24 @@ def bounce(job: JobTrait) -> int:
                 raise JobError(f"the worker on {address} was not started by a job: end it and start another by hand")
     for ended in [hosts.shutdown() for hosts in meshes.values()]:
         ended.get()
-    meshes = _wait_until_up(job)
-    if workspace is not None:
-        Synchronizer(job, meshes, workspace).sync()
+    _wait_until_up(job, workspace)
     return len(addresses)
 
 
-def _wait_until_up(job: JobTrait) -> dict[str, HostMesh]:
-    """Attach the new workers. Whoever is early may still find the old one, in its last moments, and tries again."""
+def _wait_until_up(job: JobTrait, workspace: Workspace | None) -> None:
+    """Attach the new workers, and bring them a workspace.
+
+    Whoever is early may still find the old one, in its last moments, and tries again.
+    """
     end = time.monotonic() + _UP_WITHIN
     while True:
         try:
             meshes = job.state(None)._hosts
             for hosts in meshes.values():
                 hosts.initialized.get(timeout=max(_AGAIN, end - time.monotonic()))
-            return meshes
+            if workspace is not None:
+                Synchronizer(job, meshes, workspace).sync()
+            return
         except (MonarchError, RuntimeError, TimeoutError) as error:
             if time.monotonic() >= end:
                 raise JobError(f"{job!r} did not come up again: {str(error).strip() or 'no answer'}") from error
