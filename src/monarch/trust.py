@@ -7,6 +7,7 @@ is for programs that look elsewhere.
 
 from __future__ import annotations
 
+from ._core.net.secret import find_secret as find_secret
 from ._core.net.secret import make_secret, read_secret_file, write_secret_file
 from ._public import publish
 

@@ -61,8 +61,9 @@ LAYERS = {
     "monarch.tensorboard": 6,
     "monarch.timer": 6,
     "monarch.random": 7,  # uses `builtins`
+    "monarch.control": 5,
+    "monarch.admin": 5.8,  # reads telemetry, logs, stacks and why
     "monarch.job": 6,
-    "monarch.admin": 6,
     "monarch.dashboard": 7,
     "monarch.tui": 7,
     "monarch.tools": 8,

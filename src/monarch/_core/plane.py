@@ -22,7 +22,7 @@ from .client.guest import join
 from .hub.black_box import BoxContent, content_of
 from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
-from .hub.control_records import DescribeHost, HostDescription, HostedProc, ShowOutput
+from .hub.control_records import DescribeHost, HostDescription, HostedProc, KillProcs, ShowOutput
 from .hub.control_service import ControlRequest, ControlService, handles, register
 from .hub.life import black_box, life_events
 from .hub.prints import Note
@@ -66,6 +66,7 @@ __all__ = [
     "HostDescription",
     "HostedProc",
     "Hub",
+    "KillProcs",
     "NotYet",
     "Note",
     "Output",

@@ -143,6 +143,14 @@ def exported() -> dict[str, Any]:
     return STORE.exported()
 
 
+def settings() -> list[dict[str, Any]]:
+    """Return all knobs by name, as texts, with their defaults and where their values come from, as Monarch 0.7 says it.
+
+    Internal to the package.
+    """
+    return STORE.settings()
+
+
 def inherit(mapping: Mapping[str, Any], *, drop_configured: bool = False) -> None:
     """Replace the layer of inherited values by what the client exported.
 

@@ -77,19 +77,13 @@ NO_EFFECT: dict[str, tuple[tuple[str, Kind, object] | tuple[str, Kind, object, s
         ("process_memory_metric_interval", DURATION, "5m"),
         ("scuba_log_enter_exit", BOOL, False, "SCUBA_LOG_ENTER_EXIT"),
     ),
-    "the admin server is not written yet": (
-        ("mesh_admin_addr", STR, "[::]:1729"),
-        ("mesh_admin_config_dump_bridge_timeout", DURATION, "5s"),
-        ("mesh_admin_max_concurrent_resolves", count(), 2),
+    "a host agent answers for all processes of its host; `mesh_admin_single_host_timeout` bounds that": (
         ("mesh_admin_pyspy_bridge_timeout", DURATION, "13s"),
         ("mesh_admin_pyspy_client_timeout", DURATION, "20s"),
-        ("mesh_admin_pyspy_max_profile_duration", DURATION, "5m"),
-        ("mesh_admin_pyspy_timeout", DURATION, "10s"),
         ("mesh_admin_query_child_timeout", DURATION, "100ms"),
         ("mesh_admin_resolve_actor_timeout", DURATION, "200ms"),
-        ("mesh_admin_single_host_timeout", DURATION, "3s"),
-        ("mesh_admin_tree_timeout", DURATION, "10s"),
-        ("pyspy_bin", STR, "", "PYSPY_BIN"),
+    ),
+    "a mesh that was stopped is forgotten; what has failed is known as long as its owner lives": (
         ("terminated_snapshot_retention", count(), 100),
     ),
     "nixl and UCX choose the devices; UCX has variables of its own (`UCX_NET_DEVICES`, ...)": (

@@ -117,6 +117,34 @@ class Store:
             values[_SEEN_ENVIRONMENT] = seen
         return values
 
+    def settings(self) -> list[dict[str, Any]]:
+        found = []
+        with self.lock:
+            configured = self._configured()
+            for knob in sorted(KNOBS, key=lambda knob: knob.name):
+                chosen = self._chosen(knob, configured)
+                default = text_of(knob.kind.show(knob.kind.keep(knob.default)))
+                value = default if chosen is None else text_of(knob.kind.show(chosen[0]))
+                found.append(
+                    {
+                        "name": knob.name,
+                        "value": value,
+                        "default_value": default,
+                        "source": self._source(knob, configured) if chosen is not None else "Default",
+                        "changed_from_default": value != default,
+                        "env_var": knob.env,
+                    }
+                )
+        return found
+
+    def _source(self, knob: Knob, configured: dict[str, Any]) -> str:
+        """Where the value comes from that somebody has set."""
+        if knob.name in configured:
+            return "Runtime"
+        text = self._environ.get(knob.env, "")
+        stale = knob.name in self._inherited and text == self._inherited_environment.get(knob.env)
+        return "Env" if text and not stale else "ClientOverride"
+
     def _configured(self) -> dict[str, Any]:
         merged: dict[str, Any] = {}
         for layer in self._layers:

@@ -321,6 +321,61 @@ _TELEMETRY = (
 )
 
 
+_ADMIN = (
+    Knob(
+        "mesh_admin_addr",
+        STR,
+        "127.0.0.1:0",
+        "HYPERACTOR_MESH_ADMIN_ADDR",
+        "Where the admin interface listens, unless `MeshAdminConfig` says so; port 0 is any that is free. An address of other machines "
+        "needs HYPERACTOR_TLS_CERT and HYPERACTOR_TLS_KEY.",
+    ),
+    Knob(
+        "mesh_admin_max_concurrent_resolves",
+        count(1),
+        8,
+        "HYPERACTOR_MESH_ADMIN_MAX_CONCURRENT_RESOLVES",
+        "How many requests of the admin interface ask the program at a time; others wait for their turn.",
+    ),
+    Knob(
+        "mesh_admin_single_host_timeout",
+        DURATION,
+        "3s",
+        "HYPERACTOR_MESH_ADMIN_SINGLE_HOST_TIMEOUT",
+        "How long the admin interface waits for a host; one that takes longer is named as silent.",
+    ),
+    Knob(
+        "mesh_admin_tree_timeout",
+        DURATION,
+        "10s",
+        "HYPERACTOR_MESH_ADMIN_TREE_TIMEOUT",
+        "How long a request for the tree, or a node of it, may take, its time in the queue included.",
+    ),
+    Knob(
+        "mesh_admin_config_dump_bridge_timeout",
+        DURATION,
+        "5s",
+        "HYPERACTOR_MESH_ADMIN_CONFIG_DUMP_BRIDGE_TIMEOUT",
+        "How long a request for the configuration of a process may take.",
+    ),
+    Knob(
+        "mesh_admin_pyspy_timeout",
+        DURATION,
+        "10s",
+        "HYPERACTOR_MESH_ADMIN_PYSPY_TIMEOUT",
+        "How long py-spy may look at a process for a dump.",
+    ),
+    Knob(
+        "mesh_admin_pyspy_max_profile_duration",
+        DURATION,
+        "5m",
+        "HYPERACTOR_MESH_ADMIN_PYSPY_MAX_PROFILE_DURATION",
+        "The longest profile that the admin interface takes.",
+    ),
+    Knob("pyspy_bin", STR, "", "PYSPY_BIN", "The program py-spy, if it is not on the path, or installed as a package."),
+)
+
+
 def _rdma(name: str, kind: Kind, default: object, effect: str) -> Knob:
     return Knob(name, kind, default, f"MONARCH_{name.upper()}", effect)
 
@@ -358,6 +413,7 @@ KNOBS: tuple[Knob, ...] = (
     *_NETWORK,
     *_LOGS,
     *_TELEMETRY,
+    *_ADMIN,
     *_RDMA,
     *_WITHOUT_EFFECT,
 )

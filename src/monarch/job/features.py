@@ -1,4 +1,4 @@
-"""What a job can be asked for beside hosts. The requests are kept with the job; who serves them is written elsewhere."""
+"""What a job can be asked for beside hosts. The requests are kept with the job; who serves them is elsewhere."""
 
 from __future__ import annotations
 
@@ -32,10 +32,15 @@ class MeshAdminConfig:
     """Configuration of the admin interface of a job.
 
     Attributes:
-        admin_addr: ``"host:port"``, or None for the default.
+        admin_addr: Where it listens: ``"host:port"``, port 0 for any; None for the key ``mesh_admin_addr`` of the configuration, which
+            is any port of this machine.
     """
 
     admin_addr: str | None = None
+
+
+class ImpliedAdmin(MeshAdminConfig):
+    """That of a job that has telemetry and has said nothing of it: the job goes on without, where its packages are missing."""
 
 
 def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any]) -> ConfigT:

@@ -38,6 +38,11 @@ def look_on() -> None:
     _looks_on = True
 
 
+def looks_on() -> bool:
+    """Whether `look_on` was called."""
+    return _looks_on
+
+
 def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
     """Have processes that are spawned from now on remember messages, say that this program uses the job, and have its run kept.
 

@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 from .. import actor
 from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
-from . import code, logs, telemetry
+from . import admin, code, logs, telemetry
 from .cache import CacheFile, checked_format, conflict, with_format
-from .features import MeshAdminConfig, TelemetryConfig, config_of, missing
+from .features import ImpliedAdmin, MeshAdminConfig, TelemetryConfig, config_of, missing
 from .interrupt import one_interrupt_held
 from .observed import Observed
 from .state import JobState
@@ -161,13 +161,13 @@ class JobTrait(code.SyncedCode, Observed, ABC):
                 ended.
         """
         self._refuse_imports()
+        admin.open_for(self._admin)  # first: its port may be taken
         if not self.active:
             self._find_or_start(cached_path)
         elif cached_path is not None and self._owner._cache is None and self._saves_itself:
             self._save_late(CacheFile(cached_path))
         owner = self._owner
         owner._refresh()
-        self._warn_of_what_is_missing()
         owner._prepare_client_gateway()
         assert owner._apply_id is not None
         keep_logs(owner._folder_of_logs(), owner._apply_id)  # first: of all that is spawned there
@@ -175,6 +175,7 @@ class JobTrait(code.SyncedCode, Observed, ABC):
         asking = telemetry.begin(owner._folder_of_logs(), wanted, repr(owner)) if wanted is not None else None
         state = owner._state()
         state.query_engine_client = asking
+        state.admin_url = admin.open_for(self._admin or owner._admin)
         owner._connected += (state,)
         return state
 
@@ -249,10 +250,11 @@ class JobTrait(code.SyncedCode, Observed, ABC):
             TypeError: Both a config and its fields are given, or there is no such field.
         """
         self._telemetry = config_of(TelemetryConfig, config, kwargs)
-        return self.enable_admin(mesh_admin_config)
+        self._admin = config_of(MeshAdminConfig, mesh_admin_config or self._admin or ImpliedAdmin(), {})
+        return self
 
     def enable_admin(self: Self, config: MeshAdminConfig | None = None, **kwargs: Any) -> Self:
-        """Ask for the admin interface; so far, `state` only warns that there is none yet.
+        """Have `state` open the admin interface of this program, over HTTP, given by a config or its fields; see docs/admin.md.
 
         Raises:
             TypeError: Both a config and its fields are given, or there is no such field.
@@ -390,10 +392,6 @@ class JobTrait(code.SyncedCode, Observed, ABC):
     def _attach_client(self, address: str) -> None:
         """Let all traffic of this program pass through one worker, for those that no other way leads to."""
         actor.attach(address)
-
-    def _warn_of_what_is_missing(self) -> None:
-        if self._admin is not None:
-            logger.warning("this job asks for the admin interface, which this version of pymonarch does not have yet")
 
     def _folder_of_logs(self) -> Path:
         assert self._apply_id is not None

@@ -59,14 +59,15 @@ def read(
     return found.future
 
 
-def of_program(connection: Connection, wanted: Collect) -> Future[Collected]:
+def of_program(connection: Connection, wanted: Collect, seconds: float = _LIMIT) -> Future[Collected]:
     """From a running program, of all its hosts; all that runs on that of a worker.
 
     Args:
         connection: See `monarch.programs`.
         wanted: Made by `question`.
+        seconds: In which a host must answer, beside the patience that `wanted` has.
     """
-    return gather(connection.hub, connection.agents, wanted._replace(root=connection.owner))
+    return gather(connection.hub, connection.agents, wanted._replace(root=connection.owner), seconds)
 
 
 def question(
@@ -91,14 +92,15 @@ def question(
     return Collect(names, since_us, limit, {table: tuple(chosen) for table, chosen in (columns or {}).items()})
 
 
-def gather(hub: Hub, agents: Sequence[ProcAddress], wanted: Collect) -> Future[Collected]:
+def gather(hub: Hub, agents: Sequence[ProcAddress], wanted: Collect, seconds: float = _LIMIT) -> Future[Collected]:
     """From several hosts.
 
     Args:
         agents: Of the hosts.
         wanted: What.
+        seconds: See `of_program`.
     """
-    return _Gathering(agents, wanted).ask(hub, wanted, _LIMIT + wanted.patience)
+    return _Gathering(agents, wanted).ask(hub, wanted, seconds + wanted.patience)
 
 
 class _Gathering(Gathering[Collected]):

@@ -24,6 +24,7 @@ from ..job import current, telemetry
 from ..job.contract import WorkerSpec
 from ..job.worker_main import serve
 from . import (
+    admin,
     contexts,
     debug,
     logs,
@@ -60,6 +61,7 @@ app.add_typer(query.app)
 app.add_typer(metrics.app)
 app.add_typer(why.app)
 app.add_typer(profile.app)
+app.add_typer(admin.app)
 app.add_typer(debug.app)
 app.add_typer(scripts.app)
 app.add_typer(commands.app)

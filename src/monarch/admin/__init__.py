@@ -1,0 +1,20 @@
+"""The admin interface of a program over HTTP: what runs, why it does not go on, and what can be done.
+
+`door` belongs to the program: it listens, and starts a process of its own for the rest when somebody comes. That one, `helper`,
+connects to the program from beside, as `monarch why` does, and serves `app`, which looks at each request (`guard`, `keys`) and finds
+what answers it in the table of `routes`: `v1` has the routes of Monarch 0.7, `more` those that it has not. `program` is what the routes
+ask; `feeds` are events that go on; `openapi` describes the table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .door import access
+
+__getattr__, __dir__ = lazy_names(__name__, {"door": ("access",)})
+
+__all__ = ["access"]

@@ -1,0 +1,212 @@
+"""The server, as an ASGI application: looks at a request, finds its route, has it answered on a thread, within a time.
+
+Routes that ask the program take a place in a queue, of which some are served at a time; nobody is sent away. What ends the wait of who
+asks: the answer, or the time of the route, or the end of the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from ..errors import MonarchError, QueryError, SupervisionError
+from . import guard, routes
+from .feeds import Reader
+from .guard import Guard
+from .keys import may
+from .program import Watched
+from .routes import NOBODY, STATUS, ApiError, Call, Events, Link, Page, Route
+
+logger = logging.getLogger("monarch.admin")
+
+MOST_BODY = 1 << 20
+"""Bytes of a body."""
+
+_MOST_THREADS = 32
+_MOST_STREAMS = 64  # readers of events at a time
+_SEND_LIMIT = 30.0  # seconds in which a reader must take what is sent
+
+
+class App:
+    """Args:
+    program: What is served.
+    doors: Looks at requests.
+    at_once: Routes that ask the program at a time; others wait for their turn.
+    """
+
+    def __init__(self, program: Watched, doors: Guard, at_once: int, secure: bool = False) -> None:
+        self._program = program
+        self._guard = doors
+        self._secure = secure
+        self._pool = ThreadPoolExecutor(_MOST_THREADS, "monarch-admin")
+        self._places = asyncio.Semaphore(at_once)
+        self._over = asyncio.Event()
+        self.streams = 0
+        self.last_asked = time.monotonic()
+
+    def end(self) -> None:
+        """The program has ended: nobody waits for it any more. Called in the event loop."""
+        self._over.set()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":  # nothing else is spoken here
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        self.last_asked = time.monotonic()
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except ApiError as error:
+            response = _json(error.to_json(), STATUS[error.code])
+            if error.code == "unauthorized":
+                response.headers["WWW-Authenticate"] = "Bearer"
+        except ClientDisconnect:
+            return
+        response.headers.update(guard.HEADERS)
+        is_stream = isinstance(response, StreamingResponse)
+        await response(scope, receive, partial(_send_within, send) if is_stream else send)
+
+    async def _answer(self, request: Request) -> Response:
+        headers, method = dict(request.headers), request.method
+        self._guard.check_sender(method, headers)
+        raw = request.scope.get("raw_path") or request.url.path.encode()
+        path = raw.decode("latin-1").partition("?")[0].removeprefix(request.scope.get("root_path", ""))
+        found, names = routes.find(path)
+        wanted = "GET" if method == "HEAD" else method
+        chosen = next((each for each in found if each.method == wanted), None)
+        is_open = chosen is not None and chosen.role == NOBODY
+        role = NOBODY if is_open else self._guard.role_of(headers, time.time())
+        if not found:
+            return Response(status_code=404)
+        if chosen is None:
+            allowed = ", ".join(routes.methods(found))
+            raise ApiError("method_not_allowed", f"{path} takes {allowed}, not {method}")
+        if not is_open and not may(role, chosen.role):
+            raise ApiError("forbidden", f"this needs the role {chosen.role!r}, and yours is {role!r}")
+        body = await _body(request) if method == "POST" else {}
+        call = Call(self._program, names, dict(request.query_params), body, str(request.base_url).rstrip("/"), role)
+        if method == "HEAD" and (is_open or chosen.answers == routes.EVENTS):  # which would use up the link, or go on
+            return Response(media_type=chosen.answers)
+        answer = await self._ask(chosen, call)
+        return self._exchange(request, answer) if isinstance(answer, Link) else self._response(answer)
+
+    def _exchange(self, request: Request, link: Link) -> Response:
+        """A link for a session."""
+        role = self._guard.keys.use_code(link.code, time.time())
+        if role is None:
+            raise ApiError("unauthorized", "this link was used, or is too old: `monarch admin` prints another one")
+        response = RedirectResponse("./", 303)
+        cookie = self._guard.keys.session(role, time.time())
+        response.set_cookie(
+            self._guard.cookie,
+            cookie,
+            path=request.scope.get("root_path") or "/",
+            httponly=True,
+            samesite="strict",
+            secure=self._secure,
+        )
+        return response
+
+    async def _ask(self, chosen: Route, call: Call) -> Any:
+        """What the handler returns, within its time."""
+        if not chosen.asks:
+            return await self._run(chosen, call)
+        seconds = chosen.limit
+        end = time.monotonic() + seconds
+        try:
+            await asyncio.wait_for(self._places.acquire(), seconds)
+        except asyncio.TimeoutError:
+            raise ApiError("gateway_timeout", f"no place in the queue became free within {seconds:g} s") from None
+        running = asyncio.ensure_future(self._run(chosen, call))
+        running.add_done_callback(self._left)  # also of one that nobody waits for any more
+        over = asyncio.ensure_future(self._over.wait())
+        left = max(0.0, end - time.monotonic())
+        await asyncio.wait([running, over], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        over.cancel()
+        if running.done():
+            return running.result()
+        if self._over.is_set():
+            raise ApiError("service_unavailable", "the program has ended")
+        raise ApiError("gateway_timeout", f"the program did not answer within {seconds:g} s")
+
+    def _left(self, running: asyncio.Future[Any]) -> None:
+        self._places.release()
+        if not running.cancelled():
+            running.exception()  # is told already, or comes too late
+
+    async def _run(self, chosen: Route, call: Call) -> Any:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, chosen.handler, call)
+        except ApiError:
+            raise
+        except (QueryError, ValueError) as error:
+            raise ApiError("bad_request", str(error)) from None
+        except TimeoutError as error:
+            raise ApiError("gateway_timeout", str(error)) from None
+        except (SupervisionError, ConnectionError) as error:
+            raise ApiError("service_unavailable", f"the program has ended, or lost a host: {error}") from None
+        except (ImportError, NotImplementedError) as error:
+            raise ApiError("not_implemented", str(error)) from None
+        except MonarchError as error:
+            raise ApiError("proxy_error", str(error)) from None
+        except Exception as error:
+            if self._program.ended.is_set():
+                raise ApiError("service_unavailable", "the program has ended") from None
+            logger.exception("%s %s", chosen.method, chosen.path)
+            raise ApiError("internal_error", f"{type(error).__name__}: {error}") from None
+
+    def _response(self, answer: Any) -> Response:
+        if isinstance(answer, Events):
+            if self.streams >= _MOST_STREAMS:
+                raise ApiError("service_unavailable", f"{_MOST_STREAMS} readers of events are let in at a time")
+            return StreamingResponse(self._stream(answer), media_type=routes.EVENTS)
+        if isinstance(answer, Page):
+            return Response(answer.body, media_type=answer.media)
+        return _json(answer)
+
+    async def _stream(self, events: Events) -> Any:
+        self.streams += 1
+        try:
+            async for text in Reader(events.feed).texts():
+                yield text
+        finally:
+            self.streams -= 1
+
+
+async def _send_within(send: Any, message: Any) -> None:
+    """A reader that takes nothing, whose connection is full, is given up."""
+    await asyncio.wait_for(send(message), _SEND_LIMIT)
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    content = b""
+    async for piece in request.stream():
+        content += piece
+        if len(content) > MOST_BODY:
+            raise ApiError("too_large", f"a body has at most {MOST_BODY:,} bytes")
+    if content and kind != "application/json":
+        raise ApiError("unsupported_media_type", f"a body is application/json, not {kind[:80]!r}")
+    try:
+        found = json.loads(content or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise ApiError("bad_request", f"the body is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ApiError("bad_request", "the body is a JSON object")
+    return found
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    text = json.dumps(content, separators=(",", ":"), default=str)
+    return Response(text.encode(errors="replace"), status, media_type=routes.JSON)

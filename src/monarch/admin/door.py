@@ -1,0 +1,217 @@
+"""The admin interface of a program, as the program has it: it listens, and starts the helper process when somebody comes.
+
+The client, or the command `monarch admin`, holds the listening socket, so that a port that is taken is an error at once, and the address
+stays while the helper starts, also when it has been killed. A thread waits for the first connection, starts the helper, which
+inherits the socket, and waits for its end. What ends the helper: the end of the program, or of the process that has started it, or
+that nobody has asked for `IDLE` seconds; then this waits for the next one who does.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from .. import config, control, trust
+from ..actor import this_host
+from .address import Address, Tls, listen, names_of, parse, tls_files
+from .keys import ACT, ROLES, Keys
+
+logger = logging.getLogger("monarch.admin")
+
+IDLE = 600.0
+"""Seconds without a request after which the helper ends."""
+
+PROGRAM_ENDED = 3
+"""The status of a helper that has found no program."""
+
+_CODE = "from monarch.admin.helper import main; main()"
+_SHORT = 10.0  # seconds: a helper that has lived for less did not work
+_PAUSES = (0.1, 0.5, 2.0, 10.0, 30.0)  # seconds before the next one
+
+
+def check_installed() -> None:
+    """Raise where what the helper needs is missing.
+
+    Raises:
+        ImportError: The message says how to get it.
+    """
+    for name in ("starlette", "uvicorn"):
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(f"the admin interface needs {name}: pip install 'pymonarch[admin]'", name=name)
+
+
+class Door:
+    """The admin interface of one program.
+
+    Args:
+        pid: The process of the program.
+        address: ``"host:port"``; None for that of the configuration.
+        names: Names of the host that a proxy in front of it has.
+        root_path: The path that a proxy takes off.
+        idle: Seconds; see `IDLE`.
+
+    Attributes:
+        url: Where it is.
+
+    Raises:
+        ImportError: What it needs is not installed.
+        ValueError: The address is none, or other machines reach it, and there is no TLS.
+        OSError: It is taken.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        address: str | None = None,
+        *,
+        names: Sequence[str] = (),
+        root_path: str = "",
+        idle: float = IDLE,
+    ) -> None:
+        check_installed()
+        wanted, tls = parse(address), tls_files()
+        secret = trust.find_secret(None) or os.urandom(32)
+        self._listener = listen(wanted, tls)
+        host, port = self._listener.getsockname()[:2]
+        self.url = _url(wanted._replace(host=host, port=port), tls) + root_path
+        self.ended = threading.Event()
+        self.status = 0
+        self._keys = Keys(secret)
+        self._told: dict[str, Any] = {
+            "pid": pid, "secret": secret.hex(), "listener": self._listener.fileno(), "cookie": f"monarch_admin_{port}",
+            "names": names_of(wanted, names), "root_path": root_path, "idle": idle, "tls": tls,
+            "config": config.exported(),
+        }  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._wake = os.eventfd(0)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="monarch-admin", daemon=True)
+        self._thread.start()
+
+    def link(self, role: str) -> str:
+        """A URL that lets a browser in, once, within an hour."""
+        return f"{self.url}/login?code={quote(self._keys.code(role, time.time()))}"
+
+    def access(self, role: str) -> dict[str, str]:
+        """How to get in."""
+        return {"url": self.url, "link": self.link(role), "token": self._keys.token(role)}
+
+    def close(self) -> None:
+        """End it, and its helper."""
+        self._closed.set()
+        with suppress(OSError):
+            os.eventfd_write(self._wake, 1)
+        with self._lock:
+            if self._process is not None:
+                self._process.terminate()
+        self._thread.join()
+
+    def _run(self) -> None:
+        failures, since = 0, 0.0
+        try:
+            while self._somebody_comes():
+                begun = time.monotonic()
+                self.status = self._serve(since)
+                since = time.time()
+                if self._closed.is_set() or self.status == PROGRAM_ENDED:
+                    return
+                failures = 0 if time.monotonic() - begun > _SHORT or self.status == 0 else failures + 1
+                if self.status:
+                    logger.warning(
+                        "the helper of the admin interface ended with status %d; the next one starts", self.status
+                    )
+                if failures:
+                    self._closed.wait(_PAUSES[min(failures, len(_PAUSES)) - 1])
+        except OSError as error:  # no process, or descriptor, is to be had
+            logger.warning("the admin interface has ended: %s", error)
+        finally:
+            self._listener.close()
+            self.ended.set()
+
+    def _somebody_comes(self) -> bool:
+        poll = select.poll()
+        poll.register(self._listener, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        poll.poll()
+        return not self._closed.is_set()
+
+    def _serve(self, since: float) -> int:
+        """Run a helper; returns its status."""
+        with self._lock:
+            if self._closed.is_set():
+                return 0
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _CODE],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[self._listener.fileno()],
+                start_new_session=True,  # Ctrl-C is for the program
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(filter(None, [_SOURCE, os.environ.get("PYTHONPATH", "")])),
+                },
+            )
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended already
+            self._process.stdin.write(json.dumps({**self._told, "since": since}).encode() + b"\n")
+            self._process.stdin.flush()
+        with self._process:  # its standard input stays open: its end tells the helper that this process has ended
+            status = self._process.wait()
+        with self._lock:
+            self._process = None
+        return status
+
+
+_SOURCE = str(Path(__file__).resolve().parents[2])  # the helper runs the same code, wherever that was found
+
+_open: Door | None = None
+_opening = threading.Lock()
+
+
+def access(role: str = ACT, addr: str | None = None) -> dict[str, str]:
+    """Open the admin interface of this program, unless it is open, and say how to get in. It ends with the program.
+
+    Args:
+        role: ``"view"``, to look; ``"act"``, also to have processes do something: stacks, profiles, the end of meshes.
+        addr: Where it listens: ``"host:port"``, port 0 for any; None for the key ``mesh_admin_addr`` of the configuration.
+
+    Returns:
+        The ``url``; a ``link``, which lets a browser in once, within an hour; the ``token``, which programs send as ``Authorization:
+        Bearer TOKEN``.
+
+    Raises:
+        ImportError: What it needs is not installed.
+        ValueError: The address is none, or other machines reach it and there is no TLS; or there is no such role.
+        OSError: The address is taken, or none of this machine.
+    """
+    global _open
+    if role not in ROLES:
+        raise ValueError(f"a role is one of {', '.join(ROLES)}, not {role!r}")
+    with _opening:
+        if _open is None or _open.ended.is_set():
+            this_host()  # which others find this program by
+            _open = Door(os.getpid(), addr)
+            control.admin = _open.access
+            logger.info("the admin interface is at %s; `monarch admin %d` prints a link to it", _open.url, os.getpid())
+        elif addr is not None and parse(addr).port not in (0, int(_open.url.rpartition(":")[2])):
+            logger.warning("this program has an admin interface already, at %s: not at %s as well", _open.url, addr)
+        return _open.access(role)
+
+
+def _url(address: Address, tls: Tls) -> str:
+    anywhere = address.host in ("0.0.0.0", "::")
+    shown = address._replace(host="localhost") if anywhere else address
+    return f"{'https' if tls.cert else 'http'}://{shown}"

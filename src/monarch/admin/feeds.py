@@ -1,0 +1,187 @@
+"""Server-sent events: what is asked for once, and sent to all who look, as long as somebody does.
+
+A reader has a buffer of bounded size. One that does not read loses what is in it, is told so by an event ``gap``, and is given the
+whole state again where there is one. A feed runs on a thread of its own, which ends when the last reader has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+from .._namedtuple import NamedTuple
+
+MOST_BYTES = 1 << 20
+"""Of the events that wait for a reader."""
+
+_HEARTBEAT = 15.0  # seconds after which a reader hears something: proxies close what is silent
+
+
+class Event(NamedTuple):
+    """Attributes:
+    name: What it is.
+    data: What `json` takes.
+    """
+
+    name: str
+    data: Any
+
+    @property
+    def text(self) -> str:
+        """As it is sent."""
+        return f"event: {self.name}\ndata: {json.dumps(self.data, separators=(',', ':'))}\n\n"
+
+
+class Source:
+    """Something that changes. It is made, used and closed on the thread of its feed."""
+
+    def look(self) -> Iterable[Event]:
+        """What has happened since the look before."""
+        raise NotImplementedError
+
+    def state(self) -> Event | None:
+        """All, as it was at the last look; None where events stand for themselves."""
+        return None
+
+    def close(self) -> None:
+        """Nobody looks any more."""
+
+
+class Feed:
+    """What happens to a source, for all who look.
+
+    Args:
+        make: Makes the source, each time that somebody looks again.
+        ended: Set when the program has ended, which ends the feed.
+        interval: Seconds between looks.
+    """
+
+    def __init__(self, make: Callable[[], Source], ended: threading.Event, interval: float = 1.0) -> None:
+        self._make = make
+        self._interval = interval
+        self._ended = ended
+        self._lock = threading.Lock()
+        self._readers: list[Reader] = []
+        self._running = False
+
+    def open(self, reader: Reader) -> None:
+        """Send events to a reader from now on."""
+        with self._lock:
+            self._readers.append(reader)
+            if not self._running:
+                self._running = True
+                threading.Thread(target=self._run, name="monarch-admin-feed", daemon=True).start()
+
+    def close(self, reader: Reader) -> None:
+        """Send it no more."""
+        with self._lock:
+            self._readers.remove(reader)
+
+    def _run(self) -> None:
+        source: Source | None = None
+        error = ""
+        try:
+            while readers := self._still_read():
+                try:
+                    source = source or self._make()
+                    events = list(source.look())
+                    error = ""
+                except Exception as problem:  # the program may be about to end, or a host is slow: it is tried again
+                    said = str(problem).partition("\n")[0]
+                    events = [Event("error", {"message": said})] if said != error else []
+                    error = said
+                for reader in readers:
+                    state = source.state() if source is not None and reader.lacks_state and not error else None
+                    reader.put([state] if state is not None else events)
+                    reader.lacks_state = reader.lacks_state and bool(error)
+                self._ended.wait(self._interval)
+        finally:
+            if source is not None:
+                source.close()
+
+    def _still_read(self) -> list[Reader]:
+        """Who looks; nobody, when the program has ended."""
+        with self._lock:
+            readers = list(self._readers)
+            self._running = bool(readers) and not self._ended.is_set()
+            if self._running:
+                return readers
+        for reader in readers:
+            reader.put([Event("end", {"message": "the program has ended"})])
+            reader.end()
+        return []
+
+
+class Reader:
+    """One who reads a feed, in an event loop.
+
+    Args:
+        feed: What.
+        most: Bytes that wait for him at most.
+    """
+
+    def __init__(self, feed: Feed, most: int = MOST_BYTES) -> None:
+        self.lacks_state = True
+        self._feed = feed
+        self._most = most
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._lock = threading.Lock()
+        self._texts: deque[str] = deque()
+        self._size = 0
+        self._lost = 0
+        self._over = False
+
+    def put(self, events: Iterable[Event]) -> None:
+        """Add events; from any thread."""
+        with self._lock:
+            for each in events:
+                text = each.text
+                if self._size + len(text) > self._most and self._texts:
+                    self._lost += len(self._texts)
+                    self._texts.clear()
+                    self._size = 0
+                    self.lacks_state = True
+                self._texts.append(text)
+                self._size += len(text)
+        self._wake()
+
+    def end(self) -> None:
+        """There will be no more; from any thread."""
+        self._over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._news.set)
+        except RuntimeError:  # the server has ended
+            pass
+
+    def _take(self) -> list[str]:
+        with self._lock:
+            texts, lost = list(self._texts), self._lost
+            self._texts.clear()
+            self._size = self._lost = 0
+        return ([Event("gap", {"lost": lost}).text] if lost else []) + texts
+
+    async def texts(self) -> AsyncIterator[str]:
+        """Yield what is sent, until the feed ends, or nobody reads this any more."""
+        self._feed.open(self)
+        try:
+            yield ": monarch\n\n"  # the head of the answer goes out at once
+            while True:
+                for text in self._take():
+                    yield text
+                if self._over and not self._texts:
+                    return
+                try:
+                    await asyncio.wait_for(self._news.wait(), _HEARTBEAT)
+                    self._news.clear()
+                except asyncio.TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            self._feed.close(self)

@@ -1,0 +1,98 @@
+"""Who is let in: what of a request is looked at before anything answers it. Pure.
+
+`Host` must be a name of this server, or a page of a stranger could reach it under a name of its own (DNS rebinding). What is neither
+GET nor HEAD must come from a page of this server, or from no page at all. All but the exchange of a link needs a token, or the cookie
+that the link was exchanged for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from .keys import Keys
+from .routes import ApiError
+
+READS = ("GET", "HEAD")
+METHODS = (*READS, "POST")
+"""All that there are; a route takes one of them."""
+
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Of each answer, errors included."""
+
+
+class Guard:
+    """Looks at requests.
+
+    Args:
+        keys: What opens.
+        names: Of this server, without ports.
+        cookie: Name of the cookie; another one for each server of this machine, as browsers keep cookies by name of the host.
+    """
+
+    def __init__(self, keys: Keys, names: Sequence[str], cookie: str) -> None:
+        self.keys = keys
+        self.cookie = cookie
+        self._names = frozenset(name.lower() for name in names)
+
+    def check_sender(self, method: str, headers: Mapping[str, str]) -> None:
+        """Refuse what comes by another name, by a method that there is not, or from a page of another server.
+
+        Args:
+            method: In capitals.
+            headers: By name, in lower case.
+
+        Raises:
+            ApiError: It is refused.
+        """
+        host = headers.get("host", "")
+        if _name_of(host) not in self._names:
+            raise ApiError("wrong_host", f"this server has no name {host[:200]!r}; --host-name adds one")
+        if method not in METHODS:
+            raise ApiError("method_not_allowed", f"there is no route for {method[:20]}")
+        if method in READS:
+            return
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            raise ApiError("forbidden", f"a page of {origin[:200]!r} may do nothing here")
+        if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+            raise ApiError("forbidden", "a page of another site may do nothing here")
+
+    def role_of(self, headers: Mapping[str, str], now: float) -> str:
+        """The role of who asks.
+
+        Raises:
+            ApiError: He has not said who he is.
+        """
+        role = None
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            role = self.keys.role_of_token(token.strip())
+        elif session := _cookies(headers.get("cookie", "")).get(self.cookie):
+            role = self.keys.role_of_session(session, now)
+        if role is None:
+            raise ApiError("unauthorized", "a token is needed, or the link that `monarch admin` prints")
+        return role
+
+
+def _name_of(host: str) -> str:
+    """Without the port."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+
+
+def _cookies(text: str) -> dict[str, str]:
+    try:
+        return {name: morsel.value for name, morsel in SimpleCookie(text).items()}
+    except CookieError:
+        return {}

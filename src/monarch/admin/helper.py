@@ -1,0 +1,93 @@
+"""The helper process: connects to the program, and serves until that ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import uvicorn
+
+from .. import config
+from ..programs import connect
+from . import logs, more, v1
+from .app import App
+from .door import PROGRAM_ENDED
+from .guard import Guard
+from .keys import Keys
+from .program import Watched
+
+TABLES = (logs, more, v1)
+"""The modules with routes; those of the first win."""
+
+_NOT_NOW = 4  # the status of a helper to which the program did not answer
+_LOOK_AGAIN = 5.0  # seconds
+_SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
+
+
+def main() -> None:
+    """Serve as the first line of standard input says, until standard input ends, or the program."""
+    logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")
+    told = json.loads(sys.stdin.readline())
+    config.inherit(told["config"])
+    listener = socket.socket(fileno=told["listener"])
+    try:
+        connection = connect(told["pid"])
+    except ValueError as error:  # there is no such program any more
+        print(f"monarch admin: {error}", file=sys.stderr)
+        sys.exit(PROGRAM_ENDED)
+    except ConnectionError as error:
+        print(f"monarch admin: {error}", file=sys.stderr)
+        sys.exit(_NOT_NOW)
+    program = Watched(connection)
+    cert, key = told["tls"]
+    keys = Keys(bytes.fromhex(told["secret"]), told["since"])
+    doors = Guard(keys, told["names"], told["cookie"])
+    app = App(program, doors, config.value("mesh_admin_max_concurrent_resolves"), secure=bool(cert))
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            root_path=told["root_path"],
+            timeout_graceful_shutdown=_SHUTDOWN,
+            ssl_certfile=cert or None,
+            ssl_keyfile=key or None,
+        )
+    )
+    asyncio.run(_serve(server, listener, app, program, told["idle"]))
+    os._exit(PROGRAM_ENDED if program.ended.is_set() else 0)  # threads may wait for a program that is gone
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket, app: App, program: Watched, idle: float) -> None:
+    """Until the program ends, or the process that has started this one, or nobody has asked for so long."""
+    loop = asyncio.get_running_loop()
+
+    def over() -> None:
+        app.end()
+        server.should_exit = True
+
+    def wait(until: Callable[[], object]) -> None:
+        until()
+        program.ended.set()
+        loop.call_soon_threadsafe(over)
+
+    for until in (program.connection.wait, sys.stdin.read):
+        threading.Thread(target=wait, args=(until,), daemon=True).start()
+    serving = asyncio.ensure_future(server.serve([listener]))
+    while not serving.done():
+        await asyncio.wait([serving], timeout=min(idle, _LOOK_AGAIN))
+        if not app.streams and time.monotonic() - app.last_asked > idle:
+            server.should_exit = True
+    serving.result()

@@ -1,0 +1,96 @@
+"""Who may do what: tokens, one-time codes and sessions, all derived from one secret. Pure.
+
+Each role has a token, for programs. A code is part of a link for a person: it is exchanged once, by a browser, for a session, which
+comes back as a cookie. What is compared is compared in constant time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterator
+
+VIEW, ACT = "view", "act"
+"""Roles: to read; and to have processes of the program do something: stacks, profiles, snapshots, the end of a mesh."""
+ROLES = (VIEW, ACT)
+
+CODE_LIFE = 3600.0
+"""Seconds in which a link must be opened."""
+SESSION_LIFE = 12 * 3600.0
+"""Seconds for which a browser is let in."""
+
+_LABEL = b"monarch admin 1 "  # no other use of the secret begins with this
+_EARLY = 60.0  # seconds by which the clock of who made a code may be ahead
+
+
+class Keys:
+    """What is derived from a secret.
+
+    Args:
+        secret: Of the cluster; of the program where there is none.
+        since: Codes that were made before are refused, in seconds since 1970: a server that starts again has forgotten which of
+            them were used.
+    """
+
+    def __init__(self, secret: bytes, since: float = 0.0) -> None:
+        self._secret = secret
+        self._since = since
+        self._used: dict[str, float] = {}
+
+    def token(self, role: str) -> str:
+        """What a program sends as ``Authorization: Bearer TOKEN``."""
+        return self._seal(f"token {role}")
+
+    def role_of_token(self, token: str) -> str | None:
+        """The role that a token stands for; None if it is none."""
+        return next((role for role in ROLES if _equal(token, self.token(role))), None)
+
+    def code(self, role: str, now: float) -> str:
+        """What lets a browser in, once."""
+        text = f"{role}.{now * 1000:.0f}.{secrets.token_hex(8)}"
+        return f"{text}.{self._seal(f'code {text}')}"
+
+    def use_code(self, code: str, now: float) -> str | None:
+        """The role that a code stands for; None if it is none, or too old, or was used."""
+        text, _, seal = code.rpartition(".")
+        if not _equal(seal, self._seal(f"code {text}")):
+            return None
+        role, milliseconds, _ = text.split(".")
+        made = int(milliseconds) / 1000
+        self._used = {each: at for each, at in self._used.items() if at >= now - CODE_LIFE}
+        if text in self._used or made < self._since or not now - CODE_LIFE <= made <= now + _EARLY:
+            return None
+        self._used[text] = made
+        return role
+
+    def session(self, role: str, now: float) -> str:
+        """The cookie of a browser that was let in."""
+        text = f"{role}.{now + SESSION_LIFE:.0f}"
+        return f"{text}.{self._seal(f'session {text}')}"
+
+    def role_of_session(self, session: str, now: float) -> str | None:
+        """The role that a cookie stands for; None if it is none, or too old."""
+        text, _, seal = session.rpartition(".")
+        if not _equal(seal, self._seal(f"session {text}")):
+            return None
+        role, _, end = text.partition(".")
+        return role if now < float(end) else None
+
+    def _seal(self, text: str) -> str:
+        return hmac.new(self._secret, _LABEL + text.encode(), hashlib.sha256).hexdigest()
+
+
+def may(role: str, needed: str) -> bool:
+    """Whether a role is enough where another is needed."""
+    return needed in _includes(role)
+
+
+def _includes(role: str) -> Iterator[str]:
+    yield role
+    if role == ACT:
+        yield VIEW
+
+
+def _equal(first: str, second: str) -> bool:
+    return hmac.compare_digest(first.encode(), second.encode())

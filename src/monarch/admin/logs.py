@@ -1,0 +1,127 @@
+"""The routes of logs: what ranks have printed and logged, on all hosts, as their agents read it from files."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from ..logs.filter import LEVELS, LineFilter, parse_level
+from ..logs.line import LogLine
+from ..telemetry import Collected
+from .feeds import Event, Feed, Source
+from .program import Watched
+from .routes import EVENTS, ApiError, Call, Events, Field, route
+
+_MOST_READ = 200_000  # lines that agents send for a question; what is left out is said
+_READ = 10.0  # seconds in which a host must have read its files
+_MOST_LINES = 10_000  # of an answer
+_FOLLOW = 0.5  # seconds between looks at what is followed
+_LATE = 3.0  # seconds by which a line may come later than it was printed: hosts write, and have clocks of their own
+_FIELDS = {
+    "mesh": Field("string", "Name of a mesh of procs"),
+    "rank": Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4"),
+    "level": Field("string", "Records of logging from this level on: INFO, WARNING, ..."),
+    "grep": Field("string", "A regular expression that is found in the line"),
+    "since": Field("string", "The earliest time: seconds since 1970, or RFC 3339"),
+}
+
+
+@route(
+    "GET",
+    "/v1/logs",
+    seconds=20.0,
+    fields={
+        **_FIELDS,
+        "until": Field("string", "The latest time"),
+        "limit": Field("integer", "Lines, at most; 1000 if nothing is said"),
+    },
+)
+def _logs(call: Call) -> Any:
+    """The last lines that ranks have printed and logged, by time, on all hosts, of ranks that have ended as well."""
+    wanted = _filter(call)
+    matches = wanted.matcher()
+    until = _time(call.text("until", ""), float("inf"))
+    limit = int(call.number("limit", 1000, 1, _MOST_LINES))
+    found = _collect(call.program, wanted.since)
+    lines = [line for line in _lines(found) if line.time <= until and matches(line)]
+    return {
+        "lines": [line._asdict() for line in lines[-limit:]],
+        "left_out": max(0, len(lines) - limit),
+        "not_read": found.left_out.get("logs", 0),
+        "silent": found.silent,
+    }
+
+
+@route("GET", "/v1/logs/follow", seconds=0, answers=EVENTS, fields=_FIELDS)
+def _follow(call: Call) -> Events:
+    """Lines as they come: an event `lines` for those of a moment. Without `since`, from now on."""
+    wanted = _filter(call)
+    matches, since, program = wanted.matcher(), wanted.since or time.time(), call.program
+    return Events(Feed(lambda: _Following(program, matches, since), program.ended, _FOLLOW))
+
+
+class _Following(Source):
+    """Asks for the lines since those that came last, and a little before, and knows those again."""
+
+    def __init__(self, program: Watched, matches: Callable[[LogLine], bool], since: float) -> None:
+        self._program = program
+        self._matches = matches
+        self._first = since
+        self._since = since
+        self._seen: set[LogLine] = set()
+
+    def look(self) -> Iterable[Event]:
+        lines = [line for line in _lines(_collect(self._program, self._since)) if line.time >= self._first]
+        news = [line for line in lines if line not in self._seen]
+        if lines:
+            self._since = max(self._since, lines[-1].time - _LATE)
+        self._seen = {line for line in lines if line.time >= self._since}
+        shown = [line._asdict() for line in news if self._matches(line)]
+        return [Event("lines", shown[at : at + 500]) for at in range(0, len(shown), 500)]
+
+
+def _collect(program: Watched, since: float) -> Collected:
+    return program.collect("logs", "procs", since_us=int(since * 1e6) or None, limit=_MOST_READ, within=_READ)
+
+
+def _lines(found: Collected) -> list[LogLine]:
+    """By time."""
+    points = {(row["mesh"], row["rank"]): _point(row) for row in found.rows("procs")}
+    return sorted(_made(found.rows("logs"), points), key=lambda line: line.time)
+
+
+def _made(rows: Iterable[Mapping[str, Any]], points: Mapping[Any, str]) -> Iterator[LogLine]:
+    for row in rows:
+        yield LogLine(
+            row["timestamp_us"] / 1e6, row["stream"], LEVELS.get(row["level"] or "", 0), row["text"], row["host"], row["mesh"],
+            row["rank"] or 0, points.get((row["mesh"], row["rank"]), ""), row["job"] or "", row["incarnation"] or 0,
+            row["actor"] or "", row["endpoint"] or "", row["logger"] or "", row["location"] or "",
+        )  # fmt: skip
+
+
+def _point(row: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}={index}" for name, index in json.loads(row["coordinates_json"]).items())
+
+
+def _filter(call: Call) -> LineFilter:
+    level = call.text("level", "")
+    return LineFilter(
+        call.text("mesh", ""), call.text("rank", ""), parse_level(level) if level else 0, call.text("grep", ""),
+        _time(call.text("since", ""), 0.0),
+    )  # fmt: skip
+
+
+def _time(text: str, default: float) -> float:
+    if not text:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        raise ApiError("bad_request", f"a time is seconds since 1970, or RFC 3339, not {text[:80]!r}") from None

@@ -1,0 +1,192 @@
+"""Routes that Monarch 0.7 has not: why, stacks, waits, meshes, events, snapshots, the end of meshes."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..control import KillProcs, OwnedMesh
+from ..programs import PATIENCE, Connection, HostDescription, HostedProc, ProcAddress
+from ..stacks.gather import of_program as stacks
+from ..telemetry.prometheus import CONTENT_TYPE, exposition
+from ..telemetry.run_file import snapshot_source, write_run
+from ..why.gather import of_program as why
+from .feeds import Event, Feed, Source
+from .keys import ACT
+from .program import Watched, rows_by
+from .routes import EVENTS, ApiError, Call, Events, Field, Page, route
+from .tree import rfc3339, with_texts
+
+logger = logging.getLogger("monarch.admin")
+
+_LONG = 90.0  # seconds
+
+_MESH = Field("string", "Name of a mesh of procs")
+_RANK = Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4")
+
+
+@route(
+    "GET",
+    "/v1/why",
+    seconds=40.0,
+    fields={"seconds_apart": Field("number", "Between two looks, from 0.1 to 10; 1 if nothing is said")},
+)
+def _why(call: Call) -> Any:
+    """The verdict: fine, slow or stuck, in one sentence; what each rank does; who waits for whom; failures; silent hosts."""
+    if "seconds_apart" in call.query:
+        return why(call.program.connection, call.number("seconds_apart", 1, 0.1, 10)).to_json()
+    return call.program.verdict.get().to_json()
+
+
+@route(
+    "GET",
+    "/v1/stacks",
+    role=ACT,
+    seconds=_LONG,
+    fields={"mesh": _MESH, "rank": _RANK, "native": Field("boolean", "With C functions, by py-spy")},
+)
+def _stacks(call: Call) -> Any:
+    """The stacks of all processes, equal ones together, the odd ones last in their mesh."""
+    mesh, rank = call.query.get("mesh"), call.query.get("rank")
+    return stacks(call.program.connection, mesh, rank, call.flag("native")).get().to_json()
+
+
+@route("GET", "/v1/waits")
+def _waits(call: Call) -> Any:
+    """Who waits for whom right now, with the names of both."""
+    found = call.program.collect("waits", "actors")
+    actors = rows_by(found.rows("actors"), "id")
+    rows = [
+        {
+            "actor": _name(actors.get(row["actor_id"])),
+            "endpoint": row["endpoint"],
+            "since": rfc3339(row["since_us"]),
+            "waits_for": row["waits_for"],
+            "for_actor": _name(actors.get(row["for_actor_id"])),
+        }
+        for row in found.rows("waits")
+    ]
+    return {"waits": rows, "silent": found.silent}
+
+
+@route("GET", "/v1/meshes")
+def _meshes(call: Call) -> Any:
+    """All meshes of hosts, procs and actors."""
+    found = call.program.collect("meshes")
+    return {"meshes": [with_texts(row) for row in found.rows("meshes")], "silent": found.silent}
+
+
+@route("GET", "/metrics", answers=CONTENT_TYPE)
+def _metrics(call: Call) -> Page:
+    """Metrics of all processes in the text format of Prometheus; who did not answer is `monarch_silent`."""
+    return Page(exposition(call.program.metrics.get()), CONTENT_TYPE)
+
+
+@route("GET", "/v1/events", seconds=0, answers=EVENTS)
+def _events(call: Call) -> Events:
+    """What becomes of actors and procs, as it happens: an event `status` for each change."""
+    program = call.program
+    return Events(program.feed("events", lambda: Feed(lambda: _Life(program), program.ended)))
+
+
+@route("POST", "/v1/snapshot", role=ACT, seconds=_LONG, answers="application/vnd.duckdb")
+def _snapshot(call: Call) -> Page:
+    """All tables as they are now, as a file for `monarch query --run`, or for duckdb."""
+    connection = call.program.connection
+    about = {"program": str(connection.program), "reason": "a snapshot by the admin interface"}
+    with tempfile.TemporaryDirectory(prefix="monarch-snapshot-") as folder:
+        written = write_run(Path(folder, "run.duckdb"), snapshot_source(connection), about, 30.0)
+        return Page(Path(written.path).read_bytes(), "application/vnd.duckdb")
+
+
+@route(
+    "POST",
+    "/v1/meshes/{mesh}/stop",
+    role=ACT,
+    seconds=_LONG,
+    fields={"reason": Field("string", "What those are told who still call it")},
+)
+def _stop(call: Call) -> Any:
+    """Stop a mesh of procs, by its name or id, as its owner would; the answer comes when its processes are gone."""
+    uid, owner = _owned(call)
+    reason = call.text("reason", "stopped by the admin interface")
+    logger.warning("mesh %s is stopped: %s", call.path["mesh"], reason)
+    call.program.ask(owner, OwnedMesh(uid, reason or "stopped"), _LONG)
+    return {"mesh": call.path["mesh"], "id": uid, "stopped": True}
+
+
+@route(
+    "POST",
+    "/v1/meshes/{mesh}/restart",
+    role=ACT,
+    seconds=_LONG,
+    fields={"reason": Field("string", "What callers of its actors are told")},
+)
+def _restart(call: Call) -> Any:
+    """Kill the processes of a mesh that has a restart policy, so that they start again by that."""
+    uid, owner = _owned(call)
+    if not call.program.ask(owner, OwnedMesh(uid), PATIENCE):
+        raise ApiError(
+            "conflict", f"mesh {call.path['mesh']!r} has no restart policy: its end would be a failure of the program"
+        )
+    logger.warning("the processes of mesh %s are killed, to start again", call.path["mesh"])
+    connection = call.program.connection
+    here: dict[ProcAddress, list[int]] = {}
+    for proc in _procs(connection):
+        if proc.mesh_id == uid:
+            here.setdefault(proc.address.agent, []).append(proc.rank)
+    reason = call.text("reason", "restarted by the admin interface")
+    killed = [connection.ask(agent, KillProcs(uid, ranks, reason)) for agent, ranks in here.items()]
+    for each in killed:
+        each.get(timeout=_LONG)
+    return {"mesh": call.path["mesh"], "id": uid, "killed": sum(map(len, here.values()))}
+
+
+def _procs(connection: Connection) -> list[HostedProc]:
+    """What runs of the program, on all its hosts."""
+    hosts: list[HostDescription] = [each.get(timeout=PATIENCE) for each in connection.describe()]
+    return [proc for host in hosts for proc in host.procs if proc.root == connection.root]
+
+
+def _owned(call: Call) -> tuple[str, ProcAddress]:
+    """The id of the mesh that a path names, and the process that owns it."""
+    connection, wanted = call.program.connection, call.path["mesh"]
+    procs = _procs(connection)
+    uids = {proc.mesh_id for proc in procs if wanted in (proc.mesh, proc.mesh_id)}
+    if len(uids) > 1:
+        raise ApiError("conflict", f"several meshes are called {wanted!r}: name one by its id", {"ids": sorted(uids)})
+    for uid in uids:
+        owners = [connection.root, *(proc.address for proc in procs if proc.mesh_id != uid)]
+        asked = [(owner, connection.ask(owner, OwnedMesh(uid))) for owner in owners]
+        for owner, answer in asked:
+            if answer.get(timeout=PATIENCE) is not None:
+                return uid, owner
+    raise ApiError("not_found", f"there is no mesh of procs {wanted[:200]!r} that runs")
+
+
+class _Life(Source):
+    """Events of actors; those that were there at the first look are told by nobody."""
+
+    def __init__(self, program: Watched) -> None:
+        self._program = program
+        self._since = int(time.time() * 1e6)
+        self._seen: set[int] = set()
+
+    def look(self) -> Iterator[Event]:
+        found = self._program.collect("actor_status_events", "actors", since_us=self._since)
+        actors = rows_by(found.rows("actors"), "id")
+        rows = sorted(found.rows("actor_status_events"), key=lambda row: int(row["timestamp_us"]))
+        for row in rows:
+            if row["id"] not in self._seen:
+                yield Event("status", {**with_texts(row), "actor": _name(actors.get(row["actor_id"]))})
+        self._seen = {row["id"] for row in rows}
+        if rows:  # clocks of hosts differ
+            self._since = max(self._since, rows[-1]["timestamp_us"] - 5_000_000)
+
+
+def _name(row: dict[str, Any] | None) -> str | None:
+    return f"{row['name']}[{row['rank']}]" if row is not None else None

@@ -1,0 +1,135 @@
+"""The program that is looked at: what is asked of it, and shared by all who ask at the same time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from .. import config
+from ..errors import SupervisionError
+from ..programs import Connection, ProcAddress
+from ..telemetry import Collected
+from ..telemetry.gather import of_program, question
+from ..telemetry.prometheus import SCRAPED
+from ..why import Verdict
+from ..why.gather import of_program as why
+from .feeds import Feed
+from .routes import ApiError
+from .tree import TABLES, Tree
+
+T = TypeVar("T")
+
+_FRESH = 1.0  # seconds for which what was found is given to others who ask
+_MOST_DUMPS = 100
+_PATIENCE = 0.5  # seconds in which a process answers its agent
+
+
+class Shared(Generic[T]):
+    """Something that is looked for when somebody asks, and once for all who ask meanwhile.
+
+    Args:
+        look: Finds it.
+        fresh: Seconds for which it is given to who asks later.
+    """
+
+    def __init__(self, look: Callable[[], T], fresh: float = _FRESH) -> None:
+        self._look = look
+        self._fresh = fresh
+        self._lock = threading.Lock()
+        self._found: tuple[float, T] | None = None
+
+    def get(self) -> T:
+        """It, as it was when this was called, or a little earlier."""
+        earliest = time.monotonic() - self._fresh
+        with self._lock:
+            if self._found is None or self._found[0] < earliest:
+                begun = time.monotonic()
+                self._found = begun, self._look()
+            return self._found[1]
+
+
+class Watched:
+    """A program, as the routes see it.
+
+    Args:
+        connection: To it.
+
+    Attributes:
+        ended: Set when the program has ended.
+        tree: Of all hosts, procs and actors.
+        verdict: Why it does not go on.
+        metrics: The tables of which metrics are made.
+        feeds: That are there, by name.
+        dumps: Those of py-spy that are kept, by id.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.ended = threading.Event()
+        self.since = time.time()
+        self.tree = Shared(self._tree)
+        self.verdict: Shared[Verdict] = Shared(lambda: why(connection), 2 * _FRESH)
+        self.metrics = Shared(lambda: self.collect(*SCRAPED))
+        self.feeds: dict[str, Feed] = {}
+        self.dumps: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def collect(
+        self, *tables: str, since_us: int | None = None, limit: int = 100_000, within: float | None = None
+    ) -> Collected:
+        """Rows of tables, of all processes; who has not answered in time is named.
+
+        Args:
+            tables: Their names.
+            since_us: See `telemetry.read`.
+            limit: Likewise.
+            within: Seconds for each host; None for those of the configuration.
+
+        Raises:
+            SupervisionError: The program has ended.
+        """
+        seconds: float = config.value("mesh_admin_single_host_timeout") if within is None else within
+        wanted = question(tables, since_us, limit)._replace(patience=min(_PATIENCE, seconds))
+        found = of_program(self.connection, wanted, max(0.0, seconds - wanted.patience)).get()
+        own = self.connection.description.agent.host
+        if own in found.silent and self.connection.hub.process_fate(self.connection.description.agent) is not None:
+            raise SupervisionError("the program has ended")
+        return found
+
+    def ask(self, process: ProcAddress, record: tuple[Any, ...], seconds: float) -> Any:
+        """What one process answers, within a time."""
+        return self.connection.ask(process, record).get(timeout=seconds)
+
+    def proc(self, reference: str) -> ProcAddress:
+        """The address of a process.
+
+        Raises:
+            ApiError: There is no such process.
+        """
+        node = self.tree.get().find(reference)
+        if "Proc" not in node["properties"]:
+            raise ApiError("not_found", f"{reference!r} is no proc")
+        name, _, host = reference.partition("@")
+        return ProcAddress(host, name)
+
+    def keep_dump(self, name: str, dump: Any) -> None:
+        """Keep what py-spy has said; the oldest goes where there are too many."""
+        with self._lock:
+            self.dumps[name] = dump
+            while len(self.dumps) > _MOST_DUMPS:
+                del self.dumps[next(iter(self.dumps))]
+
+    def feed(self, name: str, make: Callable[[], Feed]) -> Feed:
+        """The feed of that name, which all who look share."""
+        with self._lock:
+            return self.feeds.setdefault(name, make())
+
+    def _tree(self) -> Tree:
+        return Tree(self.collect(*TABLES), time.time())
+
+
+def rows_by(rows: Iterable[dict[str, Any]], key: str) -> dict[Any, dict[str, Any]]:
+    """Rows of a table by one of their columns."""
+    return {row[key]: row for row in rows}

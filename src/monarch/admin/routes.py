@@ -1,0 +1,279 @@
+"""The table of routes, from which the server serves, the OpenAPI document is written, and the tests of security are made.
+
+A handler is a function of a `Call`. It runs on a thread, asks the program, and returns what `json` takes, or a `Page`, or `Events`. What
+it raises as an `ApiError` is the answer; so is what the program raises, see `app`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from .. import config
+from .._namedtuple import NamedTuple
+from .keys import VIEW
+
+if TYPE_CHECKING:
+    from .feeds import Feed
+    from .program import Watched
+
+NOBODY = ""
+"""In place of a role: this route needs none."""
+
+STATUS = {
+    "bad_request": 400,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "conflict": 409,
+    "too_large": 413,
+    "unsupported_media_type": 415,
+    "wrong_host": 421,
+    "internal_error": 500,
+    "proxy_error": 500,
+    "profile_failed": 500,
+    "profile_output_unusable": 500,
+    "not_implemented": 501,
+    "service_unavailable": 503,
+    "gateway_timeout": 504,
+}
+"""Codes of errors, and the status of the answer."""
+
+
+class ApiError(Exception):
+    """An answer that is an error.
+
+    Args:
+        code: One of `STATUS`.
+        message: For people, in one sentence.
+        details: For programs.
+    """
+
+    def __init__(self, code: str, message: str, details: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the body says."""
+        found = {"code": self.code, "message": str(self)}
+        return {"error": found if self.details is None else {**found, "details": self.details}}
+
+
+class Page(NamedTuple):
+    """An answer that is no JSON.
+
+    Attributes:
+        body: Its text or bytes.
+        media: Its type.
+    """
+
+    body: str | bytes
+    media: str = "text/plain; charset=utf-8"
+
+
+class Events(NamedTuple):
+    """An answer that goes on: server-sent events.
+
+    Attributes:
+        feed: Where they come from.
+    """
+
+    feed: Feed
+
+
+class Link(NamedTuple):
+    """An answer that lets a browser in.
+
+    Attributes:
+        code: That was part of the link.
+    """
+
+    code: str
+
+
+class Call(NamedTuple):
+    """A request.
+
+    Attributes:
+        program: The program that is looked at.
+        path: What stands in the path, by the names in braces.
+        query: What stands behind the question mark, the last one of a name.
+        body: The JSON that was sent; empty for a GET.
+        base: The URL of this server, as the one who asks has it.
+        role: Of who asks.
+    """
+
+    program: Watched
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Mapping[str, Any]
+    base: str
+    role: str
+
+    def number(self, name: str, default: float, low: float, high: float) -> float:
+        """A number from the body, or the query.
+
+        Raises:
+            ApiError: It is none, or out of bounds.
+        """
+        given = self.body.get(name, self.query.get(name, default))
+        try:
+            found = float(given) if not isinstance(given, bool) else float("nan")
+        except (TypeError, ValueError):
+            found = float("nan")
+        if not low <= found <= high:
+            raise ApiError("bad_request", f"{name} is a number from {low:g} to {high:g}, not {given!r}")
+        return found
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """A boolean from the body; from the query ``true`` or ``1``.
+
+        Raises:
+            ApiError: It is none.
+        """
+        given = self.body.get(name, self.query.get(name, default))
+        known = {"true": True, "1": True, "": True, "false": False, "0": False}
+        found = given if isinstance(given, bool) else known.get(given) if isinstance(given, str) else None
+        if found is None:
+            raise ApiError("bad_request", f"{name} is true or false, not {given!r}")
+        return found
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A text from the body, or the query.
+
+        Raises:
+            ApiError: It is none, or missing.
+        """
+        given = self.body.get(name, self.query.get(name, default))
+        if not isinstance(given, str):
+            raise ApiError(
+                "bad_request", f"{name!r} is missing" if given is None else f"{name} is a text, not {given!r}"
+            )
+        return given
+
+
+Handler = Callable[[Call], Any]
+
+
+class Field(NamedTuple):
+    """Something that a request may carry.
+
+    Attributes:
+        kind: ``string``, ``number``, ``integer`` or ``boolean``, as JSON Schema has it.
+        about: What it means.
+        required: Whether it must be there.
+    """
+
+    kind: str
+    about: str
+    required: bool = False
+
+
+class Route(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        method: GET, or POST for what does something or takes a body. A GET answers a HEAD as well.
+        path: With names in braces; each stands for one segment, percent-encoded by who asks.
+        role: That is needed.
+        handler: What answers.
+        about: What it is for, in one sentence.
+        answers: Media type of the answer.
+        fields: What the query may say, or the body of a POST.
+        seconds: After which the answer is an error, its time in the queue included; or the key of the configuration that says so.
+            0: it asks no process, and needs no place in the queue.
+    """
+
+    method: str
+    path: str
+    role: str
+    handler: Handler
+    about: str
+    answers: str
+    fields: Mapping[str, Field]
+    seconds: float | str
+
+    @property
+    def segments(self) -> list[str]:
+        """Of its path."""
+        return self.path[1:].split("/")
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks processes of the program."""
+        return self.seconds != 0
+
+    @property
+    def limit(self) -> float:
+        """Seconds after which the answer is an error."""
+        return float(config.value(self.seconds)) if isinstance(self.seconds, str) else self.seconds
+
+    @property
+    def names(self) -> list[str]:
+        """Of what is in braces."""
+        return [each[1:-1] for each in self.segments if each[:1] == "{"]
+
+
+ROUTES: list[Route] = []
+"""All routes; those that come first win."""
+
+JSON, TEXT, EVENTS = "application/json", "text/plain", "text/event-stream"
+
+
+def route(
+    method: str,
+    path: str,
+    *,
+    role: str = VIEW,
+    answers: str = JSON,
+    seconds: float | str = 15.0,
+    fields: Mapping[str, Field] = MappingProxyType({}),
+) -> Callable[[Handler], Handler]:
+    """Add a handler to the table; its docstring says what the route is for. For the arguments see `Route`."""
+
+    def add(handler: Handler) -> Handler:
+        about = " ".join((handler.__doc__ or "").split())
+        ROUTES.append(Route(method, path, role, handler, about, answers, fields, seconds))
+        return handler
+
+    return add
+
+
+def find(raw_path: str) -> tuple[list[Route], dict[str, str]]:
+    """The routes of a path, and what it has in the place of names.
+
+    Args:
+        raw_path: As it was sent: percent-encoded.
+    """
+    segments = raw_path[1:].split("/")
+    for each in ROUTES:
+        found = _match(each.segments, segments)
+        if found is not None:
+            return [other for other in ROUTES if other.path == each.path], found
+    return [], {}
+
+
+def methods(routes: Sequence[Route]) -> Iterator[str]:
+    """Those that routes of one path take; all others are refused."""
+    for each in routes:
+        yield each.method
+        if each.method == "GET":
+            yield "HEAD"
+
+
+def _match(pattern: Sequence[str], segments: Sequence[str]) -> dict[str, str] | None:
+    if len(pattern) != len(segments):
+        return None
+    found = {}
+    for want, given in zip(pattern, segments, strict=True):
+        if want[:1] == "{":
+            if not given:
+                return None
+            found[want[1:-1]] = unquote(given)
+        elif want != given:
+            return None
+    return found

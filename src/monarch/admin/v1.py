@@ -1,0 +1,192 @@
+"""The routes of Monarch 0.7."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from typing import Any
+
+from .. import config
+from ..control import GetSettings
+from ..programs import ProcAddress
+from ..stacks.py_spy import RunPySpy
+from ..telemetry.programs import SCHEMA, Processes
+from ..telemetry.query import Limits, run
+from ..telemetry.tables import ON_REQUEST
+from . import openapi, schemas
+from .keys import ACT
+from .routes import NOBODY, STATUS, TEXT, ApiError, Call, Field, Link, Page, route
+from .tree import ROOT
+
+_BEYOND = 2.0  # seconds that an answer takes beside what it is about
+
+
+@route(
+    "GET",
+    "/login",
+    role=NOBODY,
+    seconds=0,
+    answers="text/html",
+    fields={"code": Field("string", "Of the link", required=True)},
+)
+def _login(call: Call) -> Link:
+    """Exchange a link, once, for a cookie that lets this browser in; `monarch admin` prints links."""
+    return Link(call.query.get("code", ""))
+
+
+@route("GET", "/SKILL.md", seconds=0, answers="text/markdown")
+def _skill(call: Call) -> Page:
+    """A guide to these routes, for people and programs."""
+    return Page(openapi.guide(call.base), "text/markdown; charset=utf-8")
+
+
+@route("GET", "/openapi.json", seconds=0)
+def _openapi(call: Call) -> Any:
+    """The OpenAPI document of these routes."""
+    return openapi.document(call.base)
+
+
+@route("GET", "/v1/openapi.json", seconds=0)
+def _openapi_of_v1(call: Call) -> Any:
+    """The same, where Monarch 0.7 has it."""
+    return openapi.document(call.base)
+
+
+@route("GET", "/v1/admin", seconds=0)
+def _admin(call: Call) -> Any:
+    """Who serves this."""
+    root = call.program.connection.hub.address
+    return {"actor_id": f"mesh_admin.{root}", "proc_id": str(root), "host": socket.gethostname(), "url": call.base}
+
+
+@route("GET", "/v1/root", seconds="mesh_admin_tree_timeout")
+def _root(call: Call) -> Any:
+    """The root of the tree: its children are hosts, whose children are procs, whose children are actors."""
+    return call.program.tree.get().find(ROOT)
+
+
+@route("GET", "/v1/tree", seconds="mesh_admin_tree_timeout", answers=TEXT)
+def _tree(call: Call) -> Page:
+    """The whole tree as text, each line with the URL of its node."""
+    return Page(call.program.tree.get().drawn(call.base))
+
+
+@route("GET", "/v1/schema", seconds=0)
+def _schema(call: Call) -> Any:
+    """The JSON Schema of a node."""
+    return schemas.NODE
+
+
+@route("GET", "/v1/schema/admin", seconds=0)
+def _schema_of_admin(call: Call) -> Any:
+    """The JSON Schema of `/v1/admin`."""
+    return schemas.ADMIN
+
+
+@route("GET", "/v1/schema/error", seconds=0)
+def _schema_of_errors(call: Call) -> Any:
+    """The JSON Schema of an error."""
+    return schemas.error(STATUS)
+
+
+@route("GET", "/v1/config/{proc}", seconds="mesh_admin_config_dump_bridge_timeout")
+def _config(call: Call) -> Any:
+    """The configuration that is in force in a process, secrets left out, and where each value comes from."""
+    process = call.program.proc(call.path["proc"])
+    limit: float = config.value("mesh_admin_config_dump_bridge_timeout")
+    return {"entries": call.program.ask(process, GetSettings(), limit)}
+
+
+@route("GET", "/v1/pyspy/{proc}", role=ACT, seconds=30.0)
+def _py_spy(call: Call) -> Any:
+    """What py-spy says of a process: its threads and their stacks, with C functions where it can see them."""
+    return _dump(call, call.program.proc(call.path["proc"]))
+
+
+@route("POST", "/v1/pyspy_dump/{proc}", role=ACT, seconds=30.0)
+def _py_spy_dump(call: Call) -> Any:
+    """The same, kept under an id: `/v1/pyspy_dumps/{id}` gives it, as long as this server runs and 100 others have not followed."""
+    found = _dump(call, call.program.proc(call.path["proc"]))
+    name = str(uuid.uuid4())
+    call.program.keep_dump(name, {"proc_ref": call.path["proc"], "result": found})
+    return {"dump_id": name}
+
+
+@route("GET", "/v1/pyspy_dumps/{id}", role=ACT, seconds=0)
+def _kept_dump(call: Call) -> Any:
+    """A dump that was kept."""
+    found = call.program.dumps.get(call.path["id"])
+    if found is None:
+        raise ApiError("not_found", f"no dump {call.path['id'][:80]!r} is kept")
+    return found
+
+
+@route(
+    "POST",
+    "/v1/pyspy_profile_svg/{proc}",
+    role=ACT,
+    answers="image/svg+xml",
+    seconds=345.0,
+    fields={
+        "duration_s": Field("integer", "Seconds, from 1 to 300", required=True),
+        "rate_hz": Field("integer", "Looks in a second, from 1 to 1000; 100 if nothing is said"),
+        "native": Field("boolean", "With the functions of C libraries"),
+        "threads": Field("boolean", "Threads apart from each other"),
+        "nonblocking": Field("boolean", "Do not stop the process for each look"),
+    },
+)
+def _profile(call: Call) -> Page:
+    """A flame graph of what a process does for some seconds, by py-spy."""
+    longest = min(300.0, config.value("mesh_admin_pyspy_max_profile_duration"))
+    seconds = int(call.number("duration_s", 0, 1, longest))
+    rate = int(call.number("rate_hz", 100, 1, 1000))
+    process = call.program.proc(call.path["proc"])
+    wanted = RunPySpy(
+        process, 0, seconds, rate, call.flag("native"), call.flag("threads"), call.flag("nonblocking")
+    )  # fmt: skip
+    found = call.program.ask(process.agent, wanted, seconds + 40.0)
+    if found is None:
+        raise ApiError("not_found", f"{call.path['proc']!r} has ended")
+    if "Ok" not in found:
+        unusable = found.get("Failed", {}).get("exit_code") == 0
+        why = found.get("Failed", {}).get("stderr") or "py-spy is not installed there"
+        code = "profile_output_unusable" if unusable else "profile_failed"
+        raise ApiError(code, f"there is no profile: {why.strip().splitlines()[-1]}", found)
+    return Page(found["Ok"]["svg"], "image/svg+xml")
+
+
+@route(
+    "POST",
+    "/v1/query",
+    seconds=35.0,
+    fields={
+        "sql": Field("string", "One statement that reads, in duckdb's dialect", required=True),
+        "timeout": Field("number", "Seconds for all of it, from 0.1 to 30; 10 if nothing is said"),
+    },
+)
+def _query(call: Call) -> Any:
+    """Rows that SQL finds in the tables of telemetry; who did not answer, and what was left out, is said. Tables of stacks are there for
+    the role act."""
+    source = Processes(call.program.connection) if call.role == ACT else _Viewed(call.program.connection)
+    found = run(call.text("sql"), source, Limits(seconds=call.number("timeout", 10, 0.1, 30)))
+    return {"rows": found.rows, "columns": found.columns, "silent": found.silent, "left_out": found.left_out}
+
+
+@route("GET", "/v1/{reference}", seconds="mesh_admin_tree_timeout")
+def _node(call: Call) -> Any:
+    """A host, a proc, or an actor: its reference is one segment of the path, percent-encoded."""
+    return call.program.tree.get().find(call.path["reference"])
+
+
+class _Viewed(Processes):
+    """The tables that need nothing of a process but its word."""
+
+    schema = {name: columns for name, columns in SCHEMA.items() if name != "stacks" and name not in ON_REQUEST}
+
+
+def _dump(call: Call, process: ProcAddress) -> Any:
+    limit: float = config.value("mesh_admin_pyspy_timeout")
+    found = call.program.ask(process.agent, RunPySpy(process, limit), limit + _BEYOND)
+    if found is None:
+        raise ApiError("not_found", f"{call.path['proc']!r} has ended")
+    return found

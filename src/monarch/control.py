@@ -1,0 +1,90 @@
+"""What a process of a program can be asked for, and told to do, from outside: its configuration; to stop a mesh, or start it again.
+
+Whoever may send it a control record is the same user; see `monarch.programs`. The answers end the waits, or the end of the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from . import config
+from ._core.plane import (
+    ControlRequest,
+    ControlService,
+    KillProcs,
+    OwnedProcs,
+    handles,
+    owners_of,
+    register,
+)
+from ._namedtuple import NamedTuple
+
+__all__ = ["GetAdmin", "GetSettings", "KillProcs", "OwnedMesh"]  # for the admin interface
+
+admin: Callable[[str], dict[str, str]] | None = None
+"""In a client: how to reach its admin interface in a role; None while there is none."""
+
+
+class GetSettings(NamedTuple):
+    """Which configuration is in force? Anybody ──▶ any process. Answer: the list of `config.settings`."""
+
+
+class GetAdmin(NamedTuple):
+    """How can the admin interface be reached? A client beside the program ──▶ the client. Answer: a dict; None if there is none.
+
+    Attributes:
+        role: As whom.
+    """
+
+    role: str
+
+
+class OwnedMesh(NamedTuple):
+    """Whose is this mesh, and may it start again? A client beside the program ──▶ a process that may own it. Answer: whether its
+    procs start again when they end; None if nobody here owns it. It is stopped if that is wanted; the answer comes when it has.
+
+    Attributes:
+        uid: Of a mesh of procs.
+        stop: The reason why it is to be stopped; empty for a question.
+    """
+
+    uid: str
+    stop: str = ""
+
+
+@handles(GetSettings)
+def _get_settings(service: ControlService, request: ControlRequest, record: GetSettings) -> None:
+    request.answer(config.settings())
+
+
+@handles(GetAdmin)
+def _get_admin(service: ControlService, request: ControlRequest, record: GetAdmin) -> None:
+    request.answer(admin(record.role) if admin is not None else None)
+
+
+@handles(OwnedMesh)
+def _owned_mesh(service: ControlService, request: ControlRequest, record: OwnedMesh) -> None:
+    for owner in owners_of(service.hub):
+        mesh = owner.ownership.get(record.uid)
+        if isinstance(mesh, OwnedProcs):
+            restarts = mesh.group is not None
+            if not record.stop:
+                request.answer(restarts)
+            else:
+                arguments = (request, mesh, record.stop, restarts)
+                threading.Thread(target=_stop, args=arguments, name="monarch-stop", daemon=True).start()
+            return
+    request.answer(None)
+
+
+def _stop(request: ControlRequest, mesh: OwnedProcs, reason: str, restarts: bool) -> None:
+    try:
+        mesh.stop(reason).get()
+    except BaseException as error:
+        request.fail(error)
+    else:
+        request.answer(restarts)
+
+
+register(_get_settings, _get_admin, _owned_mesh)

@@ -1,0 +1,159 @@
+"""The admin interface when something of it, or of the program, dies or stands still."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.admin import Asker, admin_of
+from helpers.terminals import RunningProgram, running
+from helpers.waiting import wait_until
+from monarch.admin.door import PROGRAM_ENDED, Door
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+PROGRAM = """
+    import os, sys
+    from monarch import configure
+    from monarch.actor import Actor, endpoint, this_host
+
+    configure(heartbeat_timeout="10min")  # some of its processes will be stopped
+
+    class Trainer(Actor):
+        @endpoint
+        def pid(self):
+            return os.getpid()
+
+    if __name__ == "__main__":
+        trainers = this_host().spawn_procs({"gpus": 2}, name="trainers").spawn("trainer", Trainer)
+        print("go", *trainers.pid.call().get().values(), flush=True)
+        for line in sys.stdin:
+            print("still", *trainers.pid.call().get().values(), flush=True)
+    """
+
+
+@contextmanager
+def program_with_admin(folder: Path, **how: Any) -> Iterator[tuple[RunningProgram, list[int], Door, Asker]]:
+    with running(PROGRAM, folder) as program:
+        pids = [int(word) for word in program.wait_for("go").split()[1:]]
+        with admin_of(program.pid, **how) as (door, asker):
+            yield program, pids, door, asker
+
+
+def helper_of(door: Door) -> int:
+    process = door._process
+    assert process is not None
+    return process.pid
+
+
+def works(program: RunningProgram) -> None:
+    assert program.process.stdin is not None
+    program.process.stdin.write("\n")
+    program.process.stdin.flush()
+    program.wait_for("still")
+
+
+def test_a_helper_that_is_killed_is_replaced_and_the_program_notices_nothing(tmp_path: Path) -> None:
+    with program_with_admin(tmp_path) as (program, _, door, asker):
+        before = asker.get("/v1/root")
+        killed = helper_of(door)
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: door._process is None or door._process.pid != killed, what="the end of the helper is seen")
+        assert asker.get("/v1/root")["children"] == before["children"]  # the same URL, and the same token
+        assert helper_of(door) != killed
+        works(program)
+        assert program.end() == 0
+        assert program.process.stderr is not None and program.process.stderr.read() == ""
+
+
+def test_no_helper_runs_before_somebody_asks_and_after_nobody_has_for_long(tmp_path: Path) -> None:
+    with program_with_admin(tmp_path, idle=0.5) as (_, _, door, asker):
+        assert door._process is None
+        asker.get("/v1/root")
+        wait_until(lambda: door._process is None, what="the helper has ended, as nobody asks")
+        assert door.status == 0 and not door.ended.is_set()
+        asker.get("/v1/root")
+
+
+def test_a_program_that_dies_while_it_is_asked_is_an_error_and_the_end_of_the_interface(tmp_path: Path) -> None:
+    with program_with_admin(tmp_path) as (program, _, door, asker):
+        asker.get("/v1/root")
+        followed: list[tuple[str, Any]] = []
+        open_stream = asker.open("GET", "/v1/events")
+        answers: list[tuple[int, bytes]] = []
+        asked = threading.Thread(target=lambda: answers.append(asker.raw("GET", "/v1/why?seconds_apart=10")))
+        asked.start()
+        reader = threading.Thread(target=lambda: followed.append(("all", open_stream.read())))
+        reader.start()
+        program.process.kill()
+        asked.join(60)
+        reader.join(60)
+        [(status, body)] = answers
+        assert status in (503, 504) and json.loads(body)["error"]["message"]
+        assert b"event: end" in followed[0][1]
+        assert door.ended.wait(60) and door.status == PROGRAM_ENDED
+        with pytest.raises(OSError):
+            asker.raw("GET", "/v1/root")
+
+
+def test_a_process_that_stands_still_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    with program_with_admin(tmp_path) as (_, pids, _, asker):
+        asker.get("/v1/root")
+        os.kill(pids[1], signal.SIGSTOP)
+        try:
+            silent = asker.get("/v1/waits")["silent"]
+            drawn = asker.raw("GET", "/v1/tree")[1].decode()
+            verdict = asker.get("/v1/why")
+        finally:
+            os.kill(pids[1], signal.SIGCONT)
+        assert any(who.startswith("trainers[1] on ") for who in silent)
+        assert "! trainers[1] on " in drawn and "── trainers[1]" in drawn
+        assert "is stopped" in json.dumps(verdict)
+
+
+def test_a_host_that_stands_still_is_named_and_not_waited_for(tmp_path: Path) -> None:
+    with program_with_admin(tmp_path) as (program, _, _, asker):
+        asker.get("/v1/root")
+        agent = next(
+            int(entry.name)
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and is_agent_of(entry, program.pid)
+        )
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            silent = asker.get("/v1/waits")["silent"]
+        finally:
+            os.kill(agent, signal.SIGCONT)
+        assert (
+            [why for why in silent.values() if why.startswith("did not answer within")] == list(silent.values()) != []
+        )
+        assert asker.get("/v1/waits")["silent"] == {}
+
+
+def is_agent_of(entry: Path, client: int) -> bool:
+    try:
+        status = dict(line.split(":\t", 1) for line in (entry / "status").read_text().splitlines() if ":\t" in line)
+        command = (entry / "cmdline").read_bytes()
+    except OSError:
+        return False
+    return int(status.get("PPid", "0")) == client and b"agent" in command
+
+
+def test_the_interface_of_a_program_that_is_gone_ends(tmp_path: Path) -> None:
+    with running(PROGRAM, tmp_path) as program:
+        program.wait_for("go")
+        pid = program.pid
+        assert program.end() == 0
+    with admin_of(pid) as (door, asker):
+        with pytest.raises(OSError):
+            asker.raw("GET", "/v1/root")
+        assert door.ended.wait(60) and door.status == PROGRAM_ENDED

@@ -1,0 +1,209 @@
+"""Parts of the admin interface: addresses, buffers of events, what is shared by those who ask at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from monarch.admin import address
+from monarch.admin.feeds import Event, Feed, Reader, Source
+from monarch.admin.program import Shared
+from monarch.admin.routes import ROUTES, find
+from monarch.config import configured
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "is_local"),
+    [
+        ("127.0.0.1:0", "127.0.0.1", 0, True),
+        ("[::1]:1729", "::1", 1729, True),
+        ("localhost:80", "localhost", 80, True),
+        ("[::]:1729", "::", 1729, False),
+        ("0.0.0.0:1", "0.0.0.0", 1, False),
+        ("node7.example:65535", "node7.example", 65535, False),
+    ],
+)
+def test_an_address_is_read(text: str, host: str, port: int, is_local: bool) -> None:
+    found = address.parse(text)
+    assert (found.host, found.port, found.is_local, str(found)) == (host, port, is_local, text)
+
+
+@pytest.mark.parametrize("text", ["", "1729", "localhost", ":1729", "a:b", "a:70000", "a:-1", "a:1 ", "a:٣"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        address.parse(text)
+
+
+def test_the_default_is_any_port_of_this_machine_alone() -> None:
+    assert address.parse(None) == ("127.0.0.1", 0)
+    with configured(mesh_admin_addr="127.0.0.1:1730"):
+        assert address.parse(None).port == 1730
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0:0", "[::]:0", "10.0.0.7:0", f"{socket.gethostname()}:0"])
+def test_what_other_machines_reach_needs_tls(text: str) -> None:
+    with pytest.raises(ValueError, match="without TLS: set HYPERACTOR_TLS_CERT and HYPERACTOR_TLS_KEY"):
+        address.listen(address.parse(text), address.Tls())
+
+
+def test_files_of_tls_are_both_there_or_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HYPERACTOR_TLS_CERT", str(tmp_path / "cert.pem"))
+    with pytest.raises(ValueError, match="go together"):
+        address.tls_files()
+    monkeypatch.setenv("HYPERACTOR_TLS_KEY", str(tmp_path / "key.pem"))
+    with pytest.raises(ValueError, match="can't be read"):
+        address.tls_files()
+
+
+def test_a_port_that_is_taken_is_an_error_at_once() -> None:
+    with address.listen(address.parse("127.0.0.1:0"), address.Tls()) as first:
+        port = first.getsockname()[1]
+        with pytest.raises(OSError, match=f"can't listen at 127.0.0.1:{port}: .* port 0 takes any") as raised:
+            address.listen(address.parse(f"127.0.0.1:{port}"), address.Tls())
+        assert raised.value.errno == errno.EADDRINUSE
+        with address.listen(address.parse("127.0.0.1:0"), address.Tls()) as second:
+            assert second.getsockname()[1] != port
+
+
+class Counted(Source):
+    """Says what it is told to."""
+
+    def __init__(self, events: Callable[[], Iterable[Event]], with_state: bool = False) -> None:
+        self.events = events
+        self.with_state = with_state
+        self.closed = threading.Event()
+
+    def look(self) -> Iterable[Event]:
+        return self.events()
+
+    def state(self) -> Event | None:
+        return Event("state", "all") if self.with_state else None
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+async def read(feed: Feed, enough: Callable[[list[str]], bool]) -> list[str]:
+    texts: list[str] = []
+    stream = Reader(feed).texts()
+    async for text in stream:
+        texts.append(text)
+        if enough(texts):
+            break
+    await stream.aclose()  # type: ignore[attr-defined]
+    return texts
+
+
+def test_a_feed_looks_while_somebody_reads_and_no_longer() -> None:
+    source = Counted(lambda: [Event("tick", {"a": 1})])
+    feed = Feed(lambda: source, threading.Event(), 0.001)
+    texts = asyncio.run(read(feed, lambda texts: len(texts) > 3))
+    assert texts[1:4] == ['event: tick\ndata: {"a":1}\n\n'] * 3
+    assert source.closed.wait(30)
+    assert asyncio.run(read(feed, lambda texts: len(texts) > 3))[3] == texts[3]  # and again
+
+
+def test_the_end_of_the_program_ends_a_feed() -> None:
+    ended = threading.Event()
+
+    def tick() -> Iterable[Event]:
+        ended.set()
+        return [Event("tick", 1)]
+
+    texts = asyncio.run(read(Feed(lambda: Counted(tick), ended, 0.001), lambda texts: False))
+    assert texts[-1].startswith("event: end")
+
+
+def test_a_look_that_fails_is_told_once_and_tried_again() -> None:
+    answers = iter([ValueError("lost"), ValueError("lost"), None])
+
+    def look() -> Iterable[Event]:
+        answer = next(answers, None)
+        if answer is not None:
+            raise answer
+        return [Event("tick", 1)]
+
+    texts = asyncio.run(read(Feed(lambda: Counted(look), threading.Event(), 0.001), lambda texts: "tick" in texts[-1]))
+    assert [text.partition("\n")[0] for text in texts[1:]] == ["event: error", "event: tick"]
+
+
+def test_who_does_not_read_loses_events_and_is_told_and_given_the_state() -> None:
+    async def story() -> list[str]:
+        looks = 0
+
+        def look() -> Iterable[Event]:
+            nonlocal looks
+            looks += 1
+            return [Event("delta", "x" * 300)]
+
+        feed = Feed(lambda: Counted(look, with_state=True), threading.Event(), 0.0001)
+        reader = Reader(feed, most=10_000)
+        stream = reader.texts()
+        texts = [await stream.__anext__(), await stream.__anext__()]
+        while looks < 200:  # meanwhile nobody reads
+            assert reader._size <= 10_000 + 400
+            await asyncio.sleep(0.001)
+        async for text in stream:
+            texts.append(text)
+            if len(texts) > 4 and any("event: gap" in each for each in texts):
+                break
+        await stream.aclose()  # type: ignore[attr-defined]
+        return texts
+
+    names = [text.partition("\n")[0] for text in asyncio.run(story())]
+    assert names[1] == "event: state"
+    gap = names.index("event: gap")
+    assert "event: delta" not in names[gap - 1 : gap] or gap > 1
+    assert "event: state" in names[gap:] or "event: delta" in names[gap:]
+
+
+def test_what_many_ask_for_at_once_is_looked_for_once() -> None:
+    looks = 0
+    hold = threading.Event()
+
+    def look() -> int:
+        nonlocal looks
+        looks += 1
+        hold.wait(30)
+        return looks
+
+    shared = Shared(look, fresh=60.0)
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(shared.get())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    hold.set()
+    for thread in threads:
+        thread.join()
+    assert found == [1] * 8
+    assert Shared(look, fresh=0.0).get() == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/v1/a%2Fb%40c", {"reference": "a/b@c"}),
+        ("/v1/config/p%40tcp%3A%2F%2F10.0.0.7%3A26600", {"proc": "p@tcp://10.0.0.7:26600"}),
+        ("/v1/why", {}),
+    ],
+)
+def test_a_reference_is_one_segment_of_a_path(path: str, names: dict[str, str]) -> None:
+    pytest.importorskip("uvicorn")
+    from monarch.admin import helper
+
+    assert helper.TABLES and ROUTES
+    assert find(path)[1] == names
+
+
+def test_the_page_has_the_table_of_routes_as_it_is() -> None:
+    pytest.importorskip("uvicorn")
+    from monarch.admin.openapi import table
+
+    page = (Path(__file__).parents[2] / "docs" / "admin.md").read_text()
+    assert table() in page, "put what `python -m monarch.admin` prints into docs/admin.md"
