@@ -40,6 +40,12 @@ WITH ranks AS (
     FROM messages m JOIN actors a ON a.id = m.to_actor_id GROUP BY ALL)
 SELECT *, own / median(own) OVER (PARTITION BY name, endpoint) AS times FROM ranks ORDER BY times DESC NULLS LAST LIMIT 10;
 
+-- Whose steps take longer than those of the others, and by how much, in the last 10 minutes?
+WITH ranks AS (
+    SELECT a.name, s.rank, count(*) AS steps, median(s.duration_us) / 1e6 AS seconds
+    FROM steps s JOIN actors a ON a.id = s.actor_id WHERE s.timestamp_us > epoch_us(now()) - 600_000_000 GROUP BY ALL)
+SELECT *, seconds / median(seconds) OVER (PARTITION BY name) AS times FROM ranks ORDER BY times DESC NULLS LAST, rank;
+
 -- Who sent the biggest messages?
 SELECT a.name, a.rank, s.endpoint, max(s.bytes) AS largest, sum(s.bytes * s.sample_weight) AS total
 FROM sent_messages s JOIN actors a ON a.id = s.sender_actor_id GROUP BY ALL ORDER BY largest DESC NULLS LAST LIMIT 10;

@@ -11,11 +11,13 @@ from pathlib import Path
 from monarch import configure
 from monarch.actor import Actor, endpoint, this_host
 from monarch.telemetry import Profile, QueryEngineClient
+from monarch.telemetry import step as mark_step
 
 
 class Trainer(Actor):
     @endpoint
     def step(self, batch: bytes) -> int:
+        mark_step()
         logging.getLogger("trainer").warning("a batch of %d bytes", len(batch))
         return len(batch)
 
@@ -70,7 +72,7 @@ def main() -> None:
         waiting.get()
     procs.stop().get()
     without = [text.partition("\n")[0] for text, answer in zip(QUESTIONS, answers, strict=True) if not answer.rows]
-    assert len(answers) == 24 and without == [
+    assert len(answers) == 25 and without == [
         "-- Which processes have ended, and how?",  # none has
         "-- Is a process stopped, or stuck in the kernel?",
         "-- Which actors have failed, and what has ended them?",

@@ -267,3 +267,67 @@ def test_a_host_that_does_not_answer_is_blamed(tmp_path: Path) -> None:
                 os.kill(attached.agent(1), signal.SIGCONT)
             assert status == 4 and f"host {attached.addresses[1]} does not answer" in verdict["sentence"]
             assert list(verdict["silent"]) == [attached.addresses[1]]
+
+
+STEPS = """
+    import sys, threading, time
+    from monarch.actor import Actor, current_rank, endpoint, this_host
+    from monarch.telemetry import step
+
+    class Trainer(Actor):
+        @endpoint
+        def train(self, late):
+            while True:
+                step()
+                sum(range(20_000))
+                time.sleep(0.03 if current_rank().rank == late else 0.02)
+
+    class Burner(Actor):
+        @endpoint
+        def burn(self):
+            while True:
+                sum(range(1000))
+
+    if __name__ == "__main__":
+        trainers = this_host().spawn_procs({"gpus": 5}, name="trainers").spawn("trainer", Trainer)
+        trainers.train.broadcast({late})
+        {look}
+        print("go", flush=True)
+        sys.stdin.read()
+        import os
+        os._exit(0)
+    """
+
+
+def test_a_rank_whose_steps_take_longer_is_named_with_by_how_much(tmp_path: Path) -> None:
+    with running(STEPS.replace("{late}", "3").replace("{look}", ""), tmp_path) as program:
+        program.wait_for("go")
+        verdict = until(
+            program, says(3, "Slow: trainers[3] (host ", ") is slower than the others by ", " ms a step where")
+        )
+        [late] = verdict["stragglers"]
+        assert (late["mesh"], late["rank"], late["endpoint"]) == ("trainers", 3, "") and 12 <= late["steps"] <= 32
+        assert late["seconds"] > 1.2 * late["usual"] > 0.02
+        shown = program.monarch("why", "-p", str(program.pid), "--seconds", "0.4")
+        assert "\nstragglers\n  trainers[3] (host " in shown.stdout
+
+
+LOOKS_AT_EQUALS = """
+        from collections import Counter
+        from monarch.telemetry import read
+        from monarch.why import why
+        this_host().spawn_procs({"gpus": 3}, name="burners").spawn("burner", Burner).burn.broadcast()
+        steps = Counter()
+        while len(steps) < 5 or min(steps.values()) < 40:
+            steps = Counter(row["actor_id"] for row in read("steps").get().rows("steps"))
+        for _ in range(4):
+            verdict = why(seconds=0.2)
+            print("saw", verdict.status, len(verdict.stragglers), verdict.sentence, flush=True)
+    """
+
+
+def test_equal_ranks_on_a_machine_that_is_busy_are_not_called_slow(tmp_path: Path) -> None:
+    source = STEPS.replace("{late}", "None").replace("{look}", LOOKS_AT_EQUALS.strip())
+    with running(source, tmp_path) as program:
+        saw = [program.wait_for("saw") for _ in range(4)]
+    assert all(line.startswith("saw fine 0 Fine: 8 ranks work") for line in saw), saw

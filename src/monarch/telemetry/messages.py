@@ -246,6 +246,18 @@ def _sent(asked: Asked) -> Iterator[Row]:
         )  # fmt: skip
 
 
+def recent_calls(most: int) -> dict[tuple[int, str], tuple[list[int], int]]:
+    """The times of the last calls of each actor and endpoint, in microseconds, and when the last one ended."""
+    found: dict[tuple[int, str], tuple[list[int], int]] = {}
+    for each in _kept():
+        if each.end is not None:
+            key = each.uid, _endpoint(each.meta)
+            times = found[key][0] if key in found else []
+            times.append((each.end - each.begin) // 1000)
+            found[key] = times, each.end // 1000
+    return {key: (times[-most:], at) for key, (times, at) in found.items()}
+
+
 def _kept() -> list[_Handled]:
     """Those of programs: a meta that begins with a zero is one of the engine."""
     return [each for each in list(_recorder.handled) if each.meta[:1] != b"\0"] if _recorder is not None else []

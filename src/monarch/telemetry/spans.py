@@ -187,6 +187,17 @@ def step(number: int | None = None) -> None:
         _last_steps.pop(next(iter(_last_steps)))
 
 
+def recent_steps(most: int) -> dict[int, tuple[list[int], int]]:
+    """The times of the last steps of each actor, in microseconds, and when its last one began."""
+    found: dict[int, tuple[list[int], int]] = {}
+    for at, uid, _, _, took in list(_steps):
+        times = found[uid][0] if uid in found else []
+        if took is not None:
+            times.append(took)
+        found[uid] = times, at
+    return {uid: (times[-most:], at) for uid, (times, at) in found.items()}
+
+
 @produces("spans", own_thread=True)
 def _spans_rows(asked: Asked) -> Iterator[Row]:
     address = asked.service.hub.address

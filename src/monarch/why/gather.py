@@ -14,8 +14,10 @@ from ..programs import PATIENCE, Connection, agents_of, ask
 from ..stacks.gather import gather
 from ..stacks.host import GetHostStacks
 from ..stacks.report import Stacks
+from . import pace
 from .judge import judge
 from .model import Verdict
+from .steps import stragglers
 
 _LIMIT = 8.0  # seconds for a host: at the first look each of a thousand processes imports what answers, on a machine that is busy
 _PATIENCE = 0.25  # seconds without an answer of any process of a host
@@ -49,10 +51,12 @@ def _look_twice(hub: Hub, agents: Sequence[ProcAddress], root: ProcAddress | Non
         raise ValueError(f"`seconds` between two looks is more than 0, not {seconds!r}")
     wanted = GetHostStacks(root, patience=_PATIENCE, py_spy=False, ended=True)
     begun = time.monotonic()
-    asked = gather(hub, agents, wanted, seconds + _LIMIT)
-    time.sleep(seconds)
-    first = asked.get()
+    first = gather(hub, agents, wanted, seconds + _LIMIT).get()
+    answered = [proc.address for proc in first.procs if proc.address is not None and proc.how == "itself"]
+    paces = pace.gather(hub, answered) if answered else None
+    time.sleep(max(0.0, begun + seconds - time.monotonic()))
     between = time.monotonic() - begun
     answer = [agent for agent in agents if agent.host not in first.silent]  # what is silent is not waited for again
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
-    return judge(first, Stacks(second.procs, {**first.silent, **second.silent}), between)
+    late = stragglers(second.procs, paces.get() if paces is not None else {})
+    return judge(first, Stacks(second.procs, {**first.silent, **second.silent}), between, late)

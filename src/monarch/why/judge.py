@@ -7,13 +7,15 @@ it is to blame.
 
 *Stuck* is a program in which somebody waits, by whatever ways, for what stands still: a process that is stopped, C code that holds the
 GIL, a rank that has not run at all, a collective of which no thread has run, a silent host, a circle. *Slow* is one in which ranks wait
-for one of their own mesh that runs, or are in a collective that runs: it gets on, or hangs and spins, which looks the same. All else
+for one of their own mesh that runs, or are in a collective that runs: it gets on, or hangs and spins, which looks the same; or in which
+the steps of a rank take longer than those of the others (`steps`). All else
 is *fine*, an idle program as well; if all that goes on stands still, it is stuck, though nobody waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ..stacks.model import CLIENT, ProcStacks, ThreadStack
 from ..stacks.report import Stacks
@@ -37,6 +39,7 @@ from .model import (
     Verdict,
 )
 from .nodes import Node, full_mailboxes, mesh_of, nodes_of
+from .steps import Straggler
 
 _STILL = {FROZEN, MUTE, HOLDS, STANDS, DEBUGGED, ABSENT, SILENT, WAITS, COLLECTIVE}
 # Of the time, of the processes in a collective; those in which it hangs look for data for a quarter of that.
@@ -44,13 +47,18 @@ _TRANSFERS = 0.01
 _TROUBLE = {FROZEN, MUTE, SILENT}  # also where nobody waits for it
 
 
-def judge(first: Stacks, second: Stacks, seconds: float) -> Verdict:
+def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggler] = ()) -> Verdict:
     """Compare two looks.
 
     Args:
         seconds: Between them.
+        late: Ranks whose steps take longer than those of the others, the slowest first: what goes on is slow then.
     """
-    return _Case(first, second, seconds).verdict()
+    verdict = _Case(first, second, seconds).verdict()
+    if late and verdict.status == FINE:
+        more = f"; and {len(late) - 1} more" if len(late) > 1 else ""
+        return replace(verdict, status=SLOW, sentence=f"Slow: {late[0]}{more}.", stragglers=tuple(late))
+    return replace(verdict, stragglers=tuple(late))
 
 
 class _Case:

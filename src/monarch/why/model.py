@@ -8,6 +8,7 @@ from typing import Any
 
 from .._namedtuple import NamedTuple
 from ..stacks.grouping import Line
+from .steps import Straggler
 
 FINE, SLOW, STUCK = "fine", "slow", "stuck"
 EXIT_STATUS = {FINE: 0, SLOW: 3, STUCK: 4}
@@ -89,6 +90,7 @@ class Verdict:
         frozen: Processes that are stopped, or in a system call that nothing interrupts.
         swapping: Processes that wait for pages from a disk.
         silent: Hosts that have not answered, and why.
+        stragglers: Ranks whose steps take longer than those of the others, the slowest first.
     """
 
     status: str
@@ -102,6 +104,7 @@ class Verdict:
     frozen: tuple[str, ...] = ()
     swapping: tuple[str, ...] = ()
     silent: Mapping[str, str] = field(default_factory=dict)
+    stragglers: tuple[Straggler, ...] = ()
 
     @property
     def exit_status(self) -> int:
@@ -120,7 +123,8 @@ class Verdict:
             for each in self.classes
         ]
         waits = [{"waits": waiting, "for": awaited} for waiting, awaited in self.waits]
-        return {**vars(self), "silent": dict(self.silent), "classes": classes, "waits": waits}
+        late = [each._asdict() for each in self.stragglers]
+        return {**vars(self), "silent": dict(self.silent), "classes": classes, "waits": waits, "stragglers": late}
 
     def __str__(self) -> str:
         return self.sentence

@@ -32,6 +32,7 @@ def lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
         left = sum(len(each.ranks) for each in verdict.classes) - sum(len(each.ranks) for each in shown)
         yield PLAIN, f"    ... and {left:,} ranks at {len(verdict.classes) - len(shown)} other places"
     yield from _section("who waits for whom", [_wait(verdict, *each) for each in verdict.waits])
+    yield from _section("stragglers", list(map(str, verdict.stragglers)))
     yield from _section("circles", [" → ".join((*each, each[0])) for each in verdict.circles])
     yield from _section("full mailboxes", verdict.full)
     yield from _section("swapping", verdict.swapping)

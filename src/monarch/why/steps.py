@@ -1,0 +1,133 @@
+"""Stragglers: ranks whose steps take longer than those of the others. Pure.
+
+A rank is called one if all of this holds, for the last steps of each rank:
+
+* its median is a fifth above that of the others, at least, and a step takes long enough to be measured;
+* the quickest quarter of its steps is slower than three quarters of those of the others: so not now and then, and not because all
+  vary as much;
+* that as many of its steps are above the median of the others would come by chance in one of a hundred programs of equal ranks: a sign
+  test, with as many attempts as there are ranks. It assumes nothing of how times are distributed.
+
+Ranks that wait for each other in each step take equally long. Who is late is seen by where they stand then, which is not this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from .._core.plane import ProcAddress
+from .._namedtuple import NamedTuple
+from ..stacks.model import ProcStacks
+
+MOST = 32
+"""Steps of a rank that are looked at."""
+
+_FEWEST = 12  # steps
+_RANKS = 3  # of two nobody can say which is the odd one
+_SLOWER = 1.2
+_SHORTEST = 0.01  # seconds: what is below has more to do with the machine
+_CHANCE = 0.01
+_STALE = 10  # steps' time without a step: it does not go on, which is another verdict
+
+
+class Pace(NamedTuple):
+    """The last steps of an actor.
+
+    Attributes:
+        actor_id: Of it, the same on all ranks.
+        endpoint: Whose calls these are; empty for marked steps.
+        took: Each one's time, in microseconds, the latest last.
+        ago: Microseconds since the last one ended.
+    """
+
+    actor_id: int
+    endpoint: str
+    took: tuple[int, ...]
+    ago: int
+
+
+class Straggler(NamedTuple):
+    """A rank that is slower than the others.
+
+    Attributes:
+        mesh: Name of its mesh.
+        rank: Which.
+        host: Name of its machine.
+        pid: Its process.
+        endpoint: What it is slower at; empty for steps.
+        seconds: Its median.
+        usual: That of the others.
+        steps: How many were looked at.
+    """
+
+    mesh: str
+    rank: int
+    host: str
+    pid: int
+    endpoint: str
+    seconds: float
+    usual: float
+    steps: int
+
+    def __str__(self) -> str:
+        what = f"a call of {self.endpoint}" if self.endpoint else "a step"
+        many = "calls" if self.endpoint else "steps"
+        slower = 100 * (self.seconds / self.usual - 1)
+        return (
+            f"{self.mesh}[{self.rank}] (host {self.host}, process {self.pid}) is slower than the others by {slower:,.0f} %: "
+            f"{_time(self.seconds)} {what} where the median is {_time(self.usual)}, in the last {self.steps} {many}"
+        )
+
+
+def stragglers(procs: Sequence[ProcStacks], paces: Mapping[ProcAddress, Sequence[Pace]]) -> tuple[Straggler, ...]:
+    """Those that there are, the slowest first. An actor that marks steps is looked at by these, and by its calls otherwise.
+
+    Args:
+        paces: By address of the process.
+    """
+    marked = {pace.actor_id for each in paces.values() for pace in each if not pace.endpoint}
+    groups: defaultdict[tuple[int, str], list[tuple[ProcStacks, tuple[int, ...]]]] = defaultdict(list)
+    for proc in procs:
+        for pace in paces.get(proc.address, ()) if proc.address is not None else ():
+            if (pace.endpoint and pace.actor_id in marked) or len(pace.took) < _FEWEST:
+                continue
+            if pace.ago <= _STALE * max(pace.took):
+                groups[pace.actor_id, pace.endpoint].append((proc, pace.took))
+    found = [each for (_, endpoint), ranks in groups.items() for each in _of_group(endpoint, ranks)]
+    return tuple(sorted(found, key=lambda each: each.usual / each.seconds))
+
+
+def _of_group(endpoint: str, ranks: Sequence[tuple[ProcStacks, tuple[int, ...]]]) -> list[Straggler]:
+    if len(ranks) < _RANKS:
+        return []
+    medians = [median(took) for _, took in ranks]
+    usual = median(medians)
+    candidates = {at for at, middle in enumerate(medians) if middle >= _SLOWER * usual and middle >= 1e6 * _SHORTEST}
+    others = sorted(each for at, (_, took) in enumerate(ranks) if at not in candidates for each in took)
+    if not candidates or 2 * len(candidates) >= len(ranks):
+        return []
+    middle, upper = median(others), others[3 * len(others) // 4]
+    found = []
+    for at in candidates:
+        proc, took = ranks[at]
+        above = sum(each > middle for each in took)
+        if sorted(took)[len(took) // 4] > upper and len(ranks) * _by_chance(above, len(took)) <= _CHANCE:
+            seconds = medians[at] / 1e6
+            found.append(
+                Straggler(proc.mesh, proc.rank, proc.host, proc.pid, endpoint, seconds, middle / 1e6, len(took))
+            )
+    return found
+
+
+def _by_chance(heads: int, throws: int) -> float:
+    """How likely at least so many heads are."""
+    return math.ldexp(sum(math.comb(throws, each) for each in range(heads, throws + 1)), -throws)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 0.1:
+        return f"{1000 * seconds:.0f} ms"
+    return f"{seconds:.1f} s" if 0.95 <= seconds < 100 else f"{seconds:.2f} s" if seconds < 1 else f"{seconds:,.0f} s"
