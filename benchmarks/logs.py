@@ -1,8 +1,11 @@
 """What logs cost calls: `python -m benchmarks.logs`, from the repository's root.
 
 Eight procs print 100,000 lines a second together while the client calls a ninth. In turn, in one program: the lines go to the
-agent, which keeps them in files; and the same prints go to /dev/null. Afterwards the files must have each line. The last row
-is a program that keeps files and prints nothing, beside one that keeps none.
+agent, which keeps them in files; and the same prints go to /dev/null. Afterwards the files must have each line. The last rows
+are of a program that keeps files and prints nothing, beside one that keeps none.
+
+Each row is there twice: the median latency of a call, which on a busy machine has all that this machine does in it; and the CPU time that
+a call takes in the thread of the caller and the process of the callee together, which has not.
 """
 
 from __future__ import annotations
@@ -23,13 +26,15 @@ from benchmarks.progress import Progress
 
 PROCS = 8
 BURST_S = 0.01
+UNITS = ("p50", "CPU")
 VARIABLE = "HYPERACTOR_MESH_ENABLE_FILE_CAPTURE"
 
 progress = Progress()
 
 
 def measure(rate: int, seconds: float, rounds: int, streams: bool) -> None:
-    """Be the program that is measured: print p50 of `call_one`, by round, where lines are kept and where they are not.
+    """Be the program that is measured: print p50 of `call_one`, and its CPU time, by round, where lines are kept and where they
+    are not.
 
     Args:
         rate: Lines per second of all procs.
@@ -66,6 +71,10 @@ def measure(rate: int, seconds: float, rounds: int, streams: bool) -> None:
         def answer(self) -> None:
             pass
 
+        @endpoint
+        def cpu(self) -> float:
+            return time.process_time()
+
     printing = this_host().spawn_procs(per_host={"gpus": PROCS}, name="printing")
     if not streams:
         printing.logging_option(stream_to_client=False).get()
@@ -73,27 +82,35 @@ def measure(rate: int, seconds: float, rounds: int, streams: bool) -> None:
     answers = this_host().spawn_procs(name="quiet").spawn("answers", Answers)
     for _ in range(1000):
         answers.answer.call_one().get()
-    medians: dict[str, list[float]] = {"null": [], "kept": []}
+    kinds = ("null", "kept")
+    medians: dict[str, list[float]] = {kind: [] for kind in kinds}
+    cpu: dict[str, list[float]] = {kind: [] for kind in kinds}
+    others: dict[str, list[float]] = {kind: [] for kind in kinds}
     lines = 0
     for _ in range(rounds):
-        for kind in medians:
+        for kind in kinds:
             done = prints.run.call(rate / PROCS, seconds, kind == "null") if rate else None
-            times, end = [], time.monotonic() + seconds * 0.9
+            callee = answers.cpu.call_one().get()
+            caller, client, began = time.thread_time(), time.process_time(), time.monotonic()
+            times, end = [], began + seconds * 0.9
             while time.monotonic() < end:
                 begun = time.perf_counter()
                 answers.answer.call_one().get()
                 times.append(time.perf_counter() - begun)
+            caller, client = time.thread_time() - caller, time.process_time() - client
+            others[kind].append((client - caller) / (time.monotonic() - began))
+            cpu[kind].append((caller + answers.cpu.call_one().get() - callee) / len(times))
             lines += sum(done.get().values()) if done is not None and kind == "kept" else 0
             if done is not None:
                 done.get()
             medians[kind].append(statistics.median(times))
     flush_logs().get()
-    json.dump({"medians": medians, "lines": lines}, sys.stderr)
+    json.dump({"p50": medians, "CPU": cpu, "others": others, "lines": lines}, sys.stderr)
 
 
 def once(
     folder: str, rate: int, seconds: float, rounds: int, streams: bool, files: bool = True
-) -> dict[str, list[float]]:
+) -> dict[str, dict[str, list[float]]]:
     """Run the program; raises where a line is missing in its files."""
     code = f"from benchmarks.logs import measure; measure({rate}, {seconds}, {rounds}, {streams})"
     done = subprocess.run(
@@ -117,8 +134,9 @@ def once(
         if numbers.total() != told["lines"]:
             raise RuntimeError(f"{told['lines']} lines were printed, {numbers.total()} are in the files: {numbers}")
         progress.say(f"{told['lines']:,} lines, all in the files")
-    medians: dict[str, list[float]] = told["medians"]
-    return medians
+    del told["lines"]
+    found: dict[str, dict[str, list[float]]] = told
+    return found
 
 
 def row(name: str, control: list[float], measured: list[float]) -> list[str]:
@@ -137,17 +155,24 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a block")
     parser.add_argument("--rounds", type=int, default=7, help="blocks of each kind")
     options = parser.parse_args(arguments)
-    rows = [["p50 of call_one", "control", "measured", "cost"]]
+    rows = [["call_one", "control", "measured", "cost"]]
     for name, streams in (("kept in files, not shown", False), ("kept in files, and shown", True)):
         with tempfile.TemporaryDirectory() as folder:
-            medians = once(folder, options.rate, options.seconds, options.rounds, streams)
-        rows.append(row(f"{options.rate:,} lines/s {name}; /dev/null", medians["null"], medians["kept"]))
-    off: dict[bool, list[float]] = {False: [], True: []}
+            found = once(folder, options.rate, options.seconds, options.rounds, streams)
+        for unit in UNITS:
+            what = f"{unit}, {options.rate:,} lines/s {name}; /dev/null"
+            rows.append(row(what, found[unit]["null"], found[unit]["kept"]))
+        shares = [f"{100 * statistics.median(found['others'][kind]):.1f} %" for kind in ("null", "kept")]
+        progress.say(f"the client's other threads ran {shares[0]} of the time, and {shares[1]} with these lines")
+    off: dict[str, dict[bool, list[float]]] = {unit: {False: [], True: []} for unit in UNITS}
     for _ in range(options.rounds):
-        for files, medians_of in off.items():
+        for files in (False, True):
             with tempfile.TemporaryDirectory() as folder:
-                medians_of += once(folder, 0, options.seconds, 1, True, files)["kept"]
-    rows.append(row("nothing printed, files on; files off", off[False], off[True]))
+                found = once(folder, 0, options.seconds, 1, True, files)
+            for unit, medians in off.items():
+                medians[files] += found[unit]["kept"]
+    for unit, medians in off.items():
+        rows.append(row(f"{unit}, nothing printed, files on; files off", medians[False], medians[True]))
     print(report.align(rows, right={1, 2, 3}))
     return 0
 
