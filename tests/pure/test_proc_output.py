@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from monarch._core.hub.spawn_requests import SpawnRequest
 from monarch._core.net.poller import Timer
-from monarch._core.processes import proc_output
+from monarch._core.processes import output, proc_output
 from monarch._core.processes.output import Output, Source
 from monarch._core.processes.proc_entry import Mesh, ProcEntry
 from monarch._core.processes.proc_output import ProcOutput
@@ -259,3 +262,13 @@ def test_who_asks_for_what_was_printed_is_answered_though_a_sink_fails(world: Wo
     with pytest.raises(RuntimeError, match="a fault in a sink"):
         world.clock.turn()
     assert passed == ["all"]
+
+
+@given(st.lists(st.sampled_from(["a", "b" * 900, "c" * 4095, "d" * 5000, "\n", "\n", "\N{SNOWMAN}" * 3])))
+def test_pieces_that_the_system_keeps_whole_are_of_whole_lines(parts: list[str]) -> None:
+    text = "".join(parts)
+    pieces = list(output._short_pieces(text))
+    assert "".join(pieces) == text
+    assert all(piece.endswith("\n") for piece in pieces[:-1])
+    assert all(len(piece.encode()) <= select.PIPE_BUF or piece.count("\n") <= 1 for piece in pieces)
+    assert len(list(output._short_pieces("a line\n" * 500))) == 1

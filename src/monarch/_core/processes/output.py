@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 import threading
 import time
@@ -280,6 +281,16 @@ def _is_plain(stream: str) -> bool:
         return True
 
 
+def _short_pieces(text: str) -> Iterator[str]:
+    """Whole lines, as many as the system takes in one piece; a longer line by itself."""
+    most = select.PIPE_BUF if text.isascii() else select.PIPE_BUF // 4  # characters
+    begin = 0
+    while begin < len(text):
+        end = text.rfind("\n", begin, begin + most) + 1 or text.find("\n", begin + most) + 1 or len(text)
+        yield text[begin:end]
+        begin = end
+
+
 def write(stream: str, text: str) -> None:
     """Write to what is ``sys.stdout`` or ``sys.stderr`` now, each line in one piece; nothing is raised."""
     file = sys.stderr if stream == "stderr" else sys.stdout
@@ -288,7 +299,7 @@ def write(stream: str, text: str) -> None:
     # where no buffer has a lock, the system keeps short writes whole, and no others
     unlocked = isinstance(getattr(file, "buffer", None), io.RawIOBase)
     try:
-        for piece in io.StringIO(text, newline="\n") if unlocked else (text,):
+        for piece in _short_pieces(text) if unlocked else (text,):
             try:
                 file.write(piece)
             except UnicodeEncodeError:
