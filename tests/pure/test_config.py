@@ -476,7 +476,7 @@ def test_every_example_in_an_error_text_is_right(knob: Knob) -> None:
 def test_every_row_says_what_it_does_and_whether_it_applies(knob: Knob) -> None:
     assert len(knob.effect) > 20
     assert knob.effect.endswith(".") == knob.applies
-    assert not knob.applies or knob.env.startswith(("HYPERACTOR_", "MONARCH_")) or knob.env == "PYSPY_BIN"
+    assert not knob.applies or knob.env.startswith(("HYPERACTOR_", "MONARCH_", "OTEL_", "ENABLE_OTEL_")) or knob.env == "PYSPY_BIN"
 
 
 def test_names_and_variables_are_unique() -> None:
@@ -718,10 +718,15 @@ def test_a_number_that_0_7_refuses_is_a_type_error_and_a_value_error(key: str, n
 
 
 def test_a_variable_of_another_program_with_the_name_of_a_key_without_effect_is_ignored() -> None:
-    store = Store({"OTEL_METRIC_EXPORT_INTERVAL": "60000", "MONARCH_RDMA_MAX_NICS_PER_BUFFER": "all"})
-    assert store.everything()["otel_metric_export_interval"] == "1s"
+    store = Store({"SCUBA_LOG_ENTER_EXIT": "verbose", "MONARCH_RDMA_MAX_NICS_PER_BUFFER": "all"})
+    assert store.everything()["scuba_log_enter_exit"] is False
     assert store.load("rdma_max_nics_per_buffer") is None
     store.exported()
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60000", 60.0), ("250ms", 0.25), ("2s", 2.0)])
+def test_the_interval_of_exports_is_in_milliseconds_as_opentelemetry_has_it(text: str, seconds: float) -> None:
+    assert Store({"OTEL_METRIC_EXPORT_INTERVAL": text}).load("otel_metric_export_interval") == seconds
 
 
 # durations and sizes

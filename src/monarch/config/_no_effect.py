@@ -67,13 +67,10 @@ NO_EFFECT: dict[str, tuple[tuple[str, Kind, object] | tuple[str, Kind, object, s
         ("read_log_buffer", count(), 100),
     ),
     "`enable_file_capture` alone says whether there are files": (("force_file_log", BOOL, False),),
-    "metrics and traces are not written yet": (
-        ("enable_otel_metrics", BOOL, True, "ENABLE_OTEL_METRICS"),
-        ("enable_otel_tracing", BOOL, True, "ENABLE_OTEL_TRACING"),
+    "nothing is written to files of traces, or to Meta's stores": (
         ("enable_recorder_tracing", BOOL, True, "ENABLE_RECORDER_TRACING"),
         ("enable_sqlite_tracing", BOOL, False, "ENABLE_SQLITE_TRACING"),
         ("message_latency_sampling_rate", FLOAT, 0.01),
-        ("otel_metric_export_interval", DURATION, "1s", "OTEL_METRIC_EXPORT_INTERVAL"),
         ("process_memory_metric_interval", DURATION, "5m"),
         ("scuba_log_enter_exit", BOOL, False, "SCUBA_LOG_ENTER_EXIT"),
     ),

@@ -318,6 +318,22 @@ _TELEMETRY = (
         "MONARCH_TELEMETRY_MEMORY",
         "About how much memory a process uses for that; what is oldest goes first.",
     ),
+    Knob(
+        "enable_otel_metrics",
+        BOOL,
+        True,
+        "ENABLE_OTEL_METRICS",
+        "Send metrics to the collector that `OTEL_EXPORTER_OTLP_ENDPOINT` names, if that is set.",
+    ),
+    Knob("enable_otel_tracing", BOOL, True, "ENABLE_OTEL_TRACING", "Send spans to that collector."),
+    Knob(
+        "otel_metric_export_interval",
+        # OpenTelemetry's own variable of this name has milliseconds
+        DURATION._replace(from_text=lambda text: f"{text}ms" if text.strip().isdigit() else text),
+        "1s",
+        "OTEL_METRIC_EXPORT_INTERVAL",
+        "How often metrics, spans and records of `logging` are sent there; in the variable, a number alone is milliseconds.",
+    ),
 )
 
 

@@ -29,6 +29,9 @@ Row = tuple[Any, ...]
 _MOST = 10_000
 _numbers = itertools.count(1)
 _spans: deque[span] = deque(maxlen=_MOST)
+finished: deque[span] | None = None
+"""Where spans that have ended are kept for whoever exports them."""
+
 _current: ContextVar[span | None] = ContextVar("monarch_span", default=None)
 
 
@@ -62,6 +65,7 @@ class span:  # noqa: N801  # used like a function
         "name",
         "number",
         "parent",
+        "root",
         "thread",
     )
 
@@ -80,7 +84,8 @@ class span:  # noqa: N801  # used like a function
     def _begin(self) -> None:
         self.number = next(_numbers)
         above = _current.get()
-        self.parent = above.number if above is not None else None
+        self.parent: int | None = above.number if above is not None else None
+        self.root: int = above.root if above is not None else self.number
         self.thread = threading.current_thread().name
         self.fields = {name: value if type(value) in _PLAIN else _shown(value) for name, value in self.fields.items()}
         here = running()
@@ -98,6 +103,8 @@ class span:  # noqa: N801  # used like a function
         self.end = time.time_ns()
         if error is not None:
             self.fields = {**self.fields, "error": _shown(error)}
+        if finished is not None:
+            finished.append(self)
         with suppress(ValueError):  # entered in another context: a generator that is closed elsewhere
             _current.reset(self._token)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from ... import config
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from ..wire.frame import Frame
 
 OFF = "off"
+_COLLECTORS = [f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "METRICS_", "TRACES_", "LOGS_")]
 
 
 class Sampler(Protocol):
@@ -33,6 +36,16 @@ class Sampler(Protocol):
 
     def done(self, frame: Frame) -> None:
         """It has been handled."""
+
+
+def export(hub: MessageHub, mesh: Callable[[], str], rank: int) -> None:
+    """Have a collector of OpenTelemetry told what this process does, if the environment names one.
+
+    Args:
+        mesh: Gives the name of its mesh.
+    """
+    if any(map(os.environ.get, _COLLECTORS)):
+        importlib.import_module("monarch.telemetry.otlp").start(hub, mesh, rank)
 
 
 def start(hub: MessageHub) -> Sampler | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ... import config
 from ..._lazy import engine_log
 from ...errors import BackpressureError
+from ..actors import sampling
 from ..actors.base_cell import BaseCell
 from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
@@ -163,6 +164,8 @@ class Client:
             engine_log().write_to_file("client", address.proc)
         self.hub = MessageHub(address, root=address, local_host=local_host)
         self.hub.ended_hosts = _ended_hosts
+        if not host:  # else it only looks at a program
+            sampling.export(self.hub, lambda: CLIENT, 0)
         self.service = ProcService(self.hub)
         self.faults = faults.Faults(lambda: hook_finder(), _leave_by_force)
         record = CreatorInstance("root", None, Point(0, Extent([], [])), proc_mesh_maker(address), None)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from ... import config
 from ..._lazy import engine_log
-from ..actors import debugging, log
+from ..actors import debugging, log, sampling
 from ..actors.base_cell import BaseCell
 from ..actors.cell import ActorCell
 from ..actors.context import Context, forget, set_fallback
@@ -62,6 +62,11 @@ class Proc(ProcService):
         self._offers = bool(config.value("debug_adapter"))
         hub.peer_lost_hooks.append(self._end_with_agent)
 
+    @property
+    def mesh_name(self) -> str:
+        """That of its mesh, by now."""
+        return self._spec.name
+
     def _end_with_agent(self, address: ProcAddress, failure: Failure) -> None:
         """With all that it has started. The spawner sees to that first, unless it is busy."""
         if address == self.hub.address.agent:
@@ -100,7 +105,8 @@ def run(spec: ProcSpec) -> None:
     set_fallback(lambda: bystander, override=True)
     with suppress(OSError):  # no memory, or no descriptor: it does without
         life.box = BlackBox(str(spec.address))
-    Proc(hub, spec)
+    proc = Proc(hub, spec)
+    sampling.export(hub, lambda: proc.mesh_name, spec.rank)
     os.register_at_fork(after_in_child=lambda: _forked(hub))
     send_record(hub, spec.address.agent, ProcReady(life.box.fd if life.box is not None else -1))
     hub.poller.run()

@@ -1,0 +1,188 @@
+"""What this process counts and remembers, in the types of OpenTelemetry's SDK, whose exporters send it. Imported where it is sent."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from types import SimpleNamespace
+from typing import Any
+
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk.metrics import export as points
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from .._core.plane import Hub, ProcAddress
+from .._public import RELEASE
+from .ids import proc_id
+from .metrics import meters
+from .registry import PROC, Asked, producer_of
+from .spans import span as Span  # noqa: N812  # it is used like a function, and is a class
+from .tables import TABLES
+
+__all__ = ["exporter", "log", "metrics", "resource", "silence", "span"]
+
+_CUMULATIVE = points.AggregationTemporality.CUMULATIVE
+_SEVERITIES = (
+    (logging.CRITICAL, SeverityNumber.FATAL),
+    (logging.ERROR, SeverityNumber.ERROR),
+    (logging.WARNING, SeverityNumber.WARN),
+    (logging.INFO, SeverityNumber.INFO),
+    (logging.DEBUG, SeverityNumber.DEBUG),
+)
+_SCOPE = InstrumentationScope("monarch", RELEASE)
+
+
+def silence() -> None:
+    """What the SDK has to say of each request that fails is said once, by `otlp`."""
+    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
+    logging.getLogger("opentelemetry").propagate = False
+
+
+def exporter(signal: str) -> Callable[[Any], bool]:
+    """A function that sends what `metrics`, `span` or `log` have made, and says whether that was taken."""
+    made: Any = {"METRICS": OTLPMetricExporter, "TRACES": OTLPSpanExporter, "LOGS": OTLPLogExporter}[signal]()
+    return lambda found: made.export(found).name == "SUCCESS"
+
+
+def resource(hub: Hub, mesh: str, rank: int) -> Resource:
+    """Who this process is; what the environment says of that counts more."""
+    address = hub.address
+    return Resource.create(
+        {
+            "service.instance.id": str(address),
+            "host.name": os.uname().nodename,
+            "process.pid": os.getpid(),
+            "monarch.program": hub.root.proc,
+            "monarch.host": address.host,
+            "monarch.mesh": mesh,
+            "monarch.rank": rank,
+        }
+    )
+
+
+def metrics(hub: Hub, of: Resource) -> points.MetricsData:
+    """All metrics of this process, as the tables have them."""
+    asked = Asked(SimpleNamespace(hub=hub), time.time_ns() // 1000, None, None, {}, None)  # type: ignore[arg-type]  # that is all of it
+    descriptions = {made.name: made.description for meter in meters() for made in meter.instruments()}
+    by_scope: dict[str, dict[tuple[str, str], list[tuple[str, dict[str, Any]]]]] = {}
+    for table in ("metric_gauges", "metric_sums", "metric_histograms"):
+        for row in _rows(table, asked):
+            by_name = by_scope.setdefault(row["scope_name"], {})
+            by_name.setdefault((table, row["name"]), []).append((table, row))
+    scopes = [
+        points.ScopeMetrics(
+            InstrumentationScope(scope),
+            [
+                points.Metric(
+                    name, descriptions.get(name, ""), found[0][1]["unit"], _data(table, [row for _, row in found])
+                )
+                for (table, name), found in by_name.items()
+            ],
+            "",
+        )
+        for scope, by_name in by_scope.items()
+    ]
+    return points.MetricsData([points.ResourceMetrics(of, scopes, "")])
+
+
+def _rows(table: str, asked: Asked) -> Iterator[dict[str, Any]]:
+    producer, columns = producer_of(table, PROC), TABLES[table].columns
+    assert producer is not None
+    for row in producer(asked):
+        yield dict(zip(columns, row, strict=True))
+
+
+def _data(table: str, rows: list[dict[str, Any]]) -> Any:
+    if table == "metric_histograms":
+        return points.Histogram(
+            [
+                points.HistogramDataPoint(
+                    *_where(row), row["count"], _value(row, "sum"), json.loads(row["bucket_counts_json"]),
+                    json.loads(row["bounds_json"]), _value(row, "min"), _value(row, "max"),
+                )
+                for row in rows
+            ],
+            _CUMULATIVE,
+        )  # fmt: skip
+    name = "sum" if table == "metric_sums" else "value"
+    numbers = [points.NumberDataPoint(*_where(row), _value(row, name)) for row in rows]
+    return points.Sum(numbers, _CUMULATIVE, rows[0]["is_monotonic"]) if name == "sum" else points.Gauge(numbers)
+
+
+def _where(row: dict[str, Any]) -> tuple[dict[str, Any], int, int]:
+    return json.loads(row["attributes_json"]), (row["start_timestamp_us"] or 0) * 1000, row["timestamp_us"] * 1000
+
+
+def _value(row: dict[str, Any], name: str) -> int | float:
+    """Whichever type it has."""
+    found = (row[f"{name}_{kind}"] for kind in ("i64", "u64", "f64"))
+    return next((value for value in found if value is not None), 0)
+
+
+def span(made: Span, here: ProcAddress, of: Resource) -> ReadableSpan:
+    """A span that has ended."""
+    error = made.fields.get("error")
+    attributes = {
+        **made.fields, "code.file.path": made.file, "code.line.number": made.line, "thread.name": made.thread,
+        "code.namespace": made.module,
+    }  # fmt: skip
+    return ReadableSpan(
+        made.name,
+        _context(here, made.root, made.number),
+        _context(here, made.root, made.parent) if made.parent is not None else None,
+        of,
+        {name: value for name, value in attributes.items() if value is not None},
+        kind=SpanKind.INTERNAL,
+        status=Status(StatusCode.ERROR, str(error)) if error is not None else Status(StatusCode.UNSET),
+        start_time=made.begin,
+        end_time=made.end,
+        instrumentation_scope=_SCOPE,
+    )
+
+
+def _context(here: ProcAddress, root: int, number: int) -> SpanContext:
+    return SpanContext(
+        _id(here, root, 16), _id(here, number, 8), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED)
+    )
+
+
+def _id(here: ProcAddress, number: int, size: int) -> int:
+    """The same whenever it is asked for, and no other process has it."""
+    return int.from_bytes(blake2b(b"%d %d" % (proc_id(here), number), digest_size=size).digest(), "big")
+
+
+def log(record: logging.LogRecord, of: Resource) -> ReadableLogRecord:
+    """A record of `logging`."""
+    attributes: dict[str, Any] = {
+        "code.file.path": record.pathname, "code.line.number": record.lineno, "code.function.name": record.funcName,
+        "thread.name": record.threadName,
+    }  # fmt: skip
+    if record.exc_info and record.exc_info[1] is not None:
+        error = record.exc_info[1]
+        attributes["exception.type"], attributes["exception.message"] = type(error).__qualname__, str(error)
+        attributes["exception.stacktrace"] = "".join(traceback.format_exception(*record.exc_info))
+    made = LogRecord(
+        timestamp=int(record.created * 1e9),
+        observed_timestamp=time.time_ns(),
+        severity_text=record.levelname,
+        severity_number=_severity(record.levelno),
+        body=record.message,
+        attributes={name: value for name, value in attributes.items() if value is not None},
+    )
+    return ReadableLogRecord(made, of, InstrumentationScope(record.name))
+
+
+def _severity(level: int) -> SeverityNumber:
+    return next((severity for least, severity in _SEVERITIES if level >= least), SeverityNumber.TRACE)
