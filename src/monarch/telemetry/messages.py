@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 from .. import config
-from .._core.plane import SYSTEM, ProcAddress, black_box
-from .ids import actor_id, mesh_id, message_id
+from .._core.plane import SYSTEM, ProcAddress, actors_of, begun_by, black_box
+from .history import History
+from .ids import actor_id, mesh_id, message_id, proc_id
 from .registry import Asked, produces
 from .sampling import Sampling
 
 Row = tuple[Any, ...]
+
+KEPT = 3600 * 1_000_000_000
+"""Nanoseconds for which messages are remembered."""
+
+ON_A_HOST = 64 << 20
+"""Bytes that all procs of a host remember, at most."""
 
 _BYTES = 400  # of one record, about
 _SENDERS = 1_000  # whose ids an actor keeps
@@ -51,9 +61,11 @@ class _Recorder:
 
     Args:
         most: Records, of each kind.
+        history: Of the counts.
     """
 
-    def __init__(self, most: int, sampled: bool) -> None:
+    def __init__(self, most: int, sampled: bool, history: History) -> None:
+        self.history = history
         self.handled: deque[_Handled] = deque(maxlen=most)
         self.sent: deque[tuple[int, int, int, int, int, bytes, int, int, int]] = deque(maxlen=most)
         self.sampled = self.adaptive = sampled
@@ -69,6 +81,17 @@ class _Recorder:
         self.adaptive = adaptive
         for sampling in list(self._samplings):
             sampling.adapt(adaptive)
+
+    def look(self, hub: Any) -> None:
+        """Once a second while actors are active, on the I/O thread."""
+        cells = ((cell.uid, sum(begun_by(cell).values()), len(cell.queued())) for cell in actors_of(hub))
+        self.history.look(time.time(), cells)
+        old = time.time_ns() - KEPT
+        with suppress(IndexError):  # an actor's thread has just taken the place of the oldest one
+            while self.handled and self.handled[0].begin < old:
+                self.handled.popleft()
+            while self.sent and self.sent[0][1] < old:
+                self.sent.popleft()
 
 
 _recorder: _Recorder | None = None
@@ -162,8 +185,10 @@ def start(hub: Any, mode: str) -> ActorSampler:
     """
     global _recorder
     if _recorder is None:
-        most = max(100, config.value("telemetry_memory") // (2 * _BYTES))
-        _recorder = _Recorder(most, mode == "sampled")
+        room = min(config.value("telemetry_memory"), ON_A_HOST // _procs_here(hub))
+        history = room // 4
+        _recorder = _Recorder(max(100, (room - history) // (2 * _BYTES)), mode == "sampled", History(history))
+        hub.pulse.hooks.append(partial(_recorder.look, hub))
     if "cast" not in vars(hub):  # on the instance: where telemetry is off, a call goes through nothing more
         hub.cast = _watched(hub, _recorder)
     return ActorSampler(_recorder)
@@ -174,6 +199,18 @@ def look_at_all(wanted: bool) -> bool:
     if _recorder is not None:
         _recorder.adapt(_recorder.sampled and not wanted)
     return _recorder is not None
+
+
+def _procs_here(hub: Any) -> int:
+    """How many procs share what a host may remember: all are children of one process."""
+    if hub.address.is_client:
+        return 1
+    parent = os.getppid()
+    try:
+        with open(f"/proc/{parent}/task/{parent}/children") as file:
+            return max(1, len(file.read().split()))
+    except OSError:  # a kernel without that file
+        return 1
 
 
 def _watched(hub: Any, recorder: _Recorder) -> Any:
@@ -258,9 +295,19 @@ def recent_calls(most: int) -> dict[tuple[int, str], tuple[list[int], int]]:
     return {key: (times[-most:], at) for key, (times, at) in found.items()}
 
 
+@produces("history", own_thread=True)
+def _history(asked: Asked) -> Iterator[Row]:
+    here = asked.service.hub.address
+    for each in _recorder.history.rows() if _recorder is not None else ():
+        yield each.at, actor_id(here, each.uid), proc_id(here), each.seconds, each.handled, each.queued
+
+
 def _kept() -> list[_Handled]:
     """Those of programs: a meta that begins with a zero is one of the engine."""
-    return [each for each in list(_recorder.handled) if each.meta[:1] != b"\0"] if _recorder is not None else []
+    if _recorder is None:
+        return []
+    old = time.time_ns() - KEPT  # nothing is forgotten while nothing happens
+    return [each for each in list(_recorder.handled) if each.meta[:1] != b"\0" and each.begin >= old]
 
 
 def _endpoint(meta: bytes) -> str:

@@ -46,7 +46,7 @@ class Incomplete(Exception):
 Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]
 
 _MODULES = {
-    **dict.fromkeys(("messages", "message_status_events", "sent_messages"), (".messages", ".dead")),
+    **dict.fromkeys(("messages", "message_status_events", "sent_messages", "history"), (".messages", ".dead")),
     "torch_events": (".torch_events",),
     **dict.fromkeys(("spans", "span_events", "steps"), (".spans",)),
     **dict.fromkeys(

@@ -96,6 +96,11 @@ TABLES: dict[str, Table] = {
         STATE,
         "actor_id u64, proc_id u64, actor str, rank u64, endpoint str, count u64, failed u64",
     ),
+    "history": _table(
+        "How many messages each actor handled: by the second for ten minutes, by ten seconds for six hours. With telemetry on.",
+        EVENTS,
+        "timestamp_us i64, actor_id u64, proc_id u64, seconds u64, handled u64, queue_depth u64",
+    ),
     "actor_status_events": _table(
         "The life of each actor.", EVENTS, "id u64, timestamp_us i64, actor_id u64, new_status str, reason str?"
     ),
