@@ -27,6 +27,10 @@ DESCRIBED = """
         def step(self):
             return os.getpid()
 
+        @endpoint
+        def die(self):
+            os.kill(os.getpid(), signal.SIGKILL)
+
     def described(**how):
         return ProcessJob({"trainers": 1}).enable_telemetry(**how)
 
@@ -77,7 +81,7 @@ FAILS = (
     if __name__ == "__main__":
         job = described()
         trainers = spawned(job.state(None))
-        os.kill(trainers.step.call().get().item(gpus=1, hosts=0), signal.SIGKILL)
+        trainers.slice(gpus=1).die.broadcast()
         import time
         time.sleep(60)
     """
@@ -92,7 +96,14 @@ def test_a_failure_that_nobody_handles_leaves_the_run_in_a_file(home: Home) -> N
     client = QueryEngineClient(kept)
     ended = "SELECT rank, signal FROM procs WHERE mesh = 'ranks' AND signal IS NOT NULL"
     assert client.query(ended).rows == [{"rank": 1, "signal": 9}]
-    assert client.query(RANKS).rows[0] == {"rank": 0}
+    assert client.query(RANKS).rows == [{"rank": 0}, {"rank": 1}]
+    handled = """SELECT a.status, a.endpoint, m.endpoint AS message, m.duration_us, a.since_us = m.timestamp_us AS same
+                 FROM actors a JOIN messages m ON m.to_actor_id = a.id WHERE a.name = 'trainer' AND a.rank = 1 AND m.duration_us IS NULL"""
+    assert client.query(handled).rows == [
+        {"status": "Failed", "endpoint": "die", "message": "die", "duration_us": None, "same": True}
+    ]
+    life = "SELECT new_status FROM actor_status_events e JOIN actors a ON a.id = e.actor_id WHERE a.rank = 1 ORDER BY e.timestamp_us"
+    assert "Initializing" in [row["new_status"] for row in client.query(life).rows]
 
 
 def test_who_looks_at_a_job_is_no_run_of_it_and_a_program_that_ends_leaves_no_note(home: Home) -> None:

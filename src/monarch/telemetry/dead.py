@@ -12,6 +12,7 @@ from .registry import AGENT, Asked, produces
 Row = tuple[Any, ...]
 
 _EXTENTS = b"\0"
+_OVER = "Stopped", "Failed"  # of actors that had ended before their process did
 
 
 def _boxes(asked: Asked) -> Iterator[tuple[DeadProc, BoxContent]]:
@@ -31,7 +32,8 @@ def actors(asked: Asked) -> Iterator[Row]:
             continue
         handling = {call.uid: (call.endpoint, call.since) for call in box.calls if not call.until}
         handling.update((each.uid, (_endpoint(each.meta), each.begin)) for each in box.current)
-        for each in box.actors:
+        over = {event.uid for event in box.life if event.status in _OVER}
+        for each in {each.uid: each for each in box.actors if each.uid not in over}.values():
             endpoint, since = handling.get(each.uid, (None, None))
             yield (
                 actor_id(address, each.uid), each.created_us, mesh_id(each.uid), each.rank, each.path, each.name, each.name,

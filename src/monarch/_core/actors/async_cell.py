@@ -198,7 +198,7 @@ class AsyncCell(ActorCell):
         inbox, pressure = self._inbox, self.pressure
         handle, sampler = self._handle, self.sampler
         handled = 0
-        self.hub.pulse.start()
+        self.hub.pulse.serves(self)
         while True:
             while not inbox:
                 await self._wait_for_message()

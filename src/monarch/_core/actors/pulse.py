@@ -74,6 +74,11 @@ class ActorPulse:
         self.beating = True
         self._poller.call_soon(self._go_on)
 
+    def serves(self, cell: ActorCell) -> None:
+        """An actor begins to take messages; on its thread. Who it is must be known also if it does not live until the next report."""
+        life.keep(_of(cell))
+        self.start()
+
     def since(self, uid: int, item: object) -> int | None:
         """Since when an actor handles this, good to a second, in nanoseconds since 1970; None: for less than that."""
         seen = self._seen.get((uid, id(item)))

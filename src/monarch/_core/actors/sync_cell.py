@@ -130,7 +130,7 @@ class SyncCell(ActorCell):
         first, pressure = self._first, self.pressure
         handle, sampler = self._handle, self.sampler
         last: Origin | None = None
-        self.hub.pulse.start()
+        self.hub.pulse.serves(self)
         while True:
             item = self._next(last)
             last = item[0] if item is not None else None

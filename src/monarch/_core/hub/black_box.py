@@ -102,8 +102,8 @@ class BoxContent(NamedTuple):
     Attributes:
         current: Messages that were being handled.
         life: The latest last.
-        actors: In the last report.
-        calls: The same.
+        actors: Who began to live, then those of the last report.
+        calls: In the last report.
     """
 
     current: list[Current]
@@ -150,8 +150,8 @@ class BlackBox:
         self._words[slot >> 3] = 0
         self._free.append(slot)
 
-    def happened(self, event: BoxEvent) -> None:
-        """Keep an event of life. One thread at a time."""
+    def happened(self, event: Line) -> None:
+        """Keep an event of life, or who begins to live. One thread at a time."""
         line = _text(event)
         at = self._written % _LIFE_SIZE
         first = min(len(line), _LIFE_SIZE - at)

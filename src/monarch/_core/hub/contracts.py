@@ -64,6 +64,9 @@ class Pulse(Protocol):
 
     def start(self) -> None: ...
 
+    def serves(self, cell: Any) -> None:
+        """An actor begins to take messages."""
+
     def since(self, uid: int, item: object) -> int | None:
         """Since when an actor handles this item of `active`, good to a second, in nanoseconds since 1970; None: for less than that."""
 

@@ -9,7 +9,7 @@ from collections import deque
 from ..._namedtuple import NamedTuple
 from ..supervision.failure import Failure
 from ..wire.address import SYSTEM, ProcAddress
-from .black_box import BlackBox, BoxEvent
+from .black_box import BlackBox, BoxEvent, Line
 
 CREATED, INITIALIZING, IDLE, STOPPING, STOPPED, FAILED = (
     "Created", "Initializing", "Idle", "Stopping", "Stopped", "Failed"
@@ -50,9 +50,15 @@ def remember(address: ProcAddress, uid: int, status: str, reason: str = "") -> N
     """On any thread."""
     event = LifeEvent(time.time_ns(), address, uid, status, reason[:_LONGEST])
     _events.append(event)
-    if box is not None and uid != SYSTEM:  # of others its agent knows
+    if uid != SYSTEM:  # of procs their agent knows
+        keep(BoxEvent(event.time, uid, status, event.reason))
+
+
+def keep(line: Line) -> None:
+    """In the black box, if there is one; on any thread."""
+    if box is not None:
         with _writing:
-            box.happened(BoxEvent(event.time, uid, status, event.reason))
+            box.happened(line)
 
 
 def remember_end(address: ProcAddress, failure: Failure, uid: int = SYSTEM) -> None:

@@ -1,0 +1,162 @@
+"""What telemetry costs for each message: `python -m benchmarks.telemetry`, from the repository's root.
+
+A pair of procs for each row: an actor in one calls an actor in the other. All pairs are there at once, and take turns in blocks of
+some tenths of a second, in another order each round. A row is compared with the row `off` of the same round; there are two of
+these, and what the second one says of the first is the error of the measurement. The processor time of both processes, with all their
+threads, is what counts: on a machine that does other things, too, the time on the wall says little.
+
+    bare      the count of messages, and the look once a second, are taken out of the engine
+    off       as programs run
+    control   the same
+    sampled   with `enable_telemetry()`
+    all       each message is remembered
+    viewer    sampled, and this program asks for all actors, waits and counts once a second
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import random
+import statistics
+import textwrap
+import threading
+import time
+from typing import Any
+
+from monarch._core.actors import sync_cell
+from monarch.actor import Actor, endpoint, this_host
+from monarch.config import configured
+from monarch.telemetry import read
+
+COUNTED = {
+    "_handle": "self.begun[name] += 1\n",
+    "_next": "if not self.hub.pulse.beating:\n    self.hub.pulse.start()\n",
+}
+ROWS = {"bare": "off", "off": "off", "control": "off", "sampled": "sampled", "all": "all", "viewer": "sampled"}
+LIMITS = {"bare": None, "off": 0.5, "control": None, "sampled": 2.0, "all": None, "viewer": 3.0}
+LOOKED_AT = ("actors", "waits", "handled")
+
+
+class Handles(Actor):
+    """Does as little as can be."""
+
+    def __init__(self, bare: bool) -> None:
+        if bare:
+            leave_out_counts()
+
+    @endpoint
+    def handle(self, value: int) -> int:
+        return value
+
+    @endpoint
+    def used(self) -> float:
+        return time.process_time()
+
+
+class Calls(Actor):
+    """Calls the other one of its pair.
+
+    Args:
+        other: The actor that is called.
+    """
+
+    def __init__(self, bare: bool, other: Any) -> None:
+        self._other = other
+        if bare:
+            leave_out_counts()
+
+    @endpoint
+    def block(self, kind: str, count: int) -> float:
+        """Microseconds of processor time for each message, in both processes."""
+        other = self._other
+        before = time.process_time() + other.used.call_one().get()
+        if kind == "call_one":
+            for number in range(count):
+                other.handle.call_one(number).get()
+        else:
+            for number in range(count):
+                other.handle.broadcast(number)
+        return (other.used.call_one().get() + time.process_time() - before) / count * 1e6
+
+
+def leave_out_counts() -> None:
+    """Have actors of this process be run by an engine without what telemetry needs of it always."""
+    for name, text in COUNTED.items():
+        source = textwrap.dedent(inspect.getsource(getattr(sync_cell.SyncCell, name)))
+        indented = [textwrap.indent(text, " " * spaces) for spaces in (4, 8)]
+        found = [each for each in indented if each in source]
+        assert found, f"{name} has changed: {text!r} is not in it"
+        made: dict[str, Any] = {}
+        exec(compile(source.replace(found[0], ""), __file__, "exec"), vars(sync_cell), made)
+        setattr(sync_cell.SyncCell, name, made[name])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=0.2, help="of a block, about")
+    parser.add_argument("--seed", type=int, default=os.getpid(), help="of the order of rows")
+    options = parser.parse_args()
+    pairs = {row: pair(row, mode) for row, mode in ROWS.items()}
+    order = random.Random(options.seed)
+    for kind in ("call_one", "one_way"):
+        count = 500
+        cost = min(pairs["off"].block.call_one(kind, count).get() for _ in range(5))
+        count = int(options.seconds * 1e6 / cost)
+        taken: dict[str, list[float]] = {row: [] for row in ROWS}
+        for _ in range(options.rounds):
+            for row in order.sample(list(ROWS), len(ROWS)):
+                taken[row].append(block(pairs[row], row, kind, count))
+        report(kind, taken, count)
+
+
+def pair(row: str, mode: str) -> Any:
+    """Make one, and return the actor that calls."""
+    with configured(telemetry=mode):
+        procs = this_host().spawn_procs({"gpus": 2}, name=row)
+        other = procs.slice(gpus=1).spawn("handles", Handles, row == "bare")
+        return procs.slice(gpus=0).spawn("calls", Calls, row == "bare", other)
+
+
+def block(calls: Any, row: str, kind: str, count: int) -> float:
+    done = threading.Event()
+    looking = threading.Thread(target=look, args=(done,))
+    if row == "viewer":
+        looking.start()
+    try:
+        cost: float = calls.block.call_one(kind, count).get()
+    finally:
+        done.set()
+    if row == "viewer":
+        looking.join()
+    return cost
+
+
+def look(done: threading.Event) -> None:
+    """As a viewer does; at least once in a block, which is shorter than a second."""
+    while True:
+        read(*LOOKED_AT).get(timeout=60)
+        if done.wait(1.0):
+            return
+
+
+def report(kind: str, taken: dict[str, list[float]], count: int) -> None:
+    print(f"\n{kind}: µs of processor time a message, both sides; {len(taken['off'])} rounds of {count:,} messages\n")
+    print(f"{'':9} {'median':>7} {'least':>7} {'against off':>12} {'quartiles':>18}  limit")
+    for row, costs in taken.items():
+        against = sorted(100 * (cost / off - 1) for cost, off in zip(costs, taken["off"], strict=True))
+        low, middle, high = statistics.quantiles(against, n=4)
+        limit = LIMITS[row]
+        if row == "off":  # what counts is how much it is above `bare`
+            against = [100 * (off / bare - 1) for off, bare in zip(costs, taken["bare"], strict=True)]
+            low, middle, high = statistics.quantiles(against, n=4)
+        text = f"{limit:g} %" + (" (against bare)" if row == "off" else "") if limit is not None else ""
+        print(
+            f"{row:9} {statistics.median(costs):7.2f} {min(costs):7.2f} {middle:+10.1f} % {low:+8.1f} {high:+7.1f} %  {text}"
+        )
+
+
+if __name__ == "__main__":
+    main()
