@@ -1,7 +1,7 @@
 """What telemetry costs for each message: `python -m benchmarks.telemetry`, from the repository's root.
 
 A pair of procs for each row: an actor in one calls an actor in the other. All pairs are there at once, and take turns in blocks of
-some tenths of a second, in another order each round. A row is compared with the row `off` of the same round; there are two of
+a second, in another order each round. A row is compared with the row `off` of the same round; there are two of
 these, and what the second one says of the first is the error of the measurement. The processor time of both processes, with all their
 threads, is what counts: on a machine that does other things, too, the time on the wall says little.
 
@@ -10,7 +10,7 @@ threads, is what counts: on a machine that does other things, too, the time on t
     control   the same
     sampled   with `enable_telemetry()`
     all       each message is remembered
-    viewer    sampled, and this program asks for all actors, waits and counts once a second
+    viewer    sampled, and this program asks for all actors, waits and counts, once in each block
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Calls(Actor):
         else:
             for number in range(count):
                 other.handle.broadcast(number)
-        return (other.used.call_one().get() + time.process_time() - before) / count * 1e6
+        after: float = other.used.call_one().get() + time.process_time()
+        return (after - before) / count * 1e6
 
 
 def leave_out_counts() -> None:
@@ -95,8 +96,8 @@ def leave_out_counts() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--seconds", type=float, default=0.2, help="of a block, about")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a block, about")
     parser.add_argument("--seed", type=int, default=os.getpid(), help="of the order of rows")
     options = parser.parse_args()
     pairs = {row: pair(row, mode) for row, mode in ROWS.items()}
@@ -135,10 +136,10 @@ def block(calls: Any, row: str, kind: str, count: int) -> float:
 
 
 def look(done: threading.Event) -> None:
-    """As a viewer does; at least once in a block, which is shorter than a second."""
-    while True:
+    """As a viewer does, once a second, which is a block."""
+    while not done.wait(0.5):
         read(*LOOKED_AT).get(timeout=60)
-        if done.wait(1.0):
+        if done.wait(0.5):
             return
 
 

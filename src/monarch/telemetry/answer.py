@@ -26,11 +26,13 @@ class Collected(NamedTuple):
         columns: Of each table that was asked for all columns that were, also where there are no rows.
         silent: Hosts and processes that have not answered, and why.
         left_out: Rows that are missing, by table, as there were more than the limit. The latest are there.
+        clock: What the clock of a host showed when its agent answered, in microseconds since 1970; 0 elsewhere.
     """
 
     columns: Columns
     silent: dict[str, str]
     left_out: dict[str, int]
+    clock: int = 0
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table, each as a dict."""
@@ -82,6 +84,26 @@ def of_rows(
 
 def _said_of(table: str, who: str) -> str:
     return f"{table} of {who}"
+
+
+CLOCK = "the clock of "
+"""Begins a name in `Collected.silent`: a host has answered, but its times are not those of others."""
+
+_TOLERANCE = 1_000_000  # microseconds; hosts that keep time by NTP are within milliseconds
+
+
+def skew(clock: int, asked: int, answered: int) -> str:
+    """What is wrong with a clock, in words; empty if it may be right.
+
+    Args:
+        clock: What it showed, between the two others; all in microseconds.
+        asked: When it was asked, by the clock of who asks.
+        answered: When its answer was there, or later.
+    """
+    off = min(0, clock - asked) + max(0, clock - answered)
+    if abs(off) <= _TOLERANCE:
+        return ""
+    return f"{abs(off) / 1e6:,.1f} s {'behind' if off < 0 else 'ahead'}; so are all times of its rows, and what a range of time finds there"
 
 
 def is_said_of(name: str, tables: Container[str]) -> bool:

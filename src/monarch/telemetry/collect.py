@@ -129,6 +129,7 @@ class _Host:
             answers = [self._read(frame, silent) for frame in frames]
             del frames
             joined = join([own, *filter(None, answers)], silent, self._record.limit)
+            joined = joined._replace(clock=time.time_ns() // 1000)
         except BaseException as error:
             self._request.fail(error)
         else:

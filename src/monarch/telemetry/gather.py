@@ -5,13 +5,14 @@ What ends the wait: each host has answered, or is lost, or the time limit; those
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .._core.plane import DescribeHost, Hub, ProcAddress, Promise, client, current_hub, pickling
 from ..actor import Future, HostMesh
 from ..programs import Connection, Gathering, agents_of, ask
-from .answer import Collected, join, with_keys
+from .answer import CLOCK, Collected, join, skew, with_keys
 from .collect import Collect
 from .tables import TABLES
 
@@ -107,9 +108,14 @@ class _Gathering(Gathering[Collected]):
     def __init__(self, agents: Sequence[ProcAddress], wanted: Collect) -> None:
         super().__init__(agents, f"{', '.join(wanted.tables)} of {len(agents)} hosts")
         self._wanted = wanted
+        self._asked = time.time_ns() // 1000
 
     def read(self, frames: Sequence[Any]) -> Collected:
-        answers = [pickling.loads(frame.payload, frame.buffers) for frame in frames]
+        answers: list[Collected] = [pickling.loads(frame.payload, frame.buffers) for frame in frames]
+        now = time.time_ns() // 1000
+        for frame, answer in zip(frames, answers, strict=True):
+            if off := skew(answer.clock, self._asked, now):
+                self.silent[CLOCK + self.name_of(frame.rank)] = off
         empty = Collected({t: {c: [] for c in with_keys(t, self._columns(t))} for t in self._wanted.tables}, {}, {})
         joined = join([empty, *answers], self.silent, self._wanted.limit)
         columns = {t: {c: found[c] for c in self._columns(t)} for t, found in joined.columns.items()}

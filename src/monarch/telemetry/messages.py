@@ -69,17 +69,12 @@ class _Recorder:
         self.handled: deque[_Handled] = deque(maxlen=most)
         self.sent: deque[tuple[int, int, int, int, int, bytes, int, int, int]] = deque(maxlen=most)
         self.sampled = self.adaptive = sampled
-        self._samplings: WeakSet[Sampling] = WeakSet()
-        self.sampling = self.new_sampling()
-
-    def new_sampling(self) -> Sampling:
-        sampling = Sampling(time.monotonic, self.adaptive)
-        self._samplings.add(sampling)
-        return sampling
+        self.sampling = Sampling(time.monotonic, sampled)  # of what is sent
+        self.samplings: WeakSet[Sampling] = WeakSet((self.sampling,))
 
     def adapt(self, adaptive: bool) -> None:
         self.adaptive = adaptive
-        for sampling in list(self._samplings):
+        for sampling in list(self.samplings):
             sampling.adapt(adaptive)
 
     def look(self, hub: Any) -> None:
@@ -123,13 +118,13 @@ class Durations:
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
 
 
-class ActorSampler:
+class ActorSampler(Sampling):
     """Looks at some of the messages of one actor; see `Sampler`. What it looks at is in the black box meanwhile."""
 
     def __init__(self, recorder: _Recorder) -> None:
+        super().__init__(time.monotonic, recorder.adaptive)
+        recorder.samplings.add(self)
         self._handled = recorder.handled
-        self._sampling = recorder.new_sampling()
-        self.gap = 1
         self._box = black_box()
         self._senders: dict[tuple[ProcAddress, int], int] = {}  # their ids in tables
         self._active: dict[int, _Handled] = {}  # by id of the frame
@@ -145,8 +140,7 @@ class ActorSampler:
         return found
 
     def begin(self, origin: Any, frame: Any) -> None:
-        seen = _Handled(origin.peer, frame, self._sampling.looked())
-        self.gap = self._sampling.gap
+        seen = _Handled(origin.peer, frame, self.looked())
         self._active[id(frame)] = seen
         self._handled.append(seen)
         if self._box is not None:
@@ -216,7 +210,6 @@ def _procs_here(hub: Any) -> int:
 def _watched(hub: Any, recorder: _Recorder) -> Any:
     cast: Callable[..., int] = hub.cast
     sampling, sent = recorder.sampling, recorder.sent
-    left = 1  # calls until the next that is looked at, that one included
 
     def watched(
         procs: Sequence[ProcAddress],
@@ -228,11 +221,9 @@ def _watched(hub: Any, recorder: _Recorder) -> Any:
         flags: int = 0,
         ranks: Sequence[int] | None = None,
     ) -> int:
-        nonlocal left
-        left -= 1
-        if left <= 0:  # threads that count at once may step over zero
+        sampling.gap -= 1
+        if sampling.gap <= 0:  # threads that count at once may step over zero
             weight = sampling.looked()
-            left = sampling.gap
             if config.value("telemetry") == "off":  # since then
                 vars(hub).pop("cast", None)
             if target != SYSTEM and meta[:1] != b"\0":  # none of the engine

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .answer import CLOCK
+
 _SHOWN = 50  # rows of a `repr`
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {10: "\\n", 9: "\\t", 13: "\\r"}
 
@@ -77,7 +79,7 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
 
 def missing(silent: Mapping[str, str], left_out: Mapping[str, int]) -> list[str]:
     """What an answer or a file does not have, one line each."""
-    lines = [f"{who} did not answer: {why}" for who, why in silent.items()]
+    lines = [f"{who} {'is off' if who.startswith(CLOCK) else 'did not answer'}: {why}" for who, why in silent.items()]
     return lines + [f"{count:,} rows of {table} were left out: too many" for table, count in left_out.items()]
 
 

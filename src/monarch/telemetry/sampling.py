@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-RATE = 2_000
+RATE = 1_000
 """Messages per second up to which all are looked at; beyond it, about that many are."""
 
 _WINDOW = 0.1  # seconds after which the weight follows the rate
+_FEW = 4  # looks after which it reads the clock, where few are looked at
 _MOST = 1 << 16
 
 
@@ -47,7 +48,7 @@ class Sampling:
         """Called after each look. Returns what it stands for."""
         weight = self.weight
         self._looks += 1
-        if self._adaptive and (self._looks >= RATE * _WINDOW or weight > 1):
+        if self._adaptive and (self._looks >= RATE * _WINDOW if weight == 1 else self._looks % _FEW == 0):
             self._follow()
         self.gap = 1 if self.weight == 1 else 1 + int(self._random() * (2 * self.weight - 1))
         return weight
