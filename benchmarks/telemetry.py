@@ -71,7 +71,7 @@ class Calls(Actor):
     def block(self, kind: str, count: int) -> float:
         """Microseconds of processor time for each message, in both processes."""
         other = self._other
-        before = time.process_time() + other.used.call_one().get()
+        before: float = time.process_time() + other.used.call_one().get()
         if kind == "call_one":
             for number in range(count):
                 other.handle.call_one(number).get()
