@@ -478,6 +478,27 @@ def test_one_program_attaches_overlapping_sets_of_hosts_and_lets_them_go_one_by_
     again.stop().get(timeout=PATIENCE)
 
 
+def test_a_host_that_was_attached_twice_and_shut_down_once_is_listed_no_more() -> None:
+    from monarch._core.client.client import client
+
+    (port,) = free_ports(1)
+    address = f"tcp://127.0.0.1:{port}"
+    for _ in range(2):  # what has attached the first worker has no say about the second
+        worker = start_worker_loop_forever(address=address)
+        one, two = (attach_to_workers(workers=[address]) for _ in range(2))
+        assert one.initialized.get(timeout=PATIENCE) and two.initialized.get(timeout=PATIENCE)
+        one.shutdown().get(timeout=PATIENCE)
+        worker.get(timeout=PATIENCE)
+        assert address not in client().hosts.names
+        assert address not in [agent.host for agent in client().agents]
+        worker = start_worker_loop_forever(address=address)
+        three = attach_to_workers(workers=[address])
+        two.stop().get(timeout=PATIENCE)
+        assert three.spawn_procs().spawn("echo", Echo).say.call(5).get(timeout=PATIENCE).values() == [5]
+        three.shutdown().get(timeout=PATIENCE)
+        worker.get(timeout=PATIENCE)
+
+
 # the rest of the API for hosts
 
 

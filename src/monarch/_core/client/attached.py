@@ -46,7 +46,7 @@ class AttachedHosts:
         self._show = show
         self._greet = greet
         self._lock = threading.Lock()  # hosts are let go on any thread
-        self._hosts: dict[str, int] = {}  # how often each is attached
+        self._hosts: dict[str, set[object]] = {}  # and who has attached each
         self._trust: dict[str, Trust] = {}  # how each of them was attached
         self._left: set[str] = set()  # hosts that were attached
         self._given_up: set[str] = set()  # hosts that were let go before they were attached
@@ -78,8 +78,8 @@ class AttachedHosts:
     def agents(hosts: Sequence[str]) -> tuple[ProcAddress, ...]:
         return tuple(ProcAddress(host, AGENT) for host in hosts)
 
-    def attach(self, hosts: Sequence[str], trust: Trust) -> Future[bool]:
-        """Say hello to the agent of each; from then on they watch over each other for this client.
+    def attach(self, hosts: Sequence[str], trust: Trust, by: object) -> Future[bool]:
+        """Say hello to the agent of each; from then on they watch over each other for this client, until `by` detaches them.
 
         The future is done when all have answered. It raises RuntimeError as soon as one can't be reached: within
         `mesh_attach_config_timeout` if nobody listens there, at once if it is clear that waiting does not help.
@@ -94,7 +94,7 @@ class AttachedHosts:
             known = {host for host in hosts if host in self._hosts or host in self._left}
             self._hub.unreached.update(host for host in hosts if host not in self._hosts)
             for host in hosts:
-                self._hosts[host] = self._hosts.get(host, 0) + 1
+                self._hosts.setdefault(host, set()).add(by)
             self._left.difference_update(hosts)
             self._hub.unattached.difference_update(hosts)
             self._given_up.difference_update(hosts)
@@ -127,22 +127,23 @@ class AttachedHosts:
             with suppress(RuntimeError, TimeoutError):
                 future.get(timeout=max(0.0, end - time.monotonic()))
 
-    def give_up(self, hosts: Sequence[str], why: str) -> None:
-        """Wait no longer for those that have not answered yet, unless they are attached a second time."""
+    def give_up(self, hosts: Sequence[str], why: str, by: object) -> None:
+        """Wait no longer for those that have not answered yet, unless others have attached them as well."""
         for host in hosts:
-            if host in self._hub.unreached and self._hosts[host] == 1:
+            if host in self._hub.unreached and self._hosts.get(host) == {by}:
                 self._given_up.add(host)
                 failure = Failure(UNSTARTED, f"{NOT_ATTACHED}: {why}", proc=host)
                 self._hub.others.gone(ProcAddress(host, AGENT), failure, asks=False)
 
-    def detach(self, hosts: Sequence[str]) -> None:
-        """Let go of hosts: unless they are attached a second time, what this client has there ends."""
+    def detach(self, hosts: Sequence[str], by: Set[object]) -> None:
+        """Let go of hosts: unless others have attached them as well, what this client has there ends."""
         with self._lock:
             for host in hosts:
-                self._hosts[host] -= 1
-                if not self._hosts[host]:
-                    del self._hosts[host], self._trust[host]
-                    self._left.add(host)
+                if host in self._hosts:  # else who has shut it down has let go of it for all
+                    self._hosts[host] -= by
+                    if not self._hosts[host]:
+                        del self._hosts[host], self._trust[host]
+                        self._left.add(host)
             for identity in [identity for identity, host in self._workers.items() if host not in self._hosts]:
                 del self._workers[identity]
             # all: hosts that were attached together are watched together, and each may have been left at another time
@@ -154,12 +155,13 @@ class AttachedHosts:
         A host that is lost has ended. What bounds it: the grace time, and the loss of those that do not answer.
         """
         agents = self.agents(hosts)
+        holders = {by for host in hosts for by in self._hosts.get(host, ())}
         request = StopCall("the hosts to shut down", agents)
         done: Promise[None] = Promise(f"{len(hosts)} hosts to be shut down")
 
         def end() -> None:
             send_record(self._hub, agents, EndHost())
-            self.detach(hosts)
+            self.detach(hosts, holders)
             done.resolve(None)
 
         send_record(self._hub, agents, ShutDownHost("shut down by a client", grace), request, ROOT)

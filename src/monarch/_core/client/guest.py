@@ -25,7 +25,7 @@ class Guest(client.Client):
     def ensure_agent(self) -> ProcAddress:
         return self.hub.address.agent
 
-    def attach(self, hosts: Sequence[str], trust: Trust) -> NoReturn:
+    def attach(self, hosts: Sequence[str], trust: Trust, by: object) -> NoReturn:
         raise RuntimeError("this process is connected to a running program: it attaches no hosts of its own")
 
     def route_via(self, host: str, trust: Trust) -> NoReturn:

@@ -65,7 +65,7 @@ class Attachment:
                     raise RuntimeError(f"HostMesh has already been {self.ended}: attach the hosts again")
                 hosts = check_workers(given, self._trust)
                 self._client = client.client()
-                attached = self._client.attach(hosts, self._trust)
+                attached = self._client.attach(hosts, self._trust, self)
                 self._hosts = hosts
                 subscribe(attached, lambda: self._attached(attached))
             return self._hosts
@@ -96,23 +96,21 @@ class Attachment:
             )
             return completed(None)
         if how == "stopped":  # a worker that is to be shut down is waited for
-            self._client.hosts.give_up(self._hosts, "it was stopped before it was reached")
+            self._client.hosts.give_up(self._hosts, "it was stopped before it was reached", self)
         stopping = [owned.stop(f"its hosts were {how}") for owned in self._spawned]
         done: Promise[None] = Promise(f"{len(self._hosts)} hosts to be {how}")
-        finish = _shut_down if how == "shut down" else _detach
+        finish = self._shut_down if how == "shut down" else self._detach
         stopped = countdown(len(stopping), functools.partial(finish, self._client, self._hosts, done))
         for future in stopping:
             subscribe(future, stopped)
         return done.future
 
+    def _shut_down(self, owner: client.Client, hosts: Sequence[str], done: Promise[None]) -> None:
+        subscribe(owner.hosts.shut_down(hosts, client.SHUTDOWN_GRACE), lambda: done.resolve(None))
 
-def _shut_down(owner: client.Client, hosts: Sequence[str], done: Promise[None]) -> None:
-    subscribe(owner.hosts.shut_down(hosts, client.SHUTDOWN_GRACE), lambda: done.resolve(None))
-
-
-def _detach(owner: client.Client, hosts: Sequence[str], done: Promise[None]) -> None:
-    owner.hosts.detach(hosts)
-    done.resolve(None)
+    def _detach(self, owner: client.Client, hosts: Sequence[str], done: Promise[None]) -> None:
+        owner.hosts.detach(hosts, {self})
+        done.resolve(None)
 
 
 def check_workers(workers: Sequence[str], trust: Trust) -> tuple[str, ...]:
