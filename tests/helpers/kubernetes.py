@@ -17,7 +17,7 @@ import ssl
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -416,13 +416,16 @@ class Kubernetes:
             names = [f"{name}-{rank}" for rank in range(spec["replicas"])]
             self._have_pods(thing, resource, names, "apps.kubernetes.io/pod-index")
         elif resource == "jobs":
+            done = thing.get("status", {}).get("completedIndexes", "").split(",")
             names = [f"{name}-{rank}-x" for rank in range(spec["completions"])]
-            self._have_pods(thing, resource, names, "batch.kubernetes.io/job-completion-index")
+            self._have_pods(thing, resource, names, "batch.kubernetes.io/job-completion-index", done)
 
-    def _have_pods(self, owner: Object, resource: str, names: list[str], label: str) -> None:
+    def _have_pods(
+        self, owner: Object, resource: str, names: list[str], label: str, done: Collection[str] = ()
+    ) -> None:
         key = (resource, owner["metadata"]["name"])
         for rank, name in enumerate(names):
-            if ("pods", name) not in self.objects:
+            if ("pods", name) not in self.objects and str(rank) not in done:
                 self._make_pod(name, owner["spec"]["template"], key, {label: str(rank)})
         for pod in self._all("pods"):
             if pod["metadata"].get("owner") == key and pod["metadata"]["name"] not in names:
@@ -450,6 +453,11 @@ class Kubernetes:
         return base64.b64decode(self._get("secrets", name)["data"][key]).decode()
 
     def _pod_changed(self, pod: Object) -> None:
+        owner = pod["metadata"]["owner"]
+        if pod["status"].get("phase") == "Succeeded" and owner in self.objects and owner[0] == "jobs":
+            status = self.objects[owner].setdefault("status", {})
+            index = pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+            status["completedIndexes"] = ",".join(filter(None, {*status.get("completedIndexes", "").split(","), index}))
         self._put("pods", pod, pod)
 
     def _pod_gone(self, pod: Object) -> None:

@@ -383,6 +383,40 @@ def test_a_mesh_grows_and_shrinks_and_lost_pods_are_replaced(home: Home, kuberne
     assert stopped not in kubernetes.processes()
 
 
+def test_pods_of_a_job_that_have_completed_are_not_replaced_and_scale_says_so(
+    home: Home, kubernetes: Kubernetes
+) -> None:
+    program = """
+    from monarch.actor import attach_to_workers
+    from monarch.job import JobError
+    job = KubernetesJob("tests", controller="Job")
+    job.add_mesh("hosts", 2, image_spec=ImageSpec("ours:1"))
+    print(ask(job.state().hosts))
+    address = job._addresses()["hosts"][1]
+    attach_to_workers(workers=[address], secret=job._secret()).shutdown().get(timeout=30)
+    print("ended", flush=True)
+    sys.stdin.readline()
+    for size in (2, 3):
+        try:
+            job.scale(hosts=size, replace_lost=True)
+        except JobError as error:
+            print(error)
+    job.kill()
+    """
+    client = home._start([home.program(USE + program)], in_cluster(kubernetes), subprocess.PIPE)
+    assert client.stdin is not None and client.stdout is not None
+    assert client.stdout.readline() == "['hosts-0-x', 'hosts-1-x']\n"
+    assert client.stdout.readline() == "ended\n"
+    wait_until(lambda: "Succeeded" in phases(kubernetes), what="the end of the pod")
+    print(file=client.stdin, flush=True)
+    out, err = client.communicate(timeout=60)
+    refused = (
+        "host 1 of mesh 'hosts' can't be replaced: pod hosts-1-x has completed: its worker has ended in order, shut down or after "
+        "idle_limit, and a Job starts it only once. kill() the job, and state() starts it anew\n"
+    )
+    assert out == refused * 2, err
+
+
 def test_the_role_of_the_example_allows_what_jobs_do(home: Home, kubernetes: Kubernetes) -> None:
     text = (
         (Path(__file__).parents[2] / "examples" / "kubernetes" / "access.yaml")

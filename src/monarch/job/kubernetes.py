@@ -320,7 +320,15 @@ class KubernetesJob(WorkersJob):
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
         api = self._api()
-        for pods in self._look(api):
+        found_pods = self._look(api)
+        for pods in found_pods:
+            for rank, trouble in pods.completed().items():
+                if (pods.mesh.name, rank) in hosts:
+                    raise JobError(
+                        f"host {rank} of mesh {pods.mesh.name!r} can't be replaced: pod {trouble.pod} has completed: {trouble.text}. "
+                        "kill() the job, and state() starts it anew"
+                    )
+        for pods in found_pods:
             name, size = pods.mesh.name, self._meshes[pods.mesh.name]
             lost = {rank for mesh, rank in hosts if mesh == name and rank < size}
             for pod, found in pods.all.items():

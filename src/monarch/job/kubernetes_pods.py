@@ -111,6 +111,11 @@ class Pods:
         found = [trouble for trouble in known if trouble is not None]
         return sorted(found, key=lambda trouble: (not trouble.is_hopeless, not trouble.is_unschedulable, trouble.pod))
 
+    def completed(self) -> dict[int, Trouble]:
+        """Ranks whose pods have completed, where nothing makes others."""
+        ends = [(self.rank(pod), self._end_of(pod)) for pod in self._pods.values()]
+        return {rank: end for rank, end in ends if rank is not None and end is not None}
+
     def rank(self, pod: Object) -> int | None:
         """Which host of the mesh a pod is; None if it is none, which is logged once."""
         name, mesh = pod["metadata"]["name"], self.mesh
