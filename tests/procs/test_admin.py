@@ -155,6 +155,20 @@ def test_why_and_stacks_and_waits_name_who_holds_up_whom(seen: Seen) -> None:
     assert {each["mesh"] for each in stacks["classes"]} == {"slow"} and stacks["silent"] == {}
 
 
+def test_the_front_page_has_each_rank_and_what_changes(seen: Seen) -> None:
+    shown = seen.asker.get("/v1/now")
+    meshes = {mesh["name"]: mesh for mesh in shown["meshes"].values()}
+    assert {"client", "trainers", "slow"} <= set(meshes) and shown["verdict"]["sentence"]
+    assert meshes["trainers"]["shape"] == {"gpus": 3} and len(meshes["trainers"]["columns"]["state"]) == 3
+    assert shown["states"][meshes["trainers"]["columns"]["state"][1]] == "waits"
+    events = seen.asker.events("/v1/now/events")
+    name, state = next(events)
+    assert name == "state" and set(state) == set(shown) and set(state["meshes"]) == set(shown["meshes"])
+    name, change = next(events)  # the processor time of some process, at least
+    assert name == "delta" and set(change) <= {*shown, "cells"} and change
+    events.close()  # type: ignore[attr-defined]
+
+
 def test_metrics_are_those_of_the_text_format(seen: Seen) -> None:
     with seen.asker.open("GET", "/metrics") as answer:
         text = answer.read().decode()

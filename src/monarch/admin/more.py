@@ -15,6 +15,7 @@ from ..stacks.gather import of_program as stacks
 from ..telemetry.prometheus import CONTENT_TYPE, exposition
 from ..telemetry.run_file import snapshot_source, write_run
 from ..why.gather import of_program as why
+from . import picture
 from .feeds import Event, Feed, Source
 from .keys import ACT
 from .program import Watched, rows_by
@@ -24,6 +25,7 @@ from .tree import rfc3339, with_texts
 logger = logging.getLogger("monarch.admin")
 
 _LONG = 90.0  # seconds
+_GLANCE = 2.0  # seconds between pictures of the front page; to make one takes about another
 
 _MESH = Field("string", "Name of a mesh of procs")
 _RANK = Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4")
@@ -78,6 +80,19 @@ def _meshes(call: Call) -> Any:
     """All meshes of hosts, procs and actors."""
     found = call.program.collect("meshes")
     return {"meshes": [with_texts(row) for row in found.rows("meshes")], "silent": found.silent}
+
+
+@route("GET", "/v1/now", seconds=40.0)
+def _now(call: Call) -> Any:
+    """What a front page shows: the verdict, each rank of each mesh as columns, failures."""
+    return _picture(call.program)
+
+
+@route("GET", "/v1/now/events", seconds=0, answers=EVENTS)
+def _now_events(call: Call) -> Events:
+    """The same as events: `state` first, then a `delta` for each change."""
+    program = call.program
+    return Events(program.feed("now", lambda: Feed(lambda: _Now(program), program.ended, _GLANCE)))
 
 
 @route("GET", "/metrics", answers=CONTENT_TYPE)
@@ -166,6 +181,26 @@ def _owned(call: Call) -> tuple[str, ProcAddress]:
             if answer.get(timeout=PATIENCE) is not None:
                 return uid, owner
     raise ApiError("not_found", f"there is no mesh of procs {wanted[:200]!r} that runs")
+
+
+def _picture(program: Watched) -> dict[str, Any]:
+    verdict = program.verdict.get()
+    return picture.picture(program.collect(*picture.TABLES), verdict)
+
+
+class _Now(Source):
+    def __init__(self, program: Watched) -> None:
+        self._program = program
+        self._shown: dict[str, Any] | None = None
+
+    def look(self) -> Iterator[Event]:
+        before, self._shown = self._shown, _picture(self._program)
+        change = picture.delta(before, self._shown) if before is not None else {}
+        if change:
+            yield Event("delta", change)
+
+    def state(self) -> Event | None:
+        return Event("state", self._shown) if self._shown is not None else None
 
 
 class _Life(Source):

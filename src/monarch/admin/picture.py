@@ -1,0 +1,164 @@
+"""What the front page of a dashboard shows, as plain data: the verdict, each rank of each mesh as columns, failures. And what has
+changed from one picture to the next. Pure.
+
+A column is a list with a value for each rank, in the order of the ranks; a client that keeps it as an array draws ten thousand ranks
+in milliseconds, and a delta changes single places of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ..telemetry import Collected
+from ..why.model import STATES, Verdict
+
+TABLES = ("procs", "actors", "meshes", "hosts", "actor_failures")
+"""What a picture is made of."""
+
+IDLE, ENDED, FAILED, STARTS, SILENT = "idle", "ended", "failed", "starts", "silent"
+RANK_STATES = [IDLE, *STATES, ENDED, FAILED, STARTS, SILENT]
+"""What the numbers in the column `state` mean."""
+
+COLUMNS = {
+    "state": "position in `states`",
+    "blamed": "1 if it holds up others, and nobody holds up it",
+    "seconds": "for how long it has stood where it is, at least; null if nobody has noted that",
+    "queue": "messages that wait for its actors",
+    "handled": "messages that its actors have handled so far",
+    "rss": "bytes of memory of its process",
+    "cpu": "seconds that its process has computed so far",
+    "pid": "its process",
+    "host": "position in `hosts`",
+}
+"""The columns of a mesh."""
+
+
+def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
+    """All that is shown.
+
+    Args:
+        found: The rows of `TABLES`.
+        verdict: On the program, at about the same time.
+    """
+    hosts = {row["id"]: row["machine"] for row in found.rows("hosts")}
+    numbers = {host: number for number, host in enumerate(hosts)}
+    shapes = {row["id"]: row["shape_json"] for row in found.rows("meshes") if row["class"] == "Proc"}
+    queues: dict[Any, list[int]] = {}
+    for row in found.rows("actors"):
+        sums = queues.setdefault(row["proc_id"], [0, 0])
+        sums[0] += row["queue_depth"]
+        sums[1] += row["handled"]
+    stands = {(each.mesh, rank): each for each in verdict.classes for rank in each.ranks}
+    silent = " ".join(found.silent)
+    meshes: dict[str, dict[str, Any]] = {}
+    for row in sorted(found.rows("procs"), key=_order):
+        mesh = meshes.setdefault(str(row["mesh_id"]), _mesh(row, shapes.get(row["mesh_id"], "{}")))
+        if row["rank"] >= mesh["size"]:
+            continue
+        standing = stands.get((row["mesh"], row["rank"]))
+        waiting, handled = queues.get(row["id"], (0, 0))
+        values = {
+            "state": RANK_STATES.index(_state(row, standing.state if standing else IDLE, silent)),
+            "blamed": int(standing.blamed) if standing else 0,
+            "seconds": round(standing.seconds, 1) if standing and standing.seconds is not None else None,
+            "queue": waiting,
+            "handled": handled,
+            "rss": row["rss_bytes"],
+            "cpu": row["cpu_seconds"],
+            "pid": row["pid"],
+            "host": numbers.get(row["host_id"]),
+        }
+        for name, value in values.items():
+            mesh["columns"][name][row["rank"]] = value
+    return {
+        "verdict": {
+            **{name: getattr(verdict, name) for name in ("status", "sentence", "seconds")},
+            **{name: list(getattr(verdict, name)) for name in ("full", "frozen", "swapping")},
+            "circles": [list(each) for each in verdict.circles],
+            "blamed": [_blamed(each._asdict()) for each in verdict.blamed],
+        },
+        "states": RANK_STATES,
+        "hosts": list(hosts.values()),
+        "meshes": meshes,
+        "failures": _failures(found),
+        "silent": {**verdict.silent, **found.silent},
+    }
+
+
+def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What has changed between two pictures; empty where nothing has. Parts that have changed are there anew, but meshes: of those
+    that were there before with the same ranks, `cells` has the places of columns that have changed, and their values; a mesh
+    that is gone is null.
+    """
+    found: dict[str, Any] = {
+        name: value for name, value in after.items() if name != "meshes" and value != before.get(name)
+    }
+    meshes: dict[str, Any] = dict.fromkeys(before["meshes"].keys() - after["meshes"].keys())
+    cells: dict[str, dict[str, Any]] = {}
+    for uid, mesh in after["meshes"].items():
+        known = before["meshes"].get(uid)
+        if known is None or {**known, "columns": 0} != {**mesh, "columns": 0}:
+            meshes[uid] = mesh
+            continue
+        for name, column in mesh["columns"].items():
+            at = [
+                place
+                for place, pair in enumerate(zip(known["columns"][name], column, strict=True))
+                if pair[0] != pair[1]
+            ]
+            if at:
+                cells.setdefault(uid, {})[name] = {"at": at, "to": [column[place] for place in at]}
+    if meshes:
+        found["meshes"] = meshes
+    if cells:
+        found["cells"] = cells
+    return found
+
+
+def _order(row: Mapping[str, Any]) -> tuple[str, int, bool]:
+    """What has ended comes before what runs in its place."""
+    return str(row["mesh_id"]), row["rank"], row["state"] != "ended"
+
+
+def _mesh(row: Mapping[str, Any], shape: str) -> dict[str, Any]:
+    size = int(row["size"])
+    return {
+        "name": row["mesh"],
+        "size": size,
+        "shape": json.loads(shape),
+        "columns": {name: [None] * size for name in COLUMNS},
+    }
+
+
+def _state(row: Mapping[str, Any], standing: str, silent: str) -> str:
+    if row["state"] == "ended":
+        return FAILED if row["signal"] is not None or row["exit_code"] else ENDED
+    if not row["pid"]:
+        return STARTS
+    if standing == IDLE and f"{row['mesh']}[{row['rank']}] on " in silent:
+        return SILENT
+    return standing
+
+
+def _blamed(standing: dict[str, Any]) -> dict[str, Any]:
+    names = ("mesh", "size", "ranks", "hosts", "pids", "point", "endpoint", "place", "state", "reason", "seconds")
+    return {name: list(value) if isinstance(value := standing[name], tuple) else value for name in names}
+
+
+def _failures(found: Collected) -> list[dict[str, Any]]:
+    """The first one first: it is often the cause of the others."""
+    rows = sorted(
+        found.rows("actor_failures"), key=lambda row: (row["failure_is_propagated"], row["failure_occurred_at"])
+    )
+    return [
+        {
+            "reference": row["node_id"],
+            "message": row["failure_error_message"],
+            "root_cause": row["failure_root_cause_name"] or row["failure_root_cause_actor"],
+            "occurred_us": row["failure_occurred_at"],
+            "is_propagated": row["failure_is_propagated"],
+        }
+        for row in rows
+    ]
