@@ -419,7 +419,12 @@ class _Input:
     """`input()` and `print()`, as a notebook has them."""
 
     def read(self, prompt: str, complete: Completer) -> str:
-        return input(prompt)
+        try:
+            return input(prompt)
+        except NotImplementedError:  # IPython's, where a notebook is run without anybody who could type
+            there = f"`monarch debug --program {os.getpid()}` in a terminal of {socket.gethostname()}"
+            self.write(f"This notebook takes no input: run {there}.\n")
+            raise EOFError from None
 
     def write(self, text: str) -> None:
         print(text, end="", flush=True)

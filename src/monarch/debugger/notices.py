@@ -74,7 +74,7 @@ class Notices:
     def _tell(self, rows: list[Row], told: dict[int, float]) -> None:
         waiting = due(rows, told, time.monotonic())
         if waiting:
-            enter = ", or press Enter here" if _has_terminal() else ""
+            enter = ", or press Enter here" if _has_terminal() else _in_a_cell()
             how = f"monarch: to look at it, run `monarch debug` in another terminal{enter}"
             say("\n".join([*news(waiting), how]))
 
@@ -129,6 +129,11 @@ def _has_terminal() -> bool:
         )
     except (OSError, ValueError, AttributeError):
         return False
+
+
+def _in_a_cell() -> str:
+    kernel = sys.modules.get("ipykernel.kernelapp")
+    return ", or monarch.debugger.debug() in a cell" if kernel and kernel.IPKernelApp.initialized() else ""
 
 
 def _enter_pressed() -> bool:
