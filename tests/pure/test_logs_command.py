@@ -184,7 +184,8 @@ def test_torn_lines_are_counted(monarch: Type) -> None:
 
 
 def test_without_any_logs_the_folder_is_named(monarch: Type, tmp_path: Path) -> None:
-    assert monarch("logs") == Typed(1, "", f"error: no logs in {tmp_path}/.monarch/logs; nothing is there\n")
+    hint = "a program without a job keeps some with HYPERACTOR_MESH_ENABLE_FILE_CAPTURE=1"
+    assert monarch("logs") == Typed(1, "", f"error: no logs in {tmp_path}/.monarch/logs; {hint}\n")
 
 
 def test_the_job_that_runs_comes_before_one_that_has_written_later(monarch: Type) -> None:

@@ -118,7 +118,10 @@ def _latest() -> JobLogs | None:
     return _of_folder(folders[-1]) if folders else None
 
 
+_NONE = "a program without a job keeps some with HYPERACTOR_MESH_ENABLE_FILE_CAPTURE=1"
+
+
 def _missing(what: str) -> JobLogs:
     last = [folder.name for folder in reversed(_folders())][:_SHOWN]
-    there = f"the last ones there: {', '.join(last)}" if last else "nothing is there"
+    there = f"the last ones there: {', '.join(last)}" if last else _NONE
     raise FileNotFoundError(f"{what} in {_base()}; {there}")
