@@ -62,6 +62,12 @@ WITHOUT_TORCH = {
     "monarch._rust_bindings.monarch_hyperactor.shape": "Extent Point Region Shape Slice",
     "monarch._rust_bindings.monarch_hyperactor.supervision": "MeshFailure SupervisionError",
     "monarch._rust_bindings.rdma": "RdmaInitError",
+    "monarch.actor_mesh": (
+        "Accumulator Actor ActorError ActorMesh Channel Context Port PortReceiver ValueMesh as_endpoint context current_rank send"
+    ),
+    "monarch.proc_mesh": (
+        "ProcMesh get_or_spawn_controller register_proc_mesh_spawn_callback unregister_proc_mesh_spawn_callback"
+    ),
     "monarch._src.actor.actor_mesh": (
         "Accumulator Actor ActorError ActorMesh Channel Context Port PortReceiver ValueMesh as_endpoint context current_rank send"
     ),
@@ -97,6 +103,7 @@ WITH_TORCH = {
     "monarch.common._coalescing": "coalescing compile",
     "monarch.common.device_mesh": "DeviceMesh get_active_mesh no_mesh slice_mesh to_mesh",
     "monarch.common.invocation": "DeviceException RemoteException",
+    "monarch.common.opaque_ref": "OpaqueRef",
     "monarch.common.pipe": "Pipe create_pipe remote_generator",
     "monarch.common.remote": "call_on_shard_and_fetch remote",
     "monarch.common.stream": "Stream get_active_stream",
@@ -110,6 +117,7 @@ WITH_TORCH = {
     "monarch.opaque_module": "OpaqueModule",
     "monarch.opaque_object": "OpaqueObject opaque_method",
     "monarch.opaque_ref": "OpaqueRef",
+    "monarch.parallel": "PipelineParallelism get_parameter_udf",
     "monarch.parallel.pipelining": "",
     "monarch.parallel.pipelining.runtime": "PipelineParallelism get_parameter_udf",
     "monarch.profiler": "Schedule profile record_function",
@@ -120,7 +128,12 @@ WITH_TORCH = {
     "monarch.simulator.communication_model": (
         "NetworkConfig estimate_collective_time_us estimate_send_time_us tensor_size_bytes"
     ),
-    "monarch.simulator.ir": "Command IRGraph",
+    "monarch.simulator.config": "set_meta",
+    "monarch.simulator.interface": "Simulator",
+    "monarch.simulator.ir": (
+        "BorrowInfo Command DataEvent IRGraph SendTensorInfo StorageCreationEvent StorageDeletionEvent TensorAccessEvent "
+        "TensorCreationEvent TensorDeletionEvent TensorMutationEvent"
+    ),
     "monarch.simulator.simulator": "Simulator SimulatorBackendMode SimulatorTraceMode set_meta",
     "monarch.simulator.utils": "file_path_with_iter",
     "monarch.tensorboard": "Tensorboard",
