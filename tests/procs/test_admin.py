@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
 from helpers.admin import Asker, admin_of
+from helpers.certificates import authority
 from helpers.terminals import RunningProgram, running
+from monarch.admin.door import Door
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -50,10 +54,11 @@ PROGRAM = """
 class Seen:
     """A program and who asks it."""
 
-    def __init__(self, program: RunningProgram, asker: Asker, url: str) -> None:
+    def __init__(self, program: RunningProgram, asker: Asker, url: str, view_token: str) -> None:
         self.program = program
         self.asker = asker
         self.url = url
+        self.view_token = view_token
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +72,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
                 if "Proc" in node["properties"]:
                     asker.get(f"/v1/config/{quote(node['identity'])}")
             asker.get("/v1/why")
-            yield Seen(program, asker, door.url)
+            yield Seen(program, asker, door.url, door.access("view")["token"])
         (folder / "train.py.go").touch()
 
 
@@ -188,6 +193,54 @@ def test_py_spy_looks_at_a_process(seen: Seen) -> None:
     assert set(seen.asker.get(f"/v1/pyspy_dumps/{kept}")) == {"proc_ref", "result"}
     for wrong in ({"duration_s": 0}, {"duration_s": 301}, {"duration_s": 1, "rate_hz": 1001}, {"duration_s": "x"}, {}):
         assert seen.asker.error("POST", f"/v1/pyspy_profile_svg/{proc}", wrong)[:2] == (400, "bad_request")
+
+
+def test_files_are_made_of_what_runs(seen: Seen) -> None:
+    status, trace = seen.asker.raw("POST", "/v1/profile", {"seconds": 0.2})
+    assert status == 200 and trace
+    assert seen.asker.error("POST", "/v1/profile", {"seconds": 1000})[:2] == (400, "bad_request")
+    status, tables = seen.asker.raw("POST", "/v1/snapshot")
+    assert status == 200 and tables[8:12] == b"DUCK"
+
+
+def test_who_may_look_has_no_tables_of_stacks(seen: Seen) -> None:
+    viewer = Asker(seen.url, seen.view_token)
+    sql = {"sql": "SELECT count(*) AS n FROM stacks WHERE mesh = 'slow'"}
+    assert seen.asker.post("/v1/query", sql)["rows"][0]["n"] > 0
+    assert viewer.error("POST", "/v1/query", sql)[:2] == (400, "bad_request")
+    assert viewer.error("POST", "/v1/query", {"sql": "SELECT * FROM query_table('pyspy_dumps')"})[:2] == (
+        400,
+        "bad_request",
+    )
+    assert viewer.post("/v1/query", {"sql": "SELECT count(*) AS n FROM actors"})["rows"][0]["n"] > 0
+
+
+def test_tls_is_spoken_where_other_machines_reach_it(
+    seen: Seen, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issuer = authority()
+    server = issuer.sign_address("127.0.0.1")
+    for name, text in (("CERT", server.pem), ("KEY", server.key_pem())):
+        (tmp_path / name).write_text(text)
+        monkeypatch.setenv(f"HYPERACTOR_TLS_{name}", str(tmp_path / name))
+    door = Door(seen.program.pid, "0.0.0.0:0")
+    try:
+        access = door.access("view")
+        port = urlsplit(access["url"]).port
+        assert access["url"] == f"https://localhost:{port}"
+        trusting = ssl.create_default_context(cadata=issuer.pem)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=trusting)
+        connection.request("GET", access["link"].removeprefix(access["url"]))
+        answer = connection.getresponse()
+        assert answer.status == 303 and "; Secure" in answer.headers["Set-Cookie"]
+        connection.close()
+        plain = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        plain.request("GET", "/v1/root")
+        with pytest.raises((OSError, http.client.HTTPException)):
+            plain.getresponse()
+        plain.close()
+    finally:
+        door.close()
 
 
 def test_many_who_ask_at_once_wait_for_their_turn(seen: Seen) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from ..control import KillProcs, OwnedMesh
 from ..programs import PATIENCE, Connection, HostDescription, HostedProc, ProcAddress
 from ..stacks.gather import of_program as stacks
+from ..telemetry.profile import Profile
 from ..telemetry.prometheus import CONTENT_TYPE, exposition
 from ..telemetry.run_file import snapshot_source, write_run
 from ..why.gather import of_program as why
@@ -116,6 +117,27 @@ def _snapshot(call: Call) -> Page:
     with tempfile.TemporaryDirectory(prefix="monarch-snapshot-") as folder:
         written = write_run(Path(folder, "run.duckdb"), snapshot_source(connection), about, 30.0)
         return Page(Path(written.path).read_bytes(), "application/vnd.duckdb")
+
+
+@route(
+    "POST",
+    "/v1/profile",
+    role=ACT,
+    seconds=180.0,
+    answers="application/octet-stream",
+    fields={
+        "seconds": Field("number", "How long, from 0.1 to 120; 10 if nothing is said"),
+        "torch": Field("boolean", "Have torch's profiler run in ranks that use torch"),
+    },
+)
+def _profile(call: Call) -> Page:
+    """What all processes do for some seconds, as a file for ui.perfetto.dev; of actors that were spawned with telemetry."""
+    recording = Profile(torch=call.flag("torch"), connection=call.program.connection)
+    recording.record(call.number("seconds", 10, 0.1, 120))
+    with tempfile.TemporaryDirectory(prefix="monarch-profile-") as folder:
+        return Page(
+            recording.export_perfetto_trace(Path(folder, "run.pftrace")).read_bytes(), "application/octet-stream"
+        )
 
 
 @route(

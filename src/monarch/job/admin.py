@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
-from ..admin import access
+from .. import admin
 from ..errors import JobError
 from . import telemetry
 from .features import ImpliedAdmin, MeshAdminConfig
@@ -25,7 +25,7 @@ def open_for(wanted: MeshAdminConfig | None) -> str | None:
     if wanted is None or telemetry.looks_on():
         return None
     try:
-        url = access(addr=wanted.admin_addr)["url"]
+        url = admin.access(addr=wanted.admin_addr)["url"]
     except ImportError as error:
         if not isinstance(wanted, ImpliedAdmin):
             raise
