@@ -274,7 +274,8 @@ def test_old_versions_go_but_for_the_last_and_those_with_files_of_programs(proje
         found = scan(project)
         build = store.begin(found.manifest)
         send(build, found)
-        stay = build.finish()
+        build.finish()
+        stay = store.clean_up()
     assert stay == [str(first)]
     assert content(first) == {"sub": None, "sub/checkpoint": b"precious"}
     assert len([path for path in first.parent.iterdir() if path.is_dir()]) == 3
@@ -305,6 +306,7 @@ def test_what_a_dead_process_left_is_removed_and_not_what_is_being_made(project:
     another = store.begin(found.manifest)
     send(another, found)
     another.finish()
+    store.clean_up()
     assert build.path.exists() and not left.path.exists()
     send(build, found)
     build.finish()

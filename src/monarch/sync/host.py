@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -64,7 +65,7 @@ class Pieces(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Use a version, or give it up. Client ──▶ host agents. Answer: folders of old versions that stay."""
+    """Use a version, or give it up. Client ──▶ host agents. Answer: folders of versions that stayed when old ones were removed last."""
 
     build: str
     use: bool
@@ -133,6 +134,7 @@ class _Host:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._builds: dict[str, tuple[Build, str, dict[str, str], ProcAddress]] = {}
         self._active: dict[str, _Active] = {}  # the last one last
+        self._stayed: dict[str, list[str]] = {}  # by workspace
         self._reloaded: dict[ProcAddress, float] = {}
         self._service: Any = None
 
@@ -200,13 +202,19 @@ class _Host:
             return []
         build, key, dirs, _ = self._build(record.build)
         try:
-            stay = build.finish()
+            build.finish()
         except BaseException:
             self._forget(record.build)
             raise
         del self._builds[record.build]
         self._activate(build.store, key, dirs, build.manifest)
-        return stay
+
+        def clean_up() -> None:  # when the client has its answer
+            with suppress(OSError):
+                self._stayed[key] = build.store.clean_up()
+
+        self._work.put(clean_up)
+        return self._stayed.get(key, [])
 
     def _build(self, name: str) -> tuple[Build, str, dict[str, str], ProcAddress]:
         if name not in self._builds:

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import starmap
 
 from .._namedtuple import NamedTuple
 
@@ -72,8 +73,9 @@ def decode(data: bytes) -> Manifest:
         ValueError: It is none; or it has a path that leads out of the workspace, or through something that is no folder.
     """
     try:
-        files, links, folders = json.loads(bytes(data))
-        manifest = Manifest([File(*row) for row in files], dict(links), dict(folders))
+        files, links, folders = json.loads(data := bytes(data))
+        manifest = Manifest(starmap(File, files), dict(links), dict(folders))
+        manifest.encoded = data
         check(manifest)
     except (TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"no list of files of a workspace: {error}") from error

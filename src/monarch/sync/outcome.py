@@ -33,7 +33,7 @@ class SyncResult(NamedTuple):
         sent_files: Number of contents that were sent.
         seconds: How long it took.
         skipped: What was left out, or leads elsewhere: path, and why.
-        left: Folders on hosts, of old versions that stay because programs have made files there: host, folder.
+        left: Folders on hosts, of old versions that stayed after an earlier sync as programs had made files there: host, folder.
         reloads: One of each proc that had something to reload.
     """
 

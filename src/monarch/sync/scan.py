@@ -139,9 +139,12 @@ class _Look:
         known = before[1] if before is not None and before[0] == rules.fingerprint else {}
         now: dict[str, Any] = {}
         for entry in entries:
-            name, path = entry.name, place + entry.name
+            name = entry.name
+            path, old = place + name, known.get(name)
+            if type(old) is list and entry.is_file(follow_symlinks=False):  # most of them
+                now[name] = self._file(entry, path, old)
+                continue
             is_folder = entry.is_dir(follow_symlinks=False)
-            old = known.get(name)
             why = (old if type(old) is str else "") if old is not None else rules.why_not(folder, name, is_folder)
             if why:
                 now[name] = why
@@ -163,15 +166,17 @@ class _Look:
 
     def _file(self, entry: os.DirEntry[str], path: str, old: Any) -> list[Any]:
         status = entry.stat(follow_symlinks=False)
-        stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
-        if old and old[:4] == stamp and max(status.st_mtime_ns, status.st_ctime_ns) < self._settled:
+        size, mtime, ctime = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        if old and old[:4] == [size, mtime, ctime, status.st_ino] and ctime < self._settled > mtime:
+            row: list[Any] = old
             digest: str = old[4]
         else:
-            digest, stamp[0] = _hash(entry.path)
+            digest, size = _hash(entry.path)
+            row = [size, mtime, ctime, status.st_ino, digest]
             self.found_news = True
-        self.files.append(File(path, status.st_mode & 0o777, status.st_mtime_ns, stamp[0], digest))
+        self.files.append(File(path, status.st_mode & 0o777, mtime, size, digest))
         self.sources[digest] = entry.path
-        return [*stamp, digest]
+        return row
 
     def _link(self, where: str, path: str, root: str) -> None:
         target = os.readlink(where)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -78,9 +79,8 @@ class Store:
         if manifest is None or manifest.id != wanted:
             return None
         root = f"{self._versions}/{name}"
-        for file in manifest.files:
-            if not _is_intact(f"{root}/{file.path}", file):
-                return None
+        if not all(_is_intact(f"{root}/{file[0]}", file) for file in manifest.files):
+            return None
         for path, target in manifest.links.items():
             try:
                 if os.readlink(f"{root}/{path}") != target:
@@ -117,7 +117,7 @@ class Store:
             name = os.path.basename(os.readlink(self.current))
         except OSError:
             return "", None
-        return name, _load(self._versions / f"{name}.json")
+        return name, _load_again(self._versions / f"{name}.json")
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -129,30 +129,33 @@ class Store:
                 time.sleep(_LOCK_PAUSE)
             yield
 
-    def use(self, version: Path, encoded: bytes) -> list[str]:
-        """Have a complete version take the place of the one in use; remove old ones.
-
-        Returns:
-            Folders of old ones that stay, as programs have made files there.
-        """
+    def use(self, version: Path, encoded: bytes) -> None:
+        """Have a complete version take the place of the one in use."""
         with self._locked():
             _write_whole(Path(f"{version}.json"), encoded)
             link = self._folder / f"current.{version.name}"
             os.symlink(f"versions/{version.name}", link)
-            before, _ = self._in_use()
             os.replace(link, self.current)
-            return self._clean_up({version.name, before})  # programs may be in the folder of the one before
 
-    def _clean_up(self, wanted: set[str]) -> list[str]:
+    def clean_up(self) -> list[str]:
+        """Remove versions but for the one in use and the one before, in which programs may be.
+
+        Returns:
+            Folders of those that stay, as programs have made files there.
+        """
         stay = []
-        for path in list(self._versions.iterdir()):
-            if path.suffix or path.name in wanted:
-                continue
-            manifest = _load(Path(f"{path}.json"))
-            if manifest is None:
-                _remove_unlocked(path)
-            elif not _remove_unchanged(path, manifest):
-                stay.append(str(path))
+        with self._locked():
+            found = [path for path in self._versions.iterdir() if not path.suffix]
+            complete = [path for path in found if Path(f"{path}.json").exists()]
+            complete.sort(key=lambda path: os.stat(f"{path}.json").st_mtime_ns)
+            wanted = {os.path.basename(os.readlink(self.current)), *(path.name for path in complete[-2:])}
+            for path in found:
+                if path not in complete:
+                    _remove_unlocked(path)
+                elif path.name not in wanted:
+                    manifest = _load(Path(f"{path}.json"))
+                    if manifest is not None and not _remove_unchanged(path, manifest):
+                        stay.append(str(path))
         return stay
 
 
@@ -249,7 +252,7 @@ class Build:
             self._there.add(file.path)
             del self.missing[digest]
 
-    def finish(self) -> list[str]:
+    def finish(self) -> None:
         """Have it be used: see `Store.use`. What several files have in common was sent once."""
         if self.missing:
             raise ValueError(f"{len(self.missing)} contents have not come, such as that of {next(iter(self.missing))}")
@@ -261,9 +264,8 @@ class Build:
         for path, mode in self.manifest.folders.items():
             if mode != 0o700:
                 os.chmod(f"{self._root}/{path}", mode)
-        stay = self.store.use(self.path, self.manifest.encoded)
+        self.store.use(self.path, self.manifest.encoded)
         self._let_go()
-        return stay
 
     def drop(self) -> None:
         """Give it up."""
@@ -340,7 +342,8 @@ def _is_intact(path: str, file: File) -> bool:
         status = os.lstat(path)
     except OSError:
         return False
-    return (status.st_mode, status.st_size, status.st_mtime_ns) == (0o100000 | file.mode, file.size, file.mtime)
+    _, mode, mtime, size, _ = file
+    return status.st_size == size and status.st_mtime_ns == mtime and status.st_mode == 0o100000 | mode
 
 
 def _link(source: str, target: str, file: File) -> bool:
@@ -359,6 +362,9 @@ def _load(path: Path) -> Manifest | None:
         return decode(path.read_bytes())
     except (OSError, ValueError):
         return None
+
+
+_load_again = functools.lru_cache(maxsize=1)(_load)  # the file of a version never changes
 
 
 def _write_whole(path: Path, data: bytes) -> None:

@@ -1,0 +1,141 @@
+"""What bringing code to hosts takes: `python -m benchmarks.sync`, from the repository's root.
+
+5,000 files of 10 kB go to 1 and to 8 workers of this machine, each with a store of its own, beside as many clients of rsync at once,
+which speak to a daemon over loopback, without encryption: the first time, unchanged, and with one file changed. All of it in turn, in
+one sitting; every process shares the cores of this machine. Without rsync its rows are left out. Needs the extra `sync`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from monarch.actor import HostMesh, attach_to_workers
+from monarch.trust import make_secret
+
+_PORT = 28730
+CASES = ("first copy", "unchanged", "one file changed")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", type=int, default=5000)
+    parser.add_argument("--size", type=int, default=10_000, help="bytes of each")
+    parser.add_argument("--hosts", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    print(f"{options.files} files of {options.size} bytes, {options.rounds} rounds, seconds: median (min)\n")
+    print(f"{'':8}{'':8}" + "".join(f"{case:>24}" for case in CASES))
+    with tempfile.TemporaryDirectory() as folder:
+        project = _make(Path(folder, "project"), options.files, options.size)
+        os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+        for count in options.hosts:
+            stores = [Path(folder, f"store{count}.{index}") for index in range(count)]
+            ways = {"monarch": _monarch, **({"rsync": _rsync} if shutil.which("rsync") else {})}
+            taken: dict[str, dict[str, list[float]]] = {way: {case: [] for case in CASES} for way in ways}
+            with _workers(stores, folder) as hosts, _daemon(stores, folder):
+                for _ in range(options.rounds):
+                    for way, function in ways.items():
+                        for place in (*stores, Path(folder, "cache")):
+                            shutil.rmtree(place, ignore_errors=True)
+                        for case in CASES:
+                            if case == "one file changed":
+                                (project / "part0" / "file0.py").write_bytes(os.urandom(options.size))
+                            taken[way][case].append(_time(lambda: function(project, stores, hosts)))  # noqa: B023  # called at once
+            for way, cases in taken.items():
+                texts = [f"{statistics.median(times):.3f} ({min(times):.3f})" for times in cases.values()]
+                print(
+                    f"{way:8}{count:>3} host{'s' * (count > 1):2}" + "".join(f"{text:>24}" for text in texts),
+                    flush=True,
+                )
+
+
+def _monarch(project: Path, stores: list[Path], hosts: HostMesh) -> None:
+    asyncio.run(hosts.sync_workspace(project))
+
+
+def _rsync(project: Path, stores: list[Path], hosts: HostMesh) -> None:
+    urls = [f"rsync://127.0.0.1:{_PORT}/{store.name}/" for store in stores]
+    for store in stores:
+        store.mkdir(exist_ok=True)
+    running = [subprocess.Popen(["rsync", "-a", "--delete", f"{project}/", url]) for url in urls]
+    assert [process.wait() for process in running] == [0] * len(stores)
+
+
+def _time(function: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began
+
+
+def _make(project: Path, files: int, size: int) -> Path:
+    random.seed(0)
+    for index in range(files):
+        path = project / f"part{index // 100}" / f"file{index}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(random.randbytes(size))
+    return project
+
+
+@contextmanager
+def _daemon(stores: list[Path], folder: str) -> Iterator[None]:
+    """An rsync that takes what is for each of the stores."""
+    if not shutil.which("rsync"):
+        yield
+        return
+    config = Path(folder, "rsyncd.conf")
+    modules = "".join(f"[{store.name}]\npath = {store}\n" for store in stores)
+    config.write_text(f"use chroot = no\nread only = no\nuid = {os.getuid()}\ngid = {os.getgid()}\n{modules}")
+    daemon = subprocess.Popen(
+        ["rsync", "--daemon", "--no-detach", "--address=127.0.0.1", f"--port={_PORT}", f"--config={config}"]
+    )
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", _PORT)).close()
+                break
+            except ConnectionRefusedError:
+                time.sleep(0.05)
+        yield
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+@contextmanager
+def _workers(stores: list[Path], folder: str) -> Iterator[HostMesh]:
+    os.environ["MONARCH_SECRET"] = make_secret()
+    addresses = [f"ipc://{folder}/w{len(stores)}.{index}" for index in range(len(stores))]
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "monarch.tools", "worker", "--listen", address],
+            env={**os.environ, "MONARCH_SYNC_FOLDER": str(store)},
+            stderr=subprocess.DEVNULL,
+        )
+        for address, store in zip(addresses, stores, strict=True)
+    ]
+    try:
+        hosts = attach_to_workers(workers=addresses)
+        hosts.initialized.get()
+        yield hosts
+        hosts.shutdown().get(timeout=60)
+    finally:
+        for worker in workers:
+            worker.terminate()
+            worker.wait()
+
+
+if __name__ == "__main__":
+    main()
