@@ -2,17 +2,21 @@
 
 A mesh of 200 procs with an actor each is asked by its client, in turn: a call of all ranks, what `monarch.telemetry.read` collects,
 and whole queries. The first row is there twice, as a control: two rows of the same must not differ. Needs the extra `telemetry`.
+Before that `monarch.why` looks at them: for the first time, when each process imports what answers; again; and with 10 of them stopped.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from monarch.actor import Actor, endpoint, this_host
 from monarch.telemetry import QueryEngineClient, read
+from monarch.why import why
 
 QUESTIONS = {
     "query: longest queues": "SELECT name, rank, queue_depth FROM actors ORDER BY queue_depth DESC LIMIT 10",
@@ -24,11 +28,24 @@ QUESTIONS = {
 
 
 class Answers(Actor):
-    """Does as little as can be."""
+    """Does little."""
 
     @endpoint
-    def answer(self) -> None:
-        pass
+    def answer(self) -> int:
+        return os.getpid()
+
+
+def _why(name: str, stopped: Sequence[int]) -> tuple[str, float]:
+    """What a look takes, in milliseconds; of that half a second passes between the two that it has."""
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    begun = time.perf_counter()
+    try:
+        why(seconds=0.5)
+        return name, (time.perf_counter() - begun) * 1e3
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
 
 
 def main() -> None:
@@ -38,6 +55,9 @@ def main() -> None:
     options = parser.parse_args()
     procs = this_host().spawn_procs({"gpus": options.procs}, name="ranks")
     actors = procs.spawn("answers", Answers)
+    pids = actors.answer.call().get().values()
+    looks = [_why("why: first", []), *(_why("why", []) for _ in range(3))]
+    looks += [_why("why: 10 do not answer", pids[:10]) for _ in range(3)]
     client = QueryEngineClient()
     rows: dict[str, Callable[[], object]] = {
         "call of all ranks": lambda: actors.answer.call().get(),
@@ -53,6 +73,8 @@ def main() -> None:
             ask()
             if run:  # the first one imports
                 taken[name].append((time.perf_counter() - begun) * 1e3)
+    for name, took in looks:
+        taken.setdefault(name, []).append(took)
     print(f"{options.procs} procs, {options.rounds} rounds, ms\n\n{'':28}  median     min")
     for name, times in taken.items():
         print(f"{name:28}  {statistics.median(times):6.1f}  {min(times):6.1f}")

@@ -11,7 +11,8 @@ from monarch._core.plane import ProcAddress
 from monarch.stacks import ProcStacks, Stacks
 from monarch.why import SLOW
 from monarch.why.judge import judge
-from monarch.why.steps import Pace, Straggler, stragglers
+from monarch.why.pace import Pace
+from monarch.why.steps import Straggler, stragglers
 
 UID = 7
 

@@ -4,6 +4,9 @@ Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs
 plane is written. Nothing of the core imports this module, so programs without planes do not pay for it.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .actors.activities import activities, begun_by, blocked, handled_by, longest, owners_of, status_of
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub, running
@@ -18,7 +21,6 @@ from .calls.remote_error import read_answer, refusal, supervision_error
 from .calls.waiting import block, running_loop
 from .client.client import client
 from .client.faults import before_the_end
-from .client.guest import join
 from .hub.black_box import BoxContent, content_of
 from .hub.contracts import Hub
 from .hub.control import SingleAnswer, send_record
@@ -30,22 +32,40 @@ from .hub.statistics import statistics_of
 from .mesh.owned import OwnedActors, OwnedProcs
 from .mesh.proc_mesh import flush_logs
 from .mesh.shaped import ShapedMesh, names_of
-from .net.peer_credentials import check_same_user
 from .net.unix import hosts_here
-from .processes.boxes import DeadProc
 from .processes.output import Output, OutputSink, Source
 from .processes.stack_dump import FILE as STACK_FILE
 from .processes.stack_dump import SIGNAL as STACK_SIGNAL
 from .shape import Shape, Slice, grid
 from .shape.ndslice import row_major_strides
-from .shape.rank_selector import RankSelector
 from .supervision.failure import Failure
 from .wire import pickling
 from .wire.address import SYSTEM, ProcAddress, random_uid
-from .wire.channel import parse_channel
 from .wire.frame import DEAD, ERROR, EXPLICIT
 from .wire.pickling import OUT_OF_BAND_SIZE
 from .wire.reducers import Dumped, Reducer, register_lender
+
+if TYPE_CHECKING:
+    from .client.guest import join
+    from .net.peer_credentials import check_same_user
+    from .processes.boxes import DeadProc
+    from .shape.rank_selector import RankSelector
+    from .wire.channel import parse_channel
+
+_LATER = {  # what few processes need: a look at a thousand imports this module in each of them, at once
+    "DeadProc": "processes.boxes",
+    "RankSelector": "shape.rank_selector",
+    "check_same_user": "net.peer_credentials",
+    "join": "client.guest",
+    "parse_channel": "wire.channel",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_LATER[name]}", __package__), name)
+
 
 __all__ = [
     "DEAD",

@@ -6,20 +6,22 @@ What ends the wait: each host has answered, is lost, or has not answered within 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from .._core.plane import DescribeHost, Hub, ProcAddress, current_hub
-from ..actor import HostMesh
-from ..programs import PATIENCE, Connection, agents_of, ask
+from .._core.plane import DescribeHost, Hub, ProcAddress, current_hub, pickling
+from ..actor import Future, HostMesh
+from ..programs import PATIENCE, Connection, Gathering, agents_of, ask
 from ..stacks.gather import gather
 from ..stacks.host import GetHostStacks
 from ..stacks.report import Stacks
-from . import pace
 from .judge import judge
 from .model import Verdict
+from .pace import GetPace, Pace
 from .steps import stragglers
 
 _LIMIT = 8.0  # seconds for a host: at the first look each of a thousand processes imports what answers, on a machine that is busy
+_PACE_LIMIT = 2.0  # seconds for the steps of ranks: who takes longer has other troubles
 _PATIENCE = 0.25  # seconds without an answer of any process of a host
 
 
@@ -53,10 +55,20 @@ def _look_twice(hub: Hub, agents: Sequence[ProcAddress], root: ProcAddress | Non
     begun = time.monotonic()
     first = gather(hub, agents, wanted, seconds + _LIMIT).get()
     answered = [proc.address for proc in first.procs if proc.address is not None and proc.how == "itself"]
-    paces = pace.gather(hub, answered) if answered else None
+    paces = _paces(hub, answered) if answered else None
     time.sleep(max(0.0, begun + seconds - time.monotonic()))
     between = time.monotonic() - begun
     answer = [agent for agent in agents if agent.host not in first.silent]  # what is silent is not waited for again
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
     late = stragglers(second.procs, paces.get() if paces is not None else {})
     return judge(first, Stacks(second.procs, {**first.silent, **second.silent}), between, late)
+
+
+def _paces(hub: Hub, procs: Sequence[ProcAddress]) -> Future[Mapping[ProcAddress, list[Pace]]]:
+    """The paces of some processes; those that do not answer have none."""
+    return _Paces(procs, "the last steps of all ranks").ask(hub, GetPace(), _PACE_LIMIT)
+
+
+class _Paces(Gathering[Mapping[ProcAddress, list[Pace]]]):
+    def read(self, frames: Sequence[Any]) -> Mapping[ProcAddress, list[Pace]]:
+        return {self._agents[frame.rank]: pickling.loads(frame.payload, frame.buffers) for frame in frames}

@@ -1,23 +1,36 @@
 """How long the last steps of each rank have taken: asked of processes that have answered a first look.
 
 A step is what `monarch.telemetry.step` marks. Where an actor marks none, it is a call of an endpoint, if messages are remembered. A process
-that has imported neither has nothing to say, and imports nothing for it.
+that has imported neither has nothing to say. Each of a thousand imports this module at the first look: it imports nothing else.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._core.plane import ControlRequest, ControlService, Hub, ProcAddress, handles, pickling, register
+from .._core.plane import ControlRequest, ControlService, handles, register
 from .._namedtuple import NamedTuple
-from ..actor import Future
-from ..programs import Gathering
-from .steps import MOST, Pace
 
-_LIMIT = 2.0  # seconds: who takes longer has other troubles
+MOST = 32
+"""Steps of a rank that are looked at."""
+
+
+class Pace(NamedTuple):
+    """The last steps of an actor.
+
+    Attributes:
+        actor_id: Of it, the same on all ranks.
+        endpoint: Whose calls these are; empty for marked steps.
+        took: Each one's time, in microseconds, the latest last.
+        ago: Microseconds since the last one ended.
+    """
+
+    actor_id: int
+    endpoint: str
+    took: tuple[int, ...]
+    ago: int
 
 
 class GetPace(NamedTuple):
@@ -34,16 +47,6 @@ def _get_pace(service: ControlService, request: ControlRequest, record: GetPace)
     found = [Pace(uid, "", tuple(took), now - last) for uid, (took, last) in marked.items()]
     found += [Pace(uid, name, tuple(took), now - last) for (uid, name), (took, last) in called.items()]
     request.answer(found)
-
-
-def gather(hub: Hub, procs: Sequence[ProcAddress]) -> Future[Mapping[ProcAddress, list[Pace]]]:
-    """The paces of some processes; those that do not answer have none."""
-    return _Gathering(procs, "the last steps of all ranks").ask(hub, GetPace(), _LIMIT)
-
-
-class _Gathering(Gathering[Mapping[ProcAddress, list[Pace]]]):
-    def read(self, frames: Sequence[Any]) -> Mapping[ProcAddress, list[Pace]]:
-        return {self._agents[frame.rank]: pickling.loads(frame.payload, frame.buffers) for frame in frames}
 
 
 register(_get_pace)

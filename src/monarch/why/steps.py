@@ -21,9 +21,7 @@ from statistics import median
 from .._core.plane import ProcAddress
 from .._namedtuple import NamedTuple
 from ..stacks.model import ProcStacks
-
-MOST = 32
-"""Steps of a rank that are looked at."""
+from .pace import Pace
 
 _FEWEST = 12  # steps
 _RANKS = 3  # of two nobody can say which is the odd one
@@ -31,22 +29,6 @@ _SLOWER = 1.2
 _SHORTEST = 0.01  # seconds: what is below has more to do with the machine
 _CHANCE = 0.01
 _STALE = 10  # steps' time without a step: it does not go on, which is another verdict
-
-
-class Pace(NamedTuple):
-    """The last steps of an actor.
-
-    Attributes:
-        actor_id: Of it, the same on all ranks.
-        endpoint: Whose calls these are; empty for marked steps.
-        took: Each one's time, in microseconds, the latest last.
-        ago: Microseconds since the last one ended.
-    """
-
-    actor_id: int
-    endpoint: str
-    took: tuple[int, ...]
-    ago: int
 
 
 class Straggler(NamedTuple):
