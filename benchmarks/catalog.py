@@ -74,6 +74,10 @@ WORKLOADS = (
     Workload("tensor_issue", "one small tensor operation, on the controller", "µs", group="tensors"),
     Workload("tensor_busy_4", "rows of the square matrix whose product keeps 4 procs busy", "rows", group="tensors"),
     Workload("job_reuse", "client start to first answer on a running ProcessJob, p50", "s", group="jobs"),
+    Workload(
+        "job_reuse_slurm", "client start to first answer on a running SlurmJob of 3 nodes, p50", "s", group="jobs"
+    ),
+    Workload("job_reuse_ssh", "client start to first answer on a running SSHJob of 2 hosts, p50", "s", group="jobs"),
     Workload("job_exec", "exec_command() of `true` on a running ProcessJob, p50", "ms", group="jobs"),
     Workload("run_first_step", "`monarch run` of 2 ranks, from Enter to the first step", "s", group="jobs"),
 )

@@ -12,6 +12,7 @@ import pytest
 
 from helpers.slurm import command_of, environment_of
 from helpers.waiting import wait_until
+from monarch.job import SSHJob
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -282,6 +283,88 @@ def test_a_machine_that_forwards_no_sockets_is_told(home: Home, ssh: Ssh) -> Non
     ssh.kill_machine("c")
     ssh.configure("c")
     assert "host 'c': its sshd forwards no Unix sockets (AllowStreamLocalForwarding" in said.splitlines()[-1]
+
+
+SCALED = (
+    USE
+    + """
+    import logging
+    if __name__ == "__main__":
+        job = SSHJob(ssh_args=OPTIONS, detach="detach" in sys.argv)
+        job.add_mesh("hosts", ["a", "b", "c"], size=1)
+        state = job.state()
+        procs = state.hosts.spawn_procs()
+        worker = procs.spawn("worker", Worker)
+        print(ask(state.hosts), flush=True)
+        job.scale(hosts=3)
+        print(ask(job.state().hosts), worker.machine.call_one().get(timeout=30), flush=True)
+        sys.stdin.readline()  # the worker of b is lost meanwhile
+        job.scale(replace_lost=True)
+        hosts = job.state().hosts
+        print(ask(hosts), worker.machine.call_one().get(timeout=30), flush=True)
+        with hosts.spawn_procs() as others:  # they reach each other
+            asking, asked = others.spawn("asking", Worker), others.spawn("asked", Worker)
+            print(asking.slice(hosts=1).ask.call_one(asked).get(timeout=30), flush=True)
+        job.scale(hosts=2)
+        print(ask(job.state().hosts), worker.machine.call_one().get(timeout=30), flush=True)
+        try:
+            job.scale(hosts=4)
+        except Exception as error:
+            print(error, flush=True)
+        sys.stdin.readline()
+        procs.stop().get(timeout=30)
+    """
+)
+
+
+@pytest.mark.parametrize("kind", ["attached", "detach"])
+def test_machines_of_the_list_are_added_replaced_and_given_back(home: Home, ssh: Ssh, kind: str) -> None:
+    ssh.start_machine("c")
+    client = start(home, SCALED, kind)
+    assert client.stdin is not None
+    assert line_of(client) == "['a']\n"
+    assert line_of(client) == "['a', 'b', 'c'] a\n"
+    # one that forks is two for a moment
+    (worker,) = wait_until(lambda: found if len(found := workers_on(ssh, "b")) == 1 else [], what="one worker on b")
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: run_by_workers(ssh, "b") == [], what="the end of all that the worker ran")
+    print(file=client.stdin, flush=True)
+    assert line_of(client) == "['a', 'b', 'c'] a\n"
+    assert line_of(client) == "b asks a b c\n"
+    assert line_of(client) == "['a', 'b'] a\n"
+    assert "can't have 4 hosts, as 3 are named: ['a', 'b', 'c']" in line_of(client)
+    elsewhere = "from monarch.job import job_load; job = job_load(); job.scale(hosts=1); print(job.state().hosts.sizes)"
+    if kind == "detach":
+        assert home.run(elsewhere) == "{'hosts': 1}\n"
+        wait_until(lambda: not run_by_workers(ssh, "b"), what="the end of the worker that was given back")
+    else:
+        assert "only that can scale it" in home.run(elsewhere, exit_code=1)
+    said, told = client.communicate("\n", timeout=60)
+    assert client.returncode == 0, said + told
+    assert "host 1 of mesh 'hosts' was lost; another takes its place" in told
+    if kind == "detach":
+        home.monarch("kill")
+    ssh.wait_nothing_left()
+    ssh.kill_machine("c")
+
+
+def test_a_machine_that_is_down_is_no_successor_of_itself(home: Home, ssh: Ssh) -> None:
+    said = home.run(
+        USE
+        + """
+    job = SSHJob(ssh_args=OPTIONS, start_timeout=30)
+    job.add_mesh("hosts", ["a", "nowhere.invalid"], size=1)
+    job.state(None)
+    try:
+        job.scale(hosts=2)
+    except Exception as error:
+        print(error)
+    print(ask(job.state(None).hosts))
+        """
+    )
+    assert "nowhere.invalid" in said and said.endswith("['a']\n")
+    with pytest.raises(ValueError, match="of 1 hosts, 2 can't be used"):
+        SSHJob().add_mesh("hosts", ["a"], size=2)
 
 
 def test_a_wait_for_machines_is_shown_and_ends(home: Home, ssh: Ssh) -> None:

@@ -487,8 +487,8 @@ def test_a_job_that_another_version_has_saved_is_refused_and_not_touched(
     job = Pretend("a")
     job.state(path)
     content = path.read_bytes()
-    monkeypatch.setattr("monarch.job.cache.FORMAT", 2)
+    monkeypatch.setattr("monarch.job.cache.FORMAT", 3)
     for use in (lambda: Pretend("a").state(path), lambda: job_load(path), lambda: job_loads(content)):
-        with pytest.raises(JobError, match="saved by another version of pymonarch, in format 1; this one has format 2"):
+        with pytest.raises(JobError, match="saved by another version of pymonarch, in format 2; this one has format 3"):
             use()
     assert path.read_bytes() == content and len(RUNNING) == 1

@@ -25,7 +25,7 @@ from typing import Any
 from ..errors import JobError
 from . import trusted
 
-FORMAT = 1
+FORMAT = 2
 """Of what is saved: raised whenever an attribute of a kind of job gets another name or meaning, or a new one has no default."""
 
 _FORMAT_KEY = "_format"

@@ -25,11 +25,13 @@ from ..trust import read_secret_file
 from . import processes, ssh_text, trusted
 from .contract import (
     KEEP,
+    HostId,
     Report,
     WorkersJob,
     WorkerSpec,
     check_idle_limit,
     check_strings,
+    hosts_of,
     make_secret_file,
     parse_report,
 )
@@ -90,11 +92,14 @@ class SSHJob(WorkersJob):
         ValueError: A name, a limit or the transport makes no sense.
     """
 
-    _LIVE = (*WorkersJob._LIVE, "_watch", "_reach", "_sessions", "_are_kept")
-    _watch: WorkerWatch | None = None
+    _LIVE = (*WorkersJob._LIVE, "_watches", "_watched", "_reach", "_sessions", "_unkept")
+    _watches: tuple[WorkerWatch, ...] = ()
+    _watched: tuple[Worker, ...] = ()
     _reach: Reach | None = None
-    _sessions: Sequence[Session] = ()
-    _are_kept = False  # they have answered that, which they do once
+    _sessions: tuple[Session, ...] = ()
+    _unkept: tuple[
+        Session, ...
+    ] = ()  # those of them that have not been told to outlive the program, which happens once
 
     def __init__(
         self,
@@ -128,8 +133,9 @@ class SSHJob(WorkersJob):
             check_idle_limit(idle_limit),
         )
         self._start_timeout = start_timeout
-        self._workers: list[Worker] = []
-        self._reports: list[Report] = []
+        self._numbers: dict[HostId, int] = {}  # of workers; one that takes the place of another gets a new one
+        self._workers: dict[int, Worker] = {}
+        self._reports: dict[int, Report] = {}
         self._folder = ""
         self._machine = ""
         self._away: list[str] = []  # hosts that are other machines than this one, each of them once
@@ -138,7 +144,14 @@ class SSHJob(WorkersJob):
         if hostfile is not None:
             self.add_mesh("hosts", hostfile=hostfile)
 
-    def add_mesh(self, name: str, hosts: Sequence[str] = (), *, hostfile: str | os.PathLike[str] | None = None) -> None:
+    def add_mesh(
+        self,
+        name: str,
+        hosts: Sequence[str] = (),
+        *,
+        hostfile: str | os.PathLike[str] | None = None,
+        size: int | None = None,
+    ) -> None:
         """Add a mesh.
 
         Args:
@@ -146,9 +159,11 @@ class SSHJob(WorkersJob):
             hosts: Its hosts, as ssh takes them: names of ``~/.ssh/config``, ``user@name``, ``ssh://name:port``. The same machine may be
                 named again, and gets another worker.
             hostfile: File with further ones, one on a line; what follows on a line, such as ``slots=8``, has no effect.
+            size: How many of them to use, the first ones; by default all. `scale` changes it.
 
         Raises:
-            FileNotFoundError, TypeError, ValueError: As `SSHJob`; or there is such a mesh, or the job runs.
+            FileNotFoundError, TypeError, ValueError: As `SSHJob`; or there is such a mesh, there are fewer hosts than `size`, or the
+                job runs.
         """
         check_mesh_names([name])
         if name in self._hosts or self.active:
@@ -158,8 +173,11 @@ class SSHJob(WorkersJob):
             if others:
                 logger.warning("%s: %s has no effect; spawn_procs says how many processes", hostfile, others[0])
             hosts = [*hosts, *listed]
-        self._hosts[name] = ssh_text.check_hosts(name, hosts)
-        self._meshes[name] = len(self._hosts[name])
+        listed = ssh_text.check_hosts(name, hosts)
+        if size is not None and not 1 <= size <= len(listed):
+            raise ValueError(f"mesh {name!r}: of {len(listed)} hosts, {size} can't be used")
+        self._hosts[name] = listed
+        self._meshes[name] = len(listed) if size is None else size
 
     # the life of the job
 
@@ -175,22 +193,28 @@ class SSHJob(WorkersJob):
         end = time.monotonic() + self._start_timeout
         waiting = Waiting("SSH hosts")
         try:
-            self._start_workers(self._connect(end, waiting), end, waiting)
+            self._start_workers(hosts_of(self._meshes), end, waiting)
         finally:
             waiting.end()
 
-    def _connect(self, end: float, waiting: Waiting, each: float | None = None) -> Reach:
+    def _connect(self, places: Sequence[Place], end: float, waiting: Waiting, each: float | None = None) -> Reach:
         assert self._apply_id is not None
-        _open.add(self)
-        self._reach = reach = Reach(self._apply_id, self._places(), self._described.ssh_args, self._log_folder())
+        if self._reach is None:
+            _open.add(self)
+            self._reach = Reach(self._apply_id, self._machines(), self._described.ssh_args, self._log_folder())
+        reach = self._reach
         self._folder = reach.folder
-        reach.connect(end, waiting, each)
+        reach.connect([place.host for place in places], end, waiting, each)
         self._away = reach.away
         logger.info("connected to %d machines; what ssh says is in %s", len(reach.connections), self._log_folder())
         return reach
 
-    def _start_workers(self, reach: Reach, end: float, waiting: Waiting) -> None:
+    def _start_workers(self, hosts: Sequence[HostId], end: float, waiting: Waiting) -> None:
         assert self._apply_id is not None
+        first = max(self._numbers.values(), default=-1) + 1
+        self._numbers |= {host: number for number, host in enumerate(hosts, first)}
+        places = [place for place in self._places() if place.number >= first]
+        reach = self._connect(places, end, waiting)
         described, sessions = self._described, []
         start = ssh_text.Start(
             self._apply_id,
@@ -202,7 +226,7 @@ class SSHJob(WorkersJob):
             described.direct,
         )
         secret = read_secret_file(self._secret_file) if self._secret_file is not None else None
-        for place in self._places():
+        for place in places:
             listen = f"ipc://{self._remote_folder}/{place.number}"
             if described.direct:
                 listen = f"tcp://{hostname_of(place.host, described.ssh_args)}:{described.monarch_port}"
@@ -219,14 +243,17 @@ class SSHJob(WorkersJob):
             if secret is not None:
                 session.write(secret.encode() + b"\n")
             sessions.append(session)
-            self._sessions = tuple(sessions)
+            self._sessions += (session,)
+            self._unkept += (session,)
         if not described.direct:
-            reach.forward(self._remote_folder)
-        self._reports = self._hear(sessions, parse_report, end, waiting, "workers run")
-        self._workers = [
-            Worker(f"{place.name} on {place.host}", f"ipc://{reach.path(place)}", session.process.pid, session.log)
-            for place, session in zip(self._places(), sessions, strict=True)
-        ]
+            reach.forward(self._places(), self._remote_folder)
+        reports = self._hear(sessions, parse_report, end, waiting, "workers run")
+        for place, session, report in zip(places, sessions, reports, strict=True):
+            address = f"ipc://{reach.path(place)}"
+            self._reports[place.number] = report
+            self._workers[place.number] = Worker(
+                f"{place.name} on {place.host}", address, session.process.pid, session.log
+            )
 
     def _hear(
         self, sessions: Sequence[Session], find: Callable[[str], T | None], end: float, waiting: Waiting, what: str
@@ -234,17 +261,15 @@ class SSHJob(WorkersJob):
         return hear(sessions, find, self._described.python_exe, end, waiting, what)
 
     def _kept(self) -> None:
-        if not self._described.detach or not self._sessions or self._are_kept:
+        if not self._described.detach or not self._unkept:
             return
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
-        for session in self._sessions:
+        self._stop_watching()
+        for session in self._unkept:
             session.write(KEEP)
         waiting = Waiting("SSH hosts")
         try:
-            self._hear(self._sessions, str, time.monotonic() + _ANSWER, waiting, "workers detached")
-            self._are_kept = True
+            self._hear(self._unkept, str, time.monotonic() + _ANSWER, waiting, "workers detached")
+            self._unkept = ()
         finally:
             waiting.end()
 
@@ -257,43 +282,99 @@ class SSHJob(WorkersJob):
                 f"{len(ended)} of {len(self._workers)} workers of this job have ended; kill() it, and state() starts it anew. "
                 f"{ended[0].name} on {ended[0].host}: {self._workers[ended[0].number].tail()}"
             )
-        if self._watch is None and self._sessions:
-            self._watch = WorkerWatch(self._workers)
-        found: dict[str, list[str]] = {mesh: [] for mesh in self._meshes}
-        for place, worker in zip(self._places(), self._workers, strict=True):
-            address = worker.address if self._reach is None else f"ipc://{self._reach.path(place)}"
-            found[place.mesh].append(self._reports[place.number].address if self._described.direct else address)
-        return found
+        if self._sessions and (unwatched := [each for each in self._workers.values() if each not in self._watched]):
+            self._watches += (WorkerWatch(unwatched),)
+            self._watched += tuple(unwatched)
+        addresses = {(place.mesh, place.rank): self._address(place) for place in self._places()}
+        return {mesh: [addresses[mesh, rank] for rank in range(size)] for mesh, size in self._meshes.items()}
 
-    def _scale(self, meshes: Mapping[str, int], replace_lost: bool) -> None:
-        raise JobError(f"{self!r} has the hosts that it names; kill() it, and describe it with others")
+    def _address(self, place: Place) -> str:
+        """Where this program reaches a worker."""
+        if self._described.direct:
+            return self._reports[place.number].address
+        worker = self._workers[place.number]
+        return worker.address if self._reach is None else f"ipc://{self._reach.path(place)}"
 
-    def _reach_again(self, each: float | None = None) -> Reach:
-        """The connections of this program to detached workers; with `each`, to the machines that answer, to end what is there."""
-        if self._reach is not None and self._reach.lives:
-            return self._reach
-        self._let_go()
+    def _check_scalable(self, hosts: Sequence[HostId]) -> None:
+        self._check_here()
+        for mesh, rank in hosts:
+            if rank >= (known := len(self._hosts[mesh])):
+                raise JobError(f"mesh {mesh!r} can't have {rank + 1} hosts, as {known} are named: {self._hosts[mesh]}")
+        if not self._described.detach and not self._sessions:
+            raise JobError(
+                f"{self!r}: its workers end with the program that has started them, and only that can scale it; with "
+                "detach=True any can"
+            )
+
+    def _add_hosts(self, hosts: Sequence[HostId]) -> None:
+        before = dict(self._numbers), self._sessions, self._unkept
         waiting = Waiting("SSH hosts")
         try:
-            reach = self._connect(time.monotonic() + self._start_timeout, waiting, each)
-            if not self._described.direct and each is None:
-                reach.forward(self._remote_folder)
+            self._start_workers(sorted(hosts), time.monotonic() + self._start_timeout, waiting)
         except BaseException:
-            self._let_go()
+            for session in self._sessions[len(before[1]) :]:
+                session.wait(_END)
+            self._numbers, self._sessions, self._unkept = before
+            raise
+        finally:
+            self._forget_workers()
+            waiting.end()
+
+    def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
+        assert self._apply_id is not None
+        for place in self._places():
+            if (place.mesh, place.rank) in hosts and self._reach is not None:
+                pid = self._reports[place.number].pid
+                if self._reach.lasts([place.host]):  # it has been shut down, unless it hangs
+                    self._reach.connections[place.host].run(ssh_text.killing([pid], self._apply_id), _ANSWER)
+                self._numbers.pop((place.mesh, place.rank))
+        self._forget_workers()
+
+    def _forget_workers(self) -> None:
+        """Of those that are none of the job any more."""
+        for number in set(self._workers) - set(self._numbers.values()):
+            del self._workers[number], self._reports[number]
+
+    def _reported(self) -> Mapping[HostId, str]:
+        if self._described.detach and self._places():
+            reach = self._reach_again(_ANSWER)
+            if not self._described.direct:
+                reach.forward(self._places(), self._remote_folder)
+        return {(place.mesh, place.rank): self._address(place) for place in self._places()}
+
+    def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
+        living = self._living(_ANSWER)
+        return [(place.mesh, place.rank) for place in self._places() if place.number not in living]
+
+    def _reach_again(self, each: float | None = None) -> Reach:
+        """The connections of this program to detached workers; with `each`, to the machines that answer."""
+        places = self._places()
+        if self._reach is not None and self._reach.lasts(place.host for place in places) and each is not None:
+            return self._reach
+        waiting = Waiting("SSH hosts")
+        is_new = self._reach is None
+        try:
+            reach = self._connect(places, time.monotonic() + self._start_timeout, waiting, each)
+            if not self._described.direct and each is None:
+                reach.forward(places, self._remote_folder)
+        except BaseException:
+            if is_new:
+                self._let_go()
             raise
         finally:
             waiting.end()
         return reach
 
-    def _living(self) -> set[int]:
-        """The numbers of the workers that live."""
+    def _living(self, each: float | None = None) -> set[int]:
+        """The numbers of the workers that live; with `each`, those on machines that don't answer do not."""
         if not self._workers or self._apply_id is None:
             return set()
         if not self._described.detach:
-            here = zip(self._places(), self._workers, strict=True)
-            return {place.number for place, worker in here if processes.is_tagged(worker.pid, self._apply_id)}
+            return {
+                number for number, worker in self._workers.items() if processes.is_tagged(worker.pid, self._apply_id)
+            }
         living = set()
-        for host, connection in self._reach_again().connections.items():
+        for host, connection in self._reach_again(each).connections.items():
             pids = {self._reports[place.number].pid: place.number for place in self._places() if place.host == host}
             living |= {pids[int(pid)] for pid in connection.run(ssh_text.living(pids, self._apply_id), _ANSWER).split()}
         return living
@@ -305,7 +386,7 @@ class SSHJob(WorkersJob):
     def _same_spec(self, spec: JobTrait) -> bool:
         if type(spec) is not type(self) or self._is_elsewhere():
             return False
-        return (self._hosts, self._described) == (spec._hosts, spec._described)
+        return (self._hosts, self._described) == (spec._hosts, spec._described) and self._same_meshes(spec)
 
     def _is_running(self) -> bool:
         return self._is_elsewhere() or bool(self._living())
@@ -320,10 +401,8 @@ class SSHJob(WorkersJob):
 
     def _kill(self) -> None:
         self._check_here()
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
-        for worker in self._workers:
+        self._stop_watching()
+        for worker in self._workers.values():
             with suppress(FileNotFoundError):
                 worker.goodbye.touch()  # for other programs that watch it
         failed: Mapping[str, JobError] = {}
@@ -343,7 +422,13 @@ class SSHJob(WorkersJob):
             )
         if self._secret_file is not None:
             shutil.rmtree(self._secret_file.parent, ignore_errors=True)
-        self._workers, self._reports, self._secret_file, self._machine, self._folder = [], [], None, "", ""
+        self._numbers, self._workers, self._reports = {}, {}, {}
+        self._secret_file, self._machine, self._folder = None, "", ""
+
+    def _stop_watching(self) -> None:
+        for watch in self._watches:
+            watch.stop()
+        self._watches, self._watched = (), ()
 
     def _idle_end(self) -> str:
         limit = self._described.idle_limit
@@ -370,7 +455,7 @@ class SSHJob(WorkersJob):
             reach = self._reach_again(_ANSWER)
             return reach.connections, dict(reach.failed)
         found, failed = {}, {}
-        for host, connection in connections(self._folder, self._places(), os.environ).items():
+        for host, connection in connections(self._folder, self._machines(), os.environ).items():
             try:
                 if host in self._away and connection.lives:
                     found[host] = connection
@@ -387,11 +472,15 @@ class SSHJob(WorkersJob):
             self._reach.close()
         for session in self._sessions:
             session.wait(_END)
-        self._sessions, self._reach, self._are_kept = (), None, False
+        self._sessions, self._unkept, self._reach = (), (), None
 
     def _places(self) -> list[Place]:
-        named = [(mesh, rank, host) for mesh, hosts in self._hosts.items() for rank, host in enumerate(hosts)]
-        return [Place(number, *place) for number, place in enumerate(named)]
+        """Where its workers are."""
+        return [Place(number, mesh, rank, self._hosts[mesh][rank]) for (mesh, rank), number in self._numbers.items()]
+
+    def _machines(self) -> list[str]:
+        """All hosts that it may use."""
+        return [*dict.fromkeys(host for hosts in self._hosts.values() for host in hosts)]
 
     @property
     def _remote_folder(self) -> str:
@@ -403,7 +492,7 @@ class SSHJob(WorkersJob):
         return folder
 
     def _cleanup_log_context(self) -> str:
-        return f"(on {', '.join(dict.fromkeys(place.host for place in self._places()))}: processes with {processes.TAG}={self._apply_id})"
+        return f"(on {', '.join(self._machines())}: processes with {processes.TAG}={self._apply_id})"
 
     def __repr__(self) -> str:
         where = f" on machine {self._machine!r}" if self._is_elsewhere() else ""

@@ -11,7 +11,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +30,7 @@ _END = 5.0  # seconds in which ssh has to end
 
 
 class Place(NamedTuple):
-    """A worker, as it is described; `number` is that within the job."""
+    """A worker. Its `number` is its own in the whole life of the job, also if another has its place later."""
 
     number: int
     mesh: str
@@ -47,39 +47,40 @@ class Reach:
 
     Args:
         job: Id of the job.
-        places: The workers.
+        hosts: All machines that the job may use, each once, in an order that does not change.
         ssh_args: Further options of ssh.
         logs: Folder for what ssh says.
 
     Attributes:
         folder: Where the sockets of workers are for this program, here and on each machine.
         away: The hosts that have no part of this machine, nor of another one of them, each once.
-        connections: By host.
+        connections: Of the hosts that were connected, by host.
         failed: What is wrong with hosts that were left out, by host.
     """
 
-    def __init__(self, job: str, places: Sequence[Place], ssh_args: Sequence[str], logs: Path) -> None:
+    def __init__(self, job: str, hosts: Sequence[str], ssh_args: Sequence[str], logs: Path) -> None:
         self.folder = f"{FOLDER}{secrets.token_hex(4)}"
         self.away: list[str] = []
-        self._places = places
         self._ssh_args = ssh_args
         self._logs = logs
         self._env = {**os.environ, TAG: job}  # by which `kill` finds what runs here
-        self.connections = connections(self.folder, places, self._env)
+        self._every = connections(self.folder, hosts, self._env)
+        self.connections: dict[str, Connection] = {}
         self.failed: dict[str, JobError] = {}
         self._keeper: Session | None = None
-        self._masters: list[Session] = []
+        self._masters: dict[str, Session] = {}
+        self._forwarded: dict[str, set[str]] = {}  # paths that lead somewhere, by the host of the connection
 
-    @property
-    def lives(self) -> bool:
-        """Whether all connections last."""
-        masters = len(self._masters) == len(self.connections)
-        return masters and all(master.process.poll() is None for master in self._masters)
+    def lasts(self, hosts: Iterable[str]) -> bool:
+        """Whether there are connections to some hosts, and they last."""
+        masters = [self._masters.get(host) for host in hosts]
+        return all(master is not None and master.process.poll() is None for master in masters)
 
-    def connect(self, end: float, waiting: Waiting, each: float | None = None) -> None:
-        """Connect to every machine.
+    def connect(self, hosts: Iterable[str], end: float, waiting: Waiting, each: float | None = None) -> None:
+        """Connect to machines, where there is no connection that lasts.
 
         Args:
+            hosts: Which.
             end: When to give up, by the monotonic clock.
             waiting: Tells people.
             each: None if all are needed; else the seconds after which one that does not answer is left out (`failed`).
@@ -87,17 +88,20 @@ class Reach:
         Raises:
             JobError: One that is needed can't be connected; the message names it, and has the last words of ssh.
         """
-        keep = ["sh", "-c", ssh_text.keeper(self.folder, ssh_text.hang_up(self.folder))]
-        self._keeper = Session("this machine", keep, self._logs / "ssh.log", self._env)
-        hear([self._keeper], _is_kept, "sh", end, waiting, "folders made")
-        every = list(self.connections.values())
+        if self._keeper is None:
+            keep = ["sh", "-c", ssh_text.keeper(self.folder, ssh_text.hang_up(self.folder))]
+            self._keeper = Session("this machine", keep, self._logs / "ssh.log", self._env)
+            hear([self._keeper], _is_kept, "sh", end, waiting, "folders made")
+        every = [self._every[host] for host in dict.fromkeys(hosts) if not self.lasts([host])]
         for some in (every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE)):
             masters = []
             limit = end if each is None else time.monotonic() + each
             for connection in some:
                 log = self._logs / f"ssh_{_plain(connection.host)}.log"
+                self._forget(connection.host)
                 masters.append(connection.start(self._ssh_args, self.folder, log, limit - time.monotonic()))
-                self._masters.append(masters[-1])
+                self._masters[connection.host] = masters[-1]
+                self.connections[connection.host] = connection
             for together in [masters] if each is None else [[master] for master in masters]:
                 try:
                     said = hear(together, _is_kept, "sh", limit, waiting, "connected")
@@ -105,32 +109,53 @@ class Reach:
                     if each is None:
                         raise
                     (master,) = together
+                    self._forget(master.host)
                     self.failed[master.host] = error
-                    del self.connections[master.host]
                     continue
                 self.away += [
                     master.host for master, where in zip(together, said, strict=True) if where == ssh_text.ELSEWHERE
                 ]
 
-    def forward(self, workers: str) -> None:
+    def forward(self, places: Sequence[Place], workers: str) -> None:
         """Bring the sockets of workers here, and then all of them from here to each machine that has not got them: the other way
-        round, one that shares the folder of this machine would forward a path to itself.
+        round, one that shares the folder of this machine would forward a path to itself. What leads somewhere already stays.
 
         Args:
+            places: All workers.
             workers: The folder there in which workers listen, each as its number.
 
         Raises:
             JobError: A machine refuses it.
         """
-        own: dict[str, list[tuple[str, str]]] = {host: [] for host in self.connections}
-        for place in self._places:
-            own[place.host].append((self.path(place), f"{workers}/{place.number}"))
-        every = [self.path(place) for place in self._places]
+        here: dict[str, list[tuple[str, str]]] = {host: [] for host in self.connections}
+        for place in places:
+            if place.host in here and self.path(place) not in self._forwarded.setdefault(place.host, set()):
+                here[place.host].append((self.path(place), f"{workers}/{place.number}"))
+        every = [self.path(place) for place in places]
+        there = {host: [path for path in every if path not in self._sent_to(host)] for host in self.away}
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for done in [pool.submit(self.connections[host].forward, pairs, ()) for host, pairs in own.items()]:
+            for done in [pool.submit(self.connections[host].forward, pairs, ()) for host, pairs in here.items()]:
                 done.result()
-            for done in [pool.submit(self.connections[host].forward, (), every) for host in self.away]:
+            for done in [pool.submit(self.connections[host].forward, (), paths) for host, paths in there.items()]:
                 done.result()
+        for host, pairs in here.items():
+            self._forwarded.setdefault(host, set()).update(path for path, _ in pairs)
+        for host, paths in there.items():
+            self._sent_to(host).update(paths)
+
+    def _sent_to(self, host: str) -> set[str]:
+        return self._forwarded.setdefault(f"{host}, away", set())
+
+    def _forget(self, host: str) -> None:
+        """Let go of what is left of a connection that has ended."""
+        if host in self._masters:
+            self._masters.pop(host).wait(_END)
+        for path in self._forwarded.pop(host, ()):
+            Path(path).unlink(missing_ok=True)
+        self._forwarded.pop(f"{host}, away", None)
+        self.connections.pop(host, None)
+        self.failed.pop(host, None)
+        self.away = [other for other in self.away if other != host]
 
     def path(self, place: Place) -> str:
         """Where the socket of a worker is for this program; errors show it, so it has the name of the host."""
@@ -138,7 +163,7 @@ class Reach:
 
     def close(self) -> None:
         """Let go of the machines: what runs there with a lifeline ends. The folders go with it."""
-        sessions = [*self._masters, *([] if self._keeper is None else [self._keeper])]
+        sessions = [*self._masters.values(), *([] if self._keeper is None else [self._keeper])]
         for session in sessions:
             session.hang_up()
         end = time.monotonic() + _END
@@ -147,9 +172,8 @@ class Reach:
         shutil.rmtree(self.folder, ignore_errors=True)  # should its keeper have been killed
 
 
-def connections(folder: str, places: Sequence[Place], env: Mapping[str, str]) -> dict[str, Connection]:
-    """The connections that have their sockets in a folder, of this program or another one, by host."""
-    hosts = dict.fromkeys(place.host for place in places)
+def connections(folder: str, hosts: Sequence[str], env: Mapping[str, str]) -> dict[str, Connection]:
+    """The connections that may have their sockets in a folder, of this program or another one, by host."""
     return {host: Connection(host, f"{folder}/{number}.ssh", env) for number, host in enumerate(hosts)}
 
 

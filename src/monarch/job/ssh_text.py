@@ -117,6 +117,11 @@ def living(pids: Iterable[int], job: str) -> str:
     return f"for p in {' '.join(map(str, pids))}; do grep -qzx {TAG}={job} /proc/$p/environ 2>/dev/null && echo $p; done; true"
 
 
+def killing(pids: Iterable[int], job: str) -> str:
+    """A script that kills those of some processes that belong to the job, and live."""
+    return f"kill -9 $({living(pids, job)}) 2>/dev/null; true"
+
+
 def ending(job: str, grace: float, bound: float) -> str:
     """A script that ends all processes of a job: SIGTERM, then SIGKILL. It fails if some are left, and names them."""
     found = f"grep -lzx {TAG}={job} /proc/[0-9]*/environ 2>/dev/null | tr -dc '0-9\\n' | tr '\\n' ' '"
