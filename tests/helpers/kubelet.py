@@ -108,6 +108,12 @@ class Kubelet:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _schedule(self, pod: Object, container: Object) -> bool:
+        if pod["spec"].get("schedulingGates"):
+            why = "Scheduling is blocked due to non-empty scheduling gates"
+            self._set(pod, "Pending", PodScheduled=("False", "SchedulingGated", why))
+            await _until(lambda: _ends(pod) or not pod["spec"]["schedulingGates"])
+            if _ends(pod):
+                return False
         wanted = int(container.get("resources", {}).get("requests", {}).get("nvidia.com/gpu", 0))
         if wanted > GPUS:
             why = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."

@@ -29,6 +29,7 @@ from helpers.spdy import PortForward
 from helpers.waiting import wait_until
 
 NAMESPACE = "tests"
+QUEUE = "kueue.x-k8s.io/queue-name"
 TOKEN = "a token of tests"
 USER = f"system:serviceaccount:{NAMESPACE}:default"
 _NOW = "2026-01-01T00:00:00Z"
@@ -83,6 +84,7 @@ class Kubernetes:
     has_operator: Whether there are `MonarchMesh`es.
     expired: Whether the next watch finds its version too old.
     outages: How many of the next requests get no answer.
+    has_kueue: Whether things with the label of a queue wait until it admits them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -104,6 +106,7 @@ class Kubernetes:
         self.has_operator = True
         self.expired = False
         self.outages = 0
+        self.has_kueue = False
 
     # for tests
 
@@ -143,6 +146,21 @@ class Kubernetes:
     def add_pod(self, name: str, labels: Mapping[str, str], **spec: Any) -> None:
         """A pod that somebody else has made."""
         self.call(lambda: self._make_pod(name, {"metadata": {"labels": dict(labels)}, "spec": spec}, None, {}))
+
+    def admit(self, queue: str) -> None:
+        """As Kueue does when a queue has room: jobs go on, and gates of pods are opened."""
+
+        def go() -> None:
+            for (kind, name), thing in list(self.objects.items()):
+                if thing["metadata"].get("labels", {}).get(QUEUE) != queue:
+                    continue
+                if kind == "jobs":
+                    self._patch("jobs", name, "application/merge-patch+json", {"spec": {"suspend": False}})
+                elif kind == "pods":
+                    thing["spec"]["schedulingGates"] = []
+                    self._put("pods", thing, thing)
+
+        self.call(go)
 
     def clear(self) -> list[str]:
         """Remove everything, and return what there was."""
@@ -306,9 +324,21 @@ class Kubernetes:
                 "generation": 1,
                 "creationTimestamp": _NOW,
             }
+            if self.has_kueue:
+                self._hold(resource, thing)
             self._put(resource, None, thing)
         self._reconcile(resource, thing)
         return thing
+
+    def _hold(self, resource: str, thing: Object) -> None:
+        """As the webhook of Kueue does with what has the label of a queue."""
+        queue = thing["metadata"].get("labels", {}).get(QUEUE)
+        if queue is not None and resource == "jobs":
+            thing["spec"]["suspend"] = True
+        elif queue is not None and resource == "statefulsets":
+            thing["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})[QUEUE] = queue
+        elif queue is not None and resource == "pods":
+            thing["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
 
     def _patch(self, resource: str, name: str, kind: str, patch: Object) -> Object:
         if kind != "application/merge-patch+json":
@@ -417,7 +447,8 @@ class Kubernetes:
             self._have_pods(thing, resource, names, "apps.kubernetes.io/pod-index")
         elif resource == "jobs":
             done = thing.get("status", {}).get("completedIndexes", "").split(",")
-            names = [f"{name}-{rank}-x" for rank in range(spec["completions"])]
+            ranks = range(0 if spec.get("suspend") else spec["completions"])
+            names = [f"{name}-{rank}-x" for rank in ranks]
             self._have_pods(thing, resource, names, "batch.kubernetes.io/job-completion-index", done)
 
     def _have_pods(

@@ -166,8 +166,8 @@ OUTSIDE = (
             return {"BearerToken": {"in": "header", "key": "authorization", "value": "Bearer a token of tests"}}
 
     def config():
-        if "KUBECONFIG_UNDER_TEST" in os.environ:
-            return KubeConfig.from_path(os.environ["KUBECONFIG_UNDER_TEST"])
+        if "CONFIG" in os.environ:
+            return KubeConfig.from_path(os.environ["CONFIG"])
         return KubeConfig.from_config(Configuration())
 
     def job():
@@ -229,7 +229,7 @@ def test_a_kubeconfig_file_says_where_the_cluster_is(home: Home, kubernetes: Kub
     config = json.loads((kubernetes.folder / "kubeconfig").read_text())
     config["users"][0]["user"] = {"exec": plugin()}
     (home.folder / "kubeconfig").write_text(json.dumps(config))
-    env = {**outside(kubernetes), "KUBECONFIG_UNDER_TEST": str(home.folder / "kubeconfig")}
+    env = {**outside(kubernetes), "CONFIG": str(home.folder / "kubeconfig")}
     program = OUTSIDE.replace("print(ask(hosts), flush=True)", "") if shutil.which("kubectl") is None else OUTSIDE
     assert home.run(program, "kill", env=env).startswith("['hosts-0', 'hosts-1']\n")
 
@@ -354,6 +354,39 @@ def test_pods_of_somebody_else_are_used_and_left_alone(home: Home, kubernetes: K
     assert kubernetes.clear() == ["pods task-0", "pods task-1", "pods task-7"]
 
 
+@pytest.mark.parametrize(
+    ("controller", "why"),
+    [
+        ("Job", "jobs 'hosts' is suspended, as a queue has not admitted it"),
+        ("StatefulSet", "hosts-0: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates"),
+    ],
+)
+def test_a_job_that_kueue_has_queued_says_so_and_runs_when_it_is_admitted(
+    home: Home, kubernetes: Kubernetes, controller: str, why: str
+) -> None:
+    kubernetes.has_kueue = True
+    program = f"""
+    from monarch.job import waiting
+    waiting._LINES_AFTER = 0.0
+    waiting._PERIOD = 0.1
+    job = KubernetesJob("tests", controller={controller!r}, schedule_timeout=0.1)
+    job.add_mesh("hosts", 2, image_spec=ImageSpec("ours:1"), labels={{"kueue.x-k8s.io/queue-name": "research"}})
+    print(len(ask(job.state().hosts)), flush=True)
+    job.kill()
+    """
+    client = home.start(USE + program, env=in_cluster(kubernetes))
+    assert client.stderr is not None
+    for line in client.stderr:
+        if why in line:
+            break
+    else:
+        raise AssertionError(f"it does not say {why!r}")
+    kubernetes.admit("another")
+    assert kubernetes.processes() == []
+    kubernetes.admit("research")
+    assert home._finish(client, 0).startswith("2\n")
+
+
 def test_a_mesh_grows_and_shrinks_and_lost_pods_are_replaced(home: Home, kubernetes: Kubernetes) -> None:
     program = """
     import logging
@@ -455,28 +488,68 @@ def test_the_example_trains_on_pods_from_outside_of_the_cluster(home: Home, kube
     home.monarch("kill")
 
 
-@needs_kubectl
-def test_kubectl_finds_what_it_expects_of_the_server_of_these_tests(kubernetes: Kubernetes, tmp_path: Path) -> None:
-    def kubectl(*args: str) -> str:
-        command = [
-            "kubectl",
-            "--kubeconfig",
-            str(kubernetes.folder / "kubeconfig"),
-            "--cache-dir",
-            str(tmp_path),
-            *args,
-        ]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, env={**os.environ, "HOME": str(tmp_path)}
-        )
-        return done.stdout + done.stderr
+UNDER_TEST = "KUBECONFIG_UNDER_TEST"
+needs_cluster = pytest.mark.skipif(
+    UNDER_TEST not in os.environ,
+    reason=f"{UNDER_TEST} names no kubeconfig of a real cluster; its pods run the image IMAGE_UNDER_TEST",
+)
 
-    sleeper = {"name": "worker", "image": "i", "command": ["sh", "-c", "echo up; exec sleep 1000"]}
-    kubernetes.add_pod("mine", {"team": "a"}, containers=[sleeper])
-    assert kubectl("get", "pods", "-l", "team=a", "-o", "name") == "pod/mine\n"
-    assert kubectl("get", "pods", "-l", "team=b", "-o", "name") == ""
-    assert "condition met" in kubectl("wait", "--for=condition=Ready", "pod/mine", "--timeout=30s")
-    wait_until(lambda: kubectl("logs", "mine") == "up\n", what="the output of the pod")
-    assert "(NotFound)" in kubectl("get", "monarchmeshes", "x")
-    assert "deleted" in kubectl("delete", "pod", "mine")
-    assert kubernetes.names("pods") == []
+
+def kubectl(config: Path, cache: Path, *args: str, stdin: str = "") -> str:
+    """What kubectl says."""
+    command = ["kubectl", "--kubeconfig", str(config), "--cache-dir", str(cache), *args]
+    environment = {**os.environ, "HOME": str(cache)}
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, env=environment)
+    return done.stdout + done.stderr
+
+
+@needs_kubectl
+@pytest.mark.parametrize("server", ["of these tests", pytest.param("real", marks=needs_cluster)])
+def test_kubectl_finds_what_it_expects_of_a_server(kubernetes: Kubernetes, tmp_path: Path, server: str) -> None:
+    is_real = server == "real"
+    config = Path(os.environ[UNDER_TEST]) if is_real else kubernetes.folder / "kubeconfig"
+
+    def say(*args: str, stdin: str = "") -> str:
+        return kubectl(config, tmp_path, *args, stdin=stdin)
+
+    labels, image = {"team": "monarch-a"}, os.environ.get("IMAGE_UNDER_TEST", "i")
+    sleeper = {"name": "worker", "image": image, "command": ["sh", "-c", "echo up; exec sleep 1000"]}
+    if is_real:
+        metadata = {"name": "mine", "labels": labels}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [sleeper]}}
+        assert "created" in say("create", "-f", "-", stdin=json.dumps(pod))
+    else:
+        kubernetes.add_pod("mine", labels, containers=[sleeper])
+    try:
+        assert say("get", "pods", "-l", "team=monarch-a", "-o", "name") == "pod/mine\n"
+        assert "pod/" not in say("get", "pods", "-l", "team=monarch-b", "-o", "name")
+        assert "condition met" in say("wait", "--for=condition=Ready", "pod/mine", "--timeout=120s")
+        wait_until(lambda: say("logs", "mine") == "up\n", what="the output of the pod")
+        assert "(NotFound)" in say("get", "statefulsets", "x")
+    finally:
+        assert "deleted" in say("delete", "pod", "mine")
+    assert say("get", "pods", "-l", "team=monarch-a", "-o", "name").count("pod/") == 0
+
+
+@needs_cluster
+@needs_kubectl
+@pytest.mark.parametrize("controller", ["StatefulSet", "Job"])
+def test_a_real_cluster_runs_a_job_as_that_of_these_tests_does(home: Home, tmp_path: Path, controller: str) -> None:
+    pytest.importorskip("kubernetes")
+    program = f"""
+    if __name__ == "__main__":
+        config = KubeConfig.from_path(os.environ[{UNDER_TEST!r}])
+        job = KubernetesJob("default", timeout=600, kubeconfig=config, controller={controller!r})
+        job.add_mesh("undertest", 2, image_spec=ImageSpec(os.environ["IMAGE_UNDER_TEST"]))
+        print(ask(job.state().undertest), job.apply_id)
+        if "kill" in sys.argv:
+            job.kill()
+    """
+    env = {"ACCOUNT": "/nowhere"}
+    first = home.run(USE + program, env=env).splitlines()[0]
+    assert first.count("undertest-") == 2
+    kubectl(Path(os.environ[UNDER_TEST]), tmp_path, "delete", "pod", "-l", "monarch.pytorch.org/mesh-name=undertest")
+    again = home.run(USE + program, "kill", env=env).splitlines()[0]
+    assert again.split()[-1] == first.split()[-1]
+    left = kubectl(Path(os.environ[UNDER_TEST]), tmp_path, "get", "pods,secrets,services", "-o", "name")
+    assert "undertest" not in left

@@ -314,7 +314,8 @@ class KubernetesJob(WorkersJob):
         return base64.b64decode(found["data"][SECRET_KEY]).decode()
 
     def _wait_for_pods(self) -> list[Pods]:
-        return wait_for_pods(self._api(), self._all_meshes(), repr(self), self._timeout, self._schedule_timeout)
+        limits = self._timeout, self._schedule_timeout
+        return wait_for_pods(self._api(), self._all_meshes(), repr(self), *limits, self._controller)
 
     # more hosts, and fewer
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from ..errors import JobError
-from .kubernetes_api import EVENTS, PODS, Api, ApiError
+from .kubernetes_api import EVENTS, PODS, Api, ApiError, Resource
 from .kubernetes_manifest import Mesh
 from .kubernetes_pods import Pods, Trouble, is_ending
 from .waiting import Waiting
@@ -20,7 +20,12 @@ _SHOWN_LINES = 12
 
 
 def wait_for_pods(
-    api: Api, meshes: Sequence[Mesh], who: str, timeout: float | None, schedule_timeout: float | None
+    api: Api,
+    meshes: Sequence[Mesh],
+    who: str,
+    timeout: float | None,
+    schedule_timeout: float | None,
+    controller: Resource,
 ) -> list[Pods]:
     """Wait until all pods of meshes serve, and show what is missing.
 
@@ -30,6 +35,7 @@ def wait_for_pods(
         who: Waits, for people.
         timeout: Seconds in all; None is for ever.
         schedule_timeout: Seconds for which no node may have room for one; None is for ever.
+        controller: What makes the pods of those meshes that the job makes.
 
     Raises:
         JobError: One of them is over, or a pod can't come up.
@@ -63,7 +69,7 @@ def wait_for_pods(
             if no_room_since is not None and limit is not None and waiting.seconds - no_room_since >= limit:
                 why = f"no node has had room for it for {limit:g} s (schedule_timeout)"
                 raise JobError(_hopeless(api, *no_room[0], why))
-            state = "; ".join(_describe(pods) for pods in missing)
+            state = "; ".join(_describe(pods) or _without_pods(api, pods, controller) for pods in missing)
             if timeout is not None and waiting.seconds > timeout:
                 raise JobError(
                     f"{who} did not come up within {timeout:g} s (timeout): {state}. It was left as it is: state() "
@@ -122,13 +128,25 @@ class _Followed:
             self._version = ""  # to be listed anew
 
 
+def _without_pods(api: Api, pods: Pods, controller: Resource) -> str:
+    """For people: why a mesh has no pod at all."""
+    state = f"{pods.mesh.name}: 0 of {pods.mesh.size} pods serve, there are none with {pods.mesh.selector!r} yet"
+    try:
+        maker = api.get(controller, pods.mesh.name) if pods.mesh.is_made else None
+    except ApiError:  # it is no trouble that this can't be said
+        maker = None
+    if maker is not None and maker.get("spec", {}).get("suspend"):
+        state += f": {controller.plural} {pods.mesh.name!r} is suspended, as a queue has not admitted it"
+    return state
+
+
 def _describe(pods: Pods) -> str:
-    """For people: what is missing of a mesh, and why."""
+    """For people: what is missing of a mesh that has pods, and why."""
     missing = pods.missing()
     state = f"{pods.mesh.name}: {pods.mesh.size - len(missing)} of {pods.mesh.size} pods serve"
     ending = [name for name, pod in pods.all.items() if is_ending(pod)]
     if not pods.all:
-        return f"{state}, there are none with {pods.mesh.selector!r} yet"
+        return ""
     reasons = [f"{trouble.pod}: {trouble.text}" for trouble in pods.troubles()[:1]]
     reasons += [f"{', '.join(ending)} ending"] if ending else []
     ranks = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
