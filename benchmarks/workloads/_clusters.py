@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.workloads._harness import Measured, latency
+
 _TESTS = Path(__file__).parents[2] / "tests"
 
 CLIENT = """
@@ -29,12 +31,8 @@ if __name__ == "__main__":
 """
 
 
-def time_client(job: str) -> float:
-    """Seconds from the start of a client to its first answer.
-
-    Args:
-        job: What it describes, as Python; ``job`` is the module.
-    """
+def _time_client(job: str) -> float:
+    """Seconds from the start of a client to its first answer."""
     program = [sys.executable, "-c", CLIENT.format(job=job)]
     start = time.perf_counter()
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
@@ -46,14 +44,20 @@ def time_client(job: str) -> float:
     raise AssertionError(f"the client ended with status {client.returncode}, without an answer: {said}")
 
 
-@contextmanager
-def folder() -> Iterator[Path]:
-    """A new one, as the working directory."""
-    with tempfile.TemporaryDirectory() as path:
-        os.chdir(path)
+def reuse(job: str, count: int) -> Measured:
+    """How long clients take that find the job running; the first one, which starts it, does not count.
+
+    Args:
+        job: What clients describe, as Python; ``job`` is the module.
+        count: Number of them.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
         try:
-            yield Path(path)
+            _time_client(job)
+            return latency([_time_client(job) for _ in range(count)], "s")
         finally:
+            subprocess.run([sys.executable, "-c", "from monarch.job import job_load; job_load().kill()"], check=True)
             os.chdir("/")
 
 

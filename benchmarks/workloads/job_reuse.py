@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from benchmarks.workloads._clusters import folder, time_client
-from benchmarks.workloads._harness import Measured, Options, latency, main
-from monarch.job import ProcessJob
+from benchmarks.workloads._clusters import reuse
+from benchmarks.workloads._harness import Measured, Options, main
 
 
 def measure(options: Options) -> Measured:
-    with folder():
-        job = ProcessJob({"hosts": 1})
-        job.state()
-        try:
-            return latency([time_client("job.ProcessJob({'hosts': 1})") for _ in range(options.count(5))], "s")
-        finally:
-            job.kill()
+    return reuse("job.ProcessJob({'hosts': 1})", options.count(5))
 
 
 if __name__ == "__main__":

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from benchmarks.workloads._clusters import folder, slurm, time_client
-from benchmarks.workloads._harness import Measured, Options, latency, main
-from monarch.job import SlurmJob
+from benchmarks.workloads._clusters import reuse, slurm
+from benchmarks.workloads._harness import Measured, Options, main
 
 
 def measure(options: Options) -> Measured:
-    with slurm(), folder():
-        job = SlurmJob({"hosts": 3})
-        job.state()
-        try:
-            return latency([time_client("job.SlurmJob({'hosts': 3})") for _ in range(options.count(5))], "s")
-        finally:
-            job.kill()
+    with slurm():
+        return reuse("job.SlurmJob({'hosts': 3})", options.count(5))
 
 
 if __name__ == "__main__":

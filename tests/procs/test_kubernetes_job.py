@@ -385,6 +385,7 @@ def test_a_job_that_kueue_has_queued_says_so_and_runs_when_it_is_admitted(
     assert kubernetes.processes() == []
     kubernetes.admit("research")
     assert home._finish(client, 0).startswith("2\n")
+    home.wait_nothing_left()
 
 
 def test_a_mesh_grows_and_shrinks_and_lost_pods_are_replaced(home: Home, kubernetes: Kubernetes) -> None:
