@@ -200,6 +200,55 @@ def test_a_collector_is_told_metrics_spans_and_records_of_all_processes(collecto
     assert not {scope for _, scope, _ in collector.found["logs"]} & {"urllib3.connectionpool", "opentelemetry"}
 
 
+ACROSS = """
+    import os
+    from monarch.actor import Actor, endpoint, span, this_host
+    from monarch.telemetry import trace_context
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+    class Inner(Actor):
+        @endpoint
+        async def work(self):
+            with span("inner"):
+                return trace_context()
+
+    class Outer(Actor):
+        @endpoint
+        def work(self, inner):
+            return [inner.work.call_one().get(), trace_context()]
+
+    if __name__ == "__main__":
+        procs = this_host().spawn_procs({"gpus": 1}, name="ranks")
+        outer, inner = procs.spawn("outer", Outer), procs.spawn("inner", Inner)
+        assert trace_context() == {} and outer.work.call_one(inner).get()[1] == {}
+        with span("request"):
+            print(trace_context()["traceparent"], *(each["traceparent"] for each in outer.work.call_one(inner).get()))
+        with TracerProvider().get_tracer("mine").start_as_current_span("theirs") as theirs:
+            context = theirs.get_span_context()
+            print(f"{context.trace_id:032x}", *(each["traceparent"] for each in outer.work.call_one(inner).get()))
+        assert outer.work.call_one(inner).get()[1] == {}
+        procs.stop().get()
+    """
+
+
+def test_the_trace_context_of_a_caller_goes_along_with_its_calls_and_theirs(
+    collector: Collector, tmp_path: Path
+) -> None:
+    done = run_script(ACROSS, cwd=tmp_path, env=environment(collector.endpoint))
+    assert done.exit_code == 0, done
+    [request, inner, outer], [trace, *theirs] = (line.split() for line in done.stdout.splitlines())
+    version, number, own, flags = request.split("-")
+    assert (version, flags, outer) == ("00", "01", request)  # who calls on has the context of its own call
+    assert inner.split("-")[1] == number and inner.split("-")[2] != own
+    assert [each.split("-")[1] for each in theirs] == [trace, trace]
+    [of_request] = [each for _, _, each in collector.found["spans"] if each.name == "request"]
+    assert (of_request.trace_id.hex(), of_request.span_id.hex()) == (number, own)
+    called = {each.trace_id.hex(): each for each in collector.of_rank("spans", "inner", 0)}
+    assert len(called) == 4 and called[number].parent_span_id.hex() == own
+    assert called[trace].parent_span_id and called[trace].span_id.hex() == theirs[0].split("-")[2]
+
+
 def test_signals_that_are_switched_off_are_not_sent(collector: Collector, tmp_path: Path) -> None:
     collector.seen = "logs", tmp_path / "seen"
     off = {"OTEL_TRACES_EXPORTER": "none", "ENABLE_OTEL_METRICS": "false", "UNTIL": str(tmp_path / "seen")}

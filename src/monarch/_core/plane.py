@@ -14,7 +14,7 @@ from .actors.contracts import Owner
 from .actors.log import set_level
 from .actors.request import Gather, StopCall, Stream
 from .calls.failed_call import Reply
-from .calls.message import encode_meta
+from .calls.message import TRACE, encode_meta
 from .calls.pending import PendingOperation, debugged, notice, operation_of, subscribe
 from .calls.promise import Promise, after, completed, map_future
 from .calls.remote_error import read_answer, refusal, supervision_error
@@ -75,6 +75,7 @@ __all__ = [
     "STACK_FILE",
     "STACK_SIGNAL",
     "SYSTEM",
+    "TRACE",
     "BoxContent",
     "ControlRequest",
     "ControlService",

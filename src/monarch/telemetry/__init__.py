@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .metrics import Meter, Observation, get_meter
     from .profile import Profile
     from .result import QueryResult
-    from .spans import span, step, traced
+    from .spans import span, step, trace_context, traced
     from .tables import TABLES, Table
 
 __getattr__, __dir__ = lazy_names(  # what a process needs to answer is less than what it takes to ask
@@ -38,7 +38,7 @@ __getattr__, __dir__ = lazy_names(  # what a process needs to answer is less tha
         "metrics": ("Meter", "Observation", "get_meter"),
         "profile": ("Profile",),
         "result": ("QueryResult",),
-        "spans": ("span", "step", "traced"),
+        "spans": ("span", "step", "trace_context", "traced"),
         "tables": ("TABLES", "Table"),
     },
 )
@@ -56,5 +56,6 @@ __all__ = [
     "read",
     "span",
     "step",
+    "trace_context",
     "traced",
 ]

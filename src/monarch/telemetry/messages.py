@@ -14,7 +14,7 @@ from typing import Any
 from weakref import WeakSet
 
 from .. import config
-from .._core.plane import SYSTEM, ProcAddress, actors_of, begun_by, black_box
+from .._core.plane import SYSTEM, TRACE, ProcAddress, actors_of, begun_by, black_box
 from .history import History
 from .ids import actor_id, mesh_id, message_id, proc_id
 from .registry import Asked, produces
@@ -44,7 +44,7 @@ class _Handled:
         self.peer = peer
         self.sender = frame.sender
         self.uid = frame.target
-        self.meta = frame.meta
+        self.meta = frame.meta if TRACE not in frame.meta else frame.meta.partition(TRACE)[0]
         self.call = frame.request
         self.bytes = len(frame.payload)
         if frame.buffers:

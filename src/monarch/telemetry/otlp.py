@@ -10,7 +10,7 @@ the process: `_LAST` seconds.
 
 from __future__ import annotations
 
-import atexit
+import concurrent.futures.thread  # noqa: F401  # before `start`, as what was registered last is called first
 import logging
 import os
 import threading
@@ -26,7 +26,7 @@ from . import spans
 
 _MOST = 10_000  # spans, and records of logging, that wait
 _LEAST = 0.05  # seconds between two exports
-_LAST = 5.0  # seconds for what is left at the end
+_LAST = 3.0  # seconds for what is left at the end
 _LIBRARIES = ("opentelemetry", "urllib3", "requests")
 _logger = lazy_logger("monarch.telemetry")
 
@@ -42,7 +42,8 @@ def start(hub: Hub, name: Callable[[], str], rank: int) -> None:
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
         exporter = _Exporter(hub, name, rank)
         exporter.start()
-        atexit.register(exporter.end)
+        # as `concurrent.futures` does: after that the SDK can't even be imported, as it makes threads
+        threading._register_atexit(exporter.end)  # type: ignore[attr-defined]
 
 
 def _wanted(signal: str) -> bool:
@@ -71,6 +72,7 @@ class _Exporter:
     def start(self) -> None:
         if _wanted("TRACES"):
             spans.finished = self._spans
+            spans.follow(self._hub)
         if _wanted("LOGS"):
             logging.getLogger().addHandler(_Handler(self._records, self._thread))
         self._thread.start()

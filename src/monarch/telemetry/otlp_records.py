@@ -8,7 +8,6 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from hashlib import blake2b
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +24,6 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from .._core.plane import Hub, ProcAddress
 from .._public import RELEASE
-from .ids import proc_id
 from .metrics import meters
 from .registry import PROC, Asked, producer_of
 from .spans import span as Span  # noqa: N812  # it is used like a function, and is a class
@@ -133,6 +131,7 @@ def _value(row: dict[str, Any], name: str) -> int | float:
 
 def span(made: Span, here: ProcAddress, of: Resource) -> ReadableSpan:
     """A span that has ended."""
+    trace, own, above = made.ids(here)
     error = made.fields.get("error")
     attributes = {
         **made.fields, "code.file.path": made.file, "code.line.number": made.line, "thread.name": made.thread,
@@ -140,8 +139,8 @@ def span(made: Span, here: ProcAddress, of: Resource) -> ReadableSpan:
     }  # fmt: skip
     return ReadableSpan(
         made.name,
-        _context(here, made.root, made.number),
-        _context(here, made.root, made.parent) if made.parent is not None else None,
+        _context(trace, own),
+        _context(trace, above) if above is not None else None,
         of,
         {name: value for name, value in attributes.items() if value is not None},
         kind=SpanKind.INTERNAL,
@@ -152,15 +151,8 @@ def span(made: Span, here: ProcAddress, of: Resource) -> ReadableSpan:
     )
 
 
-def _context(here: ProcAddress, root: int, number: int) -> SpanContext:
-    return SpanContext(
-        _id(here, root, 16), _id(here, number, 8), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED)
-    )
-
-
-def _id(here: ProcAddress, number: int, size: int) -> int:
-    """The same whenever it is asked for, and no other process has it."""
-    return int.from_bytes(blake2b(b"%d %d" % (proc_id(here), number), digest_size=size).digest(), "big")
+def _context(trace: int, own: int) -> SpanContext:
+    return SpanContext(trace, own, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
 def log(record: logging.LogRecord, of: Resource) -> ReadableLogRecord:

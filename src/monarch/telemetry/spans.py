@@ -7,6 +7,7 @@ import functools
 import inspect
 import itertools
 import json
+import re
 import sys
 import threading
 import time
@@ -14,10 +15,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
+from hashlib import blake2b
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
-from .._core.plane import running
+from .._core.plane import SYSTEM, TRACE, ProcAddress, current_hub, running
 from ..actor import context
 from .ids import actor_id, proc_id
 from .metrics import fits
@@ -45,6 +47,9 @@ def _shown(value: Any) -> str:
         return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
 
 
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+
+
 class span:  # noqa: N801  # used like a function
     """A part of a program that takes time: ``with span("load", shard=3): ...``. What is begun inside is its child.
 
@@ -64,6 +69,7 @@ class span:  # noqa: N801  # used like a function
         "module",
         "name",
         "number",
+        "outside",
         "parent",
         "root",
         "thread",
@@ -90,6 +96,7 @@ class span:  # noqa: N801  # used like a function
         self.fields = {name: value if type(value) in _PLAIN else _shown(value) for name, value in self.fields.items()}
         here = running()
         self.actor = here.actor_instance.actor_id.uid if here is not None else None
+        self.outside: str = above.outside if above is not None else _outside(here) if finished is not None else ""
         self.begin = time.time_ns()
         self._token = _current.set(self)
         _spans.append(self)
@@ -107,6 +114,62 @@ class span:  # noqa: N801  # used like a function
             finished.append(self)
         with suppress(ValueError):  # entered in another context: a generator that is closed elsewhere
             _current.reset(self._token)
+
+    def ids(self, here: ProcAddress) -> tuple[int, int, int | None]:
+        """Those of OpenTelemetry: of its trace, of itself, and of what it is a part of. The same whenever it is asked for.
+
+        Args:
+            here: This process.
+        """
+        own, outside = proc_id(here), _TRACEPARENT.fullmatch(self.outside)
+        parent = _hashed(own, self.parent, 8) if self.parent is not None else int(outside[2], 16) if outside else None
+        return int(outside[1], 16) if outside else _hashed(own, self.root, 16), _hashed(own, self.number, 8), parent
+
+
+def _hashed(proc: int, number: int, size: int) -> int:
+    return int.from_bytes(blake2b(b"%d %d" % (proc, number), digest_size=size).digest(), "big")
+
+
+def trace_context() -> dict[str, str]:
+    """The W3C trace context of what runs here, as headers: of the innermost `span`, of OpenTelemetry's current span, or of the call
+    that is handled. Calls take it along where traces are exported; ``opentelemetry.propagate.extract(trace_context())`` goes on with it.
+
+    Returns:
+        ``{"traceparent": "00-..."}``, or nothing where there is none.
+    """
+    innermost = _current.get()
+    if innermost is None:
+        found = _outside(running())
+        return {"traceparent": found} if found else {}
+    trace, own, _ = innermost.ids(current_hub().address)
+    return {"traceparent": f"00-{trace:032x}-{own:016x}-01"}
+
+
+def _outside(here: Any) -> str:
+    """What a span is a part of that no other span of Monarch is around."""
+    library = sys.modules.get("opentelemetry.trace")
+    if library is not None and not getattr(
+        library.__spec__, "_initializing", False
+    ):  # the exporter may be importing it
+        theirs = library.get_current_span().get_span_context()
+        if theirs.is_valid:
+            return f"00-{theirs.trace_id:032x}-{theirs.span_id:016x}-{theirs.trace_flags:02x}"
+    return here.trace if here is not None else ""
+
+
+def follow(hub: Any) -> None:
+    """From now on calls of this process take their trace context along, if there is one."""
+
+    class Following(type(hub)):  # type: ignore[misc]  # whichever it is
+        def cast(self, procs: Any, target: int, meta: bytes, *rest: Any, **named: Any) -> int:
+            if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
+                trace = trace_context()
+                if trace:
+                    meta = b"".join((meta, TRACE, trace["traceparent"].encode()))
+            number: int = super().cast(procs, target, meta, *rest, **named)
+            return number
+
+    hub.__class__ = Following
 
 
 @overload

@@ -64,6 +64,11 @@ class Context:
     def message_rank(self) -> Point:
         return Point(self._rank, self._extent)
 
+    @property
+    def trace(self) -> str:
+        """The W3C trace context of the call that is handled; empty where its caller had none."""
+        return getattr(self._endpoint, "trace", "")
+
     def _when_handled(self, hook: EndHook) -> None:
         """Have something called when the message has been handled: for arguments that were only lent."""
         self._hooks = [*(self._hooks or ()), hook]

@@ -18,6 +18,23 @@ SETTLE = b"\0settle"
 """Meta of a call that every actor answers: everything sent to it before has been handled."""
 
 
+TRACE = b"\0\0"
+"""Between the meta of a call and the W3C trace context of its caller, where that has one."""
+
+
+class Traced(str):
+    """The name of an endpoint that was called with a trace context, for those who look at that.
+
+    Attributes:
+        trace: It, as the header ``traceparent`` has it.
+    """
+
+    trace = ""
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (str(self),)
+
+
 def encode_meta(method: str, extent: Extent) -> bytes:
     """Write the name of an endpoint, and the extent that was called, as a frame carries them."""
     parts = [method]
@@ -30,5 +47,9 @@ def encode_meta(method: str, extent: Extent) -> bytes:
 def decode_meta(meta: bytes) -> tuple[str, Extent]:
     if meta.startswith(b"\0"):
         return meta.decode(), NO_EXTENT
-    method, *geometry = meta.decode().split("\0")
+    call, _, trace = meta.partition(TRACE)
+    method, *geometry = call.decode().split("\0")
+    if trace:
+        method = Traced(method)
+        method.trace = trace.decode()
     return method, Extent(geometry[::2], [int(size) for size in geometry[1::2]])
