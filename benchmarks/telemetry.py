@@ -1,7 +1,7 @@
 """What telemetry costs for each message: `python -m benchmarks.telemetry`, from the repository's root.
 
 A pair of procs for each row: an actor in one calls an actor in the other. All pairs are there at once, and take turns in blocks of
-a second, in another order each round. A row is compared with the row `off` of the same round; there are two of
+some tenths of a second, in another order each round. A row is compared with the row `off` of the same round; there are two of
 these, and what the second one says of the first is the error of the measurement. The processor time of both processes, with all their
 threads, is what counts: on a machine that does other things, too, the time on the wall says little.
 
@@ -10,7 +10,9 @@ threads, is what counts: on a machine that does other things, too, the time on t
     control   the same
     sampled   with `enable_telemetry()`
     all       each message is remembered
-    viewer    sampled, and this program asks for all actors, waits and counts, once in each block
+
+A viewer that asks for all actors, waits and counts once a second costs a process what the last line says. `--memory 10` sends that many
+million messages to an actor with telemetry on, and shows the memory of its process after each million.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import os
 import random
 import statistics
 import textwrap
-import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from monarch._core.actors import sync_cell
@@ -34,8 +36,9 @@ COUNTED = {
     "_handle": "self.begun[name] += 1\n",
     "_next": "if not self.hub.pulse.beating:\n    self.hub.pulse.start()\n",
 }
-ROWS = {"bare": "off", "off": "off", "control": "off", "sampled": "sampled", "all": "all", "viewer": "sampled"}
-LIMITS = {"bare": None, "off": 0.5, "control": None, "sampled": 2.0, "all": None, "viewer": 3.0}
+ROWS = {"bare": "off", "off": "off", "control": "off", "sampled": "sampled", "all": "all"}
+LIMITS = {"call_one": {"off": 0.5, "sampled": 1.0}, "one_way": {"off": 0.5, "sampled": 2.0}}
+_LOOKS = 40
 LOOKED_AT = ("actors", "waits", "handled")
 
 
@@ -54,6 +57,10 @@ class Handles(Actor):
     def used(self) -> float:
         return time.process_time()
 
+    @endpoint
+    def resident(self) -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
 
 class Calls(Actor):
     """Calls the other one of its pair.
@@ -66,6 +73,11 @@ class Calls(Actor):
         self._other = other
         if bare:
             leave_out_counts()
+
+    @endpoint
+    def used(self) -> float:
+        both: float = time.process_time() + self._other.used.call_one().get()
+        return both
 
     @endpoint
     def block(self, kind: str, count: int) -> float:
@@ -96,10 +108,14 @@ def leave_out_counts() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a block, about")
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=0.15, help="of a block, about")
     parser.add_argument("--seed", type=int, default=os.getpid(), help="of the order of rows")
+    parser.add_argument("--memory", type=int, default=0, metavar="MILLIONS", help="show the memory instead")
     options = parser.parse_args()
+    if options.memory:
+        show_memory(options.memory)
+        return
     pairs = {row: pair(row, mode) for row, mode in ROWS.items()}
     order = random.Random(options.seed)
     for kind in ("call_one", "one_way"):
@@ -109,8 +125,10 @@ def main() -> None:
         taken: dict[str, list[float]] = {row: [] for row in ROWS}
         for _ in range(options.rounds):
             for row in order.sample(list(ROWS), len(ROWS)):
-                taken[row].append(block(pairs[row], row, kind, count))
+                taken[row].append(pairs[row].block.call_one(kind, count).get())
         report(kind, taken, count)
+    cost = cost_of_a_look(pairs["sampled"])
+    print(f"\na look costs two procs {cost:.0f} µs: once a second, {cost / 1e4:.2f} % of a processor; the limit is 3 %")
 
 
 def pair(row: str, mode: str) -> Any:
@@ -121,26 +139,29 @@ def pair(row: str, mode: str) -> Any:
         return procs.slice(gpus=0).spawn("calls", Calls, row == "bare", other)
 
 
-def block(calls: Any, row: str, kind: str, count: int) -> float:
-    done = threading.Event()
-    looking = threading.Thread(target=look, args=(done,))
-    if row == "viewer":
-        looking.start()
-    try:
-        cost: float = calls.block.call_one(kind, count).get()
-    finally:
-        done.set()
-    if row == "viewer":
-        looking.join()
-    return cost
+def cost_of_a_look(calls: Any) -> float:
+    """Microseconds of processor time, in the two processes of an idle pair."""
 
+    def used() -> float:
+        found: float = calls.used.call_one().get()
+        return found
 
-def look(done: threading.Event) -> None:
-    """As a viewer does, once a second, which is a block."""
-    while not done.wait(0.5):
+    read(*LOOKED_AT).get(timeout=60)  # the first one imports
+    without = used()
+    without = used() - without
+    before = used()
+    for _ in range(_LOOKS):
         read(*LOOKED_AT).get(timeout=60)
-        if done.wait(0.5):
-            return
+    return (used() - before - without) / _LOOKS * 1e6
+
+
+def show_memory(millions: int) -> None:
+    with configured(telemetry="sampled"):
+        handles = this_host().spawn_procs({"gpus": 1}, name="memory").spawn("handles", Handles, False)
+    for million in range(1, millions + 1):
+        for number in range(1_000_000):
+            handles.handle.broadcast(number)
+        print(f"{million:3} million messages: {handles.resident.call_one().get():7.1f} MiB", flush=True)
 
 
 def report(kind: str, taken: dict[str, list[float]], count: int) -> None:
@@ -149,7 +170,7 @@ def report(kind: str, taken: dict[str, list[float]], count: int) -> None:
     for row, costs in taken.items():
         against = sorted(100 * (cost / off - 1) for cost, off in zip(costs, taken["off"], strict=True))
         low, middle, high = statistics.quantiles(against, n=4)
-        limit = LIMITS[row]
+        limit = LIMITS[kind].get(row)
         if row == "off":  # what counts is how much it is above `bare`
             against = [100 * (off / bare - 1) for off, bare in zip(costs, taken["bare"], strict=True)]
             low, middle, high = statistics.quantiles(against, n=4)

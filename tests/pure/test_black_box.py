@@ -45,10 +45,16 @@ def test_what_was_written_is_read(box: BlackBox) -> None:
     slot = box.begin((1_000, 7, 8, 9, 10, b"step\0gpus\x004"))
     box.happened(BoxEvent(5, 8, "Idle", ""))
     box.happened(BoxEvent(6, 8, "Failed", "a\treason\nof two lines, \\ and ü"))
+    box.happened(BoxEvent(7, 8, "Failed", "no \x1f separator \x1e of ours"))
+    box.happened(BoxEvent(8, 8, "Idle", "\ud800"))
     box.report([BoxCall(8, "step", 3, 0), actor(8, "tab\there")])
     found = content_of(raw(box))
     assert found.current == [(1_000, 7, 8, 9, 10, b"step\0gpus\x004")]
-    assert found.life == [(5, 8, "Idle", ""), (6, 8, "Failed", "a\treason\nof two lines, \\ and ü")]
+    assert found.life == [
+        (5, 8, "Idle", ""),
+        (6, 8, "Failed", "a\treason\nof two lines, \\ and ü"),
+        (8, 8, "Idle", "\\ud800"),
+    ]
     assert found.actors == [actor(8, "tab\there")] and found.calls == [(8, "step", 3, 0)]
     box.end(slot)
     assert content_of(raw(box)).current == []

@@ -76,7 +76,8 @@ class ActorPulse:
 
     def serves(self, cell: ActorCell) -> None:
         """An actor begins to take messages; on its thread. Who it is must be known also if it does not live until the next report."""
-        life.keep(_of(cell))
+        if life.box is not None:
+            life.box.happened(_actor(cell, life.IDLE, 0, 0))
         self.start()
 
     def since(self, uid: int, item: object) -> int | None:
@@ -129,12 +130,12 @@ class ActorPulse:
         first = [cell for cell in cells if cell.uid in active]
         others = (cell for cell in cells if cell.uid not in active)
         for cell in islice((*first, *others), _MOST):
-            yield _of(cell)
+            yield _actor(cell, status_of(cell), len(cell.queued()), handled_by(cell))
 
 
-def _of(cell: ActorCell) -> BoxActor:
+def _actor(cell: ActorCell, status: str, queued: int, handled: int) -> BoxActor:
     record: Any = cell.record
     return BoxActor(
         cell.uid, record.rank.rank, record.name, record.class_name or "", str(record), cell.incarnation, int(cell.since * 1e6),
-        status_of(cell), len(cell.queued()), handled_by(cell),
+        status, queued, handled,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -31,7 +32,8 @@ _SLOTS, _SLOT_SIZE, SLOT_COUNT = 256, 128, 30
 _SLOT = struct.Struct("<QQQQI84s")
 _LIFE, _LIFE_SIZE = 4096, 12 * 1024
 _LAST, _LAST_SIZE = 16 * 1024, 24 * 1024
-_LONGEST = 500  # characters of a field
+_NEXT, _END = b"\x1f", b"\x1e"  # behind a field, and behind a line
+_LONGEST = 1_500  # characters of a line
 
 
 class Current(NamedTuple):
@@ -133,6 +135,7 @@ class BlackBox:
         self._map[_ADDRESS : _ADDRESS + len(name)] = name
         self._free = list(range(_SLOTS, _SLOTS + SLOT_COUNT * _SLOT_SIZE, _SLOT_SIZE))
         self._written = 0
+        self._writing = threading.Lock()
         self._turn = 0
         self._words[0] = _MAGIC
 
@@ -151,14 +154,15 @@ class BlackBox:
         self._free.append(slot)
 
     def happened(self, event: Line) -> None:
-        """Keep an event of life, or who begins to live. One thread at a time."""
+        """Keep an event of life, or who begins to live. On any thread."""
         line = _text(event)
-        at = self._written % _LIFE_SIZE
-        first = min(len(line), _LIFE_SIZE - at)
-        self._map[_LIFE + at : _LIFE + at + first] = line[:first]
-        self._map[_LIFE : _LIFE + len(line) - first] = line[first:]
-        self._written += len(line)
-        self._words[1] = self._written
+        with self._writing:
+            at = self._written % _LIFE_SIZE
+            first = min(len(line), _LIFE_SIZE - at)
+            self._map[_LIFE + at : _LIFE + at + first] = line[:first]
+            self._map[_LIFE : _LIFE + len(line) - first] = line[first:]
+            self._written += len(line)
+            self._words[1] = self._written
 
     def report(self, lines: Iterable[Line]) -> None:
         """Write the last report, over the one before the last; what it has no room for is left out."""
@@ -175,9 +179,9 @@ class BlackBox:
 
 
 def _text(line: Line) -> bytes:
-    """A line, whatever is in it: its kind, and the fields."""
-    fields = [str(field)[:_LONGEST].encode("unicode_escape") for field in (type(line).__name__, *line)]
-    return b"\t".join(fields) + b"\n"
+    """A line: its kind, and the fields. One with a separator in a field is not read again; it harms no other."""
+    text = "\x1f".join(map(str, (type(line).__name__, *line))).replace("\x1e", " ")
+    return text[:_LONGEST].encode(errors="backslashreplace") + _END
 
 
 def take_over(pid: int, fd: int, address: str) -> int:
@@ -227,7 +231,7 @@ def content_of(data: bytes) -> BoxContent:
     current = [Current(each[0], each[1], each[2], each[3], each[4], each[5].rstrip(b"\0")) for each in slots if each[0]]
     ring = data[_LIFE : _LIFE + _LIFE_SIZE]
     at = written % _LIFE_SIZE
-    life = ring[:written] if written <= _LIFE_SIZE else (ring[at:] + ring[:at]).partition(b"\n")[2]
+    life = ring[:written] if written <= _LIFE_SIZE else (ring[at:] + ring[:at]).partition(_END)[2]
     place = _LAST + (word & 1) * _LAST_SIZE
     last = data[place : place + min(word >> 1, _LAST_SIZE)]
     lines = [*_lines(life), *_lines(last)]
@@ -244,12 +248,12 @@ _FIELDS: dict[bytes, tuple[type[Any], list[type]]] = {
 
 
 def _lines(text: bytes) -> Iterator[Line]:
-    for line in text.split(b"\n"):
-        name, *fields = line.split(b"\t")
+    for line in text.split(_END):
+        name, *fields = line.split(_NEXT)
         if name not in _FIELDS:
             continue
         kind, types = _FIELDS[name]
         try:
-            yield kind(*[each(field.decode("unicode_escape")) for each, field in zip(types, fields, strict=True)])
+            yield kind(*[each(field.decode()) for each, field in zip(types, fields, strict=True)])
         except ValueError:  # also of too few fields, or of what is no text
             continue

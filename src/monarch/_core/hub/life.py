@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 
 from ..._namedtuple import NamedTuple
 from ..supervision.failure import Failure
 from ..wire.address import SYSTEM, ProcAddress
-from .black_box import BlackBox, BoxEvent, Line
+from .black_box import BlackBox, BoxEvent
 
 CREATED, INITIALIZING, IDLE, STOPPING, STOPPED, FAILED = (
     "Created", "Initializing", "Idle", "Stopping", "Stopped", "Failed"
@@ -35,7 +34,6 @@ class LifeEvent(NamedTuple):
 
 
 _events: deque[LifeEvent] = deque(maxlen=_LIMIT)
-_writing = threading.Lock()
 
 box: BlackBox | None = None
 """That of this process; only procs have one."""
@@ -50,15 +48,8 @@ def remember(address: ProcAddress, uid: int, status: str, reason: str = "") -> N
     """On any thread."""
     event = LifeEvent(time.time_ns(), address, uid, status, reason[:_LONGEST])
     _events.append(event)
-    if uid != SYSTEM:  # of procs their agent knows
-        keep(BoxEvent(event.time, uid, status, event.reason))
-
-
-def keep(line: Line) -> None:
-    """In the black box, if there is one; on any thread."""
-    if box is not None:
-        with _writing:
-            box.happened(line)
+    if box is not None and uid != SYSTEM:  # of procs their agent knows
+        box.happened(BoxEvent(event.time, uid, status, event.reason))
 
 
 def remember_end(address: ProcAddress, failure: Failure, uid: int = SYSTEM) -> None:
