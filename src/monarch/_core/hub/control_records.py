@@ -219,9 +219,11 @@ class ProcReady(NamedTuple):
     """A proc serves. The proc ──▶ its agent.
 
     Attributes:
+        pid: Its process: this may come before the spawner's word of it.
         box: Descriptor of its black box; -1 if it has none.
     """
 
+    pid: int
     box: int
 
 

@@ -8,7 +8,7 @@ from collections import deque
 
 from ..._namedtuple import NamedTuple
 from ..hub.black_box import empty_out, take_over
-from ..hub.control_records import HostedProc
+from ..hub.control_records import HostedProc, ProcReady
 from .proc_entry import ProcEntry
 
 _MOST = 256  # boxes, of 64 KiB each: what a host keeps of the dead is below 16 MiB
@@ -36,10 +36,12 @@ class Boxes:
         self._held: dict[ProcEntry, int] = {}  # descriptors
         self._dead: deque[DeadProc] = deque(maxlen=_MOST)
 
-    def take_over(self, entry: ProcEntry, fd: int) -> None:
+    def take_over(self, entry: ProcEntry, record: ProcReady) -> None:
         """A proc has told the number of its descriptor."""
-        if fd >= 0 and entry not in self._held and (ours := take_over(entry.pid, fd, str(entry.address))) >= 0:
-            self._held[entry] = ours
+        if record.box >= 0 and entry not in self._held:
+            ours = take_over(record.pid, record.box, str(entry.address))
+            if ours >= 0:
+                self._held[entry] = ours
 
     def empty_out(self, entry: ProcEntry) -> None:
         """A proc has ended. What those leave that were stopped is of no interest."""

@@ -19,7 +19,7 @@ from ..calls.pending import countdown
 from ..hub import life
 from ..hub.contracts import Hub
 from ..hub.control import send_record
-from ..hub.control_records import HostedProc, ProcsEnded, StopProc
+from ..hub.control_records import HostedProc, ProcReady, ProcsEnded, StopProc
 from ..hub.spawn_requests import SpawnRequest
 from ..net import unix
 from ..supervision.failure import FROZEN, KILLED, MISSING, UNSTARTED, Failure, frozen_reason
@@ -126,11 +126,11 @@ class HostProcs:
         if timeout:
             self._poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, starting, timeout))
 
-    def ready(self, name: str, box: int) -> None:
+    def ready(self, name: str, record: ProcReady) -> None:
         """A proc says that it is up, and where its black box is."""
         entry = self._procs.get(name)
         if entry is not None:
-            self.boxes.take_over(entry, box)
+            self.boxes.take_over(entry, record)
             self._happen(entry, "ready")
 
     def stop(self, entries: Iterable[ProcEntry], reason: str, grace: float, done: Done) -> None:

@@ -108,7 +108,7 @@ def run(spec: ProcSpec) -> None:
     proc = Proc(hub, spec)
     sampling.export(hub, lambda: proc.mesh_name, spec.rank)
     os.register_at_fork(after_in_child=lambda: _forked(hub))
-    send_record(hub, spec.address.agent, ProcReady(life.box.fd if life.box is not None else -1))
+    send_record(hub, spec.address.agent, ProcReady(os.getpid(), life.box.fd if life.box is not None else -1))
     hub.poller.run()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
