@@ -96,7 +96,7 @@ async def read(feed: Feed, enough: Callable[[list[str]], bool]) -> list[str]:
         texts.append(text)
         if enough(texts):
             break
-    await stream.aclose()  # type: ignore[attr-defined]
+    await stream.aclose()
     return texts
 
 
@@ -153,7 +153,7 @@ def test_who_does_not_read_loses_events_and_is_told_and_given_the_state() -> Non
             texts.append(text)
             if len(texts) > 4 and any("event: gap" in each for each in texts):
                 break
-        await stream.aclose()  # type: ignore[attr-defined]
+        await stream.aclose()
         return texts
 
     names = [text.partition("\n")[0] for text in asyncio.run(story())]
@@ -207,3 +207,45 @@ def test_the_page_has_the_table_of_routes_as_it_is() -> None:
 
     page = (Path(__file__).parents[2] / "docs" / "admin.md").read_text()
     assert table() in page, "put what `python -m monarch.admin` prints into docs/admin.md"
+
+
+def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("uvicorn")
+    from monarch.admin import app, helper
+    from monarch.admin.guard import Guard
+    from monarch.admin.keys import VIEW, Keys
+
+    assert helper.TABLES
+    monkeypatch.setattr(app, "_SEND_LIMIT", 0.05)
+    source = Counted(lambda: [Event("tick", "x" * 1000)])
+
+    class Program:
+        ended = threading.Event()
+
+        def feed(self, name: str, make: Callable[[], Feed]) -> Feed:
+            return Feed(lambda: source, self.ended, 0.001)
+
+    async def story() -> int:
+        keys = Keys(b"of this test")
+        served = app.App(Program(), Guard(keys, ["localhost"], "cookie"), 2)  # type: ignore[arg-type]
+        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {keys.token(VIEW)}".encode())]
+        scope = {
+            "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": "/v1/events", "query_string": b"",
+            "raw_path": b"/v1/events", "root_path": "", "server": ("localhost", 1), "headers": headers,
+        }  # fmt: skip
+        full = asyncio.Event()
+
+        async def receive() -> dict[str, object]:
+            await asyncio.sleep(3600)
+            return {}
+
+        async def send(message: dict[str, object]) -> None:
+            if b"tick" in message.get("body", b""):  # type: ignore[operator]
+                await full.wait()  # for ever: the connection takes no more
+
+        with pytest.raises(BaseException):  # noqa: B017  # a group of exceptions, or the one in it: what closes the connection
+            await served(scope, receive, send)
+        return served.streams
+
+    assert asyncio.run(story()) == 0
+    assert source.closed.wait(30)

@@ -10,8 +10,9 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -74,8 +75,12 @@ class App:
         except ClientDisconnect:
             return
         response.headers.update(guard.HEADERS)
-        is_stream = isinstance(response, StreamingResponse)
-        await response(scope, receive, partial(_send_within, send) if is_stream else send)
+        if isinstance(response, StreamingResponse):
+            stream: Any = response.body_iterator
+            async with aclosing(stream):  # however it ends: its feed stops when nobody reads
+                await response(scope, receive, partial(_send_within, send))
+        else:
+            await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
         headers, method = dict(request.headers), request.method
@@ -175,11 +180,12 @@ class App:
             return Response(answer.body, media_type=answer.media)
         return _json(answer)
 
-    async def _stream(self, events: Events) -> Any:
+    async def _stream(self, events: Events) -> AsyncGenerator[str, None]:
         self.streams += 1
         try:
-            async for text in Reader(events.feed).texts():
-                yield text
+            async with aclosing(Reader(events.feed).texts()) as texts:
+                async for text in texts:
+                    yield text
         finally:
             self.streams -= 1
 

@@ -10,7 +10,7 @@ import asyncio
 import json
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
 
 from .._namedtuple import NamedTuple
@@ -168,7 +168,7 @@ class Reader:
             self._size = self._lost = 0
         return ([Event("gap", {"lost": lost}).text] if lost else []) + texts
 
-    async def texts(self) -> AsyncIterator[str]:
+    async def texts(self) -> AsyncGenerator[str, None]:
         """Yield what is sent, until the feed ends, or nobody reads this any more."""
         self._feed.open(self)
         try:
