@@ -13,6 +13,7 @@ from monarch.stacks.model import CLIENT, Kernel, Mailbox, Wait
 from monarch.why import FINE, SLOW, STUCK, Verdict
 from monarch.why.graph import chain, circles, those_who_wait
 from monarch.why.judge import judge
+from monarch.why.nodes import told_apart
 from monarch.why.report import lines
 
 CORE = "/x/monarch/_core/actors/sync_cell.py"
@@ -186,6 +187,19 @@ def test_meshes_of_one_name_are_told_apart_by_their_ids() -> None:
     first = proc(0, waiting(address(1)))._replace(pid=7), proc(0, busy(READS))._replace(pid=7, address=other)
     later = proc(0, waiting(address(1)))._replace(pid=7), proc(0, busy(COMPUTES))._replace(pid=7, address=other)
     assert [each.state for each in verdict(first, later).classes] == ["waits", "runs"]
+
+
+def test_meshes_of_one_name_have_headings_of_their_own() -> None:
+    other = proc(1, busy(READS))._replace(address=ProcAddress("h", "q.1"))
+    procs = Stacks([proc(0, waiting(address(1))), proc(1, busy(READS)), other, proc(0, busy(READS), mesh="alone")], {})
+    shown = [text for _, text in lines(judge(*told_apart(procs, procs), 1.0))]
+    assert [text for text in shown if text.endswith("(4 ranks)")] == [
+        "  trainers#p (4 ranks)", "  trainers#q (4 ranks)", "  alone (4 ranks)",
+    ]  # fmt: skip
+    assert "  trainers#p[0] → trainers#p[1]  ◀ here" in shown and " of trainers#p (host h0" in shown[0]
+    assert shown[-1] == "  monarch stacks --mesh p --rank 1"
+    alone, _ = told_apart(Stacks([proc(0), proc(1)], {}), Stacks([], {}))
+    assert {each.mesh for each in alone.procs} == {"trainers"}
 
 
 def test_ranks_that_wait_for_one_that_runs_make_it_slow() -> None:

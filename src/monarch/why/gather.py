@@ -17,6 +17,7 @@ from ..stacks.host import GetHostStacks
 from ..stacks.report import Stacks
 from .judge import judge
 from .model import Verdict
+from .nodes import told_apart
 from .pace import GetPace, Pace
 from .steps import stragglers
 
@@ -60,8 +61,9 @@ def _look_twice(hub: Hub, agents: Sequence[ProcAddress], root: ProcAddress | Non
     between = time.monotonic() - begun
     answer = [agent for agent in agents if agent.host not in first.silent]  # what is silent is not waited for again
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
+    first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))
     late = stragglers(second.procs, paces.get() if paces is not None else {})
-    return judge(first, Stacks(second.procs, {**first.silent, **second.silent}), between, late)
+    return judge(first, second, between, late)
 
 
 def _paces(hub: Hub, procs: Sequence[ProcAddress]) -> Future[Mapping[ProcAddress, list[Pace]]]:

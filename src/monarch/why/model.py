@@ -44,7 +44,7 @@ class Standing(NamedTuple):
     """Ranks of a mesh that do the same.
 
     Attributes:
-        mesh: Name of the mesh; ``"client"`` for the program itself.
+        mesh: Name of the mesh, ``name#id`` where several have it; ``"client"`` for the program itself.
         size: Ranks of that mesh.
         ranks: Those that are meant, in order.
         hosts: Names of their machines.

@@ -8,12 +8,13 @@ what tells a hang from a loop.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..stacks.grouping import ENGINE, Line, essence, headline
 from ..stacks.model import CLIENT, HAS_ENDED, Frame, Mailbox, ProcStacks, ThreadStack, Wait
+from ..stacks.report import Stacks
 from .model import COLLECTIVE, DEBUGGED, FROZEN, HOLDS, MUTE, POLLS, RUNS, STANDS, WAITS
 
 _COMPUTES = 0.05  # of the time; what runs less only looks whether something has come
@@ -99,6 +100,21 @@ class Node:
 def mesh_of(proc: ProcStacks) -> tuple[str, str]:
     """Sets the meshes of a program apart: several may have one name."""
     return proc.mesh, proc.address.mesh if proc.address is not None else ""
+
+
+def told_apart(first: Stacks, second: Stacks) -> tuple[Stacks, Stacks]:
+    """Two looks in which each mesh has a name of its own: several of one name are ``name#id``."""
+    ids: defaultdict[str, set[str]] = defaultdict(set)
+    for proc in (*first.procs, *second.procs):
+        if proc.address is not None and proc.mesh != CLIENT:
+            ids[proc.mesh].add(proc.address.mesh)
+
+    def named(proc: ProcStacks) -> ProcStacks:
+        if proc.address is None or len(ids[proc.mesh]) < 2:
+            return proc
+        return proc._replace(mesh=f"{proc.mesh}#{proc.address.mesh}")
+
+    return Stacks(list(map(named, first.procs)), first.silent), Stacks(list(map(named, second.procs)), second.silent)
 
 
 def place(lines: Sequence[Line]) -> str:

@@ -42,7 +42,7 @@ def lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if odd is not None and verdict.status != FINE:
         ranks = f" --rank {compact(odd.ranks)}" if odd.mesh != CLIENT and len(odd.ranks) < odd.size else ""
         yield HEAD, "more"
-        yield PLAIN, f"  monarch stacks --mesh {odd.mesh}{ranks}"
+        yield PLAIN, f"  monarch stacks --mesh {odd.mesh.rpartition('#')[2]}{ranks}"  # which takes an id as well
 
 
 def _chosen(classes: Sequence[Standing]) -> list[Standing]:
