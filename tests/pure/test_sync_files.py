@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import stat
 import time
 from pathlib import Path
@@ -263,22 +264,44 @@ def test_another_workspace_of_the_host_lends_what_it_has_as_copies(project: Path
     assert (other.current / "a.py").stat().st_ino != (store.current / "a.py").stat().st_ino
 
 
-def test_old_versions_go_but_for_the_last_and_those_with_files_of_programs(project: Path, store: Store) -> None:
-    write(project, {"a.py": "0", "sub/b.py": "0"})
+def test_old_versions_go_or_become_the_next_but_for_those_with_files_of_programs(project: Path, store: Store) -> None:
+    write(project, {"a.py": "0", "sub/b.py": "0", "old/c.py": "0"})
+    (project / "link").symlink_to("a.py")
     bring(store, scan(project))
     (store.current / "sub" / "checkpoint").write_text("precious")
     (store.current / "__pycache__").mkdir()
     first = store.current.resolve()
-    for number in range(1, 4):
+    folders = []
+    for number in range(1, 6):
         (project / "a.py").write_text(str(number))
-        found = scan(project)
-        build = store.begin(found.manifest)
-        send(build, found)
-        build.finish()
+        if number == 4:
+            shutil.rmtree(project / "old")
+            write(project, {"new/d.py": "4", "sub/e.py": "4"})
+            (project / "link").unlink()
+            (project / "link").symlink_to("sub")
+        bring(store, scan(project))
+        (store.current / "sub" / "__pycache__").mkdir()
+        (store.current / "sub" / "__pycache__" / "b.pyc").touch()
         stay = store.clean_up()
+        folders.append(os.stat(store.current).st_ino)
+        kept = {path: value for path, value in content(store.current.resolve()).items() if "__pycache__" not in path}
+        assert kept == content(project)
     assert stay == [str(first)]
     assert content(first) == {"sub": None, "sub/checkpoint": b"precious"}
-    assert len([path for path in first.parent.iterdir() if path.is_dir()]) == 3
+    assert len([path for path in first.parent.iterdir() if path.is_dir()]) == 4
+    assert folders[3] == folders[0] and folders[4] == folders[1], "they are recycled"
+
+
+def test_a_version_with_a_file_of_a_program_is_not_recycled(project: Path, store: Store) -> None:
+    write(project, {"a.py": "0"})
+    for number in range(1, 6):
+        (project / "a.py").write_text(str(number))
+        bring(store, scan(project))
+        (store.current / f"made{number}").write_text("precious")
+        store.clean_up()
+    versions = [path for path in store.current.resolve().parent.iterdir() if path.is_dir()]
+    made = sorted(name for path in versions for name in content(path) if name.startswith("made"))
+    assert made == [f"made{number}" for number in range(1, 6)]
 
 
 def test_a_version_that_breaks_off_leaves_the_one_in_use(project: Path, store: Store) -> None:

@@ -7,7 +7,9 @@
 
 A new version is made beside the one in use: what is the same is the same file (a hard link), the rest comes from the client, and
 its digest is checked. Then the symlink is replaced: programs see all of one version or all of the other. Whoever makes a version
-holds a lock on its folder, so that what a process left that has died can be told from what another one makes right now.
+holds a lock on its folder, so that what a process left that has died can be told from what another one makes right now. The version
+before the last two is taken for the next one, if no program has put anything there: to make and remove thousands of names takes longer
+than to look at them.
 
 A program may have changed a file of the workspace. Its size and time show that, and it is not used for the next version. Files
 that programs made stay where they are: a version with such files is not removed.
@@ -36,6 +38,7 @@ from .manifest import File, Manifest, decode
 _LOCK_PATIENCE = 30.0  # seconds
 _LOCK_PAUSE = 0.02  # seconds until it is tried again; the kernel offers no wait with an end
 _COPY = 1 << 20  # bytes at once
+_NEEDED = 2  # versions: the one in use, and the one before, in which programs may be
 
 
 def base_folder() -> Path:
@@ -96,10 +99,13 @@ class Store:
             OSError: The disk has no room for what is to come.
         """
         self._versions.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name, before = self._in_use()
         build = Build(self, self._versions / uuid.uuid4().hex[:12], manifest)
         try:
-            build.make_folders()
+            with self._locked():  # else another process could remove a folder that nobody has claimed yet
+                old = self._recycle(build.path)
+                build.claim()
+            build.make(old)
+            name, before = self._in_use()
             if before is not None:
                 build.take_from(f"{self._versions}/{name}", before, by_link=True)
             build.make_empty()
@@ -137,19 +143,37 @@ class Store:
             os.symlink(f"versions/{version.name}", link)
             os.replace(link, self.current)
 
+    def _recycle(self, path: Path) -> Manifest | None:
+        """Have a version that nobody needs become the folder of another one: most of it is the same.
+
+        Returns:
+            What it consists of; nothing else is in it. None if there is none: the folder is a new one.
+        """
+        for old in reversed(self._complete()[:-_NEEDED]):
+            manifest = _load(Path(f"{old}.json"))
+            if old.name != self._in_use()[0] and manifest is not None and _holds_only(str(old), manifest):
+                os.rename(old, path)
+                Path(f"{old}.json").unlink()
+                return manifest
+        path.mkdir(mode=0o700)
+        return None
+
+    def _complete(self) -> list[Path]:
+        """Versions that are or were in use, in their order."""
+        found = [path for path in self._versions.iterdir() if not path.suffix and Path(f"{path}.json").exists()]
+        return sorted(found, key=lambda path: os.stat(f"{path}.json").st_mtime_ns)
+
     def clean_up(self) -> list[str]:
-        """Remove versions but for the one in use and the one before, in which programs may be.
+        """Remove versions but for the one in use, the one before, in which programs may be, and one to be recycled.
 
         Returns:
             Folders of those that stay, as programs have made files there.
         """
         stay = []
         with self._locked():
-            found = [path for path in self._versions.iterdir() if not path.suffix]
-            complete = [path for path in found if Path(f"{path}.json").exists()]
-            complete.sort(key=lambda path: os.stat(f"{path}.json").st_mtime_ns)
-            wanted = {os.path.basename(os.readlink(self.current)), *(path.name for path in complete[-2:])}
-            for path in found:
+            complete = self._complete()
+            wanted = {os.path.basename(os.readlink(self.current)), *(path.name for path in complete[-_NEEDED - 1 :])}
+            for path in [path for path in self._versions.iterdir() if not path.suffix]:
                 if path not in complete:
                     _remove_unlocked(path)
                 elif path.name not in wanted:
@@ -182,15 +206,39 @@ class Build:
         self.missing = dict.fromkeys(self._wanted)
         self._there: set[str] = set()  # paths of files
         self._arriving: _Arriving | None = None
-        path.mkdir(mode=0o700)
-        self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._lock = -1
+
+    def claim(self) -> None:
+        """Hold the lock on its folder."""
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # nobody else knows its name
 
-    def make_folders(self) -> None:
-        for path in self.manifest.folders:
-            os.mkdir(f"{self._root}/{path}", 0o700)
-        for path, target in self.manifest.links.items():
-            os.symlink(target, f"{self._root}/{path}")
+    def make(self, old: Manifest | None) -> None:
+        """Make its folders and links.
+
+        Args:
+            old: What its folder has now, if that is something; what is not wanted of it is removed.
+        """
+        old = old or Manifest([], {}, {})
+        manifest, root = self.manifest, self._root
+        wanted = {file.path: file for file in manifest.files}
+        for file in old.files:
+            if wanted.get(file.path) == file:
+                self._there.add(file.path)
+                self.missing.pop(file.digest, None)
+            else:
+                os.unlink(f"{root}/{file.path}")
+        for path, target in old.links.items():
+            if manifest.links.get(path) != target:
+                os.unlink(f"{root}/{path}")
+        for path in sorted(old.folders.keys() - manifest.folders.keys(), reverse=True):
+            os.rmdir(f"{root}/{path}")
+        for path in manifest.folders:
+            if path not in old.folders:
+                os.mkdir(f"{root}/{path}", 0o700)
+        for path, target in manifest.links.items():
+            if old.links.get(path) != target:
+                os.symlink(target, f"{root}/{path}")
 
     def make_empty(self) -> None:
         """Make the files without content that are not there."""
@@ -209,6 +257,8 @@ class Build:
         there = {file.path: file for file in other.files}
         if by_link:  # where it has the same name
             for file in self.manifest.files:
+                if file.path in self._there:
+                    continue
                 if there.get(file.path) == file and _link(f"{root}/{file.path}", f"{self._root}/{file.path}", file):
                     self._there.add(file.path)
                     self.missing.pop(file.digest, None)
@@ -262,8 +312,7 @@ class Build:
                 if file.path not in self._there:
                     self._copy(f"{self._root}/{sources[0].path}", file)
         for path, mode in self.manifest.folders.items():
-            if mode != 0o700:
-                os.chmod(f"{self._root}/{path}", mode)
+            os.chmod(f"{self._root}/{path}", mode)
         self.store.use(self.path, self.manifest.encoded)
         self._let_go()
 
@@ -379,6 +428,31 @@ def _lock(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _holds_only(root: str, manifest: Manifest) -> bool:
+    """Whether a version is what it was when it was complete, compiled modules apart, which are removed."""
+    files = {file.path: file for file in manifest.files}
+    left = [""]
+    found = 0
+    for place in left:
+        with os.scandir(f"{root}/{place}") as entries:
+            for entry in entries:
+                path = place + entry.name
+                if entry.is_symlink():
+                    if manifest.links.get(path) != os.readlink(entry.path):
+                        return False
+                elif entry.is_dir():
+                    if entry.name == "__pycache__":
+                        shutil.rmtree(entry.path)
+                        continue
+                    if path not in manifest.folders:
+                        return False
+                    left.append(f"{path}/")
+                elif path not in files or not _is_intact(entry.path, files[path]):
+                    return False
+                found += 1
+    return found == len(files) + len(manifest.links) + len(manifest.folders)
 
 
 def _remove_unlocked(path: Path) -> None:
