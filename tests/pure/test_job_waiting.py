@@ -39,6 +39,29 @@ def test_on_a_terminal_one_line_changes_and_is_gone_in_the_end(monkeypatch: pyte
     assert said == "Slurm job 7: state 2; 2 s\033[K\rSlurm job 7: state 3; 3 s\033[K\r\033[K"
 
 
+def test_on_a_terminal_what_is_waited_for_is_a_table_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    screen, now = Screen(True), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sys, "stderr", screen)
+    wait = Waiting("job")
+    now[0] = 5.0
+    wait.show("0 of 2", [("a", "no room for it in this cluster"), ("longer", "new")])
+    assert screen.getvalue() == (
+        "job: 0 of 2; 5 s\033[K\n  a       no room for it in t\033[K\n  longer  new\033[K\r\033[2A"
+    )
+    screen.truncate(0)
+    screen.seek(0)
+    wait.show("1 of 2", [("longer", "new")])
+    assert screen.getvalue() == "\033[Jjob: 1 of 2; 5 s\033[K\n  longer  new\033[K\r\033[1A"
+    screen.truncate(0)
+    screen.seek(0)
+    wait.show("1 of 99", [(str(number), "x") for number in range(99)])
+    assert screen.getvalue().count("\n") == 13 and "  ... and 87 more" in screen.getvalue()
+    wait.end()
+    assert screen.getvalue().endswith("\033[J")
+
+
 def test_without_a_terminal_there_is_a_line_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     said = shown(monkeypatch, is_terminal=False, seconds=140)
     assert said == "".join(f"Slurm job 7: state {second}; {second} s\n" for second in (10, 70, 130))

@@ -70,12 +70,13 @@ def wait_for_pods(
                 why = f"no node has had room for it for {limit:g} s (schedule_timeout)"
                 raise JobError(_hopeless(api, *no_room[0], why))
             state = "; ".join(_describe(pods) or _without_pods(api, pods, controller) for pods in missing)
+            rows = [(mesh.name, trouble.pod, trouble.text) for mesh, trouble in troubles]
             if timeout is not None and waiting.seconds > timeout:
                 raise JobError(
                     f"{who} did not come up within {timeout:g} s (timeout): {state}. It was left as it is: state() "
                     "waits on, kill() ends it"
                 )
-            waiting.show(state + outage)
+            waiting.show(state + outage, rows)
     finally:
         waiting.end()
 

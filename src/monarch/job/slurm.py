@@ -336,7 +336,11 @@ class SlurmJob(WorkersJob):
                     self._give_up(late, f"{len(held) - len(found)} of {len(held)}", state)
                 if job.status.state not in PENDING:
                     state = f"{len(found)} of {len(held)} workers run{job.trouble}"
-                waiting.show(state)
+                rows = [
+                    (f"job {part.job}", job.status.describe(), f"{len(part.hosts)} hosts")
+                    for part, job in watched.items()
+                ]
+                waiting.show(state, rows)
                 time.sleep(_LOOK)
                 if waiting.seconds - asked > _ASK:
                     asked = waiting.seconds

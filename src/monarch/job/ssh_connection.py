@@ -248,7 +248,8 @@ def hear(
         poll.register(fd, select.POLLIN)
     while silent:
         waiting.show(
-            f"{len(heard)} of {len(sessions)} {what}; waiting for {', '.join(s.name for s in silent.values())}"
+            f"{len(heard)} of {len(sessions)} {what}; waiting for {', '.join(s.name for s in silent.values())}",
+            [(session.name, ssh_text.last_line(session.said())) for session in silent.values()],
         )
         if time.monotonic() > end:
             slow = next(iter(silent.values()))

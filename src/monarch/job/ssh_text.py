@@ -148,6 +148,11 @@ def why(said: str, host: str, python: str, otherwise: str = "it said nothing") -
     return last
 
 
+def last_line(said: str) -> str:
+    """The last words, for a table."""
+    return (said.strip().splitlines() or ["nothing heard yet"])[-1]
+
+
 def parse_hostfile(text: str) -> tuple[list[str], list[str]]:
     """The hosts of a file as MPI and DeepSpeed have it, one on a line, and the words beside them, which mean nothing here.
 

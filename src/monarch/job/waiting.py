@@ -1,14 +1,18 @@
-"""What people see while a job waits for machines: on a terminal one line that changes, else a line a minute."""
+"""What people see while a job waits for machines: on a terminal a line and a table that change, else a line a minute."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
+from collections.abc import Sequence
 
 _LIVE_AFTER = 2.0  # seconds; machines that come sooner are not worth a word
 _LINES_AFTER = 10.0  # seconds, where it would stay to be read
 _PERIOD = 60.0  # seconds between two lines
+_MOST_ROWS = 12
 _CLEAR = "\033[K"  # the rest of the line
+_CLEAR_BELOW = "\033[J"  # and of the screen
 
 
 class Waiting:
@@ -23,21 +27,31 @@ class Waiting:
         self._begin = time.monotonic()
         self._told = -_PERIOD
         self._live = sys.stderr is not None and sys.stderr.isatty()
-        self._shown = False
+        self._shown = 0  # lines
 
     @property
     def seconds(self) -> float:
         """Since the beginning."""
         return time.monotonic() - self._begin
 
-    def show(self, state: str) -> None:
-        """Tell how it is now; to be called often."""
+    def show(self, state: str, rows: Sequence[tuple[str, ...]] = ()) -> None:
+        """Tell how it is now; to be called often.
+
+        Args:
+            state: In one line.
+            rows: A table of what is waited for, with a row for each, and why; on terminals alone.
+        """
         if self.seconds < (_LIVE_AFTER if self._live else _LINES_AFTER) or sys.stderr is None:
             return
         if self._live:
             # The cursor goes back to where the line begins: what the program prints takes its place.
-            print(f"{self._what}: {state}; {self.seconds:.0f} s{_CLEAR}\r", end="", file=sys.stderr, flush=True)
-            self._shown = True
+            head = f"{self._what}: {state}; {self.seconds:.0f} s"
+            lines = [head[: _width()], *_table(rows)] if rows else [head]
+            below = _CLEAR_BELOW if len(lines) < self._shown else ""
+            up = f"\033[{len(lines) - 1}A" if len(lines) > 1 else ""
+            text = "\n".join(line + _CLEAR for line in lines)
+            print(f"{below}{text}\r{up}", end="", file=sys.stderr, flush=True)
+            self._shown = len(lines)
         elif self.seconds - self._told >= _PERIOD:
             print(f"{self._what}: {state}; {self.seconds:.0f} s", file=sys.stderr, flush=True)
             self._told = self.seconds
@@ -45,4 +59,15 @@ class Waiting:
     def end(self) -> None:
         """Clear the line."""
         if self._shown:
-            print(_CLEAR, end="", file=sys.stderr, flush=True)
+            print(_CLEAR_BELOW if self._shown > 1 else _CLEAR, end="", file=sys.stderr, flush=True)
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Lines with columns, each in one line of the terminal."""
+    shown = [*rows[:_MOST_ROWS], *([(f"... and {len(rows) - _MOST_ROWS} more",)] if len(rows) > _MOST_ROWS else [])]
+    widths = [max(map(len, column)) for column in zip(*rows[:_MOST_ROWS], strict=True)]
+    return ["  ".join(["", *map(str.ljust, row, widths)]).rstrip()[: _width()] for row in shown]
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns - 1
