@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -120,6 +121,12 @@ def test_the_command_says_what_holds_up_the_program_and_since_when(tmp_path: Pat
         assert f"\n  > 1 rank [2], process {pids[2]} on " in shown.stdout
         assert "\n  trainers[0-1] → trainers[2]  ◀ here\n" in shown.stdout
         assert shown.stdout.endswith("  monarch stacks --mesh trainers --rank 2\n")
+        if importlib.util.find_spec("duckdb") is not None:
+            file = str(tmp_path / "run.duckdb")
+            program.monarch("snapshot", file, "-p", str(program.pid))
+            kept = program.monarch("why", "--run", file)
+            assert kept.returncode == 3 and ": 2 ranks of trainer waited " in kept.stdout, kept.stderr
+            assert kept.stdout.rstrip().endswith("for trainer[2], which was in next_batch.")
 
 
 SCENES = """

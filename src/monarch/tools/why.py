@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from ..why import report
 from ..why.gather import of_program
+from ..why.run import of_run
 from .programs import PROGRAM, console, reach
 
 _STYLES = {
@@ -28,6 +30,9 @@ app = typer.Typer()
 def why(
     program: PROGRAM = None,
     seconds: Annotated[float, typer.Option(help="Between two looks, which tell what hangs from what is slow.")] = 1.0,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Look at the file of a run, not at a running program.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
 ) -> None:
     """Say in one sentence why a program does not go on, or that it does.
@@ -35,8 +40,13 @@ def why(
     Then: what each rank does, equal ones together; who waits for whom; what is wrong with processes and hosts. Those who hold up the
     others are marked with >. Exit status 0 if it is fine, 3 if it is slow, 4 if it is stuck.
     """
-    with reach(program) as connection:
-        verdict = of_program(connection, seconds)
+    if run is not None:
+        if program is not None:
+            raise ValueError("give either --program or --run")
+        verdict = of_run(run)
+    else:
+        with reach(program) as connection:
+            verdict = of_program(connection, seconds)
     if as_json:
         print(json.dumps(verdict.to_json(), indent=2))
     else:
