@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import os
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -146,7 +146,8 @@ def environment(endpoint: str, **more: str) -> dict[str, str]:
 def test_a_collector_is_told_metrics_spans_and_records_of_all_processes(collector: Collector, tmp_path: Path) -> None:
     standard = {
         "OTEL_SERVICE_NAME": "my-training",
-        "OTEL_RESOURCE_ATTRIBUTES": "team=research",
+        "OTEL_RESOURCE_ATTRIBUTES": "team=research,host.name=here",
+        "HYPERACTOR_MESH_ENABLE_FILE_CAPTURE": "true",
         "OTEL_EXPORTER_OTLP_HEADERS": "x-token=abc",
         "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
     }
@@ -163,11 +164,10 @@ def test_a_collector_is_told_metrics_spans_and_records_of_all_processes(collecto
         "samples seen",
         True,
     )
-    assert (resource["service.name"], resource["team"], resource["host.name"]) == (
-        "my-training",
-        "research",
-        os.uname().nodename,
-    )
+    assert (resource["service.name"], resource["team"], resource["host.name"]) == ("my-training", "research", "here")
+    assert done.stderr.count("] done after 2 steps") == 2  # they are printed, as ever
+    [job] = {found["monarch.job"] for found, _, _ in collector.found["metrics"] if found["monarch.mesh"] == "ranks"}
+    assert re.fullmatch(r"\d{8}-\d{6}_\d+", job)  # as of a program that is no job
     assert {found["monarch.mesh"] for found, _, _ in collector.found["metrics"]} == {"client", "ranks"}
     for rank in (0, 1):
         [point] = collector.of_rank("metrics", "samples", rank)[-1].sum.data_points

@@ -45,6 +45,7 @@ class LogFiles:
         call_later: Calls a function after so many seconds, on another thread than that of these files.
 
     Attributes:
+        job: Its id.
         written: The files of lines as JSON to which these have written, before what was put aside.
     """
 
@@ -52,7 +53,7 @@ class LogFiles:
         self, folder: Path, job: str, size: int, count: int, tell: Callable[[str], None], call_later: CallLater
     ) -> None:
         self._folder = folder
-        self._job = job
+        self.job = job
         self._size = size
         self._count = count
         self._tell = tell
@@ -176,7 +177,7 @@ class LogFiles:
             together.setdefault(self._base(output.source), []).append(output)
         for base, of_one in together.items():
             try:
-                self._file(base).write(text_of(of_one), json_of(of_one, self._job))
+                self._file(base).write(text_of(of_one), json_of(of_one, self.job))
             except Exception as error:
                 if isinstance(error, OSError) and error.errno not in _OF_A_PATH:
                     self._fail(error)

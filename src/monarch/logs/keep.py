@@ -36,6 +36,16 @@ class KeepLogs(NamedTuple):
     files: int
 
 
+class JobOf(NamedTuple):
+    """For which job do you keep what a client's procs print? Its procs ──▶ their host agent. Answer: its id; empty for none.
+
+    Attributes:
+        client: Which.
+    """
+
+    client: ProcAddress
+
+
 _NOTHING = KeepLogs("", "", "", 0, 0)
 _files: dict[Path, LogFiles] = {}
 _kept_of: dict[ProcAddress, LogFiles] = {}
@@ -58,7 +68,13 @@ def _keep(service: Any, request: ControlRequest, record: KeepLogs) -> None:
     service.keep_output(peer, _files[folder])
 
 
-register(_keep)
+@handles(JobOf)
+def _job_of(service: Any, request: ControlRequest, record: JobOf) -> None:
+    kept = _kept_of.get(record.client)
+    request.answer(kept.job if kept is not None else "")
+
+
+register(_keep, _job_of)
 
 
 def files_of(root: ProcAddress | None) -> list[LogFiles]:

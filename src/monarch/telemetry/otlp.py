@@ -74,7 +74,7 @@ class _Exporter:
             spans.finished = self._spans
             spans.follow(self._hub)
         if _wanted("LOGS"):
-            logging.getLogger().addHandler(_Handler(self._records, self._thread))
+            _listen(self._records, self._thread)
         self._thread.start()
 
     def end(self) -> None:
@@ -143,15 +143,16 @@ def _taken(waiting: deque[Any]) -> list[Any]:
     return [waiting.popleft() for _ in range(len(waiting))]
 
 
-class _Handler(logging.Handler):
-    """Keeps records for the exporter, and none of what exporting says itself."""
+def _listen(records: deque[logging.LogRecord], exporter: threading.Thread) -> None:
+    """Keep what loggers let through, but none of what exporting says itself. It is no handler: with one at the root, `basicConfig` would
+    do nothing, and warnings of programs that have none would no longer be printed."""
+    call = logging.Logger.callHandlers
 
-    def __init__(self, records: deque[logging.LogRecord], exporter: threading.Thread) -> None:
-        super().__init__()
-        self._records = records
-        self._exporter = exporter
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.thread != self._exporter.ident and not record.name.startswith(_LIBRARIES):
+    def keep_and_call(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if record.thread != exporter.ident and not record.name.startswith(_LIBRARIES):
             record.message = record.getMessage()  # now: its arguments may change
-            self._records.append(record)
+            records.append(record)
+        call(logger, record)
+
+    loggers: Any = logging.Logger
+    loggers.callHandlers = keep_and_call

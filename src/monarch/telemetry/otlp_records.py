@@ -8,6 +8,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,8 @@ from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, Trace
 
 from .._core.plane import Hub, ProcAddress
 from .._public import RELEASE
+from ..logs.keep import JobOf
+from ..programs import ask
 from .metrics import meters
 from .registry import PROC, Asked, producer_of
 from .spans import span as Span  # noqa: N812  # it is used like a function, and is a class
@@ -39,6 +42,7 @@ _SEVERITIES = (
     (logging.INFO, SeverityNumber.INFO),
     (logging.DEBUG, SeverityNumber.DEBUG),
 )
+_PATIENCE = 5.0  # seconds for an answer of the agent
 _SCOPE = InstrumentationScope("monarch", RELEASE)
 
 
@@ -57,7 +61,7 @@ def exporter(signal: str) -> Callable[[Any], bool]:
 def resource(hub: Hub, mesh: str, rank: int) -> Resource:
     """Who this process is; what the environment says of that counts more."""
     address = hub.address
-    return Resource.create(
+    own = Resource(
         {
             "service.instance.id": str(address),
             "host.name": os.uname().nodename,
@@ -66,8 +70,20 @@ def resource(hub: Hub, mesh: str, rank: int) -> Resource:
             "monarch.host": address.host,
             "monarch.mesh": mesh,
             "monarch.rank": rank,
+            "monarch.job": _job(hub),
         }
     )
+    return own.merge(Resource.create())
+
+
+def _job(hub: Hub) -> str:
+    """The id of the job, or of the program, whose logs are kept; the client has no agent to ask yet."""
+    if hub.address == hub.root:
+        return ""
+    with suppress(Exception):  # an agent that ends, say: it is only a name
+        found: str = ask(hub, hub.address.agent, JobOf(hub.root)).get(timeout=_PATIENCE)
+        return found
+    return ""
 
 
 def metrics(hub: Hub, of: Resource) -> points.MetricsData:
