@@ -583,6 +583,8 @@ def test_what_can_not_be_split_evenly_is_refused(mesh: Any) -> None:
         distribute(scalar, split="gpus")
     with pytest.raises(KeyError, match="'dp'.*gpus"):
         distribute(odd, split="dp")
+    with pytest.raises(ValueError, match=r"is distributed already.*no_mesh\.activate\(\)"):
+        distribute([torch.zeros(2)], split="gpus")
 
 
 def test_only_tensors_are_distributed(mesh: Any) -> None:

@@ -79,12 +79,12 @@ def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
     the whole tensor travels all the same, to each host once, and each rank keeps its part.
 
     Args:
-        obj: Anything, with local tensors in lists, tuples, dicts; what is distributed stays as it is.
+        obj: Anything, with local tensors in lists, tuples, dicts; without `split`, what is distributed stays as it is.
         split: Dimension of the mesh along whose ranks the first dimension of each tensor is cut into equal parts; or a dict
             of dimensions of the mesh to dimensions of the tensors. None gives each rank the whole.
 
     Raises:
-        ValueError: No mesh is active, or a tensor can't be cut into equal parts.
+        ValueError: No mesh is active, or a tensor can't be cut into equal parts, or is distributed already.
         KeyError: The mesh has no such dimension.
         TypeError: There is a module with parameters, or an optimizer, in it.
 
@@ -102,6 +102,11 @@ def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
             raise TypeError(
                 f"distribute takes tensors, in lists, tuples and dicts, got a {type(leaf).__name__}. Make one while the mesh is "
                 "active, and let it load the state: new.load_state_dict(distribute(old.state_dict()))"
+            )
+        if isinstance(leaf, Tensor) and cuts:
+            raise ValueError(
+                "distribute(split=...) cuts local tensors, and this one is distributed already, as it was made while a mesh was "
+                "active. Make it before that, or under no_mesh.activate()"
             )
         if not isinstance(leaf, torch.Tensor) or isinstance(leaf, Tensor):
             return leaf
