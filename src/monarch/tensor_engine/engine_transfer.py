@@ -17,8 +17,6 @@ from typing import Any, NamedTuple
 import torch
 
 from .._core.plane import ControlRequest, ControlService, ProcAddress, current_hub, handles, register
-from ..rdma import RDMABuffer
-from ..rdma.control_rpc import ask
 from .groups import TIMEOUT
 from .instructions import Poison
 from .stream_state import StreamState
@@ -118,6 +116,8 @@ def export(worker: StreamState, site: int, source: int, ticket: int, takers: dic
             contents = [given] * count
         elif given.numel():
             copy = given.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+            from ..rdma import RDMABuffer  # most programs have one engine, and start sooner without
+
             contents = [RDMABuffer(copy) for _ in range(count)]
     except Exception as error:
         contents = [worker.failed(site, "to_mesh", error)] * count
@@ -130,6 +130,8 @@ def import_(worker: StreamState, site: int, output: int, shape: Any, dtype: Any,
     try:
         result: Any = torch.empty(shape, dtype=dtype, device=device)
         offer = TakeOffer(source.uid, source.ticket)
+        from ..rdma.control_rpc import ask
+
         found = ask(current_hub(), source.procs[worker.rank], offer, "a tensor").get()
         if isinstance(found, Exception):
             raise found
