@@ -238,7 +238,7 @@ def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp
         with terminal(program) as (command, address):
             editor = Editor(address)
             editor.attach(str(script), line_of_the_breakpoint(script))
-            say(program, "21 1")
+            say(program, "21 2")
             stopped = editor.event("stopped")
             who = ("debug", "-p", str(program.pid))
             typed = "list\nwhere --all\nattach trainer 1\ncast trainer ranks(1) c\ncontinue\n"
@@ -249,7 +249,7 @@ def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp
             assert state.startswith("in an editor") and f"(pid {command.pid})" in attached
             assert "1 rank: trainer 1\n" in shown and "self.steps += 1  # a breakpoint is here" in shown
             assert "trainer 1 is in an editor, " in shown and "trainer 1: an editor, " in shown
-            why = program.monarch("why", "-p", str(program.pid)).stdout  # takes longer than the limit of the call
+            why = program.monarch("why", "-p", str(program.pid), "--seconds", "3").stdout  # takes longer than the limit of the call
             assert "is stopped in an editor" in why
             editor.ask("continue", threadId=stopped["threadId"])
             assert program.wait_for("answer") == "answer 43"

@@ -522,9 +522,9 @@ def test_time_limits_of_calls_to_who_is_in_the_debugger_do_not_run_out(spawn: Sp
     stops, first, second, third = (actors.slice(gpus=rank) for rank in range(4))
     with person() as user:
         answers = [
-            first.step_on.call_one(stops, 2.0),
-            second.step_on.call_one(stops, 2.0, True),
-            third.step_on.options(timeout=2.0).call_one(stops),
+            first.step_on.call_one(stops, 4.0),
+            second.step_on.call_one(stops, 4.0, True),
+            third.step_on.options(timeout=4.0).call_one(stops),
         ]
         seen: set[int] = set()
 
@@ -532,7 +532,7 @@ def test_time_limits_of_calls_to_who_is_in_the_debugger_do_not_run_out(spawn: Sp
             rows = [row for row in user.rows() if row.stopped and row.since >= seconds]
             return [row.number for row in rows if row.number not in seen]
 
-        for seconds in (3, 0, 0):
+        for seconds in (5, 0, 0):
             seen.update(wait_until(functools.partial(stopped, seconds), what="a stop"))
             user.type("c")
         assert [answer.get(timeout=20) for answer in answers] == [3, 3, 3]
