@@ -43,6 +43,7 @@ def main() -> None:
     os.chdir(home.name)  # its logs are kept there
     configure(telemetry="sampled", enable_file_capture=True)
     procs = this_host().spawn_procs({"gpus": 4}, name="ranks")
+    procs.logging_option(stream_to_client=False)  # what they log is in files, and not shown
     # region ask
     trainers = procs.spawn("trainer", Trainer)
     trainers.step.call(bytes(1000)).get()
