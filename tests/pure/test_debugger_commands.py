@@ -112,7 +112,7 @@ def test_a_terminal_that_hangs_up_does_not_end_the_notices(monkeypatch: pytest.M
     pressed = iter([True])
     monkeypatch.setattr(notices, "Console", HungUp)
     monkeypatch.setattr(notices, "_enter_pressed", lambda: next(pressed, False))
-    monkeypatch.setattr(notices, "_say", said.put)
+    monkeypatch.setattr(notices, "say", said.put)
     hub: Any = SimpleNamespace(root=None)
     told = notices.Notices(lambda: rows, hub)
     told.stopped()
