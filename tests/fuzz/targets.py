@@ -342,7 +342,7 @@ class _Hub(SimpleNamespace):
 
 @cache
 def _process() -> ProcService:
-    return ProcService(_Hub(address=_HERE, inbound_lost_hooks=[], peer_lost_hooks=[]))  # type: ignore[arg-type]
+    return ProcService(_Hub(address=_HERE, inbound_lost_hooks=[], peer_lost_hooks=[], poller=None))  # type: ignore[arg-type]
 
 
 def check_control(data: bytes) -> None:
