@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -125,3 +129,46 @@ def test_a_process_that_has_lost_its_mind_leaves_a_box_that_can_be_read(garbage:
     )
     assert all(isinstance(uid, int) for uid in uids)
     assert content_of(b"") == ([], [], [], [])
+
+
+def test_an_event_in_the_middle_of_another_one_on_its_thread_is_kept(box: BlackBox) -> None:
+    """As of a finalizer, or of the handler of a signal, at whichever line that comes."""
+    passed = 0
+
+    def in_between(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal passed
+        if frame.f_code.co_filename != BlackBox.happened.__code__.co_filename:
+            return None
+        if event == "line":
+            passed += 1
+            if passed == line:
+                box.happened(BoxEvent(-line, 8, "Stopped", "by a finalizer"))  # which is not traced
+        return in_between
+
+    def write() -> None:
+        sys.settrace(in_between)
+        box.happened(BoxEvent(line, 8, "Idle", "at first"))
+        sys.settrace(None)
+
+    line = 0
+    while passed >= line:
+        line, passed = line + 1, 0
+        thread = threading.Thread(target=write, daemon=True)
+        thread.start()
+        thread.join(timeout=20)
+        assert not thread.is_alive(), f"it hangs at line {line}"
+    times = [event.time for event in content_of(raw(box)).life]
+    assert line > 10 and sorted(times) == [*range(1 - line, 0), *range(1, line + 1)]
+
+
+def test_events_of_many_threads_are_each_kept_once(box: BlackBox) -> None:
+    def write(number: int) -> None:
+        for each in range(20):
+            box.happened(BoxEvent(number * 20 + each, 8, "Idle", ""))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=20)
+    assert sorted(event.time for event in content_of(raw(box)).life) == list(range(160))

@@ -18,6 +18,7 @@ import mmap
 import os
 import struct
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -135,6 +136,7 @@ class BlackBox:
         self._map[_ADDRESS : _ADDRESS + len(name)] = name
         self._free = list(range(_SLOTS, _SLOTS + SLOT_COUNT * _SLOT_SIZE, _SLOT_SIZE))
         self._written = 0
+        self._unwritten: deque[bytes] = deque()
         self._writing = threading.Lock()
         self._turn = 0
         self._words[0] = _MAGIC
@@ -154,15 +156,25 @@ class BlackBox:
         self._free.append(slot)
 
     def happened(self, event: Line) -> None:
-        """Keep an event of life, or who begins to live. On any thread."""
-        line = _text(event)
-        with self._writing:
-            at = self._written % _LIFE_SIZE
-            first = min(len(line), _LIFE_SIZE - at)
-            self._map[_LIFE + at : _LIFE + at + first] = line[:first]
-            self._map[_LIFE : _LIFE + len(line) - first] = line[first:]
-            self._written += len(line)
-            self._words[1] = self._written
+        """Keep an event of life, or who begins to live. On any thread, and in finalizers and handlers of signals: it never waits.
+
+        Who writes at that moment, which may be the same thread, writes this one, too.
+        """
+        self._unwritten.append(_text(event))
+        while self._unwritten and self._writing.acquire(blocking=False):
+            try:
+                while self._unwritten:
+                    self._write(self._unwritten.popleft())
+            finally:
+                self._writing.release()
+
+    def _write(self, line: bytes) -> None:
+        at = self._written % _LIFE_SIZE
+        first = min(len(line), _LIFE_SIZE - at)
+        self._map[_LIFE + at : _LIFE + at + first] = line[:first]
+        self._map[_LIFE : _LIFE + len(line) - first] = line[first:]
+        self._written += len(line)
+        self._words[1] = self._written
 
     def report(self, lines: Iterable[Line]) -> None:
         """Write the last report, over the one before the last; what it has no room for is left out."""
