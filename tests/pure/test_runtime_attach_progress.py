@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monarch._core.client.attach_progress import line
+from monarch._core.client.attached import progress_line
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ from monarch._core.client.attach_progress import line
 def test_the_line_names_machines_and_says_how_long_the_wait_may_be(
     missing: list[str], total: int, expected: str
 ) -> None:
-    assert line(missing, total, 12.2, 60.0) == expected
+    assert progress_line(missing, total, 12.2, 60.0) == expected

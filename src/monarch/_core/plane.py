@@ -7,11 +7,12 @@ plane is written. Nothing of the core imports this module, so programs without p
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .actors.activities import activities, begun_by, blocked, handled_by, longest, owners_of, status_of
+from .actors.activities import activities, blocked, longest, owners_of
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub, running
 from .actors.contracts import Owner
 from .actors.log import set_level
+from .actors.pulse import begun_by, handled_by, status_of
 from .actors.request import Gather, StopCall, Stream
 from .calls.failed_call import Reply
 from .calls.message import TRACE, encode_meta

@@ -40,7 +40,8 @@ from typing import TYPE_CHECKING, Any
 from .._lazy import lazy_names
 from .._public import publish
 from ._kinds import Encoding
-from ._store import STORE
+from ._store import STORE, default_of
+from ._table import KNOBS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,6 +131,15 @@ def value(name: str) -> Any:
         return _cached[name]
     except KeyError:
         return STORE.load(name)
+
+
+def read_defaults() -> None:
+    """Read the texts of all defaults: for a process that forks, as each fork would read the same ones again.
+
+    Internal to the package.
+    """
+    for knob in KNOBS:
+        default_of(knob)
 
 
 def exported() -> dict[str, Any]:

@@ -156,7 +156,7 @@ class Store:
     def _effective(self, knob: Knob, configured: dict[str, Any]) -> Any:
         """Return the stored form of the value in force."""
         chosen = self._chosen(knob, configured)
-        return knob.kind.keep(knob.default) if chosen is None else chosen[0]
+        return default_of(knob) if chosen is None else chosen[0]
 
     def _chosen(self, knob: Knob, configured: dict[str, Any]) -> tuple[Any] | None:
         """Return the stored form of what somebody has set; None for the default, which takes longer to read."""
@@ -170,6 +170,17 @@ class Store:
         if text and not stale:
             return (_from_environment(knob, text),)
         return (self._inherited[knob.name],) if inherited else None
+
+
+_defaults: dict[str, Any] = {}
+
+
+def default_of(knob: Knob) -> Any:
+    """Return the stored form of its default, which is read once: forks have what was read before."""
+    try:
+        return _defaults[knob.name]
+    except KeyError:
+        return _defaults.setdefault(knob.name, knob.kind.keep(knob.default))
 
 
 STORE = Store(os.environ)

@@ -9,7 +9,6 @@ from ..._namedtuple import NamedTuple
 from ..calls.message import decode_meta
 from ..calls.pending import FutureState, operation_of
 from ..calls.waiting import waited_for
-from ..hub import life
 from ..wire.address import ProcAddress
 from .base_cell import BaseCell
 from .cell import ActorCell, actors_of
@@ -43,27 +42,6 @@ class Activity(NamedTuple):
 def activities(hub: MessageHub) -> list[Activity]:
     """The calls that are being handled in this process; on any thread."""
     return [each for cell in actors_of(hub) for each in _of(cell)]
-
-
-def begun_by(cell: ActorCell) -> dict[str, int]:
-    """How many messages an actor has begun to handle, by endpoint; the engine's own are none."""
-    return {name: count for name, count in cell.begun.copy().items() if name[:1] != "\0"}
-
-
-def handled_by(cell: ActorCell) -> int:
-    """How many messages an actor has handled."""
-    return max(0, sum(begun_by(cell).values()) - len(cell.active))
-
-
-def status_of(cell: ActorCell) -> str:
-    """One of `life`, or ``Processing``."""
-    if cell.ending is not None:
-        return life.STOPPING
-    if cell.thread is None:
-        return life.CREATED
-    if cell.actor is None:
-        return life.INITIALIZING
-    return "Processing" if cell.active else life.IDLE
 
 
 def longest(cell: ActorCell) -> tuple[str | None, int | None]:

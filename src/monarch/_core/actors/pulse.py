@@ -19,7 +19,6 @@ from ..._namedtuple import NamedTuple
 from ..calls.message import decode_meta
 from ..hub import life
 from ..hub.black_box import BoxActor, BoxCall, Line
-from .activities import handled_by, status_of
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
@@ -139,3 +138,24 @@ def _actor(cell: ActorCell, status: str, queued: int, handled: int) -> BoxActor:
         cell.uid, record.rank.rank, record.name, record.class_name or "", str(record), cell.incarnation, int(cell.since * 1e6),
         status, queued, handled,
     )  # fmt: skip
+
+
+def begun_by(cell: ActorCell) -> dict[str, int]:
+    """How many messages an actor has begun to handle, by endpoint; the engine's own are none."""
+    return {name: count for name, count in cell.begun.copy().items() if name[:1] != "\0"}
+
+
+def handled_by(cell: ActorCell) -> int:
+    """How many messages an actor has handled."""
+    return max(0, sum(begun_by(cell).values()) - len(cell.active))
+
+
+def status_of(cell: ActorCell) -> str:
+    """One of `life`, or ``Processing``."""
+    if cell.ending is not None:
+        return life.STOPPING
+    if cell.thread is None:
+        return life.CREATED
+    if cell.actor is None:
+        return life.INITIALIZING
+    return "Processing" if cell.active else life.IDLE

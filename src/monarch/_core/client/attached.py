@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +18,11 @@ from ..calls.remote_error import load_error
 from ..hub.control import send_record
 from ..hub.control_records import Attach, Detach, EndHost, JoinHosts, ShutDownHost, StopClient
 from ..hub.message_hub import MessageHub
+from ..net.poller import Poller
 from ..supervision.failure import HOST, NOT_ATTACHED, NOT_LET_IN, UNSTARTED, Failure
 from ..wire import pickling
-from ..wire.address import AGENT, ROOT, ProcAddress
+from ..wire.address import AGENT, ROOT, ProcAddress, host_labels
 from ..wire.frame import ERROR, STANDING, VALUE, Frame
-from .attach_progress import AttachProgress
 
 if TYPE_CHECKING:
     from ..net.trust import Trust
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 Greet = Callable[[Sequence[ProcAddress]], None]
 
 _LEAVE_BOUND = 1.0  # seconds beyond the grace time in which other hosts say that what the client had there is gone
+AFTER = 3.0  # seconds that hosts which are up may need; a wait worth a word is longer
+_INTERVAL = 1.0  # seconds
+_MOST_NAMES = 8
+_CLEAR = "\033[K"  # the rest of the line
 
 
 class AttachedHosts:
@@ -269,3 +274,58 @@ class _Attaching(Promise[bool]):
 
     def _fail(self, rank: int, reason: str) -> None:
         self.reject(RuntimeError(f"attach failed on {self._agents[rank].host} (rank {rank}): {reason}"))
+
+
+class AttachProgress:
+    """What a terminal is told: ``waiting for 3 of 16 hosts: node4, node7, node9; 12 s of 60 s``.
+
+    One line, from `AFTER` seconds on until `attached` is done. Without a terminal it says nothing.
+
+    Args:
+        poller: Calls it on time.
+        missing: The hosts that have not answered, now and later.
+        total: How many are attached together.
+        limit: Seconds until they are given up.
+        attached: Done when all have answered, or one was given up.
+    """
+
+    def __init__(
+        self, poller: Poller, missing: Collection[str], total: int, limit: float, attached: Future[bool]
+    ) -> None:
+        self._poller = poller
+        self._missing = missing
+        self._total = total
+        self._limit = limit
+        self._begin = time.monotonic()
+        self._shown = False
+        self._over = False
+        if sys.stderr is not None and sys.stderr.isatty():
+            subscribe(attached, self._end)
+            poller.call_later(AFTER, self._show)
+
+    def _show(self) -> None:
+        if self._over:
+            return
+        self._shown = True
+        elapsed = time.monotonic() - self._begin
+        # The cursor goes back to where the line begins: what the program prints takes its place.
+        print(
+            f"{progress_line(self._missing, self._total, elapsed, self._limit)}{_CLEAR}\r",
+            end="",
+            file=sys.stderr,
+            flush=True,
+        )
+        self._poller.call_later(_INTERVAL, self._show)
+
+    def _end(self) -> None:
+        self._over = True
+        if self._shown:
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
+
+
+def progress_line(missing: Collection[str], total: int, elapsed: float, limit: float) -> str:
+    """The text about `missing`, which are addresses of hosts, `elapsed` seconds after the beginning."""
+    names = sorted(host_labels([*missing]))
+    shown = ", ".join(names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"waiting for {len(names)} of {total} hosts: {shown}{more}; {elapsed:.0f} s of {limit:.0f} s"

@@ -92,9 +92,7 @@ class Proc(ProcService):
 
 def run(spec: ProcSpec) -> None:
     """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions and finalizers."""
-    _settle(spec)
     stack_dump.install()
-    spawner.ignore_warnings()  # as its spawner, unless it is a program of its own
     spawner.prefer_forkserver()
     # a program that this one starts, and leaves behind, must not hold its address
     os.set_inheritable(spec.listener, False)
@@ -142,6 +140,7 @@ def run_forked(spec: ProcSpec, inherited: dict[str, None]) -> NoReturn:
     """
     if spec.rank == 0:  # one of the mesh says it for all
         slow_imports.watch()
+    _settle(spec)
     run(spec)
     leave(inherited)
 
@@ -191,7 +190,10 @@ def _input(prompt: object = "", /) -> str:
 def main() -> None:
     """Entry of an executed proc, which finds its spec in an inherited file."""
     with os.fdopen(int(os.environ.pop(SPEC_VARIABLE)), "rb") as file:
-        run(pickle.load(file))
+        spec = pickle.load(file)
+    _settle(spec)
+    spawner.ignore_warnings()  # forks have the handler of the spawner
+    run(spec)
 
 
 if __name__ == "__main__":

@@ -162,6 +162,7 @@ class Spawner:
             importlib.import_module(module)
         prefer_forkserver()
         compile_constructors()
+        config.read_defaults()
 
     def _preload(self, request: SpawnRequest) -> None:
         for entry in request.sys_path:
