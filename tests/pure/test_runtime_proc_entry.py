@@ -12,6 +12,7 @@ import pytest
 
 from monarch._core.hub.spawn_requests import SpawnRequest, Start
 from monarch._core.processes import proc_entry
+from monarch._core.processes.boxes import Boxes
 from monarch._core.processes.host_procs import HostProcs
 from monarch._core.processes.proc_entry import (
     ASKED,
@@ -117,7 +118,7 @@ def procs_without_processes() -> tuple[HostProcs, Any]:
     procs: Any = object.__new__(HostProcs)
     agent = procs._hub = procs._poller = procs._spawner = procs.resolver = procs._leftovers = _Agent()
     procs.meshes, procs._procs, procs._starting, procs._awaiting_end, procs._running = {}, {}, {}, {}, {}
-    procs._past, procs._machine = Tombstones(), "machine"
+    procs._past, procs._machine, procs.boxes = Tombstones(), "machine", Boxes()
     return procs, agent
 
 
