@@ -367,18 +367,22 @@ def test_a_machine_that_is_down_is_no_successor_of_itself(home: Home, ssh: Ssh) 
         SSHJob().add_mesh("hosts", ["a"], size=2)
 
 
-def test_a_wait_for_machines_is_shown_and_ends(home: Home, ssh: Ssh) -> None:
+def test_a_wait_for_machines_is_shown_and_ends_with_all_that_it_has_started(home: Home, ssh: Ssh) -> None:
+    stuck = (
+        "[ $MONARCH_TEST_MACHINE = a ] || kill -STOP $$"  # the sh itself: it has started nothing by which it is found
+    )
     said = home.run(
         USE
         + """
     from monarch.job import waiting
     waiting._LINES_AFTER = 0.0
-    SSHJob(ssh_args=OPTIONS, hosts={"m": ["a", "b"]}, setup=["[ $MONARCH_TEST_MACHINE = a ] || sleep 1000"], start_timeout=5).state()
-    """,
+    SSHJob(ssh_args=OPTIONS, hosts={"m": ["a", "b"]}, setup=["STUCK"], start_timeout=5).state()
+    """.replace("STUCK", stuck),
         exit_code=1,
     )
     assert said.startswith("SSH hosts: 0 of 1 folders made")
     assert "did not come up in time (start_timeout), among them host" in said.splitlines()[-1]
+    ssh.wait_nothing_left()
 
 
 def test_the_example_runs_on_machines_that_ssh_reaches(home: Home, ssh: Ssh) -> None:

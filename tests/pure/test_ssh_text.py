@@ -10,7 +10,8 @@ import pytest
 
 from monarch.errors import JobError
 from monarch.job import ssh_connection
-from monarch.job.ssh_text import check_hosts, in_sh, parse_hostfile, run_python, why
+from monarch.job.contract import WorkerSpec
+from monarch.job.ssh_text import Start, check_hosts, ending, in_sh, parse_hostfile, run_python, why, worker
 
 CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
@@ -62,6 +63,21 @@ def test_code_reaches_the_interpreter_as_it_is_through_any_shell() -> None:
     command = in_sh(run_python("python3", ["-c", code, '{"x": "$y"}']))
     said = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
     assert said == """a "b" $HOME `c`' ['{"x": "$y"}']\n"""
+
+
+def test_a_worker_that_is_started_after_the_end_of_its_job_runs_nothing(tmp_path: Path) -> None:
+    kept, folder, ran = tmp_path / "kept", tmp_path / "worker", tmp_path / "ran"
+    start = Start(
+        "job7", str(kept), str(folder), "false", [f"tr '\\0' '\\n' </proc/$$/environ >{ran}"], 0.0, False, False
+    )
+    command = ["sh", "-c", worker(start, WorkerSpec("m", "0", f"ipc://{folder}/0"))]
+    kept.mkdir()
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+    assert "MONARCH_JOB=job7" in ran.read_text().splitlines(), "its sh is one of the processes of the job"
+    ran.unlink()
+    subprocess.run(["sh", "-c", ending("job7", str(kept), str(folder), 2.0, 10.0)], check=True)
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+    assert not ran.exists() and not folder.exists()
 
 
 def test_the_interpreter_may_be_in_the_home_directory() -> None:

@@ -97,9 +97,8 @@ class SSHJob(WorkersJob):
     _watched: tuple[Worker, ...] = ()
     _reach: Reach | None = None
     _sessions: tuple[Session, ...] = ()
-    _unkept: tuple[
-        Session, ...
-    ] = ()  # those of them that have not been told to outlive the program, which happens once
+    # those of them that have not been told to outlive the program, which happens once
+    _unkept: tuple[Session, ...] = ()
 
     def __init__(
         self,
@@ -218,6 +217,7 @@ class SSHJob(WorkersJob):
         described, sessions = self._described, []
         start = ssh_text.Start(
             self._apply_id,
+            self._folder,
             self._remote_folder,
             described.python_exe,
             described.setup,
@@ -411,6 +411,7 @@ class SSHJob(WorkersJob):
         self._let_go()
         if self._apply_id is not None:
             processes.end(self._apply_id)  # also the connections of other programs
+            shutil.rmtree(self._remote_folder, ignore_errors=True)  # of workers here that had to be killed
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         for error in failed.values():
@@ -439,7 +440,7 @@ class SSHJob(WorkersJob):
     def _end_workers(self, apply_id: str) -> Mapping[str, JobError]:
         """End what runs elsewhere; return why that is not sure, by host."""
         reached, failed = self._connections()
-        script = ssh_text.ending(apply_id, processes.GRACE, _ANSWER / 3)
+        script = ssh_text.ending(apply_id, self._folder, self._remote_folder, processes.GRACE, _ANSWER / 3)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             ends = {host: pool.submit(reached[host].run, script, _ANSWER) for host in self._away if host in reached}
         for host, ended in ends.items():

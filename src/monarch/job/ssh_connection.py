@@ -138,9 +138,9 @@ class Connection:
         """Whether the master answers."""
         return self._ask("-O", "check", self.host).returncode == 0
 
-    def session(self, what: str, script: str, log: Path) -> Session:
-        """Run a script there."""
-        return Session(self.host, self._command(self.host, ssh_text.in_sh(script)), log, self._env, what)
+    def session(self, what: str, command: str, log: Path) -> Session:
+        """Run a command there."""
+        return Session(self.host, self._command(self.host, command), log, self._env, what)
 
     def run(self, script: str, limit: float) -> str:
         """What a script prints there.

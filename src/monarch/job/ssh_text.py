@@ -45,6 +45,7 @@ class Start(NamedTuple):
 
     Attributes:
         job: The id of the job, by which its processes are found.
+        kept: The folder that its connection keeps there: without it, the job has been ended before.
         folder: Of its socket; made and removed by the script.
         python: The interpreter.
         setup: Lines of sh to run before.
@@ -54,6 +55,7 @@ class Start(NamedTuple):
     """
 
     job: str
+    kept: str
     folder: str
     python: str
     setup: Sequence[str]
@@ -81,7 +83,7 @@ def hang_up(folder: str) -> str:
 
 
 def worker(start: Start, spec: WorkerSpec) -> str:
-    """A script that runs a worker until it ends, or stdin does, and then removes what it made."""
+    """A command that runs a worker until it ends, or stdin does, and then removes what it made."""
     log = f"{start.folder}/{spec.mesh}_{spec.rank}.log"
     socket = spec.listen.removeprefix("ipc://") if spec.listen.startswith("ipc://") else ""
     clean = [f"rm -f {shlex.quote(log)} {shlex.quote(socket)}", f"rmdir {start.folder} 2>/dev/null"]
@@ -89,16 +91,17 @@ def worker(start: Start, spec: WorkerSpec) -> str:
         clean.insert(0, f"[ $s = 0 ] || tail -n 20 {shlex.quote(log)} >&4")
     lines = [
         "umask 077; trap '' PIPE; trap : HUP INT TERM",  # else it would not come to clean up; children get them back
-        f"mkdir -p {start.folder} || exit 1",
+        f"[ -d {start.kept} ] && mkdir -p {start.folder} || exit 1",
         "exec 5<&0 </dev/null 3>&1 4>&2 1>&2",
         f"trap {shlex.quote('s=$?; ' + '; '.join(clean) + '; exit $s')} EXIT",
         *(["read -r MONARCH_SECRET <&5; export MONARCH_SECRET"] if start.secret else []),
         *([f"exec >>{shlex.quote(log)} 2>&1"] if start.detached else []),
-        f"export {TAG}={start.job} {IDLE_LIMIT}={start.idle_limit:f}s",
+        f"export {IDLE_LIMIT}={start.idle_limit:f}s",
         *(["set -e", *start.setup, "set +e"] if start.setup else []),
         f"{run_python(start.python, worker_command(spec, []))} <&5 4>&- 5<&-",
     ]
-    return "\n".join(lines)
+    # its sh is one of the processes of the job, too: it may be in the middle of `setup` when `ending` comes
+    return in_sh("\n".join(lines), f"env {TAG}={start.job} ")
 
 
 def run_python(python: str, arguments: Iterable[str]) -> str:
@@ -107,9 +110,9 @@ def run_python(python: str, arguments: Iterable[str]) -> str:
     return f"{'~/' if home else ''}{shlex.quote(python[2 * home :])} {shlex.join(arguments)}"
 
 
-def in_sh(script: str) -> str:
-    """A command that runs a script by sh, whatever shell the user has there."""
-    return f"exec sh -c {shlex.quote(script)}"
+def in_sh(script: str, before: str = "") -> str:
+    """A command that runs a script by sh, whatever shell the user has there; `before` are words that come before sh."""
+    return f"exec {before}sh -c {shlex.quote(script)}"
 
 
 def living(pids: Iterable[int], job: str) -> str:
@@ -122,11 +125,20 @@ def killing(pids: Iterable[int], job: str) -> str:
     return f"kill -9 $({living(pids, job)}) 2>/dev/null; true"
 
 
-def ending(job: str, grace: float, bound: float) -> str:
-    """A script that ends all processes of a job: SIGTERM, then SIGKILL. It fails if some are left, and names them."""
+def ending(job: str, kept: str, folder: str, grace: float, bound: float) -> str:
+    """A script that ends all processes of a job: SIGTERM, then SIGKILL. It fails if some are left, and names them.
+
+    Args:
+        job: Its id.
+        kept: As `Start.kept`. It goes first: a worker that has seen it is found here, and one that comes later does not start.
+        folder: As `Start.folder`. It goes last, should a worker's script have got SIGKILL.
+        grace: Seconds from SIGTERM to SIGKILL.
+        bound: Seconds in which the kernel must have ended what got SIGKILL.
+    """
     found = f"grep -lzx {TAG}={job} /proc/[0-9]*/environ 2>/dev/null | tr -dc '0-9\\n' | tr '\\n' ' '"
     return "\n".join(
         [
+            f"rm -rf {kept}; trap 'rm -rf {folder}' EXIT",
             f"found() {{ {found}; }}",
             'signal() { p=$(found); [ -z "$p" ] || kill -$1 $p 2>/dev/null; }',
             'gone() { i=0; while [ -n "$(found)" ]; do [ $i -lt $1 ] || return 1; sleep 0.05; i=$((i+1)); done; }',
