@@ -127,6 +127,60 @@ def test_a_training_has_the_same_result_under_both(home: Home) -> None:
     assert weights[0] == weights[1]
 
 
+@needs_torch
+def test_rank_0_serves_the_store_which_outlives_its_script_and_shows_it_nothing(home: Home) -> None:
+    launch(
+        home,
+        "monarch.tools run",
+        """
+        import os, sys, time
+        before = list(sys.meta_path)
+        import torch.distributed as dist
+        from datetime import timedelta
+
+        store = dist.TCPStore(
+            "localhost", int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=60), wait_for_workers=False
+        )
+        if os.environ["RANK"] == "0":
+            try:
+                os.waitpid(-1, os.WNOHANG)
+                children = "children"
+            except ChildProcessError:
+                children = "no child"
+            added = "an importer" if any(type(finder).__module__ == "sitecustomize" for finder in sys.meta_path) else "no importer"
+            maps = open(f"/proc/{os.getppid()}/maps").read()
+            imported = "a proc with torch" if "libtorch" in maps else "a proc without torch"
+            store.set("seen", f"{children}, {added}, {imported}")
+            store.set("pid", str(os.getpid()))
+        else:
+            seen, first = store.get("seen").decode(), int(store.get("pid"))
+            while os.path.exists(f"/proc/{first}"):
+                time.sleep(0.01)
+            store.set("late", "still served")
+            with open("seen", "w") as file:
+                file.write(f"{seen}, {store.get('late').decode()}")
+        """,
+        "--nproc-per-node=2",
+    )
+    seen = (home.folder / "seen").read_text()
+    assert seen == "no child, no importer, a proc without torch, still served"
+
+
+@needs_torch
+@pytest.mark.parametrize("options", [(), ("--no-python",)])
+def test_a_training_that_the_script_starts_has_a_store_as_well(home: Home, options: tuple[str, ...]) -> None:
+    (home.folder / "train.py").write_text(textwrap.dedent(TRAIN))
+    script = home.folder / "script.py"
+    if options:
+        script.write_text(f"#!/bin/sh\nexec {sys.executable} train.py\n")
+        script.chmod(0o700)
+    else:
+        script.write_text("import subprocess, sys; subprocess.run([sys.executable, 'train.py'], check=True)")
+    # torch leaves a folder for temporary files
+    home.monarch("run", "--nproc-per-node=2", *options, "./script.py", env={"TMPDIR": str(home.folder)})
+    assert (home.folder / "weights").exists()
+
+
 def test_the_whole_error_of_the_rank_that_failed_first_comes_last(home: Home) -> None:
     said = launch(home, "monarch.tools run", FAILS_ONCE, "--nproc-per-node", "3", exit_code=1)
     report = said[said.index("script.py failed on rank 1 first") :]

@@ -10,6 +10,7 @@ import asyncio
 import glob
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -34,6 +35,7 @@ from .options import STDERR, STDOUT, Options
 _STARTUP = Path(__file__).parent / "startup"
 _TAIL = 64 * 1024  # bytes of stderr that are kept for a report
 _NOT_STARTED = 127  # the exit status of shells for a command that can't be started
+_PATIENCE = 2.0  # seconds that other ranks wait for a store of rank 0's script, before its proc serves one
 _REST = 1.0  # seconds in which what the script has left in its pipes is read, if somebody else holds them open
 
 
@@ -75,6 +77,20 @@ class Attempt(NamedTuple):
     has_store: bool
 
 
+class _Offer(NamedTuple):
+    """What a script takes to serve the store, see `startup/sitecustomize.py`.
+
+    Attributes:
+        text: For its environment.
+        listener: The socket that listens.
+        socket: On which it says so.
+    """
+
+    text: str
+    listener: socket.socket
+    socket: socket.socket
+
+
 class HostProbe(Actor):
     """Says what a host has."""
 
@@ -103,6 +119,7 @@ class RankProcess(Actor):
         self._process: subprocess.Popen[bytes] | None = None
         self._ending = False
         self._store: Any = None
+        self._offer: _Offer | None = None
         self._streams: _Streams | None = None
         self._ended = 0.0
 
@@ -122,13 +139,20 @@ class RankProcess(Actor):
         port: int = listener.getsockname()[1]
         has_store = find_spec("torch") is not None
         if has_store:
-            threading.Thread(target=self._serve_store, args=(listener, port, timeout), daemon=True).start()
+            ours: socket.socket | None = None
+            if not self._options.no_python:
+                ours, theirs = socket.socketpair()
+                self._offer = _Offer(f"{port}:{timeout}:{listener.fileno()}:{theirs.fileno()}", listener, theirs)
+            threading.Thread(target=self._serve_store, args=(listener, ours, port, timeout), daemon=True).start()
         else:
             listener.close()
         return address, port, has_store
 
-    def _serve_store(self, listener: socket.socket, port: int, timeout: float) -> None:
-        """Importing torch takes a second, as it takes the ranks: they connect to a socket that listens already."""
+    def _serve_store(self, listener: socket.socket, script: socket.socket | None, port: int, timeout: float) -> None:
+        """Ranks connect to a socket that listens already. Importing torch takes longer than all else of their start, so rank 0's
+        script serves the store, which imports it anyhow; this proc does if there is no such script, or not in time."""
+        if script is not None:
+            _let_serve(script, listener)
         distributed: Any = import_module("torch.distributed")
         self._store = distributed.TCPStore(
             "localhost",
@@ -161,6 +185,9 @@ class RankProcess(Actor):
 
     def _start(self, environment: dict[str, str], local: int, attempt: int) -> tuple[_Streams, subprocess.Popen[bytes]]:
         streams = self._streams = _Streams(self._options, local, attempt)
+        offer = self._offer
+        if offer is not None:
+            environment["MONARCH_STORE"] = offer.text
         try:
             self._process = subprocess.Popen(
                 self._command(),
@@ -169,9 +196,12 @@ class RankProcess(Actor):
                 stderr=streams.stderr.target,
                 env=environment,
                 cwd=self._folder,
+                pass_fds=[] if offer is None else [offer.listener.fileno(), offer.socket.fileno()],
             )
         finally:
             streams.started()
+            if offer is not None:
+                offer.socket.close()  # now its end is that of the script
         capture.program = self._process.pid
         return streams, self._process
 
@@ -316,6 +346,27 @@ class _Streams:
     def finish(self) -> None:
         self.stdout.finish()
         self.stderr.finish()
+
+
+def _let_serve(script: socket.socket, listener: socket.socket) -> None:
+    """Let the script serve the store if it wants to; return when others need one and it does not.
+
+    What ends the wait: the script asks, or ends; `_PATIENCE` from the first connection on; the end of the server, which comes
+    before that of this process only if it fails.
+    """
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    poll.register(script, select.POLLIN)
+    poll.poll()
+    script.settimeout(_PATIENCE)
+    with suppress(OSError):
+        if script.recv(1):
+            script.settimeout(None)
+            script.sendall(b"!")
+            script.recv(1)
+    poll.unregister(script)
+    script.close()  # who asks now is too late
+    poll.poll()
 
 
 def _write(fd: int, data: bytes) -> None:
