@@ -6,7 +6,6 @@ are known, so this counts system calls without a tracer, on the thread that coun
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 import resource
@@ -98,9 +97,8 @@ def look_at_no_more(hub: Any, gap: int = 1 << 60) -> None:
     for cell in actors_of(hub):
         if cell.sampler is not None:
             cell.sampler.gap = gap
-    if "cast" in vars(hub):
-        messages = importlib.import_module("monarch.telemetry.messages")
-        messages._recorder.sampling.gap = gap
+    if hub.outgoing is not None:
+        hub.outgoing.gap = gap
 
 
 class Block:

@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -56,21 +56,56 @@ class _Handled:
         self.end: int | None = None
 
 
+class OutgoingSampler(Sampling):
+    """Looks at some of the messages that a process sends, until telemetry is off.
+
+    Args:
+        hub: That of the process, which counts down.
+        most: How many it remembers.
+
+    Attributes:
+        kept: Number, time, sender, target, ranks, meta, size, weight and request of each.
+    """
+
+    def __init__(self, hub: Any, most: int, adaptive: bool) -> None:
+        super().__init__(time.monotonic, adaptive)
+        self._hub = hub
+        self.kept: deque[tuple[int, int, int, int, int, bytes, int, int, int]] = deque(maxlen=most)
+
+    def sent(
+        self,
+        procs: Sequence[ProcAddress],
+        target: int,
+        meta: bytes,
+        content: tuple[bytes, Sequence[Any]],
+        request: int,
+        sender: int,
+    ) -> None:
+        weight = self.looked()
+        if config.value("telemetry") == "off":  # since then
+            self._hub.outgoing = None
+        if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
+            payload, buffers = content
+            size = len(payload) + sum(map(len, buffers))
+            self.kept.append((next(_numbers), time.time_ns(), sender, target, len(procs), meta, size, weight, request))
+
+
 class _Recorder:
     """What a process remembers.
 
     Args:
+        hub: That of the process.
         most: Records, of each kind.
         history: Of the counts.
     """
 
-    def __init__(self, most: int, sampled: bool, history: History) -> None:
+    def __init__(self, hub: Any, most: int, sampled: bool, history: History) -> None:
         self.history = history
         self.handled: deque[_Handled] = deque(maxlen=most)
-        self.sent: deque[tuple[int, int, int, int, int, bytes, int, int, int]] = deque(maxlen=most)
         self.sampled = self.adaptive = sampled
-        self.sampling = Sampling(time.monotonic, sampled)  # of what is sent
-        self.samplings: WeakSet[Sampling] = WeakSet((self.sampling,))
+        self.outgoing = OutgoingSampler(hub, most, sampled)
+        self.sent = self.outgoing.kept
+        self.samplings: WeakSet[Sampling] = WeakSet((self.outgoing,))
 
     def adapt(self, adaptive: bool) -> None:
         self.adaptive = adaptive
@@ -181,10 +216,9 @@ def start(hub: Any, mode: str) -> ActorSampler:
     if _recorder is None:
         room = min(config.value("telemetry_memory"), ON_A_HOST // _procs_here(hub))
         history = room // 4
-        _recorder = _Recorder(max(100, (room - history) // (2 * _BYTES)), mode == "sampled", History(history))
+        _recorder = _Recorder(hub, max(100, (room - history) // (2 * _BYTES)), mode == "sampled", History(history))
         hub.pulse.hooks.append(partial(_recorder.look, hub))
-    if "cast" not in vars(hub):  # on the instance: where telemetry is off, a call goes through nothing more
-        hub.cast = _watched(hub, _recorder)
+    hub.outgoing = _recorder.outgoing
     return ActorSampler(_recorder)
 
 
@@ -205,37 +239,6 @@ def _procs_here(hub: Any) -> int:
             return max(1, len(file.read().split()))
     except OSError:  # a kernel without that file
         return 1
-
-
-def _watched(hub: Any, recorder: _Recorder) -> Any:
-    cast: Callable[..., int] = hub.cast
-    sampling, sent = recorder.sampling, recorder.sent
-
-    def watched(
-        procs: Sequence[ProcAddress],
-        target: int,
-        meta: bytes,
-        content: tuple[Any, Sequence[Any]],
-        request: Any = None,
-        sender: int = 0,
-        flags: int = 0,
-        ranks: Sequence[int] | None = None,
-    ) -> int:
-        sampling.gap -= 1
-        if sampling.gap <= 0:  # threads that count at once may step over zero
-            weight = sampling.looked()
-            if config.value("telemetry") == "off":  # since then
-                vars(hub).pop("cast", None)
-            if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
-                payload, buffers = content
-                size = len(payload) + sum(map(len, buffers))
-                at = time.time_ns()
-                call = cast(procs, target, meta, content, request, sender, flags, ranks)
-                sent.append((next(_numbers), at, sender, target, len(procs), meta, size, weight, call))
-                return call
-        return cast(procs, target, meta, content, request, sender, flags, ranks)
-
-    return watched
 
 
 @produces("messages", own_thread=True)

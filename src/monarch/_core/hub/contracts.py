@@ -51,6 +51,27 @@ class PortSink(Protocol):
     def arrived(self, origin: Origin, frame: Frame) -> None: ...
 
 
+class Outgoing(Protocol):
+    """Looks at some of the messages that a process sends.
+
+    Attributes:
+        gap: Messages until the next that it looks at, that one included. The hub counts down, which costs no call.
+    """
+
+    gap: int
+
+    def sent(
+        self,
+        procs: Sequence[ProcAddress],
+        target: int,
+        meta: bytes,
+        content: tuple[bytes, Sequence[Bytes]],
+        request: int,
+        sender: int,
+    ) -> None:
+        """One is about to be sent. Sets `gap` anew. The arguments are those of `cast`, with the number of the request."""
+
+
 class Pulse(Protocol):
     """Looks at the actors of this process once a second, while they are active.
 
