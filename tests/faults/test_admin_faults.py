@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import select
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,6 +84,57 @@ def test_no_helper_runs_before_somebody_asks_and_after_nobody_has_for_long(tmp_p
         wait_until(lambda: door._process is None, what="the helper has ended, as nobody asks")
         assert door.status == 0 and not door.ended.is_set()
         asker.get("/v1/root")
+
+
+def test_nothing_is_imported_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("uvicorn", "monarch", "asyncio", "json"):
+        (tmp_path / f"{name}.py").write_text("import os, sys; sys.stderr.write('mine'); os._exit(9)")
+    more = tmp_path / "more"
+    more.mkdir()
+    (more / "sitecustomize.py").write_text(f"open({str(tmp_path / 'used')!r}, 'w').close()")
+    monkeypatch.setenv("PYTHONPATH", str(more))
+    with program_with_admin(tmp_path / "more") as (_, _, _, asker):
+        (tmp_path / "used").unlink(missing_ok=True)
+        monkeypatch.chdir(tmp_path)
+        assert asker.get("/v1/root")["children"]
+    assert (tmp_path / "used").exists()  # what PYTHONPATH names is there
+
+
+def test_a_helper_that_stands_still_does_not_outlive_who_has_started_it(tmp_path: Path) -> None:
+    script = """
+        import sys, threading
+        from monarch.admin.door import Door
+        door = Door(int(sys.argv[1]))
+        print("go", door.url, flush=True)
+        sys.stdin.readline()
+        print("helper", door._process.pid, flush=True)
+        sys.stdin.read()
+        """
+    with running(PROGRAM, tmp_path) as program:
+        program.wait_for("go")
+        (tmp_path / "other").mkdir()
+        with running(script.replace("sys.argv[1]", str(program.pid)), tmp_path / "other") as other:
+            url = other.wait_for("go").split()[1]
+            assert Asker(url).raw("GET", "/v1/root")[0] == 401
+            assert other.process.stdin is not None
+            other.process.stdin.write("\n")
+            other.process.stdin.flush()
+            helper = os.pidfd_open(int(other.wait_for("helper").split()[1]))
+            try:
+                signal.pidfd_send_signal(helper, signal.SIGSTOP)  # it can't see the end of its standard input
+                other.process.kill()
+                assert select.select([helper], [], [], 60)[0]
+            finally:
+                os.close(helper)
+
+
+def test_a_door_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        door = Door(os.getpid())
+        door.close()
+        door.close()  # again
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_program_that_dies_while_it_is_asked_is_an_error_and_the_end_of_the_interface(tmp_path: Path) -> None:

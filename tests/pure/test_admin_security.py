@@ -43,6 +43,11 @@ STRANGE_HOSTS = (
     "",
     "[::2]:1729",
     "localhost@evil",
+    "localhost:80@evil.example",
+    "[::1]evil.example",
+    "[::1]:80@evil.example",
+    "localhost:",
+    "localhost:80\n",
     "0.0.0.0:1729",
 )
 
@@ -204,7 +209,9 @@ def test_a_link_is_exchanged_once_for_a_cookie_that_scripts_do_not_see() -> None
         first = await ask(app, "GET", f"/login?code={code}", {"Host": OWN})
         second = await ask(app, "GET", f"/login?code={code}", {"Host": OWN})
         cookie = first.headers["set-cookie"].partition(";")[0]
-        inside = await ask(app, "GET", "/openapi.json", {"Host": OWN, "Cookie": f"other=1; {cookie}"})
+        inside = await ask(
+            app, "GET", "/openapi.json", {"Host": OWN, "Cookie": f"other=1; odd[name]={{}}; =; 7@={{a:1}}; {cookie}"}
+        )
         return looked, first, second, inside
 
     looked, first, second, inside = asyncio.run(story())

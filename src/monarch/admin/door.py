@@ -36,7 +36,9 @@ IDLE = 600.0
 PROGRAM_ENDED = 3
 """The status of a helper that has found no program."""
 
-_CODE = "from monarch.admin.helper import main; main()"
+_CODE = "import sys; '' in sys.path[:1] and sys.path.pop(0); from monarch.admin.helper import main; main()"
+"""Nothing is imported from the working directory, where a `uvicorn.py` would run with the secret."""
+
 _SHORT = 10.0  # seconds: a helper that has lived for less did not work
 _PAUSES = (0.1, 0.5, 2.0, 10.0, 30.0)  # seconds before the next one
 
@@ -90,7 +92,8 @@ class Door:
         self.status = 0
         self._keys = Keys(secret)
         self._told: dict[str, Any] = {
-            "pid": pid, "secret": secret.hex(), "listener": self._listener.fileno(), "cookie": f"monarch_admin_{port}",
+            "pid": pid, "parent": os.getpid(),
+            "secret": secret.hex(), "listener": self._listener.fileno(), "cookie": f"monarch_admin_{port}",
             "names": names_of(wanted, names), "root_path": root_path, "idle": idle, "tls": tls,
             "config": config.exported(),
         }  # fmt: skip
@@ -112,9 +115,9 @@ class Door:
     def close(self) -> None:
         """End it, and its helper."""
         self._closed.set()
-        with suppress(OSError):
-            os.eventfd_write(self._wake, 1)
         with self._lock:
+            if self._wake >= 0:  # its thread has not ended yet
+                os.eventfd_write(self._wake, 1)
             if self._process is not None:
                 self._process.terminate()
         self._thread.join()
@@ -139,6 +142,9 @@ class Door:
             logger.warning("the admin interface has ended: %s", error)
         finally:
             self._listener.close()
+            with self._lock:
+                os.close(self._wake)
+                self._wake = -1
             self.ended.set()
 
     def _somebody_comes(self) -> bool:

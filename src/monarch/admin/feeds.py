@@ -33,7 +33,7 @@ class Event(NamedTuple):
     @property
     def text(self) -> str:
         """As it is sent."""
-        return f"event: {self.name}\ndata: {json.dumps(self.data, separators=(',', ':'))}\n\n"
+        return f"event: {self.name}\ndata: {json.dumps(self.data, separators=(',', ':'), default=str)}\n\n"
 
 
 class Source:
@@ -86,18 +86,23 @@ class Feed:
         error = ""
         try:
             while readers := self._still_read():
+                state = None
                 try:
                     source = source or self._make()
-                    events = list(source.look())
+                    texts = [event.text for event in source.look()]
+                    if any(reader.lacks_state for reader in readers) and (found := source.state()) is not None:
+                        state = found.text
                     error = ""
                 except Exception as problem:  # the program may be about to end, or a host is slow: it is tried again
-                    said = str(problem).partition("\n")[0]
-                    events = [Event("error", {"message": said})] if said != error else []
+                    said = str(problem).partition("\n")[0] or type(problem).__name__
+                    texts = [Event("error", {"message": said}).text] if said != error else []
                     error = said
                 for reader in readers:
-                    state = source.state() if source is not None and reader.lacks_state and not error else None
-                    reader.put([state] if state is not None else events)
-                    reader.lacks_state = reader.lacks_state and bool(error)
+                    if state is not None and reader.lacks_state:
+                        reader.put([state])
+                        reader.lacks_state = False
+                    else:
+                        reader.put(texts)  # it lacks the state again if it has lost some
                 self._ended.wait(self._interval)
         finally:
             if source is not None:
@@ -111,7 +116,7 @@ class Feed:
             if self._running:
                 return readers
         for reader in readers:
-            reader.put([Event("end", {"message": "the program has ended"})])
+            reader.put([Event("end", {"message": "the program has ended"}).text])
             reader.end()
         return []
 
@@ -136,11 +141,10 @@ class Reader:
         self._lost = 0
         self._over = False
 
-    def put(self, events: Iterable[Event]) -> None:
-        """Add events; from any thread."""
+    def put(self, texts: Iterable[str]) -> None:
+        """Add events, as they are sent; from any thread."""
         with self._lock:
-            for each in events:
-                text = each.text
+            for text in texts:
                 if self._size + len(text) > self._most and self._texts:
                     self._lost += len(self._texts)
                     self._texts.clear()

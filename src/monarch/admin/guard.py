@@ -7,8 +7,8 @@ that the link was exchanged for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from .keys import Keys
@@ -28,6 +28,9 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 """Of each answer, errors included."""
+
+
+_HOST = re.compile(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9a-zA-Z._-]+))(?::[0-9]{1,5})?")
 
 
 class Guard:
@@ -85,14 +88,12 @@ class Guard:
 
 
 def _name_of(host: str) -> str:
-    """Without the port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.rpartition(":")[0].lower() if ":" in host else host.lower()
+    """Without the port; empty if it is none."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]).lower() if found else ""
 
 
 def _cookies(text: str) -> dict[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(text).items()}
-    except CookieError:
-        return {}
+    """By hand: `SimpleCookie` drops all that follow one that it can't read, and browsers send those of other servers of this host."""
+    pairs = (each.partition("=") for each in text.split(";"))
+    return {name.strip(): value.strip() for name, _, value in pairs}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -26,6 +28,7 @@ from .program import Watched
 TABLES = (logs, more, v1)
 """The modules with routes; those of the first win."""
 
+_PR_SET_PDEATHSIG = 1
 _NOT_NOW = 4  # the status of a helper to which the program did not answer
 _LOOK_AGAIN = 5.0  # seconds
 _SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
@@ -35,6 +38,7 @@ def main() -> None:
     """Serve as the first line of standard input says, until standard input ends, or the program."""
     logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")
     told = json.loads(sys.stdin.readline())
+    _die_with(told["parent"])
     config.inherit(told["config"])
     listener = socket.socket(fileno=told["listener"])
     try:
@@ -68,6 +72,15 @@ def main() -> None:
     )
     asyncio.run(_serve(server, listener, app, program, told["idle"]))
     os._exit(PROGRAM_ENDED if program.ended.is_set() else 0)  # threads may wait for a program that is gone
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel end this process with its parent, also while a thread holds the interpreter and lets nobody see that standard
+    input has ended. Who started it is the thread of the door, which waits for its end.
+    """
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit(PROGRAM_ENDED)
 
 
 async def _serve(server: uvicorn.Server, listener: socket.socket, app: App, program: Watched, idle: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -20,11 +21,12 @@ _READ = 10.0  # seconds in which a host must have read its files
 _MOST_LINES = 10_000  # of an answer
 _FOLLOW = 0.5  # seconds between looks at what is followed
 _LATE = 3.0  # seconds by which a line may come later than it was printed: hosts write, and have clocks of their own
+_LAST = 253402300800.0  # the year 10000
 _FIELDS = {
     "mesh": Field("string", "Name of a mesh of procs"),
     "rank": Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4"),
     "level": Field("string", "Records of logging from this level on: INFO, WARNING, ..."),
-    "grep": Field("string", "A regular expression that is found in the line"),
+    "grep": Field("string", "A text that the line contains"),
     "since": Field("string", "The earliest time: seconds since 1970, or RFC 3339"),
 }
 
@@ -107,10 +109,11 @@ def _point(row: Mapping[str, Any]) -> str:
 
 
 def _filter(call: Call) -> LineFilter:
+    """`grep` is a text: a pattern of a stranger can take for ever, and nothing ends it."""
     level = call.text("level", "")
     return LineFilter(
-        call.text("mesh", ""), call.text("rank", ""), parse_level(level) if level else 0, call.text("grep", ""),
-        _time(call.text("since", ""), 0.0),
+        call.text("mesh", ""), call.text("rank", ""), parse_level(level) if level else 0,
+        re.escape(call.text("grep", "")), _time(call.text("since", ""), 0.0),
     )  # fmt: skip
 
 
@@ -118,10 +121,12 @@ def _time(text: str, default: float) -> float:
     if not text:
         return default
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
-        pass
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except ValueError:
-        raise ApiError("bad_request", f"a time is seconds since 1970, or RFC 3339, not {text[:80]!r}") from None
+        try:
+            found = datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        except (ValueError, OverflowError):
+            found = float("nan")
+    if not 0 <= found <= _LAST:
+        raise ApiError("bad_request", f"a time is seconds since 1970, or RFC 3339, not {text[:80]!r}")
+    return found

@@ -123,10 +123,10 @@ class Call(NamedTuple):
         given = self.body.get(name, self.query.get(name, default))
         try:
             found = float(given) if not isinstance(given, bool) else float("nan")
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):  # of an integer with hundreds of digits
             found = float("nan")
         if not low <= found <= high:
-            raise ApiError("bad_request", f"{name} is a number from {low:g} to {high:g}, not {given!r}")
+            raise ApiError("bad_request", f"{name} is a number from {low:g} to {high:g}, not {str(given)[:80]!r}")
         return found
 
     def flag(self, name: str, default: bool = False) -> bool:
