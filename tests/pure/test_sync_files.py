@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,35 @@ def test_rules_that_have_changed_count_for_what_was_seen_before(project: Path) -
     (project / ".gitignore").write_text("*.py\n")
     assert paths(scanner.scan()) == {".gitignore", "a.log"}
     assert paths(scan(project)) == {".gitignore", "a.log"}
+
+
+def test_rules_for_folders_count_when_a_file_becomes_one(project: Path) -> None:
+    write(project, {".gitignore": "build/\n", "build": "a file"})
+    scanner = Scanner(Workspace.of(project))
+    assert "build" in paths(scanner.scan())
+    (project / "build").unlink()
+    write(project, {"build/huge": ""})
+    assert paths(scanner.scan()) == {".gitignore"}
+    shutil.rmtree(project / "build")
+    write(project, {"build": "a file"})
+    assert paths(scanner.scan()) == {".gitignore", "build"}
+
+
+def test_what_vanishes_while_it_is_looked_at_is_left_out(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, {"a.py": "1", "b.py": "2", "c/d.py": "3", "c/.gitignore": "*.log\n", "e.py": "5"})
+    scandir = os.scandir
+
+    def gone(path: str) -> Any:
+        if path == str(project / "c"):
+            shutil.rmtree(path)
+        listing = scandir(path)
+        entries = list(listing)
+        (project / "b.py").unlink(missing_ok=True)
+        return nullcontext(entries)
+
+    monkeypatch.setattr("monarch.sync.scan.os.scandir", gone)
+    found = scan(project)
+    assert paths(found) == {"a.py", "e.py"} and found.manifest.folders == {}
 
 
 def test_without_the_library_rules_are_an_error_that_names_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,6 +334,34 @@ def test_a_version_with_a_file_of_a_program_is_not_recycled(project: Path, store
     assert made == [f"made{number}" for number in range(1, 6)]
 
 
+def test_what_programs_moved_or_put_in_the_place_of_links_outlives_its_version(
+    project: Path, store: Store, tmp_path: Path
+) -> None:
+    write(project, {"a.py": "0", "data/d.txt": "precious"})
+    (project / "latest").symlink_to("data")
+    bring(store, scan(project))
+    version, outside = store.current.resolve(), tmp_path / "outside"
+    shutil.move(version / "data", outside)
+    (version / "data").symlink_to(outside)
+    (outside / "__pycache__").mkdir()
+    (version / "latest").unlink()
+    (version / "latest").write_text("made by a program")
+    for number in range(1, 6):
+        (project / "a.py").write_text(str(number))
+        bring(store, scan(project))
+        stay = store.clean_up()
+    assert stay == [str(version)]
+    assert content(outside) == {"__pycache__": None, "d.txt": b"precious"}
+    assert content(version) == {"data": str(outside), "latest": b"made by a program"}
+
+
+def test_old_versions_go_also_where_none_is_in_use(project: Path, store: Store) -> None:
+    build = store.begin(scan(project).manifest)
+    os.close(build._lock)  # as if its process had died
+    store.clean_up()
+    assert not build.path.exists()
+
+
 def test_a_version_that_breaks_off_leaves_the_one_in_use(project: Path, store: Store) -> None:
     write(project, {"a.py": "1", "b.py": "2"})
     first = scan(project)
@@ -380,6 +438,30 @@ def test_without_room_nothing_begins_and_the_error_says_how_much_is_wanted(
     assert raised.value.errno == errno.ENOSPC
     assert store.find(first.manifest.id) is not None
     assert len([path for path in store.current.resolve().parent.iterdir() if path.is_dir()]) == 1
+
+
+def test_a_disk_that_is_full_at_the_last_step_is_said_and_nothing_is_left(
+    project: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project, {"a.py": "1"})
+    first = scan(project)
+    bring(store, first)
+    before = content(store.current.parent)
+    (project / "a.py").write_text("2")
+    found = scan(project)
+
+    def full(path: Path, data: bytes) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    build = store.begin(found.manifest)
+    send(build, found)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(OSError, match=r"no room for the workspace .* stays as it is"):
+            build.finish()
+    build.drop()
+    assert content(store.current.parent) == before
 
 
 @pytest.mark.parametrize(

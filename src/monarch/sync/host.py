@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
@@ -72,8 +72,7 @@ class Settle(NamedTuple):
 
 
 class FindLagging(NamedTuple):
-    """Which procs may have imported what was changed since? Client ──▶ host agents. Answer: a list of `Lagging`; they are taken to
-    reload it.
+    """Which procs may have imported what was changed since? Client ──▶ host agents. Answer: a list of `Lagging`.
 
     Attributes:
         root: The client whose procs are meant; None for all.
@@ -84,12 +83,28 @@ class FindLagging(NamedTuple):
 
 
 class Lagging(NamedTuple):
-    """A proc, and what has changed since it started, or reloaded: paths below `folder`."""
+    """A proc, and what has changed since it started, or reloaded: paths below `folder`.
+
+    Attributes:
+        at: When this was so, in seconds since the machine has started.
+    """
 
     address: ProcAddress
     name: str
     folder: str
     changed: list[str]
+    at: float
+
+
+class Reloaded(NamedTuple):
+    """Procs have reloaded what has changed of a workspace. Client ──▶ host agents. Answer: None.
+
+    Attributes:
+        procs: Each with `Lagging.at`.
+    """
+
+    key: str
+    procs: list[tuple[ProcAddress, float]]
 
 
 class _Active(NamedTuple):
@@ -100,6 +115,7 @@ class _Active(NamedTuple):
         dirs: See `Look`.
         folders: Those in it.
         digests: See `Manifest.digests`.
+        modules: Names of the modules and packages in it, without those of the packages that they are in.
         changes: Times at which it was changed, in seconds since the machine has started, and which paths.
     """
 
@@ -107,6 +123,7 @@ class _Active(NamedTuple):
     dirs: dict[str, str]
     folders: frozenset[str]
     digests: dict[str, str]
+    modules: frozenset[str]
     changes: tuple[tuple[float, list[str]], ...] = ()
 
     def place_of(self, folder: str) -> str | None:
@@ -122,9 +139,7 @@ class _Active(NamedTuple):
 
     def has_module(self, name: str) -> bool:
         """Whether a module, or the package that it is in, may be one of it."""
-        top = name.partition(".")[0]
-        ends = (f"/{top}.py", f"/{top}/__init__.py")
-        return any(f"/{path}".endswith(ends) for path in self.digests)
+        return name.partition(".")[0] in self.modules
 
 
 class _Host:
@@ -135,7 +150,7 @@ class _Host:
         self._builds: dict[str, tuple[Build, str, dict[str, str], ProcAddress]] = {}
         self._active: dict[str, _Active] = {}  # the last one last
         self._stayed: dict[str, list[str]] = {}  # by workspace
-        self._reloaded: dict[ProcAddress, float] = {}
+        self._reloaded: dict[tuple[str, ProcAddress], float] = {}  # by workspace and proc: how new what it runs is
         self._service: Any = None
 
     def later(self, service: Any, request: ControlRequest, work: Callable[[], Any]) -> None:
@@ -226,28 +241,36 @@ class _Host:
             self._builds.pop(name)[0].drop()
 
     def _activate(self, store: Store, key: str, dirs: dict[str, str], manifest: Manifest) -> None:
-        old = self._active.pop(key, None)
+        old = self._active.get(key)
         changed = old.changes if old is not None else ()
         if old is not None and (paths := changes(old.digests, manifest.digests)):
             changed = (*changed, (_now(), paths))[-_KEPT_CHANGES:]
         folders = frozenset(manifest.folders)
-        self._active[key] = _Active(str(store.current), dirs, folders, manifest.digests, changed)
+        new = _Active(str(store.current), dirs, folders, manifest.digests, _modules(manifest.digests), changed)
+        others = {name: active for name, active in self._active.items() if name != key}
+        self._active = {**others, key: new}  # as a whole: `adapt` reads it meanwhile
 
-    def find_lagging(self, key: str, procs: Iterable[HostedProc]) -> list[Lagging]:
+    def find_lagging(self, key: str, root: ProcAddress | None, procs: Sequence[HostedProc]) -> list[Lagging]:
+        """See `FindLagging`; `procs` are all of this host."""
+        running = {each.address for each in procs}
+        self._reloaded = {which: at for which, at in self._reloaded.items() if which[1] in running}
         active = self._active.get(key)
         if active is None:
             return []
-        procs = list(procs)
-        self._reloaded = {each.address: self._reloaded.get(each.address, 0.0) for each in procs}
         found, now = [], _now()
         for each in procs:
-            since = max(_started(each.pid), self._reloaded[each.address])
-            paths = {path: None for at, changed in active.changes if at >= since for path in changed}
-            if paths:
-                name = f"{each.mesh}[{each.rank}]"
-                found.append(Lagging(each.address, name, active.path, list(paths)))
-                self._reloaded[each.address] = now
+            if root in (None, each.root):
+                since = max(_started(each.pid), self._reloaded.get((key, each.address), 0.0))
+                paths = {path: None for at, changed in active.changes if at >= since for path in changed}
+                if paths:
+                    name = f"{each.mesh}[{each.rank}]"
+                    found.append(Lagging(each.address, name, active.path, list(paths), now))
         return found
+
+    def reloaded(self, record: Reloaded) -> None:
+        for address, at in record.procs:
+            which = record.key, address
+            self._reloaded[which] = max(at, self._reloaded.get(which, 0.0))
 
     # on the I/O thread
 
@@ -294,8 +317,21 @@ def _settle(service: Any, request: ControlRequest, record: Settle) -> None:
 
 @handles(FindLagging)
 def _find_lagging(service: Any, request: ControlRequest, record: FindLagging) -> None:
-    procs = [each for each in service.procs.describe(False) if record.root in (None, each.root) and each.pid]
-    _host.later(service, request, lambda: _host.find_lagging(record.key, procs))
+    procs = [each for each in service.procs.describe(False) if each.pid]
+    _host.later(service, request, lambda: _host.find_lagging(record.key, record.root, procs))
+
+
+@handles(Reloaded)
+def _reloaded(service: Any, request: ControlRequest, record: Reloaded) -> None:
+    _host.later(service, request, lambda: _host.reloaded(record))
+
+
+def _modules(paths: Iterable[str]) -> frozenset[str]:
+    return frozenset(
+        os.path.basename(path.removesuffix("/__init__.py").removesuffix(".py"))
+        for path in paths
+        if path.endswith(".py")
+    )
 
 
 def _now() -> float:
@@ -312,4 +348,4 @@ def _started(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-register(_look, _offer, _pieces, _settle, _find_lagging)
+register(_look, _offer, _pieces, _settle, _find_lagging, _reloaded)

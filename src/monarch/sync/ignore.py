@@ -56,8 +56,11 @@ class Rules(NamedTuple):
             raise ImportError(
                 f"{folder}/{name} says what to leave out; to have it read: pip install 'pymonarch[sync]'"
             ) from error
-        with open(f"{folder}/{name}", encoding="utf-8", errors="surrogateescape") as file:
-            text = file.read()
+        try:
+            with open(f"{folder}/{name}", encoding="utf-8", errors="surrogateescape") as file:
+                text = file.read()
+        except FileNotFoundError:  # it was there a moment ago
+            return self
         seen = f"{self.fingerprint}\0{folder}/{name}\0{text}".encode(errors="surrogateescape")
         level = (f"{folder}/", name, GitIgnoreSpec.from_lines(text.splitlines()))
         return Rules((*self.levels, level), hashlib.sha256(seen).hexdigest()[:16])

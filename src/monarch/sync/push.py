@@ -21,7 +21,7 @@ from .._core.plane import ProcAddress, current_hub, pickling, random_uid
 from ..actor import Future
 from ..errors import SyncError
 from ..programs import Gathering, agents_of, ask
-from .host import FindLagging, Look, Offer, Pieces, Settle
+from .host import FindLagging, Look, Offer, Pieces, Reloaded, Settle
 from .manifest import Manifest
 from .outcome import ProcReload, SyncResult
 from .progress import Progress
@@ -128,17 +128,22 @@ class _Push:
     def reload(self, every_program: bool) -> list[ProcReload]:
         """Have procs reload what has changed since they began."""
         root = None if every_program else self._hub.root
-        found = [each for some in self._ask(self.agents, FindLagging(self._key, root), _STEP).values() for each in some]
+        lagging = self._ask(self.agents, FindLagging(self._key, root), _STEP)
+        found = [each for some in lagging.values() for each in some]
         asked = [(each, ask(self._hub, each.address, Reload(each.folder, each.changed))) for each in found]
         end = time.monotonic() + _RELOAD
-        results = []
+        results, done = [], []
         for each, answer in asked:
             try:
                 result = ProcReload(each.name, *answer.get(timeout=max(0.1, end - time.monotonic())))
             except Exception as error:  # it has ended, or holds the GIL
                 result = ProcReload(each.name, [], 0, [("all of it", str(error).strip().partition("\n")[0])])
+            else:
+                done.append((each.address, each.at))
             if result.reloaded or result.kept:
                 results.append(result)
+        if done:  # else they are asked again next time
+            self._ask(self._alive([agent for agent, some in lagging.items() if some]), Reloaded(self._key, done), _STEP)
         return results
 
     def _alive(self, agents: Sequence[ProcAddress]) -> list[ProcAddress]:

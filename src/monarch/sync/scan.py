@@ -24,10 +24,12 @@ from .workspace import Workspace
 CHUNK = 1 << 20
 """Bytes that are read at once."""
 
-_FORMAT = 1
+_FORMAT = 2
 _TICK = 50_000_000  # ns: what has changed so shortly before it was looked at may have changed again without a new time
 
-_Folder = tuple[str, dict[str, Any]]  # the rules there; by name: status and digest of a file, or why it is left out
+_Folder = tuple[
+    str, dict[str, Any]
+]  # the rules there; by name, a folder's with a slash: status and digest of a file, or why it is left out
 
 
 class Scan(NamedTuple):
@@ -139,30 +141,47 @@ class _Look:
         known = before[1] if before is not None and before[0] == rules.fingerprint else {}
         now: dict[str, Any] = {}
         for entry in entries:
-            name = entry.name
-            path, old = place + name, known.get(name)
-            if type(old) is list and entry.is_file(follow_symlinks=False):  # most of them
-                now[name] = self._file(entry, path, old)
-                continue
-            is_folder = entry.is_dir(follow_symlinks=False)
-            why = (old if type(old) is str else "") if old is not None else rules.why_not(folder, name, is_folder)
-            if why:
-                now[name] = why
-                if name not in QUIET:
-                    self.skipped.append((f"{path}/" if is_folder else path, why))
-            elif entry.is_symlink():
-                now[name] = 0
-                self._link(entry.path, path, root)
-            elif is_folder:
-                now[name] = 0
-                self.folders[path] = stat.S_IMODE(entry.stat().st_mode) & 0o777 | 0o700
-                self.walk(entry.path, f"{path}/", rules, root)
-            elif entry.is_file(follow_symlinks=False):
-                now[name] = self._file(entry, path, old)
-            else:
-                self.skipped.append((path, "neither a file nor a folder"))
+            with suppress(FileNotFoundError):  # an editor's file, say, which is gone again
+                self._entry(entry, place, rules, root, known, now)
         self.folders_seen[folder] = (rules.fingerprint, now)
         self.found_news |= known != now
+
+    def _entry(
+        self, entry: os.DirEntry[str], place: str, rules: Rules, root: str, known: dict[str, Any], now: dict[str, Any]
+    ) -> None:
+        name = entry.name
+        path, old = place + name, known.get(name)
+        if type(old) is list and entry.is_file(follow_symlinks=False):  # most of them
+            now[name] = self._file(entry, path, old)
+            return
+        if is_folder := entry.is_dir(follow_symlinks=False):
+            name += "/"  # rules may mean folders only
+            old = known.get(name)
+        why = (
+            (old if type(old) is str else "")
+            if old is not None
+            else rules.why_not(os.path.dirname(entry.path), entry.name, is_folder)
+        )
+        if why:
+            now[name] = why
+            if entry.name not in QUIET:
+                self.skipped.append((place + name, why))
+        elif entry.is_symlink():
+            now[name] = 0
+            self._link(entry.path, path, root)
+        elif is_folder:
+            mode = stat.S_IMODE(entry.stat().st_mode) & 0o777 | 0o700
+            now[name] = 0
+            self.folders[path] = mode
+            try:
+                self.walk(entry.path, f"{path}/", rules, root)
+            except FileNotFoundError:
+                del self.folders[path]
+                raise
+        elif entry.is_file(follow_symlinks=False):
+            now[name] = self._file(entry, path, old)
+        else:
+            self.skipped.append((path, "neither a file nor a folder"))
 
     def _file(self, entry: os.DirEntry[str], path: str, old: Any) -> list[Any]:
         status = entry.stat(follow_symlinks=False)

@@ -34,6 +34,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .manifest import File, Manifest, decode
+from .removal import holds_only, is_intact, remove_unchanged
 
 _LOCK_PATIENCE = 30.0  # seconds
 _LOCK_PAUSE = 0.02  # seconds until it is tried again; the kernel offers no wait with an end
@@ -82,7 +83,7 @@ class Store:
         if manifest is None or manifest.id != wanted:
             return None
         root = f"{self._versions}/{name}"
-        if not all(_is_intact(f"{root}/{file[0]}", file) for file in manifest.files):
+        if not all(is_intact(f"{root}/{file[0]}", file) for file in manifest.files):
             return None
         for path, target in manifest.links.items():
             try:
@@ -104,7 +105,8 @@ class Store:
             with self._locked():  # else another process could remove a folder that nobody has claimed yet
                 old = self._recycle(build.path)
                 build.claim()
-            build.make(old)
+            with build.disk_full_said("at its folders"):
+                build.make(old)
             name, before = self._in_use()
             if before is not None:
                 build.take_from(f"{self._versions}/{name}", before, by_link=True)
@@ -136,12 +138,22 @@ class Store:
             yield
 
     def use(self, version: Path, encoded: bytes) -> None:
-        """Have a complete version take the place of the one in use."""
+        """Have a complete version take the place of the one in use; where that fails, nothing is left of it but its folder."""
+        new, known, link = (
+            Path(f"{version}.json.new"),
+            Path(f"{version}.json"),
+            self._folder / f"current.{version.name}",
+        )
         with self._locked():
-            _write_whole(Path(f"{version}.json"), encoded)
-            link = self._folder / f"current.{version.name}"
-            os.symlink(f"versions/{version.name}", link)
-            os.replace(link, self.current)
+            try:
+                new.write_bytes(encoded)
+                os.replace(new, known)
+                os.symlink(f"versions/{version.name}", link)
+                os.replace(link, self.current)
+            except BaseException:
+                for path in (new, known, link):
+                    path.unlink(missing_ok=True)
+                raise
 
     def _recycle(self, path: Path) -> Manifest | None:
         """Have a version that nobody needs become the folder of another one: most of it is the same.
@@ -151,7 +163,7 @@ class Store:
         """
         for old in reversed(self._complete()[:-_NEEDED]):
             manifest = _load(Path(f"{old}.json"))
-            if old.name != self._in_use()[0] and manifest is not None and _holds_only(str(old), manifest):
+            if old.name != self._in_use()[0] and manifest is not None and holds_only(str(old), manifest):
                 os.rename(old, path)
                 Path(f"{old}.json").unlink()
                 return manifest
@@ -172,13 +184,13 @@ class Store:
         stay = []
         with self._locked():
             complete = self._complete()
-            wanted = {os.path.basename(os.readlink(self.current)), *(path.name for path in complete[-_NEEDED - 1 :])}
+            wanted = {self._in_use()[0], *(path.name for path in complete[-_NEEDED - 1 :])}
             for path in [path for path in self._versions.iterdir() if not path.suffix]:
                 if path not in complete:
                     _remove_unlocked(path)
                 elif path.name not in wanted:
                     manifest = _load(Path(f"{path}.json"))
-                    if manifest is not None and not _remove_unchanged(path, manifest):
+                    if manifest is not None and not remove_unchanged(path, manifest):
                         stay.append(str(path))
         return stay
 
@@ -263,7 +275,7 @@ class Build:
                     self._there.add(file.path)
                     self.missing.pop(file.digest, None)
         for file in other.files:
-            if file.digest in self.missing and _is_intact(f"{root}/{file.path}", file):
+            if file.digest in self.missing and is_intact(f"{root}/{file.path}", file):
                 self._copy(f"{root}/{file.path}", self._wanted[file.digest][0])
                 del self.missing[file.digest]
 
@@ -291,12 +303,8 @@ class Build:
         arriving = self._arriving
         if arriving.file is not file or arriving.size != offset or offset + len(data) > file.size:
             raise ValueError(f"a piece of {file.path} came where {arriving.file.path} was to go on at {arriving.size}")
-        try:
+        with self.disk_full_said(f"at {file.path}"):
             done = arriving.write(data)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise self._no_room(f"at {file.path}") from error
-            raise
         if done:
             self._arriving = None
             self._there.add(file.path)
@@ -306,14 +314,15 @@ class Build:
         """Have it be used: see `Store.use`. What several files have in common was sent once."""
         if self.missing:
             raise ValueError(f"{len(self.missing)} contents have not come, such as that of {next(iter(self.missing))}")
-        for files in self._wanted.values():
-            sources = [file for file in files if file.path in self._there]
-            for file in files:
-                if file.path not in self._there:
-                    self._copy(f"{self._root}/{sources[0].path}", file)
-        for path, mode in self.manifest.folders.items():
-            os.chmod(f"{self._root}/{path}", mode)
-        self.store.use(self.path, self.manifest.encoded)
+        with self.disk_full_said("at the last step"):
+            for files in self._wanted.values():
+                sources = [file for file in files if file.path in self._there]
+                for file in files:
+                    if file.path not in self._there:
+                        self._copy(f"{self._root}/{sources[0].path}", file)
+            for path, mode in self.manifest.folders.items():
+                os.chmod(f"{self._root}/{path}", mode)
+            self.store.use(self.path, self.manifest.encoded)
         self._let_go()
 
     def drop(self) -> None:
@@ -342,6 +351,16 @@ class Build:
             arriving.close()
             raise
         self._there.add(file.path)
+
+    @contextmanager
+    def disk_full_said(self, where: str) -> Iterator[None]:
+        """Have an error that says so be one that says what becomes of the workspace."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise self._no_room(where) from error
+            raise
 
     def _no_room(self, what: str) -> OSError:
         return OSError(
@@ -386,18 +405,9 @@ def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     return paths + [path for path in before if path not in after]
 
 
-def _is_intact(path: str, file: File) -> bool:
-    try:
-        status = os.lstat(path)
-    except OSError:
-        return False
-    _, mode, mtime, size, _ = file
-    return status.st_size == size and status.st_mtime_ns == mtime and status.st_mode == 0o100000 | mode
-
-
 def _link(source: str, target: str, file: File) -> bool:
     """Give a file another name; False where it has been changed, or the file system has no such names."""
-    if not _is_intact(source, file):
+    if not is_intact(source, file):
         return False
     try:
         os.link(source, target, follow_symlinks=False)
@@ -416,43 +426,12 @@ def _load(path: Path) -> Manifest | None:
 _load_again = functools.lru_cache(maxsize=1)(_load)  # the file of a version never changes
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    temporary = Path(f"{path}.new")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
-
-
 def _lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-def _holds_only(root: str, manifest: Manifest) -> bool:
-    """Whether a version is what it was when it was complete, compiled modules apart, which are removed."""
-    files = {file.path: file for file in manifest.files}
-    left = [""]
-    found = 0
-    for place in left:
-        with os.scandir(f"{root}/{place}") as entries:
-            for entry in entries:
-                path = place + entry.name
-                if entry.is_symlink():
-                    if manifest.links.get(path) != os.readlink(entry.path):
-                        return False
-                elif entry.is_dir():
-                    if entry.name == "__pycache__":
-                        shutil.rmtree(entry.path)
-                        continue
-                    if path not in manifest.folders:
-                        return False
-                    left.append(f"{path}/")
-                elif path not in files or not _is_intact(entry.path, files[path]):
-                    return False
-                found += 1
-    return found == len(files) + len(manifest.links) + len(manifest.folders)
 
 
 def _remove_unlocked(path: Path) -> None:
@@ -464,21 +443,3 @@ def _remove_unlocked(path: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
         finally:
             os.close(fd)
-
-
-def _remove_unchanged(path: Path, manifest: Manifest) -> bool:
-    """Remove what a version has from the client; whether nothing else was in it."""
-    for file in manifest.files:
-        if _is_intact(f"{path}/{file.path}", file):
-            os.unlink(f"{path}/{file.path}")
-    for link in manifest.links:
-        with suppress(OSError):
-            os.unlink(f"{path}/{link}")
-    for folder in sorted(["", *manifest.folders], reverse=True):
-        shutil.rmtree(f"{path}/{folder}/__pycache__", ignore_errors=True)
-        with suppress(OSError):
-            os.rmdir(f"{path}/{folder}")
-    if path.exists():
-        return False
-    Path(f"{path}.json").unlink(missing_ok=True)
-    return True

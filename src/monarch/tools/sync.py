@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ..errors import SyncError
 from ..job import telemetry
 from ..job.code import Synchronizer
 from ..sync import SyncResult, Workspace
@@ -43,13 +45,19 @@ def sync(
     telemetry.look_on()
     synchronizer = Synchronizer(saved, saved.state(None)._hosts, workspace, every_program=True)
     _show(synchronizer.sync(reload), as_json)
+    said = ""
     while watch:
         try:
             time.sleep(_LOOK_AGAIN)
             if synchronizer.has_changed():
                 _show(synchronizer.sync(reload), as_json)
+            said = ""
         except KeyboardInterrupt:  # the way to end it
             return
+        except (OSError, SyncError, ValueError) as error:  # what is saved next may put it right
+            if str(error) != said:
+                said = str(error)
+                print(said, file=sys.stderr, flush=True)
 
 
 def _show(result: SyncResult, as_json: bool) -> None:
