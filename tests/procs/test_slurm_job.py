@@ -396,7 +396,7 @@ def test_a_warning_of_slurm_reaches_the_program_while_its_hosts_still_run(home: 
     assert "Slurm will end job" in said
 
 
-def test_a_preemption_reaches_the_program_without_being_asked_for(home: Home, slurm: Slurm) -> None:
+def test_a_preemption_reaches_the_program_but_not_what_it_has_given_back(home: Home, slurm: Slurm) -> None:
     said = home.run(
         USE
         + """
@@ -406,6 +406,12 @@ def test_a_preemption_reaches_the_program_without_being_asked_for(home: Home, sl
     job.on_warning(warned.set)
     job.state()
     job.scale(hosts=2)
+    job.state()
+    job.scale(hosts=1)
+    while len(subprocess.run(["squeue", "-h"], stdout=subprocess.PIPE, check=True).stdout.splitlines()) > 1:
+        pass
+    print("given back", warned.wait(2.5))
+    job.scale(hosts=2)
     with job.state().hosts.spawn_procs() as procs:
         worker = procs.spawn("worker", Worker)
         print(worker.node.call().get(timeout=30).values())
@@ -414,7 +420,7 @@ def test_a_preemption_reaches_the_program_without_being_asked_for(home: Home, sl
     job.kill()
     """
     )
-    assert said.startswith("['n0', 'n1']\n") and "True ['n0', 'n1']\n" in said
+    assert said.startswith("given back False\n['n0', 'n1']\n") and "True ['n0', 'n1']\n" in said
     wait_until(lambda: active(slurm) == [], what="the end of the job that was let in")
 
 

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from ..trust import read_secret_file
 from . import processes, trusted
 from .cache import CacheFile
 from .contract import (
-    KILLED,
     HostId,
     Report,
     WorkersJob,
@@ -356,6 +354,7 @@ class SlurmJob(WorkersJob):
             self.kill()
         else:
             for part in late:
+                part.expect_end()
                 cancel(part.job)
         raise JobError(
             f"Slurm job {jobs} was cancelled: {missing} workers did not run within {self._job_start_timeout:g} s "
@@ -406,6 +405,7 @@ class SlurmJob(WorkersJob):
         for part in set(holders(parts, hosts).values()):
             left = [host for host in kept if kept[host] == part]
             if not left and part.job != self._id:
+                part.expect_end()
                 cancel(part.job)
             elif not left or self._own_resources or not all(host in reports for host in left):
                 logger.warning("the nodes of %s stay with Slurm job %s until its end", hosts, part.job)
@@ -475,8 +475,7 @@ class SlurmJob(WorkersJob):
             self._watch = None
         if self._job_id is not None:
             for part in self._parts():
-                with suppress(FileNotFoundError):
-                    (part.folder / KILLED).touch()
+                part.expect_end()
             if self._described.allocation is not None:
                 assert self._apply_id is not None
                 processes.end(self._apply_id)  # first the script here, which may start further steps

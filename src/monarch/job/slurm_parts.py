@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from .contract import HostId, Report, read_reports
+from .contract import KILLED, HostId, Report, read_reports
 from .slurm_commands import Watched
 from .slurm_script import COMPLETING, PENDING, Status
 
@@ -48,6 +49,11 @@ class Part(NamedTuple):
         if self.has_ended(status):
             return "its workers have ended"
         return "" if status.lives else f"it is {status.describe()}"
+
+    def expect_end(self) -> None:
+        """It is about to be cancelled: the warning that Slurm gives then is no news to the program."""
+        with suppress(FileNotFoundError):
+            (self.folder / KILLED).touch()
 
     def _attempt(self, status: Status) -> int:
         return status.restarts if self.attempt is None else self.attempt

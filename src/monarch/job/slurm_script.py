@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .contract import IDLE_LIMIT, SECRET_FILE, WARNS, WorkerSpec, worker_command
+from .contract import IDLE_LIMIT, KILLED, SECRET_FILE, WARNS, WorkerSpec, worker_command
 
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 LIVE = (*PENDING, "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
@@ -150,7 +150,8 @@ class Script(NamedTuple):
                 lines += [f"{self._srun(mesh, size, where)} &", "workers+=($!)"]
                 first += size
         warned = f"{quote(self.folder)}/{WARNED}.${ATTEMPT}"
-        lines += [f"warned() {{ touch {warned}; }}", "trap warned TERM"]
+        # a job that is being ended by its program warns nobody; network file systems read folders anew
+        lines += [f"warned() {{ ls {quote(self.folder)} | grep -qx {KILLED} || touch {warned}; }}", "trap warned TERM"]
         if self.client:
             lines += [
                 f"export {' '.join(f'{name}={quote(value)}' for name, value in self.batch.items())}",

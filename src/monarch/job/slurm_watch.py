@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from .contract import KILLED
 from .slurm_script import WARNED
 
 _LOOK = 1.0  # seconds
@@ -37,8 +38,9 @@ class WarningWatch:
         self._stopped.set()
 
     def _warnings(self) -> set[Path]:
-        """Those of the job, and of what was added to it."""
-        return {*self._folder.glob(f"{WARNED}.*"), *self._folder.glob(f"*/{WARNED}.*")}
+        """Those of the job, and of what was added to it and not given back."""
+        found = (*self._folder.glob(f"{WARNED}.*"), *self._folder.glob(f"*/{WARNED}.*"))
+        return {warning for warning in found if not warning.with_name(KILLED).exists()}
 
     def _run(self) -> None:
         while not self._stopped.wait(_LOOK) and self._folder.exists():
