@@ -24,7 +24,7 @@ from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, workers
 from monarch._core.plane import ProcAddress, pickling
 from monarch.config import configured
-from monarch.debugger import dap
+from monarch.debugger import dap, editors
 from monarch.debugger.protocol import Attach, Detach
 
 if TYPE_CHECKING:
@@ -230,6 +230,32 @@ def test_the_port_of_a_rank_is_closed_when_that_ends_and_had_again_by_the_next(
     assert said.count("monarch: editors can attach to editable[0-1] at 127.0.0.1:") == 2
 
 
+def test_editors_are_offered_ranks_again_after_no_port_could_be_opened(
+    spawn: Spawn, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+
+    def has_said(text: str) -> bool:
+        said.append(capsys.readouterr().err)
+        return text in "".join(said)
+
+    def broken(*arguments: object) -> None:
+        raise errors.pop() if errors else OSError(errno.EMFILE, "too many open files")
+
+    errors: list[Exception] = [RuntimeError("can't start new thread")]
+    with configured(debug_adapter=True):
+        with monkeypatch.context() as patched:
+            patched.setattr(editors, "Port", broken)
+            spawn(1, name="unlucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
+            wait_until(lambda: has_said("can't attach to all ranks: RuntimeError"), what="word of the error")
+            spawn(1, name="unlucky_too").spawn("s", Stopping).say.call_one("up").get(timeout=20)
+            wait_until(lambda: has_said("2 more ranks have no port"), what="word of those without")
+        spawn(1, name="lucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
+        for mesh in ("lucky", "unlucky", "unlucky_too"):
+            wait_until(lambda mesh=mesh: has_said(f"editors can attach to {mesh}[0]"), what=f"a port of {mesh}")
+
+
 def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     strict = {"MONARCH_HEARTBEAT_TIMEOUT": "0.4s", "MONARCH_DEADLOCK_CHECK_INTERVAL": "0.1s"}
@@ -279,8 +305,7 @@ def test_breakpoint_stops_in_the_editor_while_one_is_attached(tmp_path: Path) ->
             ]
             say(program, "pause")
             who = ("debug", "-p", str(program.pid))
-            while "| stopped" not in program.monarch(*who, typed="list\n").stdout:
-                pass
+            wait_until(lambda: "| stopped" in program.monarch(*who, typed="list\n").stdout, what="the breakpoint")
             program.monarch(*who, typed="attach trainer 1\npaused = 'there'\nc\n")
             assert program.wait_for("answer") == "answer there"
 

@@ -44,6 +44,7 @@ class Editors:
         self._lock = threading.Lock()
         self._news = threading.Event()
         self._running = False
+        self._failed = False  # which was told
         self._ports: dict[Rank, tuple[ProcAddress, Port]] = {}
         self._numbers: dict[Rank, int] = {}  # those that a rank has had
         self._next = itertools.count(_FIRST)
@@ -54,8 +55,8 @@ class Editors:
         self._news.set()
         with self._lock:
             if not self._running:
-                self._running = True
                 threading.Thread(target=self._run, name="monarch-editors", daemon=True).start()
+                self._running = True
 
     def _lost(self, address: ProcAddress) -> None:
         if any(address == proc for proc, _ in list(self._ports.values())):
@@ -66,8 +67,14 @@ class Editors:
             end = time.monotonic() + _LONGEST
             while self._news.wait(_GATHER) and time.monotonic() < end:
                 self._news.clear()
-            with suppress(SupervisionError, TimeoutError):  # the program ends, or its machine stands still
+            try:
                 self._update(self._procs())
+            except (SupervisionError, TimeoutError):  # the program ends, or its machine stands still
+                pass
+            except Exception as error:  # the next change may find it better
+                if not self._failed:
+                    say(f"monarch: editors can't attach to all ranks: {error!r}")
+                self._failed = True
             with self._lock:
                 if not self._news.is_set():
                     self._running = False
@@ -87,9 +94,7 @@ class Editors:
                 del self._ports[rank]
                 port.close()
         new = [proc for proc in procs if (proc.mesh, proc.rank) not in self._ports]
-        taken = new[: max(0, _MOST - len(self._ports))]
-        for proc in taken:
-            self._open(proc)
+        taken = [proc for proc in new[: max(0, _MOST - len(self._ports))] if self._open(proc)]
         entries = self._write_entries()
         for mesh, several in itertools.groupby(taken, key=lambda proc: proc.mesh):
             ranks = [proc.rank for proc in several]
@@ -100,23 +105,30 @@ class Editors:
                 f"monarch: {len(new) - len(taken)} more ranks have no port: `monarch debug --dap MESH[RANKS]` opens some"
             )
 
-    def _open(self, proc: HostedProc) -> None:
+    def _open(self, proc: HostedProc) -> bool:
+        """Whether there is a port for it."""
         rank = proc.mesh, proc.rank
         tell = functools.partial(_tell, f"{proc.mesh}[{proc.rank}]")
         try:
-            port = Port(self._hub, proc.address, self._numbers.get(rank) or next(self._next), tell)
-        except OSError:
-            port = Port(self._hub, proc.address, 0, tell)
+            try:
+                port = Port(self._hub, proc.address, self._numbers.get(rank) or next(self._next), tell)
+            except OSError:
+                port = Port(self._hub, proc.address, 0, tell)
+        except (OSError, OverflowError):  # too many files are open, or no number is left
+            return False
         self._ports[rank] = proc.address, port
         self._numbers[rank] = int(port.address.rpartition(":")[2])
+        return True
 
     def _write_entries(self) -> str:
         """Those of all ranks; says where they are."""
         entries = [_entry(f"{mesh}[{rank}]", self._numbers[mesh, rank]) for mesh, rank in sorted(self._ports)]
         with suppress(OSError):
             os.makedirs(os.path.dirname(_ENTRIES), exist_ok=True)
-            with open(_ENTRIES, "w") as file:
+            whole = f"{_ENTRIES}.{os.getpid()}"
+            with open(whole, "w") as file:
                 json.dump({"version": "0.2.0", "configurations": entries}, file, indent=4)
+            os.replace(whole, _ENTRIES)  # editors may be reading it
             return f"entries for launch.json: {os.path.abspath(_ENTRIES)}"
         return f"an entry for launch.json: {json.dumps(entries[:1])}"
 
