@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,11 @@ from monarch.simulator.ir import (  # noqa: E402
     StorageDeletionEvent,
     TensorAccessEvent,
     TensorCreationEvent,
+    TensorDeletionEvent,
     TensorMutationEvent,
 )
 from monarch.simulator.simulator import Simulator, SimulatorTraceMode  # noqa: E402
+from monarch.simulator.tensor_events import TensorEvents  # noqa: E402
 from monarch.simulator.utils import file_path_with_iter  # noqa: E402
 from monarch.tensor_engine import Stream, record  # noqa: E402
 
@@ -250,3 +253,32 @@ def test_times_of_collectives_follow_the_network() -> None:
 )
 def test_files_of_iterations_have_their_number(path: str, expected: str) -> None:
     assert file_path_with_iter(path, 3) == expected
+
+
+def test_tensors_that_one_command_frees_cost_as_much_as_the_first() -> None:
+    """Counted in the lines of Python that ran: each tensor looks at no other."""
+    events = TensorEvents()
+    for ref in range(400):
+        events.update(ref, ref, torch.float32, (1,), [0], "main", ref)
+
+    def lines_for(refs: range) -> int:
+        count = 0
+
+        def trace(frame: Any, kind: str, argument: object) -> Any:
+            nonlocal count
+            count += kind == "line"
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            for ref in refs:
+                events.delete(ref, [0], "main", 400)
+        finally:
+            sys.settrace(before)
+        return count
+
+    first, _, last = lines_for(range(100)), lines_for(range(100, 300)), lines_for(range(300, 400))
+    assert last < 1.5 * first
+    freed = [event for event in events.events if isinstance(event, TensorDeletionEvent)]
+    assert [event.DTensorRef for event in freed] == [*range(400)]

@@ -155,6 +155,7 @@ class SendTensorInfo(NamedTuple):
 
 @dataclass
 class _Storage:
+    key: int  # what the caller calls it
     number: int
     size: int | None
     begun: int  # the command that made it
@@ -185,6 +186,8 @@ class TensorEvents:
         self._storages: dict[int, _Storage] = {}  # by what the caller calls them
         self._meshes: dict[int, int] = {}  # of tensors of which it was said
         self._count = 0
+        self._command = -1  # that of the last events
+        self._noted: dict[tuple[Any, ...], int] = {}  # where they are, by what they are of
 
     def update(
         self, key: int, ref: int, dtype: torch.dtype | None, dims: tuple[int, ...] | None, devices: Sequence[int], stream: str,
@@ -217,7 +220,7 @@ class TensorEvents:
         if lent in self._tensors:
             return self._tensors[lent].storage
         if key not in self._storages:
-            self._storages[key] = _Storage(self._count, size, command, [])
+            self._storages[key] = _Storage(key, self._count, size, command, [])
             self._count += 1
         return self._storages[key]
 
@@ -235,20 +238,22 @@ class TensorEvents:
         self._note(TensorDeletionEvent(command, *fields, [*devices], None, stream, traceback))
         storage.refs.discard(ref)
         if not storage.refs:
-            self._storages = {key: other for key, other in self._storages.items() if other is not storage}
+            del self._storages[storage.key]
             self._note(StorageDeletionEvent(command, storage.number, storage.size, [*storage.devices], None, stream))
 
     def _note(self, event: DataEvent) -> None:
         """Add an event, or its ranks to one that is the same but for them."""
-        for index in range(len(self.events) - 1, -1, -1):
+        if event.command_id != self._command:
+            self._command = event.command_id
+            self._noted.clear()
+        what = type(event), getattr(event, "DTensorRef", None), event.storage_id, event.stream_name
+        index = self._noted.setdefault(what, len(self.events))
+        if index == len(self.events):
+            self.events.append(event)
+        else:
             other = self.events[index]
-            if other.command_id != event.command_id:
-                break
-            if type(other) is type(event) and other._replace(devices=event.devices) == event:
-                more = [device for device in event.devices if device not in other.devices]
-                self.events[index] = other._replace(devices=other.devices + more)
-                return
-        self.events.append(event)
+            more = [device for device in event.devices if device not in other.devices]
+            self.events[index] = other._replace(devices=other.devices + more)
 
     def number_meshes(self) -> None:
         """Give each event the number of the mesh of its ranks: what was said, else one for each list of ranks."""
