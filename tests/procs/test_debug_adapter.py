@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import signal
@@ -253,7 +254,8 @@ def test_editors_are_offered_ranks_again_after_no_port_could_be_opened(
             wait_until(lambda: has_said("2 more ranks have no port"), what="word of those without")
         spawn(1, name="lucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
         for mesh in ("lucky", "unlucky", "unlucky_too"):
-            wait_until(lambda mesh=mesh: has_said(f"editors can attach to {mesh}[0]"), what=f"a port of {mesh}")
+            offer = f"editors can attach to {mesh}[0]"
+            wait_until(functools.partial(has_said, offer), what=f"a port of {mesh}")
 
 
 def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp_path: Path) -> None:
