@@ -73,6 +73,7 @@ class Collector(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Receiver)
         self.found: dict[str, list[tuple[dict[str, Any], str, Any]]] = {"metrics": [], "spans": [], "logs": []}
         self.headers: dict[str, str] = {}
+        self.refused: tuple[str, ...] = ()
         self.seen = ("", Path())  # a file to make when both ranks have exported something of a kind
 
     @property
@@ -119,7 +120,7 @@ class _Receiver(BaseHTTPRequestHandler):
         data = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.headers = dict(self.headers)
         self.server.take(self.path, gzip.decompress(data) if self.headers["Content-Encoding"] == "gzip" else data)
-        self.send_response(200)
+        self.send_response(404 if self.path in self.server.refused else 200)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -301,3 +302,41 @@ def test_a_collector_that_never_answers_holds_up_no_end(tmp_path: Path) -> None:
         held.set()
         server.shutdown()
     assert done.exit_code == 0 and "Traceback" not in done.stderr, done
+
+
+def test_a_collector_that_takes_no_metrics_is_told_spans_and_records_all_the_same(
+    collector: Collector, tmp_path: Path
+) -> None:
+    collector.refused = ("/v1/metrics",)
+    collector.seen = "logs", tmp_path / "seen"
+    program = PROGRAM.replace(
+        "trainers.train.call(2)",
+        """logging.getLogger("requests_of_mine").error("not of the library")
+        logging.raiseExceptions = False
+        logging.getLogger("trainer").error("%d is a number", "none")
+        logging.getLogger("trainer").error("half of a pair: \\ud800")
+        trainers.train.call(2)""",
+    )
+    done = run_script(program, cwd=tmp_path, env=environment(collector.endpoint, UNTIL=str(tmp_path / "seen")))
+    assert done.exit_code == 0, done
+    assert len(collector.of_rank("spans", "step", 0)) == 3  # those of the first round and of the last
+    bodies = {record.body.string_value for _, _, record in collector.found["logs"]}
+    assert {"not of the library", "%d is a number", "half of a pair: \\ud800"} <= bodies
+
+
+def test_a_callback_that_hangs_holds_up_neither_spans_nor_the_end(collector: Collector, tmp_path: Path) -> None:
+    program = """
+        import threading
+        from monarch.actor import get_meter, span, this_host
+
+        def hang(options):
+            threading.Event().wait()
+
+        if __name__ == "__main__":
+            get_meter("mine").create_observable_gauge("hung", [hang])
+            with span("before"):
+                this_host().spawn_procs({"gpus": 1}, name="ranks").stop().get()
+        """
+    done = run_script(program, cwd=tmp_path, env=environment(collector.endpoint), timeout=40)
+    assert done.exit_code == 0, done
+    assert "before" in {each.name for _, _, each in collector.found["spans"]}

@@ -204,6 +204,7 @@ class Observable(Instrument):
         super().__init__(scope, name, unit, description)
         self._callbacks = list(callbacks)
         self._runs = threading.Lock()  # taken without waiting
+        self._has_raised = False
 
     def _more(self) -> tuple[Any, ...]:
         return (self._callbacks,)
@@ -221,6 +222,11 @@ class Observable(Instrument):
         finally:
             self._runs.release()
 
+    @property
+    def runs(self) -> bool:
+        """Whether its callbacks are being called."""
+        return self._runs.locked()
+
     def _ask(self) -> dict[Key, Any]:
         found: dict[Key, Any] = {}
         for callback in self._callbacks:
@@ -229,7 +235,9 @@ class Observable(Instrument):
                     if len(found) < MOST_ATTRIBUTES:
                         found[_key(each.attributes)] = self._number(each.value)
             except Exception as error:
-                _logger.warning("the callback of metric %s raised: %r", self.name, error)
+                if not self._has_raised:
+                    _logger.warning("the callback of metric %s raised: %r; this is said once", self.name, error)
+                self._has_raised = True
         return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+from opentelemetry import context
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -27,12 +29,12 @@ from .._core.plane import Hub, ProcAddress
 from .._public import RELEASE
 from ..logs.keep import JobOf
 from ..programs import ask
-from .metrics import meters
+from .metrics import Observable, fits, meters
 from .registry import PROC, Asked, producer_of
 from .spans import span as Span  # noqa: N812  # it is used like a function, and is a class
 from .tables import TABLES
 
-__all__ = ["exporter", "log", "metrics", "resource", "silence", "span"]
+__all__ = ["exporter", "hanging", "log", "metrics", "resource", "silence", "span"]
 
 _CUMULATIVE = points.AggregationTemporality.CUMULATIVE
 _SEVERITIES = (
@@ -47,9 +49,14 @@ _SCOPE = InstrumentationScope("monarch", RELEASE)
 
 
 def silence() -> None:
-    """What the SDK has to say of each request that fails is said once, by `otlp`."""
-    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())
-    logging.getLogger("opentelemetry").propagate = False
+    """What the SDK has to say on this thread of each request that fails is said once, by `otlp`; and nobody traces these requests."""
+    exporter = threading.get_ident()
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] == "opentelemetry":
+            logger.addFilter(lambda record: record.thread != exporter)
+    for key in ("_SUPPRESS_INSTRUMENTATION_KEY", "_SUPPRESS_HTTP_INSTRUMENTATION_KEY"):
+        if hasattr(context, key):
+            context.attach(context.set_value(getattr(context, key), True))
 
 
 def exporter(signal: str) -> Callable[[Any], bool]:
@@ -111,6 +118,12 @@ def metrics(hub: Hub, of: Resource) -> points.MetricsData:
     return points.MetricsData([points.ResourceMetrics(of, scopes, "")])
 
 
+def hanging() -> list[str]:
+    """Names of the instruments whose callbacks run."""
+    made = (each for meter in meters() for each in meter.instruments())
+    return [each.name for each in made if isinstance(each, Observable) and each.runs]
+
+
 def _rows(table: str, asked: Asked) -> Iterator[dict[str, Any]]:
     producer, columns = producer_of(table, PROC), TABLES[table].columns
     assert producer is not None
@@ -136,7 +149,28 @@ def _data(table: str, rows: list[dict[str, Any]]) -> Any:
 
 
 def _where(row: dict[str, Any]) -> tuple[dict[str, Any], int, int]:
-    return json.loads(row["attributes_json"]), (row["start_timestamp_us"] or 0) * 1000, row["timestamp_us"] * 1000
+    return (
+        _sendable(json.loads(row["attributes_json"])),
+        (row["start_timestamp_us"] or 0) * 1000,
+        row["timestamp_us"] * 1000,
+    )
+
+
+def _sendable(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Without what protobuf can't hold, one of which would cost the whole batch."""
+    return {_text(name): _held(value) for name, value in attributes.items() if value is not None}
+
+
+def _held(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_held, value))  # which can be compared, and hashed
+    if isinstance(value, str):
+        return _text(value)
+    return str(value) if isinstance(value, int) and not fits(value) else value
+
+
+def _text(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()  # half of a surrogate pair is not UTF-8
 
 
 def _value(row: dict[str, Any], name: str) -> int | float:
@@ -154,13 +188,13 @@ def span(made: Span, here: ProcAddress, of: Resource) -> ReadableSpan:
         "code.namespace": made.module,
     }  # fmt: skip
     return ReadableSpan(
-        made.name,
+        _text(made.name),
         _context(trace, own),
         _context(trace, above) if above is not None else None,
         of,
-        {name: value for name, value in attributes.items() if value is not None},
+        _sendable(attributes),
         kind=SpanKind.INTERNAL,
-        status=Status(StatusCode.ERROR, str(error)) if error is not None else Status(StatusCode.UNSET),
+        status=Status(StatusCode.ERROR, _text(str(error))) if error is not None else Status(StatusCode.UNSET),
         start_time=made.begin,
         end_time=made.end,
         instrumentation_scope=_SCOPE,
@@ -171,7 +205,7 @@ def _context(trace: int, own: int) -> SpanContext:
     return SpanContext(trace, own, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 
-def log(record: logging.LogRecord, of: Resource) -> ReadableLogRecord:
+def log(record: logging.LogRecord, here: ProcAddress, of: Resource) -> ReadableLogRecord:
     """A record of `logging`."""
     attributes: dict[str, Any] = {
         "code.file.path": record.pathname, "code.line.number": record.lineno, "code.function.name": record.funcName,
@@ -184,12 +218,12 @@ def log(record: logging.LogRecord, of: Resource) -> ReadableLogRecord:
     made = LogRecord(
         timestamp=int(record.created * 1e9),
         observed_timestamp=time.time_ns(),
-        severity_text=record.levelname,
+        severity_text=_text(record.levelname),
         severity_number=_severity(record.levelno),
-        body=record.message,
-        attributes={name: value for name, value in attributes.items() if value is not None},
+        body=_text(record.message),
+        attributes=_sendable(attributes),
     )
-    return ReadableLogRecord(made, of, InstrumentationScope(record.name))
+    return ReadableLogRecord(made, of, InstrumentationScope(_text(record.name)))
 
 
 def _severity(level: int) -> SeverityNumber:
