@@ -101,6 +101,8 @@ def test_a_flood_is_recorded_whole_while_a_profile_runs_and_sampled_afterwards(s
 
     flood()
     with Profile() as profile:
+        with Profile():
+            pass  # its end is not the end of the other one
         flood()
     assert profile.timeline is not None
     found = [each for each in shown_by(profile.timeline.content) if each.name == "train" and each.category == "message"]
@@ -126,6 +128,22 @@ def test_a_rank_that_dies_meanwhile_is_named_and_the_others_are_there(
     [last] = [each for each in found if each.name == "end" and each.category == "message"]
     assert last.track.endswith(" / actor half[1]") and last.fields["unfinished"]  # what its black box has kept
     assert [track for track in tracks_of(tmp_path / "t.pftrace") if "proc halved[1]" in track and "ended" in track]
+
+
+def test_a_proc_that_was_spawned_meanwhile_is_named_if_its_messages_are_sampled(spawn: Spawn) -> None:
+    with configured(telemetry="sampled"):
+        empty = spawn(1, name="empty")
+        empty.initialized.get(timeout=PATIENCE)
+        with Profile() as profile:
+            quiet = spawn(1, name="quiet").spawn("quiet", Trains)
+            quiet.train.call_one(0).get(timeout=PATIENCE)
+            for procs in (empty, spawn(1, name="late")):
+                flooded = procs.spawn("flooded", Trains)
+                for number in range(6_000):
+                    flooded.train.broadcast(number)
+                flooded.train.call_one(0).get(timeout=60)
+    said = {who: why for who, why in profile.missing.items() if who.startswith(("empty[", "quiet[", "late["))}
+    assert list(said) == ["late[0]"] and said["late[0]"].startswith("was spawned after the profile had begun")
 
 
 def test_a_process_without_telemetry_and_one_that_stands_still_are_named(spawn: Spawn) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
 import threading
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def actor(uid: int, name: str = "trainer") -> BoxActor:
 
 
 def test_what_was_written_is_read(box: BlackBox) -> None:
-    slot = box.begin((1_000, 7, 8, 9, 10, b"step\0gpus\x004"))
+    slot = box.begin(1_000, 7, 8, 9, 10, b"step\0gpus\x004")
     box.happened(BoxEvent(5, 8, "Idle", ""))
     box.happened(BoxEvent(6, 8, "Failed", "a\treason\nof two lines, \\ and ü"))
     box.happened(BoxEvent(7, 8, "Failed", "no \x1f separator \x1e of ours"))
@@ -73,12 +74,12 @@ def test_life_is_a_ring_that_keeps_the_latest_whole(box: BlackBox) -> None:
 
 
 def test_more_messages_than_slots_are_handled_at_once_without_harm(box: BlackBox) -> None:
-    slots = [box.begin((1, number, 0, 0, 0, b"m" * 1_000)) for number in range(SLOT_COUNT + 5)]
+    slots = [box.begin(1, number, 0, 0, 0, b"m" * 1_000) for number in range(SLOT_COUNT + 5)]
     assert slots[-5:] == [0] * 5 and len(set(slots)) == SLOT_COUNT + 1
     assert {each.meta for each in content_of(raw(box)).current} == {b"m" * 84}
     for slot in slots[:-5]:
         box.end(slot)
-    assert box.begin((1, 0, 0, 0, 0, b"again"))
+    assert box.begin(1, 0, 0, 0, 0, b"again")
 
 
 def test_a_report_that_is_too_long_loses_its_end_only(box: BlackBox) -> None:
@@ -172,3 +173,39 @@ def test_events_of_many_threads_are_each_kept_once(box: BlackBox) -> None:
     for thread in threads:
         thread.join(timeout=20)
     assert sorted(event.time for event in content_of(raw(box)).life) == list(range(160))
+
+
+def test_a_message_is_valid_only_when_all_of_it_is_written(box: BlackBox) -> None:
+    with pytest.raises(struct.error):
+        box.begin(1_000, 7, 8, 9, "no size")  # type: ignore[arg-type]
+    assert content_of(raw(box)).current == []
+
+
+def test_a_fork_lets_go_of_the_box_of_its_parent() -> None:
+    made = BlackBox(HERE)
+    kept = os.dup(made.fd)
+    try:
+        slot = made.begin(1_000, 7, 8, 9, 10, b"step")
+        made.abandon()
+        assert all(os.stat(f"/proc/self/fd/{fd}").st_ino != os.fstat(kept).st_ino for fd in others(kept))
+        made.end(slot)  # of a message that the parent handles as well
+        made.happened(BoxEvent(1, 2, "Idle", ""))
+        found = content_of(os.pread(kept, SIZE, 0))
+        assert [each.number for each in found.current] == [7] and not found.life
+    finally:
+        os.close(kept)
+
+
+def others(kept: int) -> list[str]:
+    return [fd for fd in os.listdir("/proc/self/fd") if fd != str(kept) and os.path.exists(f"/proc/self/fd/{fd}")]
+
+
+def test_what_is_no_file_is_no_box_and_stays_open_nowhere(monkeypatch: pytest.MonkeyPatch, box: BlackBox) -> None:
+    def fails(*arguments: object) -> bytes:
+        raise OSError
+
+    before = len(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pread", fails)
+        assert take_over(os.getpid(), box.fd, HERE) == -1
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -17,6 +17,7 @@ class Timers:
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.set_by = 0.0  # what somebody has added to the clock on the wall
         self.timers: list[tuple[float, Callable[[], None]]] = []
 
     def call_soon(self, callback: Callable[[], None]) -> None:
@@ -59,7 +60,8 @@ class Cell:
 @pytest.fixture
 def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
     made = Timers()
-    monkeypatch.setattr("monarch._core.actors.pulse.time.time_ns", lambda: int(made.now * 1e9))
+    monkeypatch.setattr("monarch._core.actors.pulse.time.time_ns", lambda: int((made.now + made.set_by) * 1e9))
+    monkeypatch.setattr("monarch._core.actors.pulse.time.monotonic_ns", lambda: int(made.now * 1e9))
     return made
 
 
@@ -85,6 +87,19 @@ def test_what_stays_is_known_since_when_to_a_second(timers: Timers, pulse: Actor
     since = pulse.since(cell.uid, item)
     assert since is not None and 0 <= since / 1e9 - 100 <= 1
     assert pulse.since(cell.uid, object()) is None
+
+
+@pytest.mark.parametrize("by", [-600.0, 600.0])
+def test_how_long_a_call_takes_is_right_when_the_clock_was_set(
+    timers: Timers, pulse: ActorPulse, cell: Cell, by: float
+) -> None:
+    item = cell.begin("step")
+    pulse.start()
+    timers.pass_by(20)
+    timers.set_by = by
+    timers.pass_by(20)
+    since = pulse.since(cell.uid, item)
+    assert since is not None and 39 <= timers.now + by - since / 1e9 <= 40
 
 
 def test_it_stops_soon_after_the_last_activity_and_starts_with_the_next(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from helpers.perfetto_traces import shown_by, tracks_of
-from monarch.telemetry.timeline import NEEDS, Window, draw
+from monarch.telemetry.timeline import MESSAGE, NEEDS, SPAN, Window, _lanes, _Slice, draw
 
 pytest.importorskip("perfetto")
 
@@ -126,3 +128,24 @@ def test_texts_of_any_kind_and_numbers_of_any_size_are_written() -> None:
     [found] = shown_by(draw(rows(spans=[odd]), WINDOW).content)
     assert found.name == "half a ? character"
     assert found.fields == {"big": "100000000000000000000", "minus": -5, "real": 0.5, "no": False}
+
+
+def seconds_of_lanes(at_once: int) -> float:
+    slices = [_Slice(number, number + at_once, "go", MESSAGE, {}) for number in range(10_000)]
+    begin = time.thread_time()
+    lanes = _lanes(slices)
+    took = time.thread_time() - begin
+    assert len(lanes) == at_once and sorted(each.begin for lane in lanes for each in lane) == list(range(10_000))
+    assert all(before.end <= after.begin for lane in lanes for before, after in pairwise(lane))
+    return took
+
+
+def test_two_thousand_messages_at_once_are_laid_out_about_as_fast_as_ten() -> None:
+    few, many = (min(seconds_of_lanes(at_once) for _ in range(3)) for at_once in (10, 2_000))
+    assert many < 15 * few, f"{many:.3f} s, not {few:.3f} s: it must not look at each lane for each message"
+
+
+def test_spans_are_in_what_they_began_in_and_take_lanes_that_are_free_again() -> None:
+    message = [_Slice(0, 100, "a", MESSAGE, {}), _Slice(10, 60, "b", MESSAGE, {}), _Slice(70, 90, "c", MESSAGE, {})]
+    spans = [_Slice(20, 50, "d", SPAN, {}), _Slice(95, 120, "e", SPAN, {}), _Slice(110, 130, "f", SPAN, {})]
+    assert [[each.name for each in lane] for lane in _lanes([*message, *spans])] == [["a", "d", "f"], ["b", "c", "e"]]

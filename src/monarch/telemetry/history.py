@@ -5,6 +5,7 @@ Rows are kept only for seconds in which an actor did something, as four numbers 
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterable, Iterator
 
@@ -43,14 +44,13 @@ class _Level:
         self._most = most
         self._rows = array("Q")
         self._counts: dict[int, int] = {}  # of each actor that lives, at the last row
-        self._last = 0.0
+        self._last = -math.inf
 
-    def look(self, now: float, actors: Iterable[tuple[int, int, int]]) -> None:
+    def look(self, now: float, at: int, actors: Iterable[tuple[int, int, int]]) -> None:
         if now - self._last < self._seconds - _EARLY:
             return
         self._last = now
         before, self._counts = self._counts, {}
-        at = int(now * 1e6)
         for uid, count, queued in actors:
             self._counts[uid] = count
             handled = count - before.get(uid, 0)
@@ -83,16 +83,17 @@ class History:
         rows = max(100, most // ROW_BYTES // len(LEVELS))
         self._levels = [_Level(seconds, kept, rows) for seconds, kept in LEVELS]
 
-    def look(self, now: float, actors: Iterable[tuple[int, int, int]]) -> None:
+    def look(self, now: float, at: int, actors: Iterable[tuple[int, int, int]]) -> None:
         """Called about once a second while something is active.
 
         Args:
-            now: Seconds since 1970.
+            now: Seconds, by a clock that nobody sets.
+            at: Microseconds since 1970, for rows.
             actors: Of each its id, how many messages it has begun to handle, and how many wait.
         """
         found = list(actors)
         for level in self._levels:
-            level.look(now, found)
+            level.look(now, at, found)
 
     def rows(self) -> Iterator[Passed]:
         """All that is kept; that of seconds first."""

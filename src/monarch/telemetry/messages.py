@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -115,7 +116,7 @@ class _Recorder:
     def look(self, hub: Any) -> None:
         """Once a second while actors are active, on the I/O thread."""
         cells = ((cell.uid, sum(begun_by(cell).values()), len(cell.queued())) for cell in actors_of(hub))
-        self.history.look(time.time(), cells)
+        self.history.look(time.monotonic(), time.time_ns() // 1000, cells)
         old = time.time_ns() - KEPT
         with suppress(IndexError):  # an actor's thread has just taken the place of the oldest one
             while self.handled and self.handled[0].begin < old:
@@ -181,7 +182,7 @@ class ActorSampler(Sampling):
         if self._box is not None:
             who = origin.peer, frame.sender
             sender = self._senders.get(who) or self._sender(who)
-            seen.slot = self._box.begin((seen.begin, seen.number, seen.uid, sender, seen.bytes, seen.meta))
+            seen.slot = self._box.begin(seen.begin, seen.number, seen.uid, sender, seen.bytes, seen.meta)
 
     def _sender(self, who: tuple[ProcAddress, int]) -> int:
         if len(self._senders) == _SENDERS:
@@ -218,6 +219,8 @@ def start(hub: Any, mode: str) -> ActorSampler:
         history = room // 4
         _recorder = _Recorder(hub, max(100, (room - history) // (2 * _BYTES)), mode == "sampled", History(history))
         hub.pulse.hooks.append(partial(_recorder.look, hub))
+        watch: Any = sys.modules.get("monarch.telemetry.watch")  # which the first profile brings
+        look_at_all(watch is not None and watch.profiled())
     hub.outgoing = _recorder.outgoing
     return ActorSampler(_recorder)
 

@@ -22,7 +22,7 @@ from ..programs import PATIENCE, Connection, Gathering, agents_of, ask
 from .answer import Collected
 from .gather import gather, question
 from .ids import host_id, proc_id
-from .timeline import NEEDS, Timeline, Window, draw
+from .timeline import NEEDS, Row, Timeline, Window, draw
 from .watch import Watch, Watching
 
 _LIMIT = 10.0  # seconds
@@ -55,6 +55,7 @@ class Profile:
         self._ready = on_trace_ready
         self._torch = torch
         self._connection = connection
+        self._id = os.urandom(8).hex()
         self._limit = _LIMIT
         self._watched: set[int] = set()  # processes that have begun, by `procs.id`
         self._begin = self._end = 0
@@ -133,15 +134,16 @@ class Profile:
             names.update(self._named(asked, max(0.0, end - time.monotonic())))
         limit = _TORCH_LIMIT if self._torch else self._limit
         gathering = _Gathering(names)
-        gathering.ask(self._hub, Watch(seconds, self._torch), limit).get()
+        gathering.ask(self._hub, Watch(self._id, seconds, self._torch), limit).get()
         self.missing.update(gathering.silent)
         for address, (answer, ahead, error) in gathering.answers.items():
-            self._watched.add(proc_id(address))
+            if seconds > 0:
+                self._watched.add(proc_id(address))
             if error < self._ahead.get(address.host, (0.0, float("inf")))[1]:
                 self._ahead[address.host] = ahead, error
             if answer.note:
                 self.missing[names[address]] = answer.note
-            elif not answer.looks and address not in agents and not address.is_client:
+            elif seconds <= 0 and not answer.looks and address not in agents and not address.is_client:
                 self.missing[names[address]] = "was spawned without telemetry: its messages are not recorded"
 
     def _named(self, described: Future[HostDescription], seconds: float) -> dict[ProcAddress, str]:
@@ -161,16 +163,24 @@ class Profile:
         since = self._begin + min(0, *ahead.values(), 0)
         wanted = question(NEEDS, since, _MOST_ROWS, NEEDS)._replace(root=self._root)
         found = gather(self._hub, agents, wanted).get()
-        self._note(found)
         tables = {table: found.rows(table) for table in NEEDS}
+        self._note(found, tables)
         window = Window(self._begin, self._end, {host_id(host): by for host, by in ahead.items()})
         self.timeline = draw(tables, window)
 
-    def _note(self, found: Collected) -> None:
+    def _note(self, found: Collected, tables: Mapping[str, Sequence[Row]]) -> None:
         self.missing.update(found.silent)
         for table, count in found.left_out.items():
             self.missing[f"table {table}"] = f"{count:,} rows were left out: too many"
-        for row in found.rows("procs"):
+        sampled = [row["to_actor_id"] for row in tables["messages"] if row["sample_weight"] > 1]
+        sampled += [row["sender_actor_id"] for row in tables["sent_messages"] if row["sample_weight"] > 1]
+        proc_of = {row["id"]: row["proc_id"] for row in tables["actors"]}
+        late = {proc_of.get(actor) for actor in sampled} - self._watched
+        for row in tables["procs"]:
+            if row["id"] in late:
+                self.missing[f"{row['mesh']}[{row['rank']}]"] = (
+                    "was spawned after the profile had begun, and has looked at some of its messages only"
+                )
             if row["state"] == "ended" and row["id"] in self._watched:
                 self.missing[f"{row['mesh']}[{row['rank']}]"] = (
                     f"has ended, most of what it did is lost: {row['reason']}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 from .._namedtuple import NamedTuple
@@ -221,24 +222,35 @@ def _lanes(slices: Iterable[_Slice]) -> list[list[_Slice]]:
     """As few as can be in which slices are nested: a span in what it began in, a message in nothing."""
     lanes: list[list[_Slice]] = [[]]
     open_ends: list[list[int]] = [[]]
+    free, busy = [0], list[tuple[int, int]]()  # heaps: lanes, and those that something is open in, by its end
     for each in sorted(slices, key=lambda each: (each.begin, -each.end, each.category != MESSAGE)):
         if each.category == SEND:
             lanes[0].append(each)
             continue
-        number = next((n for n, ends in enumerate(open_ends) if _fits(each, ends)), len(lanes))
-        if number == len(lanes):
-            lanes.append([])
-            open_ends.append([])
+        while busy and busy[0][0] <= each.begin:
+            heappush(free, heappop(busy)[1])
+        number = first_free = free[0] if free else len(lanes)
+        if each.category != MESSAGE:
+            number = next((n for n in range(first_free) if _fits(each, open_ends[n])), first_free)
+        if number < first_free:
+            open_ends[number].append(each.end)
+        else:
+            if free:
+                heappop(free)
+            else:
+                lanes.append([])
+                open_ends.append([])
+            open_ends[number] = [each.end]
+            heappush(busy, (each.end, number))
         lanes[number].append(each)
-        open_ends[number].append(each.end)
     return lanes
 
 
 def _fits(each: _Slice, ends: list[int]) -> bool:
-    """Whether one has a place in a lane, given when those end that may be open there."""
-    while ends and ends[-1] <= each.begin:
+    """Whether one ends before what it began in, in a lane that is not free, given when those end that may be open there."""
+    while ends[-1] <= each.begin:
         ends.pop()
-    return not ends or (each.category != MESSAGE and ends[-1] >= each.end)
+    return ends[-1] >= each.end
 
 
 def _events(track: int, lane: Sequence[_Slice]) -> Iterator[bytes]:

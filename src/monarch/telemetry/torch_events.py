@@ -23,29 +23,37 @@ _events: list[Row] = []
 _running: _Run | None = None
 
 
-def watch(seconds: float, answer: Callable[[str], None]) -> None:
-    """Begin for so long; or end what runs, for 0.
+def watch(profile: str, seconds: float, answer: Callable[[str], None]) -> None:
+    """Begin for so long; or end what runs, for 0. It runs for one profile at a time.
 
     Args:
+        profile: Which one.
+        seconds: At most.
         answer: Called when that is done, with what is wrong, or nothing.
     """
     global _running
-    run, _running = _running, None
-    if run is not None:
-        run.finish(answer if seconds <= 0 else lambda note: None)
+    run = _running
     if seconds > 0:
-        _running = _Run(seconds, answer)
-    elif run is None:
-        answer("torch's profiler has not run: torch came after the begin of the profile")
+        if run is not None and run.thread.is_alive():
+            answer("torch's profiler runs for another profile")
+        else:
+            _running = _Run(profile, seconds, answer)
+    elif run is not None and run.profile == profile:
+        _running = None
+        run.finish(answer)
+    else:
+        answer("torch's profiler has not run: torch came after the begin, or it was taken by another profile")
 
 
 class _Run:
-    def __init__(self, seconds: float, begun: Callable[[str], None]) -> None:
+    def __init__(self, profile: str, seconds: float, begun: Callable[[str], None]) -> None:
+        self.profile = profile
         self._seconds = seconds
         self._begun = begun
         self._ended: Callable[[str], None] = lambda note: None
         self._end = threading.Event()
-        threading.Thread(target=self._run, name="monarch-torch-profiler", daemon=True).start()
+        self.thread = threading.Thread(target=self._run, name="monarch-torch-profiler", daemon=True)
+        self.thread.start()
 
     def finish(self, ended: Callable[[str], None]) -> None:
         self._ended = ended

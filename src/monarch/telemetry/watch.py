@@ -19,10 +19,12 @@ class Watch(NamedTuple):
     """Look at each message. A client, of the program or beside it ──▶ host agents, procs, the client. Answer: `Watching`.
 
     Attributes:
+        profile: Which one begins or ends; all is looked at while any is open.
         seconds: For so long, at most; 0: no longer.
         torch: Have torch's profiler run meanwhile, where torch is used; with 0 seconds the answer comes when it has ended.
     """
 
+    profile: str
     seconds: float
     torch: bool = False
 
@@ -39,33 +41,39 @@ class Watching(NamedTuple):
     note: str = ""
 
 
-_turn = 0
+_open: set[str] = set()  # profiles
 
 
 @handles(Watch)
 def _watch(service: ControlService, request: ControlRequest, record: Watch) -> None:
-    global _turn
     now = time.time_ns()
-    _turn += 1
-    looks = _look(record.seconds > 0)
     if record.seconds > 0:
-        service.hub.poller.call_later(record.seconds, partial(_forget, _turn))
+        _open.add(record.profile)
+        service.hub.poller.call_later(record.seconds, partial(_forget, record.profile))
+    else:
+        _open.discard(record.profile)
+    looks = _look()
     if record.torch and "torch" in sys.modules:
         torch_events = importlib.import_module("monarch.telemetry.torch_events")  # which only this asks for
-        torch_events.watch(record.seconds, lambda note: request.answer(Watching(now, looks, note)))
+        torch_events.watch(record.profile, record.seconds, lambda note: request.answer(Watching(now, looks, note)))
     else:
         request.answer(Watching(now, looks))
 
 
-def _look(wanted: bool) -> bool:
+def profiled() -> bool:
+    """Whether a profile is open."""
+    return bool(_open)
+
+
+def _look() -> bool:
     """A process that has not imported that module remembers no messages."""
     messages: Any = sys.modules.get("monarch.telemetry.messages")
-    return messages is not None and bool(messages.look_at_all(wanted))
+    return messages is not None and bool(messages.look_at_all(profiled()))
 
 
-def _forget(turn: int) -> None:
-    if turn == _turn:
-        _look(False)
+def _forget(profile: str) -> None:
+    _open.discard(profile)
+    _look()
 
 
 register(_watch)

@@ -36,7 +36,7 @@ class _Seen(NamedTuple):
     Attributes:
         activity: Gives the task that handles it; None where the actor's thread does.
         begun: How many calls of this endpoint had begun then.
-        since: The time of the first tick that saw it, in nanoseconds since 1970.
+        since: The time of the first tick that saw it; `time.monotonic_ns`, as a clock on the wall may be set meanwhile.
     """
 
     activity: Callable[[], object] | None
@@ -82,7 +82,7 @@ class ActorPulse:
     def since(self, uid: int, item: object) -> int | None:
         """Since when an actor handles this, good to a second, in nanoseconds since 1970; None: for less than that."""
         seen = self._seen.get((uid, id(item)))
-        return seen.since if seen is not None else None
+        return _shown(seen.since) if seen is not None else None
 
     def _go_on(self, seconds: float = _FIRST) -> None:
         if self._timer is None:
@@ -104,7 +104,7 @@ class ActorPulse:
             life.box.report(self._report(cells))
 
     def _look(self, cells: list[ActorCell]) -> None:
-        now = time.time_ns()
+        now = time.monotonic_ns()
         before, self._seen = self._seen, {}
         for cell in cells:
             for activity, item in cell.active.items():
@@ -119,17 +119,22 @@ class ActorPulse:
                 self._seen[key] = seen
         for (uid, _), over in before.items():
             if now - over.since > _PERIOD * 1.5e9:
-                self._slow.append(BoxCall(uid, over.endpoint, over.since, now))
+                self._slow.append(BoxCall(uid, over.endpoint, _shown(over.since), _shown(now)))
 
     def _report(self, cells: list[ActorCell]) -> Iterator[Line]:
         active = {uid for uid, _ in self._seen}
         for (uid, _), seen in islice(self._seen.items(), _MOST):
-            yield BoxCall(uid, seen.endpoint, seen.since, 0)
+            yield BoxCall(uid, seen.endpoint, _shown(seen.since), 0)
         yield from self._slow
         first = [cell for cell in cells if cell.uid in active]
         others = (cell for cell in cells if cell.uid not in active)
         for cell in islice((*first, *others), _MOST):
             yield _actor(cell, status_of(cell), len(cell.queued()), handled_by(cell))
+
+
+def _shown(at: int) -> int:
+    """A time of `time.monotonic_ns` in nanoseconds since 1970."""
+    return time.time_ns() - time.monotonic_ns() + at
 
 
 def _actor(cell: ActorCell, status: str, queued: int, handled: int) -> BoxActor:

@@ -31,6 +31,7 @@ _WORDS = struct.Struct("<QQQ")  # the magic, how much was ever written to `life`
 _ADDRESS = 64  # where the name of the process is, up to the slots
 _SLOTS, _SLOT_SIZE, SLOT_COUNT = 256, 128, 30
 _SLOT = struct.Struct("<QQQQI84s")
+_SLOT_REST = struct.Struct("<QQQI84s")  # behind the first word, which makes it valid
 _LIFE, _LIFE_SIZE = 4096, 12 * 1024
 _LAST, _LAST_SIZE = 16 * 1024, 24 * 1024
 _NEXT, _END = b"\x1f", b"\x1e"  # behind a field, and behind a line
@@ -130,7 +131,7 @@ class BlackBox:
 
     def __init__(self, address: str) -> None:
         self.fd = new_file(SIZE)
-        self._map = mmap.mmap(self.fd, SIZE)
+        self._map = mmap.mmap(self.fd, SIZE)  # which has a descriptor of its own
         self._words = memoryview(self._map).cast("Q")
         name = address.encode()[: _SLOTS - _ADDRESS]
         self._map[_ADDRESS : _ADDRESS + len(name)] = name
@@ -141,13 +142,14 @@ class BlackBox:
         self._turn = 0
         self._words[0] = _MAGIC
 
-    def begin(self, current: tuple[int, int, int, int, int, bytes]) -> int:
+    def begin(self, begin: int, *rest: int | bytes) -> int:
         """A message is being handled; see `Current`. Returns the slot that it is in; 0 if none is free."""
         try:
             slot = self._free.pop()
         except IndexError:  # so many are handled at once
             return 0
-        _SLOT.pack_into(self._map, slot, *current)
+        _SLOT_REST.pack_into(self._map, slot + 8, *rest)
+        self._words[slot >> 3] = begin
         return slot
 
     def end(self, slot: int) -> None:
@@ -189,6 +191,14 @@ class BlackBox:
         self._map[place : place + len(data)] = data
         self._words[2] = len(data) << 1 | self._turn
 
+    def abandon(self) -> None:
+        """In a fork of the process: let go of what is its parent's. Who writes on writes for nobody."""
+        self._words.release()
+        self._map.close()
+        os.close(self.fd)
+        self._map = mmap.mmap(-1, SIZE)
+        self._words = memoryview(self._map).cast("Q")
+
 
 def _text(line: Line) -> bytes:
     """A line: its kind, and the fields. One with a separator in a field is not read again; it harms no other."""
@@ -208,7 +218,10 @@ def take_over(pid: int, fd: int, address: str) -> int:
         ours = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:  # it is behind a command that has a pid of its own, or this process has no descriptor left
         return -1
-    head = os.pread(ours, _SLOTS, 0) if os.fstat(ours).st_size == SIZE else b""
+    try:
+        head = os.pread(ours, _SLOTS, 0) if os.fstat(ours).st_size == SIZE else b""
+    except OSError:  # it is no file
+        head = b""
     if (
         len(head) < _SLOTS
         or _WORDS.unpack_from(head)[0] != _MAGIC

@@ -117,7 +117,9 @@ def run(spec: ProcSpec) -> None:
 def _forked(hub: MessageHub) -> None:
     """In a child that an actor has forked: another process, and a client of its own as soon as it uses the API."""
     hub.abandon()
-    life.box = None  # that of its parent
+    box, life.box = life.box, None
+    if box is not None:
+        box.abandon()
     forget()
     debugging.uninstall()
     set_fallback(_as_client, override=True)
