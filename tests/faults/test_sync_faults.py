@@ -139,9 +139,37 @@ def test_a_file_that_changes_while_it_is_sent_goes_as_it_is_then(
     with workers(1, env={"MONARCH_SYNC_FOLDER": str(tmp_path / "store")}) as found:
         hosts = attach_to_workers(workers=found.addresses)
         between_pieces(monkeypatch, lambda: (project / "large.bin").write_bytes(new))
-        sync(hosts, project)
+        assert sync(hosts, project).changing == [str(project / "large.bin")]
         (current,) = (tmp_path / "store").glob("project-*/current")
         assert (current / "large.bin").read_bytes() == new
+        assert versions(tmp_path / "store") == 1
+        hosts.shutdown().get(timeout=PATIENCE)
+
+
+def test_files_that_never_stay_the_same_do_not_stop_the_rest(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces, offered = push._Push._pieces, []
+    (project / "other.bin").write_bytes(os.urandom(LARGE))
+
+    def disturbed(self: Any, digests: Any, sizes: Any) -> Iterator[Any]:
+        offered.append(len(digests))
+        for piece in pieces(self, digests, sizes):
+            (project / "large.bin").write_bytes(os.urandom(LARGE))
+            with (project / "small.py").open("a") as log:
+                log.write("STEP = 1\n")
+            yield piece
+
+    with workers(1, env={"MONARCH_SYNC_FOLDER": str(tmp_path / "store")}) as found:
+        hosts = attach_to_workers(workers=found.addresses)
+        monkeypatch.setattr(push._Push, "_pieces", disturbed)
+        result = sync(hosts, project)
+        (current,) = (tmp_path / "store").glob("project-*/current")
+        assert "large.bin" in str(result) and str(project / "large.bin") in result.changing
+        assert offered[0] == 3 and sum(offered) <= 3 + 2 * (len(offered) - 1), "what has arrived is not sent again"
+        assert len((current / "large.bin").read_bytes()) == LARGE
+        assert (current / "other.bin").read_bytes() == (project / "other.bin").read_bytes()
+        assert (current / "small.py").read_text().startswith("VALUE = 1\n")
         assert versions(tmp_path / "store") == 1
         hosts.shutdown().get(timeout=PATIENCE)
 

@@ -41,7 +41,7 @@ class Offer(NamedTuple):
     """Begin another version of a workspace. Client ──▶ host agents. Answer: which contents it lacks, as a list of digests.
 
     Attributes:
-        build: What the version is called until it is complete.
+        build: What the version is called until it is complete. If there is one of that name, it becomes this one, with what it has.
         manifest: What it consists of; see `manifest.decode`.
     """
 
@@ -196,7 +196,8 @@ class _Host:
 
     def offer(self, record: Offer, client: ProcAddress) -> list[str]:
         manifest = decode(record.manifest)
-        build = Store(base_folder(), record.key).begin(manifest)
+        before = self._builds.pop(record.build, None)
+        build = Store(base_folder(), record.key).begin(manifest, before and before[0])
         self._builds[record.build] = (build, record.key, record.dirs, client)
         return list(build.missing)
 

@@ -35,6 +35,8 @@ class SyncResult(NamedTuple):
         skipped: What was left out, or leads elsewhere: path, and why.
         left: Folders on hosts, of old versions that stayed after an earlier sync as programs had made files there: host, folder.
         reloads: One of each proc that had something to reload.
+        changing: Files, by their paths here, that changed while they were sent: hosts have them as they were read a moment later,
+            which may be in the middle of a change.
     """
 
     files: int
@@ -47,6 +49,7 @@ class SyncResult(NamedTuple):
     skipped: list[tuple[str, str]]
     left: list[tuple[str, str]]
     reloads: list[ProcReload]
+    changing: list[str]
 
     def __str__(self) -> str:
         lines = [
@@ -54,6 +57,8 @@ class SyncResult(NamedTuple):
         ]
         if self.skipped:
             lines.append(f"left out: {listed([f'{path} ({why})' for path, why in self.skipped])}")
+        if self.changing:
+            lines.append(f"changed while they were sent, and went as they were a moment later: {listed(self.changing)}")
         lines += [f"{host}: {folder} stays, as programs have made files there" for host, folder in self.left]
         lines += [f"{each.proc}: {_said(each)}" for each in self.reloads]
         return "\n".join(lines)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ _FILES = 500  # so many files of a version add one
 _PIECE = 4 << 20  # bytes of a message with content
 _UNDER_WAY = 3  # of them, that no host has yet to have written: memory that this takes here and there
 _RELOAD = 30.0  # seconds in which a proc must reload; one whose thread holds the GIL does not
-_TRIES = 3  # where files change while they are sent
+_TRIES = 5  # where files change while they are sent; those that have are copied first the next time
 
 
 class _Changed(Exception):
@@ -63,20 +64,23 @@ def sync_hosts(
     began = time.monotonic()
     scanner = scanner or Scanner(workspace)
     hosts = list(dict.fromkeys(hosts))
-    for last in reversed(range(_TRIES)):
-        scan = scanner.scan()
-        scanner.last = scan.manifest.id
-        push = _Push(hosts, workspace, scan)
+    push = _Push(hosts, workspace)
+    with tempfile.TemporaryDirectory(prefix="monarch-sync-") as copies:
         try:
-            push.run()
-            break
-        except _Changed as changed:
-            if not last:
-                raise SyncError(f"{changed} is changed again and again while it is sent", {}) from None
+            for _ in range(_TRIES):
+                scan = scanner.scan(push.changed, copies)
+                scanner.last = scan.manifest.id
+                if push.run(scan):
+                    break
+            else:
+                raise SyncError(f"other files change each time that they are sent, such as {max(push.changed)}", {})
+        except BaseException:
+            push.give_up()
+            raise
     reloads = push.reload(every_program) if auto_reload else []
     result = SyncResult(
-        len(scan.manifest.files), scan.manifest.size, len(push.agents), push.behind, push.sent, push.sent_files,
-        time.monotonic() - began, scan.skipped, push.left, reloads,
+        len(scan.manifest.files), scan.manifest.size, len(push.agents), len(push.behind), push.sent, push.sent_files,
+        time.monotonic() - began, scan.skipped, push.left, reloads, sorted(push.changed),
     )  # fmt: skip
     if push.failed:
         raise SyncError(_said(push.failed, len(push.agents)), push.failed, result)
@@ -93,37 +97,47 @@ class _Push:
 
     Attributes:
         agents: Of hosts that have not failed.
+        behind: Those of them that did not have it.
         failed: Hosts that have, and why.
+        changed: Files that have changed while they were sent.
     """
 
-    def __init__(self, hosts: Sequence[str], workspace: Workspace, scan: Scan) -> None:
+    def __init__(self, hosts: Sequence[str], workspace: Workspace) -> None:
         self._hub = current_hub()
         self._key = workspace.key
         self._dirs = {str(folder): place for folder, place in workspace.dirs.items()}
-        self._scan = scan
+        self._sources: dict[str, str] = {}
         self._build = f"{random_uid():x}"
         self.agents = agents_of(hosts)
+        self.behind: list[ProcAddress] = []
         self.failed: dict[str, str] = {}
-        self.behind = self.sent = self.sent_files = 0
+        self.changed: set[str] = set()
+        self.sent = self.sent_files = 0
         self.left: list[tuple[str, str]] = []
 
-    def run(self) -> None:
-        manifest = self._scan.manifest
+    def run(self, scan: Scan) -> bool:
+        """Send what a scan has found; False where some of it has changed meanwhile: what has arrived serves the next one."""
+        manifest, self._sources = scan.manifest, scan.sources
         longer = _STEP + len(manifest.files) / _FILES
-        there = self._ask(self.agents, Look(self._key, manifest.id, self._dirs), longer)
-        behind = [agent for agent, found in there.items() if not found]
-        self.behind = len(behind)
-        if not behind:
-            return
-        try:
-            offer = Offer(self._build, self._key, self._dirs, PickleBuffer(manifest.encoded))
-            lacking = self._ask(behind, offer, longer)
-            self._send(lacking, manifest)
-            for agent, folders in self._ask(self._alive(behind), Settle(self._build, True), longer).items():
-                self.left += [(agent.host, folder) for folder in folders]
-        except BaseException:
-            self._begin(self._alive(behind), Settle(self._build, False), longer)
-            raise
+        if self.changed:
+            self.behind = self.agents
+        else:
+            there = self._ask(self.agents, Look(self._key, manifest.id, self._dirs), longer)
+            self.behind = [agent for agent, found in there.items() if not found]
+        if not self.behind:
+            return True
+        known = len(self.changed)
+        offer = Offer(self._build, self._key, self._dirs, PickleBuffer(manifest.encoded))
+        self._send(self._ask(self.behind, offer, longer), manifest)
+        if len(self.changed) > known:
+            return False
+        for agent, folders in self._ask(self._alive(self.behind), Settle(self._build, True), longer).items():
+            self.left += [(agent.host, folder) for folder in folders]
+        return True
+
+    def give_up(self) -> None:
+        """Have hosts remove what has arrived; nobody waits for it."""
+        self._begin(self._alive(self.behind), Settle(self._build, False), _STEP)
 
     def reload(self, every_program: bool) -> list[ProcReload]:
         """Have procs reload what has changed since they began."""
@@ -176,8 +190,9 @@ class _Push:
         contents: dict[tuple[int, ...], list[str]] = {}
         for digest, numbers in who.items():
             contents.setdefault(numbers, []).append(digest)
-        self.sent_files, self.sent = len(who), sum(sizes[digest] for digest in who)
-        with Progress(self.sent) as progress:
+        total = sum(sizes[digest] for digest in who)
+        self.sent_files, self.sent = self.sent_files + len(who), self.sent + total
+        with Progress(total) as progress:
             for numbers, digests in contents.items():
                 agents = [agent for number in numbers for agent in receivers[number]]
                 self._send_to(agents, self._pieces(digests, sizes), progress)
@@ -208,14 +223,17 @@ class _Push:
         held = 0
         for digest in digests:
             offset = 0
-            for chunk in _read(self._scan.sources[digest], digest, sizes[digest]):
-                table.append((digest, offset, len(chunk)))
-                parts.append(chunk)
-                offset += len(chunk)
-                held += len(chunk)
-                if held >= _PIECE:
-                    yield Pieces(self._build, table, PickleBuffer(b"".join(parts)))
-                    table, parts, held = [], [], 0
+            try:
+                for chunk in _read(self._sources[digest], digest, sizes[digest]):
+                    table.append((digest, offset, len(chunk)))
+                    parts.append(chunk)
+                    offset += len(chunk)
+                    held += len(chunk)
+                    if held >= _PIECE:
+                        yield Pieces(self._build, table, PickleBuffer(b"".join(parts)))
+                        table, parts, held = [], [], 0
+            except _Changed:  # hosts drop what they have of it when the next one begins
+                self.changed.add(self._sources[digest])
         if table:
             yield Pieces(self._build, table, PickleBuffer(b"".join(parts)))
 
@@ -236,7 +254,7 @@ class _Answers(Gathering[dict[ProcAddress, Any]]):
 
 
 def _read(path: str, digest: str, size: int) -> Iterator[bytes]:
-    """The content of a file, in pieces, if it is still the one that was looked at."""
+    """The content of a file, in pieces, if it is still the one that was looked at. A log that has grown since is: no more goes."""
     seen, left = hashlib.sha256(), size
     try:
         with open(path, "rb", buffering=0) as file:
@@ -246,10 +264,10 @@ def _read(path: str, digest: str, size: int) -> Iterator[bytes]:
                     break
                 seen.update(chunk)
                 left -= len(chunk)
-                if not left and (seen.hexdigest() != digest or file.read(1)):
+                if not left and seen.hexdigest() != digest:
                     raise _Changed(path)
                 yield chunk
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise _Changed(path) from None
     if left:
         raise _Changed(path)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
 import tempfile
 import time
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -63,8 +65,12 @@ class Scanner:
         self._seen: dict[str, _Folder] | None = None
         self._taken = 0
 
-    def scan(self) -> Scan:
+    def scan(self, copied: Container[str] = (), copies: str = "") -> Scan:
         """Look.
+
+        Args:
+            copied: Files that change all the time: a copy of each is what is looked at, and is its source.
+            copies: A folder for these.
 
         Raises:
             OSError: Something can't be read; the error names it.
@@ -73,7 +79,7 @@ class Scanner:
         if self._seen is None:
             self._load()
         assert self._seen is not None
-        look = _Look(self._seen, self._taken)
+        look = _Look(self._seen, self._taken, copied, copies)
         taken = time.time_ns()
         for folder, place in self._workspace.dirs.items():
             look.add_place(place)
@@ -107,7 +113,9 @@ class Scanner:
 
 
 class _Look:
-    def __init__(self, seen: dict[str, _Folder], taken: int) -> None:
+    def __init__(self, seen: dict[str, _Folder], taken: int, copied: Container[str], copies: str) -> None:
+        self._copied = copied
+        self._copies = copies
         self._seen = seen
         self._settled = taken - _TICK
         self.files: list[File] = []
@@ -186,15 +194,20 @@ class _Look:
     def _file(self, entry: os.DirEntry[str], path: str, old: Any) -> list[Any]:
         status = entry.stat(follow_symlinks=False)
         size, mtime, ctime = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        source = entry.path
+        if source in self._copied:
+            fd, copy = tempfile.mkstemp(dir=self._copies)
+            os.close(fd)
+            source, old = shutil.copyfile(source, copy, follow_symlinks=False), None
         if old and old[:4] == [size, mtime, ctime, status.st_ino] and ctime < self._settled > mtime:
             row: list[Any] = old
             digest: str = old[4]
         else:
-            digest, size = _hash(entry.path)
+            digest, size = _hash(source)
             row = [size, mtime, ctime, status.st_ino, digest]
             self.found_news = True
         self.files.append(File(path, status.st_mode & 0o777, mtime, size, digest))
-        self.sources[digest] = entry.path
+        self.sources[digest] = source
         return row
 
     def _link(self, where: str, path: str, root: str) -> None:

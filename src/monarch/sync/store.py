@@ -93,18 +93,25 @@ class Store:
                 return None
         return manifest if all(map(os.path.isdir, (f"{root}/{path}" for path in manifest.folders))) else None
 
-    def begin(self, manifest: Manifest) -> Build:
+    def begin(self, manifest: Manifest, instead: Build | None = None) -> Build:
         """Begin a version.
+
+        Args:
+            instead: One that is being made, which it replaces: what of it has arrived is kept.
 
         Raises:
             OSError: The disk has no room for what is to come.
         """
         self._versions.mkdir(mode=0o700, parents=True, exist_ok=True)
-        build = Build(self, self._versions / uuid.uuid4().hex[:12], manifest)
+        path = self._versions / uuid.uuid4().hex[:12] if instead is None else instead.path
+        build = Build(self, path, manifest)
         try:
-            with self._locked():  # else another process could remove a folder that nobody has claimed yet
-                old = self._recycle(build.path)
-                build.claim()
+            if instead is not None:
+                old: Manifest | None = build.inherit(instead)
+            else:
+                with self._locked():  # else another process could remove a folder that nobody has claimed yet
+                    old = self._recycle(path)
+                    build.claim()
             with build.disk_full_said("at its folders"):
                 build.make(old)
             name, before = self._in_use()
@@ -225,6 +232,15 @@ class Build:
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # nobody else knows its name
 
+    def inherit(self, other: Build) -> Manifest:
+        """Take over the folder of another one, and the lock on it; what it has."""
+        self._lock, other._lock = other._lock, -1
+        other._give_up()
+        manifest = other.manifest
+        return Manifest(
+            (file for file in manifest.files if file.path in other._there), manifest.links, manifest.folders
+        )
+
     def make(self, old: Manifest | None) -> None:
         """Make its folders and links.
 
@@ -289,7 +305,8 @@ class Build:
             )
 
     def write(self, digest: str, offset: int, data: memoryview) -> None:
-        """Take a piece of some content; pieces of one come in order, one content after the other.
+        """Take a piece of some content; pieces of one come in order, one content after the other. If one is not there as a whole
+        when another begins, no more of it comes: its file has changed.
 
         Raises:
             OSError: It can't be written.
@@ -298,6 +315,8 @@ class Build:
         if digest not in self.missing:
             raise ValueError(f"nobody has asked for the content {digest}")
         file = self._wanted[digest][0]
+        if not offset:
+            self._give_up()
         if self._arriving is None:
             self._arriving = _Arriving(f"{self._root}/{file.path}", file)
         arriving = self._arriving
@@ -330,6 +349,13 @@ class Build:
         if self._lock >= 0:
             shutil.rmtree(self.path, ignore_errors=True)
             self._let_go()
+
+    def _give_up(self) -> None:
+        """Remove what has arrived of a file that is not there as a whole."""
+        if self._arriving is not None:
+            self._arriving.close()
+            os.unlink(f"{self._root}/{self._arriving.file.path}")
+            self._arriving = None
 
     def _let_go(self) -> None:
         if self._arriving is not None:
