@@ -228,6 +228,9 @@ ACROSS = """
         with TracerProvider().get_tracer("mine").start_as_current_span("theirs") as theirs:
             context = theirs.get_span_context()
             print(f"{context.trace_id:032x}", *(each["traceparent"] for each in outer.work.call_one(inner).get()))
+        out = trace.SpanContext(1, 2, is_remote=True, trace_flags=trace.TraceFlags(0))  # its trace was sampled out
+        with trace.use_span(trace.NonRecordingSpan(out)):
+            print(*(each["traceparent"].split("-")[3] for each in outer.work.call_one(inner).get()))
         assert outer.work.call_one(inner).get()[1] == {}
         procs.stop().get()
     """
@@ -238,7 +241,7 @@ def test_the_trace_context_of_a_caller_goes_along_with_its_calls_and_theirs(
 ) -> None:
     done = run_script(ACROSS, cwd=tmp_path, env=environment(collector.endpoint))
     assert done.exit_code == 0, done
-    [request, inner, outer], [trace, *theirs] = (line.split() for line in done.stdout.splitlines())
+    [request, inner, outer], [trace, *theirs], flags_out = (line.split() for line in done.stdout.splitlines())
     version, number, own, flags = request.split("-")
     assert (version, flags, outer) == ("00", "01", request)  # who calls on has the context of its own call
     assert inner.split("-")[1] == number and inner.split("-")[2] != own
@@ -246,6 +249,7 @@ def test_the_trace_context_of_a_caller_goes_along_with_its_calls_and_theirs(
     [of_request] = [each for _, _, each in collector.found["spans"] if each.name == "request"]
     assert (of_request.trace_id.hex(), of_request.span_id.hex()) == (number, own)
     called = {each.trace_id.hex(): each for each in collector.of_rank("spans", "inner", 0)}
+    assert flags_out == ["00", "00"] and 1 not in {int(number, 16) for number in called}
     assert len(called) == 4 and called[number].parent_span_id.hex() == own
     assert called[trace].parent_span_id and called[trace].span_id.hex() == theirs[0].split("-")[2]
 

@@ -97,3 +97,14 @@ def test_texts_of_programs_break_no_line_and_two_meanings_of_a_name_are_two_metr
     assert labels["text"] == bad and labels["_"] == bad and labels["pid"] == "7"
     assert ("histogram", "x_histogram_count") in read
     assert read["gauge", "monarch_silent"] == [({"who": "h1", "why": bad}, 1)]
+
+
+def test_a_series_is_there_once_and_programs_overwrite_no_identity() -> None:
+    attributes = {"rank": 9, "le": "x", "a.b": "1", "a_b": "2"}
+    seen = metric("seen", is_monotonic=True, sum_i64=2, attributes=attributes)
+    handled = {"proc_id": 11, "actor": "twin", "rank": 0, "endpoint": "add", "count": 3, "failed": 0}
+    read = samples(collected(procs=[PROC], hosts=[HOST], metric_sums=[seen, seen], handled=[handled, handled]))
+    labels = {**PLACE, "exported_rank": "9", "exported_le": "x", "a_b": "1;2"}
+    assert read["counter", "seen_total"] == [(labels, 4)]
+    [(_, count)] = read["counter", "monarch_messages_handled_total"]
+    assert count == 6

@@ -42,9 +42,13 @@ def _sums(asked: Asked) -> Iterator[Row]:
                     instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, "cumulative", rises,
                     *_typed(value), None,
                 )  # fmt: skip
+    counts: dict[tuple[str, str, str, bool], int] = {}  # actors, or meshes, of one name are one series
     for name, scope, attributes, rises, count in _built_in(asked):
+        series = name, scope, json.dumps(attributes), rises
+        counts[series] = counts.get(series, 0) + count
+    for (name, scope, written, rises), count in counts.items():
         yield (
-            name, asked.now_us, 0, scope, "", json.dumps(attributes), resource, "cumulative", rises, None,
+            name, asked.now_us, 0, scope, "", written, resource, "cumulative", rises, None,
             *((None, count) if rises else (count, None)),
         )  # fmt: skip
 

@@ -64,6 +64,9 @@ SCRAPED = (*_STATES, "metric_gauges", "metric_sums", "metric_histograms")
 _UNITS = {"By": "bytes", "s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
+_RESERVED = {"mesh", "rank", "pid", "machine", "otel_scope_name", "le"}
+"""Labels that are not the program's to set: what it calls so is `exported_`, as Prometheus does."""
+
 Row = Mapping[str, Any]
 Labels = dict[str, str]
 Sample = tuple[str, Labels, float]
@@ -74,20 +77,22 @@ class _Families:
 
     def __init__(self) -> None:
         self._kinds: dict[str, str] = {}
-        self._samples: dict[str, list[Sample]] = {}
+        self._samples: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
 
     def add(self, name: str, kind: str, samples: Iterable[Sample]) -> None:
         if self._kinds.setdefault(name, kind) != kind:  # two meters have one of each kind
             name = f"{name}_{kind}"
             self._kinds[name] = kind
         for suffix, labels, value in samples:
-            self._samples.setdefault(name, []).append((name + suffix, labels, value))
+            known = self._samples.setdefault(name, {})
+            series = name + suffix, tuple(labels.items())
+            known[series] = known.get(series, 0) + value  # two actors of one name, say: a series may be there only once
 
     def lines(self) -> Iterator[str]:
         for name, samples in self._samples.items():
             yield f"# TYPE {name} {self._kinds[name]}"
-            for sample, labels, value in samples:
-                written = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels.items())
+            for (sample, labels), value in samples.items():
+                written = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels)
                 yield f"{sample}{{{written}}} {_number(value)}"
 
 
@@ -125,8 +130,11 @@ def _add_metric(families: _Families, row: Row, places: Mapping[int, Labels]) -> 
     resource = json.loads(row["resource_attributes_json"])
     labels = {**places.get(int(resource.get("proc_id", 0)), {"pid": str(resource.get("process.pid", ""))})}
     labels["otel_scope_name"] = row["scope_name"]
-    for key, value in json.loads(row["attributes_json"]).items():
-        labels[_label(key)] = value if isinstance(value, str) else json.dumps(value)
+    own: Labels = {}
+    for key, value in sorted(json.loads(row["attributes_json"]).items()):
+        label, text = _label(key), value if isinstance(value, str) else json.dumps(value)
+        own[label] = f"{own[label]};{text}" if label in own else text  # `a.b` and `a_b`, as OpenTelemetry has it
+    labels |= {f"exported_{label}" if label in _RESERVED else label: text for label, text in own.items()}
     name = _metric(row["name"], row["unit"])
     if "bucket_counts_json" in row:
         bounds = [*map(_number, json.loads(row["bounds_json"])), "+Inf"]

@@ -48,6 +48,7 @@ def _shown(value: Any) -> str:
 
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_SAMPLED_OUT = frozenset("02468ace")  # the last bit of the flags is not set
 
 
 class span:  # noqa: N801  # used like a function
@@ -59,6 +60,7 @@ class span:  # noqa: N801  # used like a function
     """
 
     __slots__ = (
+        "_context",
         "_token",
         "actor",
         "begin",
@@ -79,6 +81,7 @@ class span:  # noqa: N801  # used like a function
         self.name = name
         self.fields = fields
         self.end: int | None = None
+        self._context = ""
 
     def __enter__(self) -> span:
         caller = sys._getframe(1)
@@ -110,7 +113,7 @@ class span:  # noqa: N801  # used like a function
         self.end = time.time_ns()
         if error is not None:
             self.fields = {**self.fields, "error": _shown(error)}
-        if finished is not None:
+        if finished is not None and self.outside[-1:] not in _SAMPLED_OUT:
             finished.append(self)
         with suppress(ValueError):  # entered in another context: a generator that is closed elsewhere
             _current.reset(self._token)
@@ -125,6 +128,13 @@ class span:  # noqa: N801  # used like a function
         parent = _hashed(own, self.parent, 8) if self.parent is not None else int(outside[2], 16) if outside else None
         return int(outside[1], 16) if outside else _hashed(own, self.root, 16), _hashed(own, self.number, 8), parent
 
+    def context(self, here: ProcAddress) -> str:
+        """That of W3C, with the flags of the trace it is a part of. The same whenever it is asked for."""
+        if not self._context:
+            trace, own, _ = self.ids(here)
+            self._context = f"00-{trace:032x}-{own:016x}-{self.outside[-2:] or '01'}"
+        return self._context
+
 
 def _hashed(proc: int, number: int, size: int) -> int:
     return int.from_bytes(blake2b(b"%d %d" % (proc, number), digest_size=size).digest(), "big")
@@ -138,11 +148,8 @@ def trace_context() -> dict[str, str]:
         ``{"traceparent": "00-..."}``, or nothing where there is none.
     """
     innermost = _current.get()
-    if innermost is None:
-        found = _outside(running())
-        return {"traceparent": found} if found else {}
-    trace, own, _ = innermost.ids(current_hub().address)
-    return {"traceparent": f"00-{trace:032x}-{own:016x}-01"}
+    found = innermost.context(current_hub().address) if innermost is not None else _outside(running())
+    return {"traceparent": found} if found else {}
 
 
 def _outside(here: Any) -> str:
@@ -163,9 +170,10 @@ def follow(hub: Any) -> None:
     class Following(type(hub)):  # type: ignore[misc]  # whichever it is
         def cast(self, procs: Any, target: int, meta: bytes, *rest: Any, **named: Any) -> int:
             if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
-                trace = trace_context()
+                innermost = _current.get()
+                trace = innermost.context(self.address) if innermost is not None else _outside(running())
                 if trace:
-                    meta = b"".join((meta, TRACE, trace["traceparent"].encode()))
+                    meta = b"".join((meta, TRACE, trace.encode()))
             number: int = super().cast(procs, target, meta, *rest, **named)
             return number
 
