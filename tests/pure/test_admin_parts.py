@@ -6,17 +6,22 @@ import asyncio
 import errno
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from monarch.actor import Future
 from monarch.admin import address
 from monarch.admin.feeds import Event, Feed, Reader, Source
 from monarch.admin.program import Shared
 from monarch.admin.routes import ROUTES, ApiError, Call, find
 from monarch.config import configured
 from monarch.logs.line import LogLine
+from monarch.programs import ProcAddress
 
 
 @pytest.mark.parametrize(
@@ -243,43 +248,140 @@ def test_the_page_has_the_table_of_routes_as_it_is() -> None:
     assert table() in page, "put what `python -m monarch.admin` prints into docs/admin.md"
 
 
-def test_a_reader_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_owns_a_mesh_is_found_past_hosts_and_processes_that_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    from monarch._core.plane import Promise, completed
+    from monarch.admin import more
+
+    monkeypatch.setattr(more, "PATIENCE", 0.2)
+    root, owner, silent = (ProcAddress("tcp://here", name) for name in ("client", "owner", "silent"))
+    frozen = ProcAddress("tcp://frozen", "").agent
+    proc = SimpleNamespace(root=root, mesh="mine", mesh_id="7", address=ProcAddress("tcp://here", "one"))
+    others = [SimpleNamespace(root=root, mesh="other", mesh_id="8", address=each) for each in (silent, owner)]
+    answers = {root.agent: SimpleNamespace(procs=[proc, *others]), root: None, owner: False}
+
+    class Asked:
+        agents = (frozen, root.agent)
+
+        def __init__(self) -> None:
+            self.root = root
+
+        def ask(self, who: ProcAddress, record: object) -> Future[Any]:
+            return completed(answers[who]) if who in answers else Promise[Any]("a silent one").future
+
+    def owned(mesh: str) -> Any:
+        return more._owned(Call(SimpleNamespace(connection=Asked()), {"mesh": mesh}, {}, {}, "", "act"))  # type: ignore[arg-type]
+
+    assert owned("mine") == ("7", owner)
+    with pytest.raises(ApiError, match="there is no mesh of procs 'none' that runs; tcp://frozen did not answer"):
+        owned("none")
+
+
+class Noisy:
+    """A program with more lines than are read."""
+
+    def __init__(self) -> None:
+        self.limits: list[int] = []
+
+    def collect(self, *tables: str, limit: int, **how: object) -> Any:
+        self.limits.append(limit)
+        return SimpleNamespace(rows=lambda table: [], left_out={"logs": 17}, silent={})
+
+
+def test_lines_that_were_left_out_before_the_filters_are_told() -> None:
+    from monarch.admin import logs
+
+    program = Noisy()
+    answer = logs._logs(Call(program, {}, {"grep": "x"}, {}, "", "view"))  # type: ignore[arg-type]
+    assert answer["not_read"] == 17
+    following = logs._Following(program, lambda line: True, 1.0)  # type: ignore[arg-type]
+    assert list(following.look()) == [Event("not_read", {"lines": 17})]
+    assert program.limits == [logs._MOST_READ, logs._MOST_FOLLOWED]
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     pytest.importorskip("uvicorn")
-    from monarch.admin import app, helper
-    from monarch.admin.guard import Guard
-    from monarch.admin.keys import VIEW, Keys
+    from monarch.admin import connection
 
-    assert helper.TABLES
-    monkeypatch.setattr(app, "_SEND_LIMIT", 0.05)
-    source = Counted(lambda: [Event("tick", "x" * 1000)])
+    monkeypatch.setattr(connection, "HEAD_LIMIT", 0.3)
+    monkeypatch.setattr(connection, "SEND_LIMIT", 0.3)
+    monkeypatch.setattr(connection, "MOST", 8)
+    with Served() as found:
+        yield found
 
-    class Program:
-        ended = threading.Event()
 
-        def feed(self, name: str, make: Callable[[], Feed]) -> Feed:
-            return Feed(lambda: source, self.ended, 0.001)
+class Served:
+    """The server, in this process, on a thread."""
 
-    async def story() -> int:
-        keys = Keys(b"of this test")
-        served = app.App(Program(), Guard(keys, ["localhost"], "cookie"), 2)  # type: ignore[arg-type]
-        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {keys.token(VIEW)}".encode())]
-        scope = {
-            "type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": "/v1/events", "query_string": b"",
-            "raw_path": b"/v1/events", "root_path": "", "server": ("localhost", 1), "headers": headers,
-        }  # fmt: skip
-        full = asyncio.Event()
+    def __init__(self) -> None:
+        import uvicorn
 
-        async def receive() -> dict[str, object]:
-            await asyncio.sleep(3600)
-            return {}
+        from monarch.admin import app, connection, helper
+        from monarch.admin.guard import Guard
+        from monarch.admin.keys import VIEW, Keys
 
-        async def send(message: dict[str, object]) -> None:
-            if b"tick" in message.get("body", b""):  # type: ignore[operator]
-                await full.wait()  # for ever: the connection takes no more
+        assert helper.TABLES
+        self.source = source = Counted(lambda: [Event("tick", "x" * 100_000)])
+        self.ended = ended = threading.Event()
 
-        with pytest.raises(BaseException):  # noqa: B017  # a group of exceptions, or the one in it: what closes the connection
-            await served(scope, receive, send)
-        return served.streams
+        class Program:
+            ended = self.ended
 
-    assert asyncio.run(story()) == 0
-    assert source.closed.wait(30)
+            def feed(self, name: str, make: Callable[[], Feed]) -> Feed:
+                return Feed(lambda: source, ended, 0.001)
+
+        keys = Keys(b"of this test", "program")
+        self.authorization = f"Authorization: Bearer {keys.token(VIEW)}\r\n".encode()
+        self._app = app.App(Program(), Guard(keys, ["localhost"], "cookie"), 2)  # type: ignore[arg-type]
+        self.listener = address.listen(address.parse("127.0.0.1:0"), address.Tls())
+        how = uvicorn.Config(self._app, http=connection.Connection, ws="none", lifespan="off", log_config=None)
+        self._server = uvicorn.Server(how)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve([self.listener])))
+
+    def __enter__(self) -> Served:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.ended.set()
+        self._server.should_exit = True
+        self._thread.join()
+
+    def connect(self, sent: bytes) -> socket.socket:
+        found = socket.create_connection(self.listener.getsockname(), timeout=60)
+        found.sendall(sent)
+        return found
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """What comes until the server ends the connection."""
+    parts = []
+    try:
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def test_a_reader_that_takes_nothing_is_cut_off(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    with served.connect(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n" + served.authorization + b"\r\n") as reader:
+        assert served.source.closed.wait(60)  # nobody reads the feed any more
+        assert b"event: tick" in rest_of(reader)  # and the connection is no longer there
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/root HTTP/1.1\r\nHost: loc"])
+def test_half_a_request_is_not_waited_for(served: Served, sent: bytes) -> None:
+    with served.connect(sent) as connection:
+        assert rest_of(connection) == b""
+
+
+def test_there_are_so_many_connections_and_no_more(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    from monarch.admin import connection
+
+    monkeypatch.setattr(connection, "HEAD_LIMIT", 60.0)
+    with ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(served.connect(b""))
+        assert rest_of(stack.enter_context(served.connect(b""))) == b""

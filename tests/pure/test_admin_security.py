@@ -23,6 +23,7 @@ from monarch.admin.app import App
 from monarch.admin.helper import TABLES
 
 SECRET = b"a secret of this test"
+PROGRAM = "node7 4711 1729"
 COOKIE = "monarch_admin_1729"
 OWN = "127.0.0.1:1729"
 EVERY_METHOD = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get")
@@ -35,7 +36,14 @@ CROSS_SITE: list[dict[str, str]] = [
     {"Sec-Fetch-Site": "same-site"},
     {"Sec-Fetch-Site": "anything"},
 ]
-NO_TOKENS = (None, "Bearer ", "Bearer 123", f"Basic {Keys(SECRET).token(ACT)}", "Bearer ÿ", Keys(SECRET).token(ACT))
+NO_TOKENS = (
+    None,
+    "Bearer ",
+    "Bearer 123",
+    f"Basic {Keys(SECRET, PROGRAM).token(ACT)}",
+    "Bearer ÿ",
+    Keys(SECRET, PROGRAM).token(ACT),
+)
 STRANGE_HOSTS = (
     "evil.example",
     "evil.example:1729",
@@ -67,7 +75,7 @@ class Nobody:
 
 
 def keys() -> Keys:
-    return Keys(SECRET)
+    return Keys(SECRET, PROGRAM)
 
 
 def with_token(role: str, host: str = OWN) -> dict[str, str]:
@@ -119,9 +127,10 @@ def test_no_route_answers_without_a_token(route: Route) -> None:
 
 @EVERY_ROUTE
 def test_a_token_of_another_program_opens_no_route(route: Route) -> None:
-    for role in ROLES:
-        headers = {"Host": OWN, "Authorization": f"Bearer {Keys(b'another secret').token(role)}"}
-        assert refused(route.method, target(route), headers, b"{}").status == 401
+    for secret, program in ((b"another secret", PROGRAM), (SECRET, "node7 4711 1730")):
+        for role in ROLES:
+            headers = {"Host": OWN, "Authorization": f"Bearer {Keys(secret, program).token(role)}"}
+            assert refused(route.method, target(route), headers, b"{}").status == 401
 
 
 @EVERY_ROUTE
@@ -181,9 +190,7 @@ def test_a_body_is_json(route: Route) -> None:
     assert refused("POST", target(route), json_headers, b" " * (1 << 21)).status == 413
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/v1/", "/v2/x", "/v1/a/b/c/d", "//v1/root", "/v1/../v1/root", "/%2e%2e/etc/passwd"]
-)
+@pytest.mark.parametrize("path", ["/v1/", "/v2/x", "/v1/a/b/c/d", "//v1/root", "/v1/../v1/root", "/%2e%2e/etc/passwd"])
 def test_a_path_of_no_route_is_not_found_by_who_may_look_and_nothing_to_others(path: str) -> None:
     found = refused("GET", path, with_token(VIEW))
     assert (found.status, found.body) == (404, b"")
@@ -202,7 +209,7 @@ def test_own_names_are_known_with_any_port_as_ports_are_forwarded(host: str) -> 
 def test_a_link_is_exchanged_once_for_a_cookie_that_scripts_do_not_see() -> None:
     guard = Guard(keys(), ["127.0.0.1"], COOKIE)
 
-    async def story() -> tuple[Answer, Answer, Answer, Answer]:
+    async def story() -> tuple[Answer, ...]:
         app = App(Nobody(), guard, 2)  # type: ignore[arg-type]
         code = keys().code(VIEW, time.time())
         looked = await ask(app, "HEAD", f"/login?code={code}", {"Host": OWN})  # uses nothing up
@@ -212,9 +219,10 @@ def test_a_link_is_exchanged_once_for_a_cookie_that_scripts_do_not_see() -> None
         inside = await ask(
             app, "GET", "/openapi.json", {"Host": OWN, "Cookie": f"other=1; odd[name]={{}}; =; 7@={{a:1}}; {cookie}"}
         )
-        return looked, first, second, inside
+        front = await ask(app, "GET", "/", {"Host": OWN, "Cookie": cookie})  # where the browser is sent
+        return looked, first, second, inside, front
 
-    looked, first, second, inside = asyncio.run(story())
+    looked, first, second, inside, front = asyncio.run(story())
     assert looked.status == 200 and first.status == 303 and first.headers["location"] == "./"
     attributes = first.headers["set-cookie"].lower()
     assert (
@@ -223,6 +231,8 @@ def test_a_link_is_exchanged_once_for_a_cookie_that_scripts_do_not_see() -> None
     )
     assert second.status == 401
     assert inside.status == 200
+    assert front.status == 200 and front.headers["content-type"].startswith("text/html")
+    assert b'<a href="v1/tree">' in front.body and b"v1/stacks" not in front.body  # that is not for who may only look
 
 
 def test_a_cookie_is_no_token_and_a_code_is_no_cookie() -> None:
@@ -234,6 +244,13 @@ def test_a_cookie_is_no_token_and_a_code_is_no_cookie() -> None:
     ] * 5
     assert [made.role_of_token(each) for each in (code, session, "")] == [None] * 3
     assert [made.use_code(each, 1000.0) for each in (session, token, "", "..", "act.1.x.")] == [None] * 5
+
+
+def test_what_opens_one_program_opens_no_other_of_the_cluster() -> None:
+    made, other = keys(), Keys(SECRET, "node7 4712 1729")
+    assert other.role_of_token(made.token(ACT)) is None
+    assert other.use_code(made.code(ACT, 1000.0), 1000.0) is None
+    assert other.role_of_session(made.session(ACT, 1000.0), 1000.0) is None
 
 
 def test_no_role_is_made_of_a_smaller_one() -> None:
@@ -256,8 +273,8 @@ def test_sessions_and_links_grow_old() -> None:
 
 def test_a_helper_that_starts_again_takes_no_link_that_the_one_before_may_have_taken() -> None:
     code = keys().code(VIEW, 1000.0)
-    assert Keys(SECRET, since=1001.0).use_code(code, 1002.0) is None
-    assert Keys(SECRET, since=1001.0).use_code(keys().code(VIEW, 1001.5), 1002.0) == VIEW
+    assert Keys(SECRET, PROGRAM, since=1001.0).use_code(code, 1002.0) is None
+    assert Keys(SECRET, PROGRAM, since=1001.0).use_code(keys().code(VIEW, 1001.5), 1002.0) == VIEW
 
 
 def test_links_that_were_used_are_forgotten_when_they_are_too_old() -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -34,7 +33,7 @@ MOST_BODY = 1 << 20
 
 _MOST_THREADS = 32
 _MOST_STREAMS = 64  # readers of events at a time
-_SEND_LIMIT = 30.0  # seconds in which a reader must take what is sent
+_BODY_LIMIT = 10.0  # seconds in which a body must have come
 
 
 class App:
@@ -64,7 +63,12 @@ class App:
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008})
             return
-        self.last_asked = time.monotonic()
+        try:
+            await self._serve(scope, receive, send)
+        finally:
+            self.last_asked = time.monotonic()
+
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         request = Request(scope, receive)
         try:
             response = await self._answer(request)
@@ -78,7 +82,7 @@ class App:
         if isinstance(response, StreamingResponse):
             stream: Any = response.body_iterator
             async with aclosing(stream):  # however it ends: its feed stops when nobody reads
-                await response(scope, receive, partial(_send_within, send))
+                await response(scope, receive, send)
         else:
             await response(scope, receive, send)
 
@@ -99,7 +103,10 @@ class App:
             raise ApiError("method_not_allowed", f"{path} takes {allowed}, not {method}")
         if not is_open and not may(role, chosen.role):
             raise ApiError("forbidden", f"this needs the role {chosen.role!r}, and yours is {role!r}")
-        body = await _body(request) if method == "POST" else {}
+        try:
+            body = await asyncio.wait_for(_body(request), _BODY_LIMIT) if method == "POST" else {}
+        except asyncio.TimeoutError:
+            raise ApiError("bad_request", f"the body did not come within {_BODY_LIMIT:g} s") from None
         call = Call(self._program, names, dict(request.query_params), body, str(request.base_url).rstrip("/"), role)
         if method == "HEAD" and (is_open or chosen.answers == routes.EVENTS):  # which would use up the link, or go on
             return Response(media_type=chosen.answers)
@@ -188,11 +195,6 @@ class App:
                     yield text
         finally:
             self.streams -= 1
-
-
-async def _send_within(send: Any, message: Any) -> None:
-    """A reader that takes nothing, whose connection is full, is given up."""
-    await asyncio.wait_for(send(message), _SEND_LIMIT)
 
 
 async def _body(request: Request) -> Mapping[str, Any]:

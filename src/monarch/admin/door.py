@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import select
+import socket
 import subprocess
 import sys
 import threading
@@ -90,9 +91,10 @@ class Door:
         self.url = _url(wanted._replace(host=host, port=port), tls) + root_path
         self.ended = threading.Event()
         self.status = 0
-        self._keys = Keys(secret)
+        program = f"{_identity(pid)} {port}"
+        self._keys = Keys(secret, program)
         self._told: dict[str, Any] = {
-            "pid": pid, "parent": os.getpid(),
+            "pid": pid, "parent": os.getpid(), "program": program,
             "secret": secret.hex(), "listener": self._listener.fileno(), "cookie": f"monarch_admin_{port}",
             "names": names_of(wanted, names), "root_path": root_path, "idle": idle, "tls": tls,
             "config": config.exported(),
@@ -215,6 +217,15 @@ def access(role: str = ACT, addr: str | None = None) -> dict[str, str]:
         elif addr is not None and parse(addr).port not in (0, int(_open.url.rpartition(":")[2])):
             logger.warning("this program has an admin interface already, at %s: not at %s as well", _open.url, addr)
         return _open.access(role)
+
+
+def _identity(pid: int) -> str:
+    """Of a process, among all of the cluster: its id may have been that of another one, or is that of one elsewhere."""
+    try:
+        since = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:  # it is gone, and the helper will see that
+        since = ""
+    return f"{socket.gethostname()} {pid} {since}"
 
 
 def _url(address: Address, tls: Tls) -> str:

@@ -20,6 +20,7 @@ from .. import config
 from ..programs import connect
 from . import logs, more, v1
 from .app import App
+from .connection import Connection
 from .door import PROGRAM_ENDED
 from .guard import Guard
 from .keys import Keys
@@ -31,6 +32,7 @@ TABLES = (logs, more, v1)
 _PR_SET_PDEATHSIG = 1
 _NOT_NOW = 4  # the status of a helper to which the program did not answer
 _LOOK_AGAIN = 5.0  # seconds
+_BEAT = 0.05  # seconds
 _SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
 
 
@@ -51,13 +53,13 @@ def main() -> None:
         sys.exit(_NOT_NOW)
     program = Watched(connection)
     cert, key = told["tls"]
-    keys = Keys(bytes.fromhex(told["secret"]), told["since"])
+    keys = Keys(bytes.fromhex(told["secret"]), told["program"], told["since"])
     doors = Guard(keys, told["names"], told["cookie"])
     app = App(program, doors, config.value("mesh_admin_max_concurrent_resolves"), secure=bool(cert))
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -101,6 +103,17 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, app: App, prog
     serving = asyncio.ensure_future(server.serve([listener]))
     while not serving.done():
         await asyncio.wait([serving], timeout=min(idle, _LOOK_AGAIN))
-        if not app.streams and time.monotonic() - app.last_asked > idle:
+        if server.started and not _busy(server) and time.monotonic() - app.last_asked > idle:
+            for each in server.servers:
+                each.close()  # who comes from now on waits for the next helper
+            end = time.monotonic() + _SHUTDOWN
+            while _busy(server) and time.monotonic() < end:  # who has come just before
+                await asyncio.sleep(_BEAT)
             server.should_exit = True
+            await serving
     serving.result()
+
+
+def _busy(server: uvicorn.Server) -> bool:
+    """Whether somebody is connected, or is answered."""
+    return bool(server.server_state.connections or server.server_state.tasks)

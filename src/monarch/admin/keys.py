@@ -20,7 +20,7 @@ CODE_LIFE = 3600.0
 SESSION_LIFE = 12 * 3600.0
 """Seconds for which a browser is let in."""
 
-_LABEL = b"monarch admin 1 "  # no other use of the secret begins with this
+_LABEL = b"monarch admin 2 "  # no other use of the secret begins with this
 _EARLY = 60.0  # seconds by which the clock of who made a code may be ahead
 
 
@@ -29,12 +29,13 @@ class Keys:
 
     Args:
         secret: Of the cluster; of the program where there is none.
+        program: Which program of the cluster, and which server of it: what opens one opens no other.
         since: Codes that were made before are refused, in seconds since 1970: a server that starts again has forgotten which of
             them were used.
     """
 
-    def __init__(self, secret: bytes, since: float = 0.0) -> None:
-        self._secret = secret
+    def __init__(self, secret: bytes, program: str, since: float = 0.0) -> None:
+        self._secret = hmac.new(secret, _LABEL + program.encode(), hashlib.sha256).digest()
         self._since = since
         self._used: dict[str, float] = {}
 
@@ -78,7 +79,7 @@ class Keys:
         return role if now < float(end) else None
 
     def _seal(self, text: str) -> str:
-        return hmac.new(self._secret, _LABEL + text.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
 
 
 def may(role: str, needed: str) -> bool:

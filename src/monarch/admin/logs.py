@@ -17,6 +17,7 @@ from .program import Watched
 from .routes import EVENTS, ApiError, Call, Events, Field, route
 
 _MOST_READ = 200_000  # lines that agents send for a question; what is left out is said
+_MOST_FOLLOWED = 20_000  # likewise, at a look of who follows
 _READ = 10.0  # seconds in which a host must have read its files
 _MOST_LINES = 10_000  # of an answer
 _FOLLOW = 0.5  # seconds between looks at what is followed
@@ -42,12 +43,13 @@ _FIELDS = {
     },
 )
 def _logs(call: Call) -> Any:
-    """The last lines that ranks have printed and logged, by time, on all hosts, of ranks that have ended as well."""
+    """The last lines that ranks have printed and logged, by time, on all hosts, of ranks that have ended as well. `not_read` counts
+    older ones that were left out before the filters: then ask for a later `since`."""
     wanted = _filter(call)
     matches = wanted.matcher()
     until = _time(call.text("until", ""), float("inf"))
     limit = int(call.number("limit", 1000, 1, _MOST_LINES))
-    found = _collect(call.program, wanted.since)
+    found = _collect(call.program, wanted.since, _MOST_READ)
     lines = [line for line in _lines(found) if line.time <= until and matches(line)]
     return {
         "lines": [line._asdict() for line in lines[-limit:]],
@@ -76,17 +78,21 @@ class _Following(Source):
         self._seen: set[LogLine] = set()
 
     def look(self) -> Iterable[Event]:
-        lines = [line for line in _lines(_collect(self._program, self._since)) if line.time >= self._first]
+        found = _collect(self._program, self._since, _MOST_FOLLOWED)
+        lines = [line for line in _lines(found) if line.time >= self._first]
         news = [line for line in lines if line not in self._seen]
         if lines:
             self._since = max(self._since, lines[-1].time - _LATE)
         self._seen = {line for line in lines if line.time >= self._since}
         shown = [line._asdict() for line in news if self._matches(line)]
-        return [Event("lines", shown[at : at + 500]) for at in range(0, len(shown), 500)]
+        if left_out := found.left_out.get("logs", 0):
+            yield Event("not_read", {"lines": left_out})
+        for at in range(0, len(shown), 500):
+            yield Event("lines", shown[at : at + 500])
 
 
-def _collect(program: Watched, since: float) -> Collected:
-    return program.collect("logs", "procs", since_us=int(since * 1e6) or None, limit=_MOST_READ, within=_READ)
+def _collect(program: Watched, since: float, most: int) -> Collected:
+    return program.collect("logs", "procs", since_us=int(since * 1e6) or None, limit=most, within=_READ)
 
 
 def _lines(found: Collected) -> list[LogLine]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import queue
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from ..actor import Future
 from ..control import KillProcs, OwnedMesh
-from ..programs import PATIENCE, Connection, HostDescription, HostedProc, ProcAddress
+from ..programs import PATIENCE, Connection, DescribeHost, HostedProc, ProcAddress
 from ..stacks.gather import of_program as stacks
 from ..telemetry.profile import Profile
 from ..telemetry.prometheus import CONTENT_TYPE, exposition
@@ -24,6 +27,8 @@ from .routes import EVENTS, ApiError, Call, Events, Field, Page, route
 from .tree import rfc3339, with_texts
 
 logger = logging.getLogger("monarch.admin")
+
+K = TypeVar("K")
 
 _LONG = 90.0  # seconds
 _GLANCE = 2.0  # seconds between pictures of the front page; to make one takes about another
@@ -173,36 +178,61 @@ def _restart(call: Call) -> Any:
     logger.warning("the processes of mesh %s are killed, to start again", call.path["mesh"])
     connection = call.program.connection
     here: dict[ProcAddress, list[int]] = {}
-    for proc in _procs(connection):
+    procs, silent = _procs(connection)
+    for proc in procs:
         if proc.mesh_id == uid:
             here.setdefault(proc.address.agent, []).append(proc.rank)
     reason = call.text("reason", "restarted by the admin interface")
     killed = [connection.ask(agent, KillProcs(uid, ranks, reason)) for agent, ranks in here.items()]
     for each in killed:
         each.get(timeout=_LONG)
-    return {"mesh": call.path["mesh"], "id": uid, "killed": sum(map(len, here.values()))}
+    return {"mesh": call.path["mesh"], "id": uid, "killed": sum(map(len, here.values())), "silent": silent}
 
 
-def _procs(connection: Connection) -> list[HostedProc]:
-    """What runs of the program, on all its hosts."""
-    hosts: list[HostDescription] = [each.get(timeout=PATIENCE) for each in connection.describe()]
-    return [proc for host in hosts for proc in host.procs if proc.root == connection.root]
+def _procs(connection: Connection) -> tuple[list[HostedProc], list[str]]:
+    """What runs of the program, on all its hosts; those that have not said it."""
+    silent = {agent.host: connection.ask(agent, DescribeHost()) for agent in connection.agents}
+    procs: list[HostedProc] = []
+    for host, described in _as_they_answer(dict(silent)):
+        del silent[host]
+        procs += [proc for proc in described.procs if proc.root == connection.root]
+    return procs, sorted(silent)
+
+
+def _as_they_answer(asked: dict[K, Future[Any]]) -> Iterator[tuple[K, Any]]:
+    """Who answers, and what. Who is lost, refuses, or is late by then, is left out."""
+    answered: queue.SimpleQueue[K] = queue.SimpleQueue()
+    for key, future in asked.items():
+        future.add_done_callback(partial(_put, answered, key))
+    end = time.monotonic() + PATIENCE
+    for _ in range(len(asked)):
+        try:
+            key = answered.get(timeout=max(0.0, end - time.monotonic()))
+        except queue.Empty:
+            return
+        if asked[key].exception() is None:
+            yield key, asked[key].get()
+
+
+def _put(answered: queue.SimpleQueue[K], key: K, done: object) -> None:
+    answered.put(key)
 
 
 def _owned(call: Call) -> tuple[str, ProcAddress]:
     """The id of the mesh that a path names, and the process that owns it."""
     connection, wanted = call.program.connection, call.path["mesh"]
-    procs = _procs(connection)
+    procs, silent = _procs(connection)
     uids = {proc.mesh_id for proc in procs if wanted in (proc.mesh, proc.mesh_id)}
     if len(uids) > 1:
         raise ApiError("conflict", f"several meshes are called {wanted!r}: name one by its id", {"ids": sorted(uids)})
     for uid in uids:
         owners = [connection.root, *(proc.address for proc in procs if proc.mesh_id != uid)]
-        asked = [(owner, connection.ask(owner, OwnedMesh(uid))) for owner in owners]
-        for owner, answer in asked:
-            if answer.get(timeout=PATIENCE) is not None:
+        for owner, answer in _as_they_answer({owner: connection.ask(owner, OwnedMesh(uid)) for owner in owners}):
+            if answer is not None:
                 return uid, owner
-    raise ApiError("not_found", f"there is no mesh of procs {wanted[:200]!r} that runs")
+        raise ApiError("gateway_timeout", f"no process answers that owns mesh {wanted[:200]!r}", {"silent": silent})
+    unheard = f"; {', '.join(silent)} did not answer" if silent else ""
+    raise ApiError("not_found", f"there is no mesh of procs {wanted[:200]!r} that runs{unheard}")
 
 
 def _picture(program: Watched) -> dict[str, Any]:
