@@ -74,7 +74,7 @@ def test_a_job_has_an_interface_that_ends_with_its_program(home: Home) -> None:
     assert asker.raw("GET", "/v1/meshes")[0] == 200
 
     found = wait_until(
-        lambda: (got := asker.get("/v1/logs?mesh=ranks&grep=step.one"))["lines"] and got, what="lines reach the files"
+        lambda: (got := asker.get("/v1/logs?mesh=ranks&grep=step%20one"))["lines"] and got, what="lines reach the files"
     )
     assert sorted((line["rank"], line["text"]) for line in found["lines"]) == [(0, "step one"), (1, "step one")]
     assert asker.get("/v1/logs?rank=gpus%3D1&grep=one&limit=1")["lines"][0]["rank"] == 1
