@@ -79,9 +79,9 @@ def test_a_job_has_an_interface_that_ends_with_its_program(home: Home) -> None:
     assert sorted((line["rank"], line["text"]) for line in found["lines"]) == [(0, "step one"), (1, "step one")]
     assert asker.get("/v1/logs?rank=gpus%3D1&grep=one&limit=1")["lines"][0]["rank"] == 1
     assert asker.get("/v1/logs?until=1000")["lines"] == []
-    assert asker.error("GET", "/v1/logs?grep=%28")[:2] == (400, "bad_request")
+    assert asker.get("/v1/logs?grep=%28")["lines"] == []  # a text, no pattern
     assert asker.error("GET", "/v1/logs?since=yesterday")[:2] == (400, "bad_request")
-    followed = asker.events("/v1/logs/follow?grep=step.two")
+    followed = asker.events("/v1/logs/follow?grep=step%20two")
     lines: list[Any] = []
     (home.folder / "second step").touch()
     while len(lines) < 2:
