@@ -64,17 +64,22 @@ def _histograms(asked: Asked) -> Iterator[Row]:
                     *_typed(found.sum), None, *_typed(found.min), None, *_typed(found.max), None, json.dumps(instrument.bounds),
                     json.dumps(found.buckets),
                 )  # fmt: skip
+    joined: dict[str, tuple[float, Any]] = {}  # actors of one name are one series
     for cell in actors_of(asked.service.hub):
         durations: Any = getattr(cell.sampler, "durations", {})  # where telemetry is on
         for endpoint, seen in durations.copy().items():
-            attributes = {"actor": cell.record.name, "rank": cell.record.rank.rank, "endpoint": endpoint}
-            last = max((index for index, count in enumerate(seen.counts) if count), default=0)
-            bounds = [(1 << index) - 1 for index in range(last + 1)]  # of so many bits
-            yield (
-                _HANDLER_DURATION, asked.now_us, int(cell.since * 1e6), _ENGINE, "ns", json.dumps(attributes), resource, "cumulative",
-                sum(seen.counts), None, None, seen.total, None, None, seen.least, None, None, seen.most, json.dumps(bounds),
-                json.dumps([*seen.counts[: last + 1], 0]),
-            )  # fmt: skip
+            written = json.dumps({"actor": cell.record.name, "rank": cell.record.rank.rank, "endpoint": endpoint})
+            started, known = joined.get(written, (cell.since, type(seen)()))
+            known.join(seen)
+            joined[written] = min(started, cell.since), known
+    for written, (started, seen) in joined.items():
+        last = max((index for index, count in enumerate(seen.counts) if count), default=0)
+        bounds = [(1 << index) - 1 for index in range(last + 1)]  # of so many bits
+        yield (
+            _HANDLER_DURATION, asked.now_us, int(started * 1e6), _ENGINE, "ns", written, resource, "cumulative",
+            sum(seen.counts), None, None, seen.total, None, None, seen.least, None, None, seen.most, json.dumps(bounds),
+            json.dumps([*seen.counts[: last + 1], 0]),
+        )  # fmt: skip
 
 
 def _built_in(asked: Asked) -> Iterator[tuple[str, str, dict[str, Any], bool, int]]:
