@@ -53,7 +53,8 @@ class Count:
         sys.setprofile(_counting(self._here))
 
     def stop(self) -> dict[str, int]:
-        """By kind of system call; `python` are Python functions, `io` whatever the I/O thread called."""
+        """By kind of system call; `python` are Python functions, `telemetry` those of them that are telemetry's, `io` whatever the I/O
+        thread called."""
         sys.setprofile(None)
         after = _kernel()
         self._on_io_thread(lambda: sys.setprofile(None))
@@ -77,6 +78,8 @@ def _counting(counts: Counter[str]) -> Any:
     def count(frame: Any, event: str, function: Any) -> None:
         if event == "call":
             counts["python"] += 1
+            if "/monarch/telemetry/" in frame.f_code.co_filename:
+                counts["telemetry"] += 1
         elif event == "c_call":
             kind = _SYSTEM_CALLS.get(function.__qualname__)
             if kind is not None:

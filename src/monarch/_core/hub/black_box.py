@@ -130,7 +130,7 @@ class BlackBox:
     """
 
     def __init__(self, address: str) -> None:
-        self.fd = new_file(SIZE)
+        self.fd = new_file(SIZE, "monarch-black-box")
         self._map = mmap.mmap(self.fd, SIZE)  # which has a descriptor of its own
         self._words = memoryview(self._map).cast("Q")
         name = address.encode()[: _SLOTS - _ADDRESS]

@@ -40,13 +40,17 @@ class Segment:
             os.close(self.fd)
 
 
-def new_file(size: int) -> int:
+def new_file(size: int, name: str = "monarch") -> int:
     """An anonymous memory file.
+
+    Args:
+        size: In bytes.
+        name: As others see it in ``/proc``.
 
     Raises:
         OSError: There is no room for it, or no descriptor is left.
     """
-    fd = os.memfd_create("monarch", os.MFD_CLOEXEC)
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
         os.ftruncate(fd, size)
     except BaseException:
