@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from .cell import ActorCell
 
 _PERIOD = 1.0  # seconds
+_STEP = 1_000_000  # nanoseconds: a clock that differs by more was set, all else is how long it takes to read two
+_offset = 0
 _FIRST = 0.1  # seconds after which it looks when something gets active
 _MOST = 128  # actors in a report; those that handle something are first
 _SLOW = 32  # calls that took long, and are over
@@ -133,8 +135,12 @@ class ActorPulse:
 
 
 def _shown(at: int) -> int:
-    """A time of `time.monotonic_ns` in nanoseconds since 1970."""
-    return time.time_ns() - time.monotonic_ns() + at
+    """A time of `time.monotonic_ns` in nanoseconds since 1970; the same each time, unless the clock is set."""
+    global _offset
+    offset = time.time_ns() - time.monotonic_ns()
+    if abs(offset - _offset) > _STEP:
+        _offset = offset
+    return _offset + at
 
 
 def _actor(cell: ActorCell, status: str, queued: int, handled: int) -> BoxActor:
