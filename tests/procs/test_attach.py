@@ -179,6 +179,17 @@ def test_a_terminal_is_told_which_hosts_are_waited_for(
     wait_until(lambda: terminal.getvalue().endswith("\r\033[K"), what="the line to be cleared")
 
 
+def test_a_mesh_that_is_stopped_waits_no_longer_where_another_waits_on(tmp_path: Path) -> None:
+    one, two = (attach_to_workers(workers=[f"ipc://{tmp_path / 'late'}"]) for _ in range(2))
+    one.stop().get(timeout=PATIENCE)
+    with pytest.raises(RuntimeError, match="before they were reached"):
+        one.initialized.get(timeout=PATIENCE)
+    assert not two.initialized.done()
+    two.stop().get(timeout=PATIENCE)
+    with pytest.raises(RuntimeError, match="before (it was|they were) reached"):
+        two.initialized.get(timeout=PATIENCE)
+
+
 def test_where_waiting_can_not_help_a_host_is_given_up_at_once(tmp_path: Path) -> None:
     """The whole time would be 60 s: what waits for less than that has not waited."""
     closed = tmp_path / "closed"

@@ -24,6 +24,7 @@ from helpers.terminals import RunningProgram, killed_after, running
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, workers
 from monarch._core.plane import ProcAddress, pickling
+from monarch.actor import ProcMesh
 from monarch.config import configured
 from monarch.debugger import dap, editors
 from monarch.debugger.protocol import Attach, Detach
@@ -241,21 +242,30 @@ def test_editors_are_offered_ranks_again_after_no_port_could_be_opened(
         said.append(capsys.readouterr().err)
         return text in "".join(said)
 
+    def spawned(name: str) -> ProcMesh:
+        meshes.append(spawn(1, name=name))
+        return meshes[-1]
+
     def broken(*arguments: object) -> None:
         raise errors.pop() if errors else OSError(errno.EMFILE, "too many open files")
 
+    meshes: list[ProcMesh] = []
     errors: list[Exception] = [RuntimeError("can't start new thread")]
     with configured(debug_adapter=True):
         with monkeypatch.context() as patched:
             patched.setattr(editors, "Port", broken)
-            spawn(1, name="unlucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
+            spawned("unlucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
             wait_until(lambda: has_said("can't attach to all ranks: RuntimeError"), what="word of the error")
-            spawn(1, name="unlucky_too").spawn("s", Stopping).say.call_one("up").get(timeout=20)
+            spawned("unlucky_too").spawn("s", Stopping).say.call_one("up").get(timeout=20)
             wait_until(lambda: has_said("2 more ranks have no port"), what="word of those without")
-        spawn(1, name="lucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
+        spawned("lucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
         for mesh in ("lucky", "unlucky", "unlucky_too"):
             offer = f"editors can attach to {mesh}[0]"
             wait_until(functools.partial(has_said, offer), what=f"a port of {mesh}")
+    for procs in meshes:
+        procs.stop().get(timeout=20)
+    entries = tmp_path / ".monarch" / "launch.json"
+    wait_until(lambda: json.loads(entries.read_text())["configurations"] == [], what="no entries")
 
 
 def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp_path: Path) -> None:

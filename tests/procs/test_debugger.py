@@ -521,6 +521,10 @@ def test_time_limits_of_calls_to_who_is_in_the_debugger_do_not_run_out(spawn: Sp
     actors = spawn(4).spawn("s", Stopping)
     stops, first, second, third = (actors.slice(gpus=rank) for rank in range(4))
     with person() as user:
+        once = stops.step.call_one(1)  # loads the debugger, which a limit need not include
+        user.wait_stopped()
+        user.type("c")
+        once.get(timeout=20)
         answers = [
             first.step_on.call_one(stops, 4.0),
             second.step_on.call_one(stops, 4.0, True),

@@ -269,6 +269,10 @@ def test_unbuffered_output_reaches_its_reader_in_whole_lines() -> None:
         print("the client", "prints", "as well")
         answer.get()
         print("no end of a line", end="")
+        if not (child := os.fork()):
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
         sys.stdout.flush()
         os.write(1, b"the end")
         os.dup2(before, 1)

@@ -56,14 +56,14 @@ own = serve(["torchrun", "--nnodes=2", "train.py"], ProcessJob({"nodes": 2}))
 def test_the_command_serve_runs_one_after_the_other_on_hosts_that_stay(home: Home) -> None:
     (home.folder / "jobs.py").write_text(SERVED)
     (home.folder / "train.py").write_text(WRITES)
-    (home.folder / "fails.py").write_text("raise ValueError('unwell')\n")
+    (home.folder / "fails.py").write_text("print('on stdout', flush=True)\nraise ValueError('unwell')\n")
     home.monarch("serve", "--job", "jobs.job", "torchrun", "--nnodes", "2", "train.py")
     assert [(home.folder / f"rank_{rank}").read_text() for rank in range(2)] == ["0 of 2", "1 of 2"]
     first = json.loads(home.monarch("status", "--json"))["id"]
     said = home.monarch("serve", "--json", "torchrun", "--nproc-per-node", "3", "fails.py", exit_code=1)
-    told = json.loads(said.splitlines()[0])
+    told = json.loads(said.splitlines()[0])  # stdout comes first, and has nothing else
     assert (told["id"], told["status"], told["restarts"]) == (first, 1, 0)
-    assert told["failed"] and "ValueError: unwell" in said
+    assert "on stdout" in said and told["failed"] and "ValueError: unwell" in said
     assert "give one, such as torchrun train.py" in home.monarch("serve", exit_code=1)
     assert "hello" in home.monarch("exec", "echo", "hello")
     home.monarch("kill")

@@ -66,11 +66,14 @@ def serve(
         raise JobError(f"{described!r} has no command of its own: give one, such as torchrun train.py")
     options = parse_command(command) if command else described._options  # type: ignore[attr-defined]
     _check(options, "serve")
+    stdout = sys.stdout
+    if as_json:
+        sys.stdout = sys.stderr  # what ranks print, until the end
     outcome = launcher.launch(pick(described.state()._hosts, mesh), options)
     if as_json:
-        failed = [each.rank for each in outcome.failures]
+        failed = [] if outcome.signal else [each.rank for each in outcome.failures]
         told = {"status": outcome.status, "restarts": outcome.restarts, "failed": failed}
-        print(json.dumps({"job": repr(described), "id": described.apply_id, **told}), flush=True)
+        print(json.dumps({"job": repr(described), "id": described.apply_id, **told}), file=stdout, flush=True)
     _end(outcome, options)
 
 

@@ -97,6 +97,8 @@ class Attachment:
             return completed(None)
         if how == "stopped":  # a worker that is to be shut down is waited for
             self._client.hosts.give_up(self._hosts, "it was stopped before it was reached", self)
+            # others may wait for the hosts on
+            self._initialized.reject(RuntimeError(f"attach failed: the hosts were {how} before they were reached"))
         stopping = [owned.stop(f"its hosts were {how}") for owned in self._spawned]
         done: Promise[None] = Promise(f"{len(self._hosts)} hosts to be {how}")
         finish = self._shut_down if how == "shut down" else self._detach

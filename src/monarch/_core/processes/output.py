@@ -6,6 +6,7 @@ terminal slows nothing else. For what is shown before an answer, see `unshown`.
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import select
@@ -270,6 +271,12 @@ def _keep_lines_whole(*streams: object) -> None:
         if type(stream) is io.TextIOWrapper and stream.write_through:
             with suppress(OSError, ValueError):  # nobody reads it, or it is closed
                 stream.reconfigure(line_buffering=True, write_through=False)
+                os.register_at_fork(before=functools.partial(_flush, stream))  # or both write what has no end of a line
+
+
+def _flush(stream: io.TextIOWrapper) -> None:
+    with suppress(Exception):
+        stream.flush()
 
 
 def _is_plain(stream: str) -> bool:
