@@ -252,8 +252,9 @@ def test_ranks_on_attached_hosts_stop_and_are_told_apart(spawn_far: Spawn) -> No
 
 def test_a_host_that_is_lost_is_named_and_keeps_no_command_from_the_others(spawn: Spawn) -> None:
     with workers(1) as lost:
-        twice = [attach_to_workers(workers=lost.addresses) for _ in range(2)]
-        twice[0].shutdown().get(timeout=20)
+        hosts = attach_to_workers(workers=lost.addresses)
+        assert hosts.initialized.get(timeout=20)
+        lost.kill_agent(0)
         actor = spawn(1).spawn("s", Stopping)
         answer = actor.spin.call_one()
         with person() as user:
@@ -264,7 +265,7 @@ def test_a_host_that_is_lost_is_named_and_keeps_no_command_from_the_others(spawn
             assert host != row.who.host
             user.type("attach s 0", "self.spins = False", "c")
             assert answer.get(timeout=20)
-        twice[1].stop().get(timeout=20)
+        hosts.stop().get(timeout=20)
 
 
 def test_another_terminal_reaches_ranks_on_attached_hosts(spawn_far: Spawn) -> None:
