@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -109,3 +111,28 @@ def test_a_limit_is_positive(seconds: float) -> None:
 def test_a_limit_is_a_number(seconds: Any) -> None:
     with pytest.raises(TypeError, match="number"):
         ThreadTimeout(seconds)
+
+
+_TRACED = """
+import sys
+from monarch.experimental.thread_timeout import ThreadTimeout, ThreadTimeoutError
+
+def called(): ...
+
+try:
+    with ThreadTimeout(0.01):
+        while True:
+            pass
+except ThreadTimeoutError:
+    pass
+sys.settrace(lambda frame, kind, argument: None)
+called()
+sys.settrace(None)
+print("went on")
+"""
+
+
+def test_functions_can_be_traced_after_a_limit_has_been_exceeded() -> None:
+    """In a process of its own: one that stands still there hears of no time limit."""
+    ended = subprocess.run([sys.executable, "-c", _TRACED], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.stdout, ended.returncode) == ("went on\n", 0), ended.stderr

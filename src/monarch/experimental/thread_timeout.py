@@ -71,10 +71,21 @@ class ThreadTimeout:
     ) -> None:
         with self._lock:
             self._ended = True
-            if self._fired:
-                _set_error(ctypes.c_ulong(self._thread), None)  # it may not have been raised yet
         if not self._fired:
             self._timer.cancel()
             _limited.discard(self._thread)
-        elif kind is None:
+            return
+        self._await_error()
+        if kind is None:
             raise ThreadTimeoutError
+
+    def _await_error(self) -> None:
+        """Have the error raised here, as it may not have been raised yet. To withdraw it would leave CPython's flag for such errors set,
+        for good: each thread looks for one at each step, and one that is traced gets no further than the entry of a function (3.11).
+        """
+        try:
+            _set_error(ctypes.c_ulong(self._thread), ctypes.py_object(ThreadTimeoutError))
+            while True:
+                pass
+        except ThreadTimeoutError:
+            pass
