@@ -87,7 +87,8 @@ def test_each_of_many_calls_in_flight_costs_less_than_one_that_is_waited_for(spa
     cost = measure(actor, once)
     both = {**dict.fromkeys(["receive", "wait", "watch", "switches", "signal", "written"], CALLS), "send": 1.01 * CALLS}
     assert not over(cost.caller, {**both, "python": 31 * CALLS, "io": 12 * CALLS})
-    assert not over(cost.called, {**both, "python": 28 * CALLS, "io": 12 * CALLS})
+    # 25 on a quiet machine; on a busy one the actor finds its mailbox empty now and then, and waits
+    assert not over(cost.called, {**both, "python": 32 * CALLS, "io": 12 * CALLS})
 
 
 def test_a_call_to_eight_procs_is_pickled_once_and_sent_once_to_each(spawn: Spawn) -> None:
