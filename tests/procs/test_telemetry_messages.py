@@ -137,7 +137,7 @@ def test_a_flood_is_sampled_with_weights_and_stays_within_its_memory(spawn: Spaw
     found = messages("flooded")
     assert exact in (count, count + 1)  # the last call may not be over
     assert len(found) <= (1 << 20) // 800
-    assert max(row["sample_weight"] for row in found) > 1  # beyond 2,000 in a second some are left out
+    assert max(row["sample_weight"] for row in found) > 1  # beyond 256 in a second some are left out
     assert sum(row["sample_weight"] for row in found) <= 1.5 * count
 
 

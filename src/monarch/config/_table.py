@@ -308,7 +308,7 @@ _TELEMETRY = (
         choice("off", "sampled", "all"),
         "off",
         "MONARCH_TELEMETRY",
-        "Which messages each process remembers for telemetry: none; some, of an actor that has more than 1,000 in a second; or "
+        "Which messages each process remembers for telemetry: none; some, of an actor that has more than 256 in a second; or "
         "all. For actors that are spawned later.",
     ),
     Knob(

@@ -1,7 +1,8 @@
 """Which messages are looked at: all of them while they are few, beyond that a random one in some. Pure: the time is passed in.
 
-How often follows how fast they come, so that a look that costs a microsecond is no burden at any rate. Each message that is looked at
-stands for `weight` of them: sums over the weights are right on average, whatever the pattern of the messages, as the gaps are random.
+How often follows how fast they come, so that a look, which costs some microseconds where caches are cold, is no burden at any rate.
+Each message that is looked at stands for `weight` of them: sums over the weights are right on average, whatever the pattern of the
+messages, as the gaps are random.
 """
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-RATE = 1_000
+RATE = 256
 """Messages per second up to which all are looked at; beyond it, about that many are."""
 
-_WINDOW = 0.1  # seconds after which the weight follows the rate
-_FEW = 4  # looks after which it reads the clock, where few are looked at
+_WINDOW = 0.125  # seconds after which the weight follows the rate
 _MOST = 1 << 16
 
 
@@ -48,10 +48,19 @@ class Sampling:
         """Called after each look. Returns what it stands for."""
         weight = self.weight
         self._looks += 1
-        if self._adaptive and (self._looks >= RATE * _WINDOW if weight == 1 else self._looks % _FEW == 0):
+        if self._adaptive and (weight > 1 or self._looks >= RATE * _WINDOW):
             self._follow()
-        self.gap = 1 if self.weight == 1 else 1 + int(self._random() * (2 * self.weight - 1))
+        self._draw()
         return weight
+
+    def ease(self) -> None:
+        """Called once a second, on any thread: few messages that come after a flood would wait long for their next look."""
+        if self.weight > 1:
+            self._follow()
+            self._draw()
+
+    def _draw(self) -> None:
+        self.gap = 1 if self.weight == 1 else 1 + int(self._random() * (2 * self.weight - 1))
 
     def _follow(self) -> None:
         now = self._clock()
