@@ -64,7 +64,7 @@ LAYERS = {
     "monarch.control": 5,
     "monarch.admin": 5.8,  # reads telemetry, logs, stacks and why
     "monarch.job": 6,
-    "monarch.dashboard": 7,
+    "monarch.dashboard": 5.7,  # files, which `admin` serves
     "monarch.tui": 7,
     "monarch.tools": 8,
     # Old names for new places.

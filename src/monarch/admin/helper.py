@@ -18,7 +18,7 @@ import uvicorn
 
 from .. import config
 from ..programs import connect
-from . import logs, more, v1
+from . import front, logs, more, v1
 from .app import App
 from .connection import Connection
 from .door import PROGRAM_ENDED
@@ -26,7 +26,7 @@ from .guard import Guard
 from .keys import Keys
 from .program import Watched
 
-TABLES = (logs, more, v1)
+TABLES = (front, logs, more, v1)
 """The modules with routes; those of the first win."""
 
 _PR_SET_PDEATHSIG = 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import socket
 import uuid
 from typing import Any
@@ -14,8 +13,8 @@ from ..stacks.py_spy import RunPySpy
 from ..telemetry.programs import SCHEMA, Processes
 from ..telemetry.query import Limits, run
 from ..telemetry.tables import ON_REQUEST
-from . import openapi, routes, schemas
-from .keys import ACT, may
+from . import openapi, schemas
+from .keys import ACT
 from .routes import NOBODY, STATUS, TEXT, ApiError, Call, Field, Link, Page, route
 from .tree import ROOT
 
@@ -33,22 +32,6 @@ _BEYOND = 2.0  # seconds that an answer takes beside what it is about
 def _login(call: Call) -> Link:
     """Exchange a link, once, for a cookie that lets this browser in; `monarch admin` prints links."""
     return Link(call.query.get("code", ""))
-
-
-@route("GET", "/", seconds=0, answers="text/html")
-def _front(call: Call) -> Page:
-    """Links to what can be looked at: where a link of `monarch admin` leads."""
-    rows = [
-        f'<li><a href="{each.path[1:]}">{each.path}</a>: {html.escape(each.about)}</li>'
-        for each in routes.ROUTES
-        if each.method == "GET"
-        and not each.names
-        and each.role != NOBODY
-        and may(call.role, each.role)
-        and each.path != "/"
-    ]
-    head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>monarch admin</title>'
-    return Page(f"{head}<h1>monarch admin</h1><ul>{''.join(rows)}</ul></html>", "text/html; charset=utf-8")
 
 
 @route("GET", "/SKILL.md", seconds=0, answers="text/markdown")

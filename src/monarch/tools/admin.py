@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -9,8 +10,15 @@ import typer
 from ..admin.door import PROGRAM_ENDED, Door
 from ..admin.keys import ACT, VIEW
 from ..control import GetAdmin
-from ..programs import PATIENCE
+from ..programs import PATIENCE, Connection
 from .programs import reach
+
+ADDR = Annotated[
+    str | None, typer.Option(help="Where to listen: host:port; port 0 is any. Default: the key mesh_admin_addr.")
+]
+VIEW_ONLY = Annotated[bool, typer.Option("--view", help="Let in to look only: no stacks, profiles, ends of meshes.")]
+HOST_NAME = Annotated[list[str] | None, typer.Option(help="A name that a proxy in front of it has; again for more.")]
+ROOT_PATH = Annotated[str, typer.Option(help="The path that a proxy takes off: /monarch.")]
 
 app = typer.Typer()
 
@@ -20,33 +28,52 @@ def admin(
     program: Annotated[
         str | None, typer.Argument(help="Process id of the program. Default: as for --program of other commands.")
     ] = None,
-    addr: Annotated[
-        str | None, typer.Option(help="Where to listen: host:port; port 0 is any. Default: the key mesh_admin_addr.")
-    ] = None,
-    view: Annotated[
-        bool, typer.Option("--view", help="Let in to look only: no stacks, profiles, ends of meshes.")
-    ] = False,
+    addr: ADDR = None,
+    view: VIEW_ONLY = False,
     token: Annotated[bool, typer.Option("--token", help="Print the token, for programs, in place of a link.")] = False,
-    host_name: Annotated[
-        list[str] | None, typer.Option(help="A name that a proxy in front of it has; again for more.")
-    ] = None,
-    root_path: Annotated[str, typer.Option(help="The path that a proxy takes off: /monarch.")] = "",
+    host_name: HOST_NAME = None,
+    root_path: ROOT_PATH = "",
 ) -> None:
     """Print a link that lets a browser in, once, to the admin interface of a program.
 
     If the program has none, this opens one, and serves until the program ends, or Ctrl-C.
     """
-    role = VIEW if view else ACT
+
+    def show(access: dict[str, str]) -> None:
+        print(access["token" if token else "link"], flush=True)
+
     with reach(program) as connection:
-        pid = connection.program.pid
+        open_for(connection, VIEW if view else ACT, show, addr, host_name or (), root_path)
+
+
+def open_for(
+    connection: Connection,
+    role: str,
+    show: Callable[[dict[str, str]], object],
+    addr: str | None,
+    names: Sequence[str],
+    root_path: str,
+) -> None:
+    """Show how to get into the admin interface of a program; if it has none, open one, and serve until the program ends, or Ctrl-C.
+
+    Args:
+        connection: To the program; is closed.
+        role: Of who comes in.
+        show: Is given the `access`.
+        addr: See `Door`, as for the rest.
+        names: Likewise.
+        root_path: Likewise.
+    """
+    pid = connection.program.pid
+    with connection:
         access = connection.ask(connection.root, GetAdmin(role)).get(timeout=PATIENCE)
     if access is not None:
         if addr is not None:
             typer.echo(f"the program has an admin interface already, at {access['url']}", err=True)
-        print(access["token" if token else "link"])
+        show(access)
         return
-    door = Door(pid, addr, names=host_name or (), root_path=root_path)
-    print(door.access(role)["token" if token else "link"], flush=True)
+    door = Door(pid, addr, names=names, root_path=root_path)
+    show(door.access(role))
     typer.echo(f"serving program {pid} at {door.url}, until it ends", err=True)
     try:
         door.ended.wait()

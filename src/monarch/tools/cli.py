@@ -26,6 +26,7 @@ from ..job.worker_main import serve
 from . import (
     admin,
     contexts,
+    dashboard,
     debug,
     logs,
     metrics,
@@ -62,6 +63,7 @@ app.add_typer(metrics.app)
 app.add_typer(why.app)
 app.add_typer(profile.app)
 app.add_typer(admin.app)
+app.add_typer(dashboard.app)
 app.add_typer(debug.app)
 app.add_typer(scripts.app)
 app.add_typer(commands.app)

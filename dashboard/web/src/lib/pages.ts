@@ -1,0 +1,24 @@
+import type { Component } from "svelte";
+import { modules } from "pages";
+
+/** What each file of `src/pages` says of itself in its `<script module>`: to add a page is to add a file. */
+export interface Page {
+  /** In the URL, behind `#/`. */
+  path: string;
+  title: string;
+  /** Its place in the menu. */
+  order: number;
+  /** What it answers, in a sentence. */
+  about: string;
+}
+
+export interface Shown extends Page {
+  component: Component;
+  /** The key that leads there; the tenth page has "0", those after it none. */
+  key: string;
+}
+
+export const pages: Shown[] = modules
+  .map(({ page, default: component }) => ({ ...page, component, key: "" }))
+  .sort((one, other) => one.order - other.order)
+  .map((page, at) => ({ ...page, key: "1234567890"[at] ?? "" }));

@@ -1,0 +1,79 @@
+"""``monarch dashboard``: the pages of a running program in a browser."""
+
+from __future__ import annotations
+
+import os
+import webbrowser
+from contextlib import suppress
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from ..admin.keys import ACT, VIEW
+from ..control import GetAdmin
+from ..errors import SupervisionError
+from ..programs import PATIENCE, connect, find
+from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, open_for
+from .programs import reach
+
+app = typer.Typer()
+
+
+@app.command(epilog="Example: monarch dashboard 4711 --addr 127.0.0.1:8265")
+def dashboard(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PROGRAM|URL]",
+            help="Process id of a program, or the URL of its admin interface. Default: as for --program of other commands.",
+        ),
+    ] = None,
+    addr: ADDR = None,
+    view: VIEW_ONLY = False,
+    browser: Annotated[
+        bool | None, typer.Option(help="Open it in a browser. Default: where there is a display to open it on.")
+    ] = None,
+    host_name: HOST_NAME = None,
+    root_path: ROOT_PATH = "",
+) -> None:
+    """Open the dashboard of a running program, or print the link to it, which lets a browser in, once, within an hour.
+
+    What is wrong, where, and why: the verdict, each rank, stacks, waits, logs. If the program has no admin interface, this opens one,
+    and serves until the program ends, or Ctrl-C.
+    """
+    role = VIEW if view else ACT
+    wanted = _has_display() if browser is None else browser
+
+    def show(access: dict[str, str]) -> None:
+        print(access["link"], flush=True)
+        if wanted:
+            webbrowser.open(access["link"])
+
+    if what is not None and "://" in what:
+        show({"link": _link(what, role)})
+    else:
+        open_for(reach(what), role, show, addr, host_name or (), root_path)
+
+
+def _has_display() -> bool:
+    return "SSH_CONNECTION" not in os.environ and bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+
+
+def _link(url: str, role: str) -> str:
+    """A link to the program of this machine that has its admin interface there.
+
+    Raises:
+        ValueError: There is none, or it is no URL.
+    """
+    wanted = urlsplit(url)
+    if wanted.scheme not in ("http", "https") or not wanted.netloc:
+        raise ValueError(f"a URL is http://host:port, as `monarch admin` prints it, not {url!r}")
+    for program in find():
+        with suppress(ConnectionError, SupervisionError, TimeoutError), connect(program) as connection:
+            access = connection.ask(connection.root, GetAdmin(role)).get(timeout=PATIENCE)
+            if access is not None and urlsplit(access["url"])[:2] == wanted[:2]:
+                return str(access["link"])
+    raise ValueError(
+        f"no program of yours on this machine has its admin interface at {url}: `monarch dashboard` there prints a link to it"
+    )
