@@ -117,9 +117,10 @@ class _Recorder:
         """Once a second while actors are active, on the I/O thread."""
         cells = ((cell.uid, sum(begun_by(cell).values()), len(cell.queued())) for cell in actors_of(hub))
         self.history.look(time.monotonic(), time.time_ns() // 1000, cells)
-        for sampling in (self.outgoing, *(cell.sampler for cell in actors_of(hub))):
-            if sampling is not None:  # that actor was spawned without telemetry
-                sampling.ease()
+        self.outgoing.ease()
+        for cell in actors_of(hub):
+            if isinstance(cell.sampler, Sampling):  # None of one that was spawned without telemetry
+                cell.sampler.ease()
         old = time.time_ns() - KEPT
         with suppress(IndexError):  # an actor's thread has just taken the place of the oldest one
             while self.handled and self.handled[0].begin < old:
