@@ -40,5 +40,19 @@ assert set(actors.step.call().get().values()) == {0.25}  # in the same procs
 assert [each.reloaded for each in result.reloads] == [["recipe"], ["recipe"]]
 # endregion
 
+
+class Edited(Trainer):
+    @endpoint
+    def twice(self) -> float:
+        return 0.5
+
+
+Trainer = Edited  # type: ignore[misc]  # as the cell of a notebook does that is edited and run again
+
+# region update
+actors.update_class(Trainer).get()  # or await it; a slice of the mesh and a reference to it take one as well
+# endregion
+assert set(actors.twice.call().get().values()) == {0.5}  # type: ignore[attr-defined]
+
 job.kill()
 done.close()

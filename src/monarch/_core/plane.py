@@ -11,6 +11,7 @@ from .actors.activities import activities, blocked, longest, owners_of
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub, running
 from .actors.contracts import Owner
+from .actors.endpoint import describe_class
 from .actors.log import set_level
 from .actors.pulse import begun_by, handled_by, status_of
 from .actors.request import Gather, StopCall, Stream
@@ -30,6 +31,7 @@ from .hub.control_service import ControlRequest, ControlService, handles, regist
 from .hub.life import black_box, life_events
 from .hub.prints import Note
 from .hub.statistics import statistics_of
+from .mesh.actor_mesh import check_names
 from .mesh.owned import OwnedActors, OwnedProcs
 from .mesh.proc_mesh import flush_logs
 from .mesh.shaped import ShapedMesh, names_of
@@ -52,10 +54,12 @@ if TYPE_CHECKING:
     from .processes.boxes import DeadProc
     from .shape.rank_selector import RankSelector
     from .wire.channel import parse_channel
+    from .wire.picklers import is_importable
 
 _LATER = {  # what few processes need: a look at a thousand imports this module in each of them, at once
     "DeadProc": "processes.boxes",
     "RankSelector": "shape.rank_selector",
+    "is_importable": "wire.picklers",
     "check_same_user": "net.peer_credentials",
     "join": "client.guest",
     "parse_channel": "wire.channel",
@@ -118,18 +122,21 @@ __all__ = [
     "black_box",
     "block",
     "blocked",
+    "check_names",
     "check_same_user",
     "client",
     "completed",
     "content_of",
     "current_hub",
     "debugged",
+    "describe_class",
     "encode_meta",
     "flush_logs",
     "grid",
     "handled_by",
     "handles",
     "hosts_here",
+    "is_importable",
     "join",
     "life_events",
     "longest",

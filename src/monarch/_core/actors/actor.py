@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from ..shape import MeshTrait
 
@@ -42,3 +43,9 @@ class Actor(MeshTrait):
 
         def stop(self, reason: str = "stopped by client") -> Future[None]:
             """On an owned mesh: stop every rank, now; the future is done when they have ended."""
+
+        def update_class(self, cls: type[Any]) -> Future[None]:
+            """On a mesh: have every rank run the code of this class from its next message on, with the state that it has."""
+
+    def _take_class(self, cls: type[Any], sure: bool) -> Any:
+        return importlib.import_module("monarch.sync.update").take_class(self, cls, sure)

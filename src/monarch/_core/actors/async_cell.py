@@ -76,7 +76,7 @@ class AsyncCell(ActorCell):
         self._arrival: asyncio.Future[None] | None = None
         self._end_seen: asyncio.Future[None] | None = None
         self._concurrent: set[asyncio.Task[None]] = set()
-        self._slots: dict[str, Slots] = {}  # of endpoints with a bound on their concurrency, by name
+        self._slots: dict[EndpointDefinition[Any, Any], Slots] = {}  # of those with a bound on their concurrency
         self._supervising: asyncio.Lock | None = None
         self._early: deque[Callable[[], object]] = deque()
         self._serving: asyncio.Task[None] | None = None
@@ -351,9 +351,9 @@ class AsyncCell(ActorCell):
     def _start_concurrent(self, item: tuple[Origin, Frame], definition: EndpointDefinition[Any, Any]) -> None:
         slots = None
         if definition.concurrency is not None:
-            slots = self._slots.get(definition.name)
+            slots = self._slots.get(definition)
             if slots is None:
-                slots = self._slots[definition.name] = Slots(definition.concurrency)
+                slots = self._slots[definition] = Slots(definition.concurrency)
             if not slots.take():
                 slots.waiting.append(item)
                 self.pressure.set_aside(*item)

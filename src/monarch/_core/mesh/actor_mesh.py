@@ -26,7 +26,7 @@ T = TypeVar("T")
 RESERVED = frozenset(
     {"slice", "split", "flatten", "rename", "size", "sizes", "extent", "stop", "initialized"}
     | {"_name", "_class", "_shape", "_inner", "_endpoint", "_proc_mesh", "_mesh_name", "_labels", "_ndslice"}
-    | {"_new_with_shape", "_addresses", "_uid", "_procs", "_owned", "_spawned", "_target"}
+    | {"_new_with_shape", "_addresses", "_became", "_uid", "_procs", "_owned", "_spawned", "_target"}
 )
 
 
@@ -42,7 +42,30 @@ class _UnlessOfItsClass:
         return getattr(super(owner, owner if mesh is None else mesh), self._name)
 
 
-class ActorMesh(ExpendableMesh, Generic[T]):
+class _Updatable(ExpendableMesh):
+    def update_class(self, cls: type[Any]) -> Future[None]:
+        """Have these actors run the code of another class from their next message on, with the state that they have.
+
+        Each rank takes it between two messages: what it handles now ends with the old code, concurrent endpoints included.
+        ``__init__`` does not run again. Ranks that start again after a failure do so with the new class. This handle has the new
+        endpoints; slices and references from before have the old ones.
+
+        Args:
+            cls: The class as edited, of the script or notebook; or another one of a module that is there.
+
+        Returns:
+            A future that is done when every rank runs it. All do, or none: it raises ActorError where a rank can't take it, as its
+            objects are laid out otherwise (``__slots__``), and SupervisionError where one has failed for good.
+
+        Raises:
+            TypeError: `cls` is no actor class.
+            ValueError: Endpoints were ``def`` and are ``async def``, or the reverse; a name is taken by meshes; or it is a new
+                version of the module that procs have: that is what `sync_workspace` is for.
+        """
+        return update_class(self, cls)
+
+
+class ActorMesh(_Updatable, Generic[T]):
     """Actors of one class, one on each proc of a mesh. Made by ``procs.spawn(...)``; has the class's endpoints.
 
     The mesh that `spawn` returned owns the actors; slices of it, and meshes received in messages, are references.
@@ -85,11 +108,19 @@ class ActorMesh(ExpendableMesh, Generic[T]):
     def _addresses(self) -> Sequence[ProcAddress]:
         return self._target.procs
 
+    def _became(self, cls: type[T]) -> None:
+        """The actors are of another class now."""
+        for name, attribute in list(self.__dict__.items()):
+            if isinstance(attribute, (Endpoint, _NotAnEndpoint)):
+                del self.__dict__[name]
+        self._class = cls
+
     if not TYPE_CHECKING:  # 0.7 has no such methods, so programs may have endpoints of these names
         select = _UnlessOfItsClass()
         without = _UnlessOfItsClass()
         kill = _UnlessOfItsClass()
         restart = _UnlessOfItsClass()
+        update_class = _UnlessOfItsClass()
 
     @property
     def __name__(self) -> str:
@@ -241,6 +272,11 @@ def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
     request = Gather(f"incarnations({mesh._name})", SYSTEM, target.procs, target.extent)
     send_record(cell.hub, target.procs, GetIncarnation(target.uid), request, cell.uid)
     return request.future
+
+
+def update_class(mesh: Any, cls: Any) -> Future[None]:
+    """As of an actor mesh."""
+    raise NotImplementedError  # replaced by the public face: this is a plane
 
 
 def check_names(cls: type) -> None:

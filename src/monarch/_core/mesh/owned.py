@@ -34,6 +34,8 @@ class OwnedActors(Owned):
     Attributes:
         spec: What was spawned.
         since: When, in seconds since 1970.
+        init: As given.
+        successors: What some ranks start again with in its place, by rank.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class OwnedActors(Owned):
         self._cell = cell
         self._actor = spec.uid
         self._procs = procs
-        self._spawn = (spec, is_async, init) if group is not None else None
+        self._is_async = is_async
+        self.init = init if group is not None else None
+        self.successors: dict[int, tuple[bytes, Any]] = {}
         self.stopping: Future[None] | None = None
 
     def stop(self, reason: str) -> Future[None]:
@@ -90,13 +94,12 @@ class OwnedActors(Owned):
         self._bound(request)
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
-        assert self._spawn is not None, "only meshes of a group start again"
-        spec, is_async, init = self._spawn
+        assert self.init is not None, "only meshes of a group start again"
         procs = [self._procs[rank] for rank in ranks]
         request = SpawnCall(f"{self.name}: {len(ranks)} ranks to start again", procs, self._actor)
         for index, rank in enumerate(ranks):
-            again = spec._replace(incarnation=self.incarnation(rank), rank=rank)
-            record = spawn_record(again, is_async, init)
+            again = self.spec._replace(incarnation=self.incarnation(rank), rank=rank)
+            record = spawn_record(again, self._is_async, self.successors.get(rank, self.init))
             send_record(self._cell.hub, procs[index], record, request, self._cell.uid, ranks=[index])
         return [request.future]
 

@@ -1,0 +1,166 @@
+"""`ActorMesh.update_class`: actors that run take another class, and keep what they hold.
+
+An update is two calls to the actors, so it has its place among their other messages, waits for ranks that start again, and ends as
+calls do. The first one asks each rank whether it can; the second one has it done. In between, whoever owns the actors is told, so that a
+rank that fails from then on starts again with the new class.
+
+What ends its wait: the answers of the ranks, their end, or that of their owner.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from pickle import PickleBuffer
+from typing import Any, cast
+
+from .._core.plane import (
+    ControlRequest,
+    ControlService,
+    OwnedActors,
+    ProcAddress,
+    Promise,
+    check_names,
+    current_hub,
+    describe_class,
+    handles,
+    is_importable,
+    operation_of,
+    owners_of,
+    pickling,
+    register,
+)
+from .._namedtuple import NamedTuple
+from ..actor import Actor, ActorMesh, Endpoint, Future, as_endpoint, context
+from ..programs import ask
+
+
+class Succeed(NamedTuple):
+    """Start these ranks with this class when they start again. Client of a mesh ──▶ the process of its owner. Answer: None.
+
+    Attributes:
+        uid: Of the actors.
+        ranks: Of the whole mesh.
+        successor: Its pickle.
+    """
+
+    uid: int
+    ranks: list[int]
+    successor: bytes
+
+
+class Place(NamedTuple):
+    """Which rank an actor is, and what it needs when it starts again.
+
+    Attributes:
+        rank: Of the whole mesh.
+        owner: The process of its owner; None if it does not start again.
+    """
+
+    rank: int
+    owner: ProcAddress | None
+
+
+def update_class(mesh: ActorMesh[Any], cls: Any) -> Future[None]:
+    """See `ActorMesh.update_class`."""
+    _check(mesh, cls)
+    take = as_endpoint(mesh._take_class)
+    asked = take.call(cls, False)
+    done: Promise[None] = Promise(operation_of(asked))
+    threading.Thread(
+        target=contextvars.copy_context().run,
+        args=(_go_on, done, mesh, cls, take, asked),
+        name="monarch-update",
+        daemon=True,
+    ).start()
+    return done.future
+
+
+def _check(mesh: ActorMesh[Any], cls: Any) -> None:
+    if not isinstance(cls, type) or not issubclass(cls, Actor):
+        raise TypeError(f"update_class takes a subclass of monarch.actor.Actor, got {cls!r}")
+    check_names(cls)
+    old: type = mesh._class
+    if describe_class(cls).is_async != describe_class(old).is_async:
+        was, now = ("async def", "def") if describe_class(old).is_async else ("def", "async def")
+        raise ValueError(
+            f"the endpoints of {old.__qualname__} were `{was}` and are `{now}`: that decides how an actor waits for its messages, "
+            "and can't change while it lives. Spawn new actors"
+        )
+    same_name = (cls.__module__, cls.__qualname__) == (old.__module__, old.__qualname__)
+    if cls is not old and same_name and is_importable(cls):
+        raise ValueError(
+            f"{cls.__qualname__} would go by its name to procs that have imported {cls.__module__} before it was edited. Bring the "
+            "new file there: `await hosts.sync_workspace(folder, auto_reload=True)`, or `monarch sync --reload`"
+        )
+
+
+def _go_on(done: Promise[None], mesh: ActorMesh[Any], cls: type, take: Endpoint[..., Any], asked: Future[Any]) -> None:
+    try:
+        ranks: dict[ProcAddress, list[int]] = {}
+        for rank, owner in asked.get().values():
+            if owner is not None:
+                ranks.setdefault(owner, []).append(rank)
+        hub, content = current_hub(), pickling.dumps_inline(cls)
+        for told in [ask(hub, owner, Succeed(mesh._uid, some, content)) for owner, some in ranks.items()]:
+            told.get()
+        take.call(cls, True).get()
+        mesh._became(cls)
+    except BaseException as error:
+        done.reject(error)
+    else:
+        done.resolve(None)
+
+
+def take_class(actor: Any, cls: type, sure: bool) -> Place:
+    """Have the actor of this thread be of another class.
+
+    Args:
+        sure: Else it is only asked whether it can.
+
+    Raises:
+        TypeError: Its objects are laid out otherwise.
+    """
+    old = type(actor)
+    try:
+        actor.__class__ = cls
+    except TypeError as error:
+        raise TypeError(
+            f"an actor of {old.__qualname__} can't take the new class and keep its state, as objects of that are laid out otherwise "
+            f"(`__slots__`, or another base class in C): {error}. Spawn new actors"
+        ) from None
+    if not sure:
+        actor.__class__ = old
+    here = context()
+    spec = cast("Any", here._cell)._spec
+    return Place(here.actor_instance.rank.rank, spec.owner.proc if spec.restarts else None)
+
+
+@handles(Succeed)
+def _succeed(service: ControlService, request: ControlRequest, record: Succeed) -> None:
+    for owner in owners_of(service.hub):
+        mesh = owner.ownership.get(record.uid)
+        if isinstance(mesh, OwnedActors) and mesh.init is not None:
+            init = pickling.dumps(_Successor(mesh.init, record.successor))
+            mesh.successors.update(dict.fromkeys(record.ranks, init))
+    request.answer(None)
+
+
+class _Successor:
+    """Arguments of a spawn, with another class: unpickled where the actor is constructed, and not before."""
+
+    def __init__(self, init: tuple[bytes, Any], cls: bytes) -> None:
+        self._init = init
+        self._cls = cls
+
+    def __reduce__(self) -> Any:
+        payload, buffers = self._init
+        return _with_class, (PickleBuffer(payload), [PickleBuffer(each) for each in buffers], self._cls)
+
+
+def _with_class(payload: Any, buffers: list[Any], cls: bytes) -> tuple[type, Any, Any]:
+    _, args, kwargs = pickling.loads(payload, buffers)
+    return pickling.loads(cls), args, kwargs
+
+
+register(_succeed)

@@ -1,0 +1,227 @@
+"""An actor class is edited while its actors run: they take the new code, and keep what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from monarch.actor import Actor, ActorError, Channel, DeadlockError, SupervisionError, concurrent_endpoint, endpoint
+from monarch.supervision import OneForOne
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+LIMIT = 60
+
+
+def first() -> Any:
+    class Counter(Actor):
+        def __init__(self, start: int) -> None:
+            self.count = start
+
+        def name(self) -> str:
+            return "first"
+
+        @endpoint
+        def add(self) -> tuple[str, int]:
+            self.count += 1
+            return self.name(), self.count
+
+        @endpoint
+        def when_told(self, asks: Any) -> str:
+            told, answer = Channel[None].open()
+            asks.send(told)
+            answer.recv().get(timeout=LIMIT)
+            return self.name()
+
+        @endpoint
+        def exit(self) -> None:
+            os._exit(3)
+
+    return Counter
+
+
+def second() -> Any:
+    class Counter(Actor):
+        def __init__(self, start: int) -> None:
+            self.count = 100 + start
+
+        def name(self) -> str:
+            return "second"
+
+        @endpoint
+        def add(self, by: int = 10) -> tuple[str, int]:
+            self.count += by
+            return self.name(), self.count
+
+        @endpoint
+        def twice(self) -> int:
+            return 2 * self.count
+
+        @endpoint
+        def exit(self) -> None:
+            os._exit(3)
+
+    return Counter
+
+
+class Foreman(Actor):
+    """Has a mesh that it does not own."""
+
+    @endpoint
+    def update(self, workers: Any, cls: Any) -> list[int]:
+        workers.update_class(cls).get(timeout=LIMIT)
+        return list(workers.twice.call().get(timeout=LIMIT).values())
+
+    @endpoint
+    def update_itself(self, me: Any) -> None:
+        me.update_class(Foreman).get(timeout=LIMIT)
+
+
+def test_actors_take_the_new_code_and_keep_their_state(spawn: Spawn) -> None:
+    mesh = spawn(2).spawn("counter", first(), 0)
+    assert mesh.add.call().get(timeout=LIMIT).values() == [("first", 1), ("first", 1)]
+    mesh.update_class(second()).get(timeout=LIMIT)
+    assert mesh.add.call().get(timeout=LIMIT).values() == [("second", 11), ("second", 11)]
+    assert mesh.add.call(by=1).get(timeout=LIMIT).values() == [("second", 12), ("second", 12)], "the new signature"
+    assert mesh.twice.call().get(timeout=LIMIT).values() == [24, 24]
+    with pytest.raises(AttributeError, match="no endpoint 'when_told'"):
+        mesh.when_told
+
+
+def test_a_slice_is_updated_alone(spawn: Spawn) -> None:
+    mesh = spawn(2).spawn("counter", first(), 0)
+    part = mesh.slice(gpus=1)
+    part.update_class(second()).get(timeout=LIMIT)
+    assert mesh.add.call().get(timeout=LIMIT).values() == [("first", 1), ("second", 10)]
+    assert part.twice.call_one().get(timeout=LIMIT) == 20
+
+
+def test_what_a_rank_handles_ends_with_the_old_code(spawn: Spawn) -> None:
+    mesh = spawn(1).spawn("counter", first(), 0)
+    port, asks = Channel[Any].open()
+    answer = mesh.when_told.call_one(port)
+    told = asks.recv().get(timeout=LIMIT)
+    updated = mesh.update_class(second())
+    told.send(None)
+    assert answer.get(timeout=LIMIT) == "first"
+    updated.get(timeout=LIMIT)
+    assert mesh.add.call_one().get(timeout=LIMIT) == ("second", 10)
+
+
+def test_a_rank_that_starts_again_has_the_new_class(spawn: Spawn) -> None:
+    procs = spawn(2, restart=OneForOne(max_restarts=5, within=3600))
+    mesh = procs.spawn("counter", first(), 1)
+    mesh.slice(gpus=0).update_class(second()).get(timeout=LIMIT)
+    with pytest.raises(SupervisionError):
+        mesh.exit.call().get(timeout=LIMIT)
+    assert mesh.add.call().get(timeout=LIMIT).values() == [("second", 111), ("first", 2)], "the new __init__, too"
+    foreman = spawn(1).spawn("foreman", Foreman)
+    assert foreman.update.call_one(mesh, second()).get(timeout=LIMIT) == [222, 4]
+    with pytest.raises(SupervisionError):
+        mesh.exit.call().get(timeout=LIMIT)
+    assert mesh.add.call().get(timeout=LIMIT).values() == [("second", 111), ("second", 111)], "as its owner was told"
+
+
+def test_concurrent_endpoints_end_with_their_code_and_get_their_new_bound(spawn: Spawn) -> None:
+    class Waiter(Actor):
+        def __init__(self) -> None:
+            self.events: dict[str, asyncio.Event] = {}
+
+        @endpoint(concurrency=1)
+        async def wait(self, name: str) -> str:
+            await self.events.setdefault(name, asyncio.Event()).wait()
+            return f"first {name}"
+
+        @concurrent_endpoint
+        async def let(self, name: str) -> None:
+            self.events.setdefault(name, asyncio.Event()).set()
+
+    class Again(Waiter):
+        @endpoint(concurrency=2)
+        async def wait(self, name: str) -> str:
+            if name == "c":
+                self.events["b"].set()
+            await self.events.setdefault(name, asyncio.Event()).wait()
+            return f"second {name}"
+
+        @endpoint
+        async def let(self, name: str) -> None:
+            self.events.setdefault(name, asyncio.Event()).set()
+
+    mesh = spawn(1).spawn("waiter", Waiter)
+    old = mesh.wait.call_one("a")
+    mesh.update_class(Again).get(timeout=LIMIT)
+    new = [mesh.wait.call_one("b"), mesh.wait.call_one("c")]
+    assert new[0].get(timeout=LIMIT) == "second b", "two at a time now: the second one has let it go"
+    mesh.let.call_one("c").get(timeout=LIMIT)
+    mesh.let.call_one("a").get(timeout=LIMIT)
+    assert new[1].get(timeout=LIMIT) == "second c"
+    assert old.get(timeout=LIMIT) == "first a"
+
+
+def test_a_class_that_lays_out_its_objects_otherwise_is_refused_by_all(spawn: Spawn) -> None:
+    class Other(Actor, dict):  # type: ignore[type-arg]
+        @endpoint
+        def add(self) -> None: ...
+
+    mesh = spawn(2).spawn("counter", first(), 0)
+    with pytest.raises(ActorError, match="laid out otherwise"):
+        mesh.update_class(Other).get(timeout=LIMIT)
+    assert mesh.add.call().get(timeout=LIMIT).values() == [("first", 1), ("first", 1)]
+
+
+def test_what_can_not_be_taken_is_refused_at_the_call(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Async(Actor):
+        @endpoint
+        async def add(self) -> None: ...
+
+    class Taken(Actor):
+        @endpoint
+        def slice(self) -> None: ...
+
+    mesh = spawn(1).spawn("foreman", Foreman)
+    with pytest.raises(ValueError, match="were `def` and are `async def`"):
+        mesh.update_class(Async)
+    with pytest.raises(ValueError, match="collides with an endpoint name: slice"):
+        mesh.update_class(Taken)
+    with pytest.raises(TypeError, match="a subclass of monarch.actor.Actor, got 3"):
+        mesh.update_class(3)  # type: ignore[arg-type]
+    edited = type("Foreman", (Actor,), {**vars(Foreman)})
+    monkeypatch.setitem(globals(), "Foreman", edited)  # as when its module is loaded again here
+    with pytest.raises(ValueError, match="auto_reload=True"):
+        mesh.update_class(edited)
+
+
+def test_none_is_updated_where_one_is_gone_for_good(spawn: Spawn, faults: Faults) -> None:
+    mesh = spawn(2).spawn("counter", first(), 0)
+    with pytest.raises(SupervisionError):
+        mesh.slice(gpus=1).exit.call_one().get(timeout=LIMIT)
+    with pytest.raises(SupervisionError):
+        mesh.update_class(second()).get(timeout=LIMIT)
+    rest = mesh.slice(gpus=0)
+    assert rest.add.call_one().get(timeout=LIMIT) == ("first", 1)
+    rest.update_class(second()).get(timeout=LIMIT)
+    assert rest.add.call_one().get(timeout=LIMIT) == ("second", 11)
+    faults.wait_for(1)
+
+
+def test_an_actor_that_would_wait_for_its_own_update_is_told_so(spawn: Spawn) -> None:
+    mesh = spawn(1).spawn("foreman", Foreman)
+    with pytest.raises(ActorError) as caught:
+        mesh.update_itself.call_one(mesh).get(timeout=LIMIT)
+    assert isinstance(caught.value.exception, DeadlockError)
+
+
+def test_an_endpoint_of_that_name_is_an_endpoint_still(spawn: Spawn) -> None:
+    class Registry(Actor):
+        @endpoint
+        def update_class(self, name: str) -> str:
+            return name
+
+    registry: Any = spawn(1).spawn("registry", Registry)
+    assert registry.update_class.call_one("mine").get(timeout=LIMIT) == "mine"
