@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,13 +20,14 @@ if TYPE_CHECKING:
     from helpers.faults import Faults
 
 _PATIENCE = 60.0  # seconds
+MUCH = 256 << 20  # bytes: more than all buffers of the kernel on the way
 
 
 class Server(Actor):
     """Says back what it gets, behind its rank, when the client has said all."""
 
     def __init__(self) -> None:
-        self._ended = 0
+        self._ended = self._sent = 0
 
     @endpoint
     def serve(self, rank: int) -> int:
@@ -40,11 +42,32 @@ class Server(Actor):
             threading.Thread(target=self._answer, args=(connection, rank), daemon=True).start()
 
     def _answer(self, connection: socket.socket, rank: int) -> None:
-        with connection:
+        with connection, suppress(ConnectionResetError):
             connection.sendall(f"rank {rank}: ".encode())
             while data := connection.recv(65536):
                 connection.sendall(data)
+                self._sent += len(data)
+            connection.shutdown(socket.SHUT_WR)
         self._ended += 1
+
+    @endpoint
+    def serve_much(self) -> int:
+        """Says `MUCH` bytes to each, and nothing back."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._say_much, args=(listener,), daemon=True).start()
+        port: int = listener.getsockname()[1]
+        return port
+
+    def _say_much(self, listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(ConnectionResetError, BrokenPipeError):
+            for _ in range(MUCH >> 16):
+                connection.sendall(bytes(1 << 16))
+                self._sent += 1 << 16
+
+    @endpoint
+    def sent(self) -> int:
+        return self._sent
 
     @endpoint
     def ended(self) -> int:
@@ -114,6 +137,25 @@ def test_a_port_of_nobody_is_a_closed_connection_and_so_is_a_dead_listener(spawn
         os.kill(listeners.pid.call_one().get(), signal.SIGKILL)
         wait_until(lambda: servers.ended.call_one().get() == 1, what="the end of the connection on the other side")
     assert len(faults) == 1  # the test's own actor there
+    forwarder.stop("enough").get()
+
+
+def test_who_reads_slowly_slows_the_writer_and_gets_all_of_it(spawn: Spawn) -> None:
+    procs = spawn()
+    server = procs.spawn("servers", Server)
+    (front,) = free_ports(1)
+    forwarder = this_proc().spawn("forwarder", PortForwarder)
+    port = server.serve_much.call_one().get()
+    forwarder.forward.call_one(procs, port, procs, f"127.0.0.1:{front}").get()
+    with socket.create_connection(("127.0.0.1", front), _PATIENCE) as connection:
+        connection.shutdown(socket.SHUT_WR)  # what comes still comes
+        wait_until(lambda: server.sent.call_one().get() > 1 << 20, what="the first of it")
+        for _ in range(300):  # without a limit on the way, all of it is sent by then
+            assert server.sent.call_one().get() < MUCH // 2
+        received = 0
+        while data := connection.recv(1 << 20):
+            received += len(data)
+        assert received == MUCH
     forwarder.stop("enough").get()
 
 

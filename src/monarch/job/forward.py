@@ -2,18 +2,24 @@
 
 One listens where clients connect, the other connects to the port. Each direction is a loop that reads, then has what it read
 written on the other side before it reads more: so a slow reader slows its writer, as without anything in between. What ends a
-connection: both sides have sent all; one of them, or one of the actors, or its host, is gone.
+connection: both sides have sent all; one of them, or one of the actors, or its host, is gone, and then it ends with a reset, so
+that nobody takes what has come for the whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import logging
+import socket
+import struct
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..actor import (
     Actor,
     ActorError,
+    HostMesh,
     MeshFailure,
     Point,
     ProcMesh,
@@ -21,6 +27,7 @@ from ..actor import (
     concurrent_endpoint,
     current_rank,
     endpoint,
+    this_proc,
 )
 
 if TYPE_CHECKING:  # it is there already in an async actor; programs that only describe jobs need none of it
@@ -29,7 +36,11 @@ if TYPE_CHECKING:  # it is there already in an async actor; programs that only d
 _MOST = 1 << 18  # bytes that are read at once
 _LAST_PORT = 65535
 
+_RESET = struct.pack("ii", 1, 0)  # as SO_LINGER: the end of the connection is a reset, and what is not sent yet is lost
+
 Address = tuple[str, int]
+
+logger = logging.getLogger("monarch.job")
 
 
 class PortForwarder(Actor):
@@ -73,8 +84,13 @@ class PortForwarder(Actor):
         points = [Point(rank, dst_proc_mesh.extent) for rank in range(len(dst_proc_mesh))]
         ports = [_port(dst_port(point) if callable(dst_port) else dst_port) for point in points]
         addresses = [_address(src_address(point) if callable(src_address) else src_address) for point in points]
-        dialers: Any = dst_proc_mesh.spawn("forward_to", _Dialer, ports)
-        listeners: Any = src_proc_mesh.spawn("forward_from", _Listener, addresses, dialers)
+        await self._pair(dst_proc_mesh, ports, src_proc_mesh, addresses)
+
+    async def _pair(
+        self, there: ProcMesh, ports: Sequence[int], here: ProcMesh, addresses: Sequence[Address]
+    ) -> tuple[Any, Any]:
+        dialers: Any = there.spawn("forward_to", _Dialer, ports)
+        listeners: Any = here.spawn("forward_from", _Listener, addresses, dialers)
         try:
             await listeners.listen.call()
         except (ActorError, SupervisionError) as error:
@@ -82,12 +98,61 @@ class PortForwarder(Actor):
             await dialers.stop("nobody listens")
             raise getattr(error, "exception", error) from None
         self._pairs.append((listeners, dialers))
+        return listeners, dialers
+
+
+class ForwardedPort:
+    """A port of a host, as one of this machine. `close` ends it, with its connections.
+
+    Args:
+        host: One host.
+        port: Its port, on its loopback interface.
+        local: The port here, on the loopback interface; 0 for any free one.
+
+    Attributes:
+        local: The port here.
+
+    Raises:
+        OSError: The port here is taken.
+        SupervisionError: The host is gone.
+    """
+
+    def __init__(self, host: HostMesh, port: int, local: int) -> None:
+        self._owner: Any = this_proc().spawn("port_forward", _HostForwarder)
+        try:
+            self._dialer, self.local = self._owner.open.call_one(host, port, local).get()
+        except ActorError as error:
+            self.close()
+            raise error.exception from None
+
+    def wait(self) -> None:
+        """Wait until the host is lost.
+
+        Raises:
+            SupervisionError: It is; the text says why.
+        """
+        self._dialer.stay.call_one().get()
+
+    def close(self) -> None:
+        """End it."""
+        self._owner.stop("the port is forwarded no more").get()
+
+
+class _HostForwarder(PortForwarder):
+    """In the client: owns the proc on the host, so that its end is no failure of the program; who waits is told."""
+
+    @endpoint
+    async def open(self, host: HostMesh, port: int, local: int) -> tuple[Any, int]:
+        """Begin. Returns who connects, and the port here."""
+        procs = host.spawn_procs(name="port_forward")
+        listeners, dialers = await self._pair(procs, [port], this_proc(), [("127.0.0.1", local)])
+        return dialers, await listeners.port.call_one()
 
 
 class _Listener(Actor):
     """Where clients connect."""
 
-    def __init__(self, addresses: list[Address], dialers: Any) -> None:
+    def __init__(self, addresses: Sequence[Address], dialers: Any) -> None:
         point = current_rank()
         self._address = addresses[point.rank]
         self._dialer = dialers.slice(**point)
@@ -100,30 +165,41 @@ class _Listener(Actor):
         """Begin."""
         import asyncio
 
-        self._server = await asyncio.start_server(self._serve, *self._address, reuse_address=True)
+        self._server = await asyncio.start_server(self._serve, *self._address, limit=_MOST, reuse_address=True)
+
+    @endpoint
+    async def port(self) -> int:
+        """Where it listens."""
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         import asyncio
 
         self._numbers += 1
-        number, remote = self._numbers, self._dialer
+        number, remote, whole = self._numbers, self._dialer, False
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
         try:
+            _hold_nothing(writer)
             await remote.open.call_one(number)
             await asyncio.gather(self._send(reader, number), self._receive(writer, number))
+            whole = True
+        except (ActorError, SupervisionError, OSError) as error:  # nobody is there, or is any more
+            refused = getattr(error, "exception", None)
+            if isinstance(refused, ConnectionRefusedError):
+                logger.warning("a connection was refused: %s", refused)
         except (
-            ActorError,
-            SupervisionError,
-            OSError,
-        ):  # nobody is there, or is any more: it is seen as a closed connection
+            asyncio.CancelledError
+        ):  # by `__cleanup__` alone; up to Python 3.11, asyncio.streams shows one as an error
             pass
         finally:
             self._tasks.discard(task)
-            writer.transport.abort()
+            _end(writer, whole)
             with suppress(SupervisionError):
-                remote.close.broadcast(number)
+                remote.close.broadcast(number, whole)
 
     async def _send(self, reader: asyncio.StreamReader, number: int) -> None:
         data = b"?"
@@ -140,14 +216,17 @@ class _Listener(Actor):
     async def __cleanup__(self, exc: Exception | None) -> None:
         if self._server is not None:
             self._server.close()
-        for task in self._tasks:
+        tasks = [*self._tasks]
+        for task in tasks:
             task.cancel()
+        for task in tasks:
+            await task
 
 
 class _Dialer(Actor):
     """Where the ports are."""
 
-    def __init__(self, ports: list[int]) -> None:
+    def __init__(self, ports: Sequence[int]) -> None:
         self._port = ports[current_rank().rank]
         self._open: dict[int, tuple[asyncio.StreamReader, asyncio.StreamWriter]] = {}
 
@@ -156,7 +235,13 @@ class _Dialer(Actor):
         """Connect."""
         import asyncio
 
-        self._open[number] = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=_MOST)
+        except ConnectionRefusedError:
+            text = f"nothing listens on 127.0.0.1:{self._port} of {socket.gethostname()}"
+            raise ConnectionRefusedError(errno.ECONNREFUSED, text) from None
+        _hold_nothing(writer)
+        self._open[number] = reader, writer
 
     @concurrent_endpoint
     async def read(self, number: int) -> bytes:
@@ -174,22 +259,41 @@ class _Dialer(Actor):
             writer.write_eof()
 
     @concurrent_endpoint
-    async def close(self, number: int) -> None:
-        """The connection has ended."""
+    async def close(self, number: int, whole: bool) -> None:
+        """The connection has ended; `whole` if both sides have sent all."""
         if number in self._open:
-            self._open.pop(number)[1].transport.abort()
+            _end(self._open.pop(number)[1], whole)
 
     @concurrent_endpoint
     async def close_all(self) -> None:
         """There is nobody on the other side any more."""
-        self._abort()
+        self._reset()
+
+    @concurrent_endpoint
+    async def stay(self) -> None:
+        """Answers never: who asks is told when this actor, or its host, is gone."""
+        import asyncio
+
+        await asyncio.Event().wait()
 
     async def __cleanup__(self, exc: Exception | None) -> None:
-        self._abort()
+        self._reset()
 
-    def _abort(self) -> None:
+    def _reset(self) -> None:
         while self._open:
-            self._open.popitem()[1][1].transport.abort()
+            _end(self._open.popitem()[1][1], whole=False)
+
+
+def _hold_nothing(writer: asyncio.StreamWriter) -> None:
+    """Have `drain` wait until the kernel has all."""
+    writer.transport.set_write_buffer_limits(high=0)
+
+
+def _end(writer: asyncio.StreamWriter, whole: bool) -> None:
+    if not whole:
+        with suppress(OSError):
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
 
 
 def _port(port: Any) -> int:

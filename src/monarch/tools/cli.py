@@ -30,6 +30,7 @@ from . import (
     debug,
     logs,
     metrics,
+    port_forward,
     profile,
     programs,
     query,
@@ -71,6 +72,7 @@ app.add_typer(shell.app)
 app.add_typer(status.app)
 app.add_typer(scale.app)
 app.add_typer(sync.app)
+app.add_typer(port_forward.app)
 
 _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 
