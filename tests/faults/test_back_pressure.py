@@ -150,7 +150,7 @@ def test_a_producer_that_is_faster_than_its_consumer_makes_neither_of_them_grow_
 def test_a_program_ends_in_order_though_a_mailbox_stays_full() -> None:
     result = run_script(
         """
-        import time
+        import threading, time
         from monarch.actor import Actor, endpoint, this_host
         from monarch.config import configure
         from monarch._core.client.client import client
@@ -160,11 +160,16 @@ def test_a_program_ends_in_order_though_a_mailbox_stays_full() -> None:
             def handle(self):
                 time.sleep(600)
 
+        def flood(stuck):
+            while True:
+                stuck.handle.broadcast()  # waits for room, in the end
+
         if __name__ == "__main__":
             configure(mailbox_limit=20, cleanup_timeout="100ms", process_exit_timeout="100ms")
             stuck = this_host().spawn_procs().spawn("stuck", Stuck)
+            threading.Thread(target=flood, args=(stuck,), daemon=True).start()
             while not client().hub.full:
-                stuck.handle.broadcast()
+                time.sleep(0.01)
             print("full", flush=True)
         """,
         timeout=25,  # less than `message_delivery_timeout`
