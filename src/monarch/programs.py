@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -29,10 +29,12 @@ from ._core.plane import (
     ProcAddress,
     Promise,
     SingleAnswer,
+    client,
     current_hub,
     handles,
     hosts_here,
     join,
+    pickling,
     read_answer,
     refusal,
     register,
@@ -52,11 +54,13 @@ __all__ = [  # for the packages that are built on this one
     "ProcAddress",
     "Program",
     "StartAgain",
+    "agents_here",
     "agents_of",
     "ask",
     "ask_agents",
     "connect",
     "find",
+    "procs_of",
 ]
 
 PATIENCE = 5.0
@@ -117,10 +121,6 @@ class Connection:
         """The agents of all its hosts, its own first."""
         return agents_of([self.description.agent.host, *self.description.hosts])
 
-    def describe(self) -> list[Future[HostDescription]]:
-        """What runs on each of its hosts, in the order of `agents`."""
-        return [self.ask(agent, DescribeHost()) for agent in self.agents]
-
     def ask(self, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
         """Send a control record with a single answer to a process of the program, on any of its hosts.
 
@@ -180,8 +180,12 @@ def connect(program: int | Program | None = None) -> Connection:
 
 def ask(hub: Hub, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
     """As `Connection.ask`, from any hub."""
-    promise: Promise[Any] = Promise(f"{type(record).__name__} of {process}")
-    send_record(hub, process, record, SingleAnswer(process, lambda reply: promise.resolve(reply, read_answer)))
+    return _ask(hub, process, record, read_answer)
+
+
+def _ask(hub: Hub, process: ProcAddress, record: tuple[Any, ...], read: Callable[[Any], R]) -> Future[R]:
+    promise: Promise[R] = Promise(f"{type(record).__name__} of {process}")
+    send_record(hub, process, record, SingleAnswer(process, lambda reply: promise.resolve(reply, read)))
     return promise.future
 
 
@@ -194,6 +198,34 @@ def ask_agents(hosts: Sequence[str], record: tuple[Any, ...]) -> list[Future[Any
 def agents_of(hosts: Sequence[str]) -> list[ProcAddress]:
     """The agents of hosts, by their names."""
     return [ProcAddress(host, "").agent for host in hosts]
+
+
+def agents_here() -> Future[list[ProcAddress]]:
+    """The agents of all hosts of this program, whichever of its processes this is."""
+    hub = current_hub()
+    if hub.address == hub.root:
+        client().ensure_agent()  # which a program that has spawned nothing may not have yet
+    agent = hub.root.agent
+    return _ask(hub, agent, DescribeHost(), lambda reply: agents_of([agent.host, *read_answer(reply).hosts]))
+
+
+def procs_of(
+    hub: Hub, agents: Sequence[ProcAddress], silent: Callable[[str, str], object], seconds: float = PATIENCE
+) -> list[HostedProc]:
+    """What runs on hosts, whoever owns it.
+
+    Args:
+        agents: Of the hosts.
+        silent: Called for each host that can't be reached, with its name and why.
+        seconds: In which a host must answer.
+    """
+    if not agents:
+        return []
+    hosts = _Hosts(agents, f"the procs of {len(agents)} hosts")
+    found = hosts.ask(hub, DescribeHost(), seconds).get()
+    for host, why in sorted(hosts.silent.items()):
+        silent(host, why)
+    return found
 
 
 class Gathering(Promise[R]):
@@ -260,6 +292,11 @@ class Gathering(Promise[R]):
             if not self._waiting:
                 self.resolve([self._frames[rank] for rank in sorted(self._frames)], self.read)
         return not self._waiting
+
+
+class _Hosts(Gathering[list[HostedProc]]):
+    def read(self, frames: Sequence[Any]) -> list[HostedProc]:
+        return [proc for frame in frames for proc in pickling.loads(frame.payload, frame.buffers).procs]
 
 
 class StartAgain(NamedTuple):

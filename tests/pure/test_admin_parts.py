@@ -252,15 +252,20 @@ def test_who_owns_a_mesh_is_found_past_hosts_and_processes_that_are_silent(monke
     from monarch._core.plane import Promise, completed
     from monarch.admin import more
 
+    def found(hub: None, agents: object, silent: Callable[[str, str], None]) -> list[Any]:
+        silent(frozen.host, "it is frozen")
+        return [proc, *others]
+
     monkeypatch.setattr(more, "PATIENCE", 0.2)
+    monkeypatch.setattr(more, "procs_of", found)
     root, owner, silent = (ProcAddress("tcp://here", name) for name in ("client", "owner", "silent"))
     frozen = ProcAddress("tcp://frozen", "").agent
     proc = SimpleNamespace(root=root, mesh="mine", mesh_id="7", address=ProcAddress("tcp://here", "one"))
     others = [SimpleNamespace(root=root, mesh="other", mesh_id="8", address=each) for each in (silent, owner)]
-    answers = {root.agent: SimpleNamespace(procs=[proc, *others]), root: None, owner: False}
+    answers = {root: None, owner: False}
 
     class Asked:
-        agents = (frozen, root.agent)
+        hub, agents = None, (frozen, root.agent)
 
         def __init__(self) -> None:
             self.root = root

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..actor import Future
 from ..control import KillProcs, OwnedMesh
-from ..programs import PATIENCE, Connection, DescribeHost, HostedProc, ProcAddress
+from ..programs import PATIENCE, Connection, HostedProc, ProcAddress, procs_of
 from ..stacks.gather import of_program as stacks
 from ..telemetry.profile import Profile
 from ..telemetry.prometheus import CONTENT_TYPE, exposition
@@ -191,12 +191,9 @@ def _restart(call: Call) -> Any:
 
 def _procs(connection: Connection) -> tuple[list[HostedProc], list[str]]:
     """What runs of the program, on all its hosts; those that have not said it."""
-    silent = {agent.host: connection.ask(agent, DescribeHost()) for agent in connection.agents}
-    procs: list[HostedProc] = []
-    for host, described in _as_they_answer(dict(silent)):
-        del silent[host]
-        procs += [proc for proc in described.procs if proc.root == connection.root]
-    return procs, sorted(silent)
+    silent: list[str] = []
+    procs = procs_of(connection.hub, connection.agents, lambda host, why: silent.append(host))
+    return [proc for proc in procs if proc.root == connection.root], silent
 
 
 def _as_they_answer(asked: dict[K, Future[Any]]) -> Iterator[tuple[K, Any]]:

@@ -30,10 +30,9 @@ from .._core.plane import (
     send_record,
 )
 from ..errors import SupervisionError
-from ..programs import PATIENCE, agents_of, ask
+from ..programs import PATIENCE, agents_of, ask, procs_of
 from . import views
 from .commands import HELP, NAMES, Command, parse
-from .hosts import procs_of
 from .protocol import (
     ENDED,
     OUTPUT,
@@ -315,10 +314,13 @@ class Console:
     def _ask(self, record: tuple[Any, ...]) -> Any:
         return ask(self._hub, self._root, record).get(timeout=PATIENCE)
 
+    def _unreached(self, host: str, why: str) -> None:
+        self._terminal.write(f"host {host} can't be reached: {why}\n")
+
     def _ask_procs(self, record: tuple[Any, ...]) -> list[tuple[Any, Any]]:
         """What each proc of the program answers, on all its hosts; those that can't be reached are named. Procs may end meanwhile."""
         here: HostDescription = ask(self._hub, self._hub.address.agent, DescribeHost()).get(timeout=PATIENCE)
-        found = here.procs + procs_of(self._hub, agents_of(here.hosts), lambda text: self._terminal.write(text + "\n"))
+        found = here.procs + procs_of(self._hub, agents_of(here.hosts), self._unreached)
         asked = [(proc, ask(self._hub, proc.address, record)) for proc in found if proc.root == self._root]
         answers = []
         for proc, answer in asked:

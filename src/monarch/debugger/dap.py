@@ -29,8 +29,7 @@ from .._core.plane import (
     refusal,
     send_record,
 )
-from ..programs import Connection
-from .hosts import procs_of
+from ..programs import Connection, procs_of
 from .protocol import Attach, Detach, Said
 
 _LARGEST_READ = 1 << 16  # bytes
@@ -39,17 +38,17 @@ _AGAIN = 0.1  # seconds
 _ENDED_WITHIN = 10.0  # seconds in which the debugger of a rank lets its threads go on, and ends
 
 
-def find(connection: Connection, mesh: str, ranks: str, tell: Callable[[str], object]) -> list[HostedProc]:
+def find(connection: Connection, mesh: str, ranks: str, silent: Callable[[str, str], object]) -> list[HostedProc]:
     """The procs of a mesh that an expression for ranks means, in order.
 
     Args:
-        tell: Called for each host that can't be reached, with its name and why.
+        silent: Called for each host that can't be reached, with its name and why.
 
     Raises:
         ValueError: There are none; the message says which meshes there are.
     """
     selector = RankSelector(ranks)
-    procs = procs_of(connection.hub, connection.agents, tell)
+    procs = procs_of(connection.hub, connection.agents, silent)
     found = [proc for proc in procs if proc.mesh == mesh and selector.matches(proc.rank, proc.coordinates)]
     if not found:
         there = ", ".join(sorted({f"{proc.mesh} ({proc.size} ranks)" for proc in procs})) or "none"

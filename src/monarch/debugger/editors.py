@@ -16,11 +16,10 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
-from .._core.plane import ControlRequest, DescribeHost, HostedProc, Hub, ProcAddress
+from .._core.plane import ControlRequest, HostedProc, Hub, ProcAddress
 from ..errors import SupervisionError
-from ..programs import PATIENCE, agents_of, ask
+from ..programs import PATIENCE, agents_here, procs_of
 from .dap import Port
-from .hosts import procs_of
 from .notices import say
 from .protocol import Offered
 from .views import ranges
@@ -81,8 +80,7 @@ class Editors:
                     return
 
     def _procs(self) -> list[HostedProc]:
-        here = ask(self._hub, self._hub.address.agent, DescribeHost()).get(timeout=PATIENCE)
-        procs = here.procs + procs_of(self._hub, agents_of(here.hosts), lambda text: say(f"monarch: {text}"))
+        procs = procs_of(self._hub, agents_here().get(timeout=PATIENCE), _unreached)
         return sorted(
             (proc for proc in procs if proc.root == self._hub.address), key=lambda proc: (proc.mesh, proc.rank)
         )
@@ -137,6 +135,10 @@ def _entry(name: str, port: int) -> dict[str, Any]:
     """What VS Code calls a launch configuration."""
     connect = {"host": "127.0.0.1", "port": port}
     return {"name": name, "type": "debugpy", "request": "attach", "connect": connect}
+
+
+def _unreached(host: str, why: str) -> None:
+    say(f"monarch: host {host} can't be reached: {why}")
 
 
 def _tell(label: str, text: str) -> None:

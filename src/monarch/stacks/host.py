@@ -16,15 +16,12 @@ from .._core.plane import (
     ERROR,
     ControlRequest,
     ControlService,
-    DescribeHost,
     Failure,
     HostDescription,
     HostedProc,
     Hub,
     ProcAddress,
     RankSelector,
-    Reply,
-    SingleAnswer,
     handles,
     pickling,
     register,
@@ -62,15 +59,8 @@ class GetHostStacks(NamedTuple):
 
 @handles(GetHostStacks)
 def _get_host_stacks(service: ControlService, request: ControlRequest, record: GetHostStacks) -> None:
-    def described(reply: Reply) -> None:
-        assert not isinstance(reply, Failure)  # of this very process
-        description: HostDescription = pickling.loads(reply.payload, reply.buffers)
-        found = HostStacks(service.hub, record, description)
-        threading.Thread(target=found.answer, args=(request,), name="monarch-stacks", daemon=True).start()
-
-    send_record(
-        service.hub, service.hub.address, DescribeHost(record.ended), SingleAnswer(service.hub.address, described)
-    )
+    found = HostStacks(service.hub, record, service.describe_host(record.ended))
+    threading.Thread(target=found.answer, args=(request,), name="monarch-stacks", daemon=True).start()
 
 
 class HostStacks:
@@ -90,7 +80,7 @@ class HostStacks:
         client = description.root
         names = (None, CLIENT, client.mesh)
         if client.is_client and record.root in (None, client) and record.mesh in names and record.ranks in (None, [0]):
-            self._look_at(client, CLIENT, 0, 1, os.getppid(), description.machine, {})
+            self._look_at(client, CLIENT, 0, 1, description.root_pid, description.machine, {})
         self._failed: list[ProcStacks] = []
         for proc in description.procs:
             if record.root not in (None, proc.root) or record.mesh not in (None, proc.mesh, proc.mesh_id):

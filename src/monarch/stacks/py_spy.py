@@ -6,7 +6,6 @@ What ends the wait: py-spy has ended, or was killed when its time was over; the 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 import threading
@@ -18,16 +17,9 @@ from .. import config
 from .._core.plane import (
     ControlRequest,
     ControlService,
-    DescribeHost,
-    Failure,
-    HostDescription,
     ProcAddress,
-    Reply,
-    SingleAnswer,
     handles,
-    pickling,
     register,
-    send_record,
 )
 from .._namedtuple import NamedTuple
 from .dump import py_spy
@@ -68,20 +60,12 @@ class RunPySpy(NamedTuple):
 
 @handles(RunPySpy)
 def _run_py_spy(service: ControlService, request: ControlRequest, record: RunPySpy) -> None:
-    def described(reply: Reply) -> None:
-        assert not isinstance(reply, Failure)  # of this very process
-        description: HostDescription = pickling.loads(reply.payload, reply.buffers)
-        pids = {proc.address: proc.pid for proc in description.procs}
-        pids[service.hub.address] = os.getpid()
-        if description.root.is_client:
-            pids[description.root] = os.getppid()
-        pid = pids.get(record.address, 0)
-        if not pid:
-            request.answer(None)
-            return
-        threading.Thread(target=_look, args=(request, record, pid), name="monarch-py-spy", daemon=True).start()
-
-    send_record(service.hub, service.hub.address, DescribeHost(), SingleAnswer(service.hub.address, described))
+    here = service.describe_host()
+    pid = {**here.pids, here.agent: here.pid}.get(record.address, 0)
+    if not pid:
+        request.answer(None)
+        return
+    threading.Thread(target=_look, args=(request, record, pid), name="monarch-py-spy", daemon=True).start()
 
 
 def _look(request: ControlRequest, record: RunPySpy, pid: int) -> None:

@@ -318,7 +318,7 @@ def _settle(service: Any, request: ControlRequest, record: Settle) -> None:
 
 @handles(FindLagging)
 def _find_lagging(service: Any, request: ControlRequest, record: FindLagging) -> None:
-    procs = [each for each in service.procs.describe(False) if each.pid]
+    procs = [each for each in service.describe_host().procs if each.pid]
     _host.later(service, request, lambda: _host.find_lagging(record.key, record.root, procs))
 
 

@@ -16,12 +16,9 @@ from .._core.plane import (
     DEAD,
     ControlRequest,
     ControlService,
-    DescribeHost,
     Failure,
     HostDescription,
     ProcAddress,
-    Reply,
-    SingleAnswer,
     handles,
     pickling,
     refusal,
@@ -69,13 +66,8 @@ def _collect(service: ControlService, request: ControlRequest, record: Collect) 
             request.answer(_own(service, record, PROC))
         return
 
-    def described(reply: Reply) -> None:
-        assert not isinstance(reply, Failure)  # of this very process
-        description: HostDescription = pickling.loads(reply.payload, reply.buffers)
-        host = _Host(service, request, record, description)
-        threading.Thread(target=host.run, name="monarch-telemetry", daemon=True).start()
-
-    send_record(hub, hub.address, DescribeHost(ended=True), SingleAnswer(hub.address, described))
+    host = _Host(service, request, record, service.describe_host(ended=True))
+    threading.Thread(target=host.run, name="monarch-telemetry", daemon=True).start()
 
 
 def _answer(service: ControlService, request: ControlRequest, record: Collect) -> None:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._core.plane import DescribeHost, Hub, ProcAddress, Promise, client, current_hub, pickling
+from .._core.plane import Hub, ProcAddress, Promise, current_hub, pickling
 from ..actor import Future, HostMesh
-from ..programs import Connection, Gathering, agents_of, ask
+from ..programs import Connection, Gathering, agents_here, agents_of
 from .answer import CLOCK, Collected, join, skew, with_keys
 from .collect import Collect
 from .tables import TABLES
@@ -39,24 +39,19 @@ def read(
         ValueError: There is no such table, or column.
     """
     hub = current_hub()
-    if hub.address == hub.root:
-        client().ensure_agent()  # which a program that has spawned nothing may not have yet
     wanted = question(tables, since_us, limit, columns)._replace(root=hub.root)
     if hosts is not None:
         return gather(hub, agents_of(hosts._hosts), wanted)
-    agent = hub.root.agent
-    described = ask(hub, agent, DescribeHost())
     found: Promise[Collected] = Promise(f"{', '.join(tables)} of this program")
 
-    def asked(description: Future[Any]) -> None:
-        error = description.exception()
+    def asked(agents: Future[list[ProcAddress]]) -> None:
+        error = agents.exception()
         if error is not None:
             found.reject(error)
             return
-        agents = agents_of([agent.host, *description.get().hosts])
-        gather(hub, agents, wanted).add_done_callback(lambda done: found.resolve(done, Future.get))
+        gather(hub, agents.get(), wanted).add_done_callback(lambda done: found.resolve(done, Future.get))
 
-    described.add_done_callback(asked)
+    agents_here().add_done_callback(asked)
     return found.future
 
 

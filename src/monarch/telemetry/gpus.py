@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .._core.plane import ProcAddress
 from .._namedtuple import NamedTuple
 from .ids import host_id, proc_id
 from .registry import AGENT, Asked, Incomplete, produces
@@ -64,11 +63,7 @@ def _gpus(asked: Asked) -> Iterator[Row]:
 @produces("gpu_processes", AGENT)
 def _processes(asked: Asked) -> Iterator[Row]:
     description = asked.description
-    ours: dict[int, ProcAddress] = {
-        proc.pid: proc.address for proc in description.procs if proc.end is None and proc.pid
-    }
-    if description.root.is_client:
-        ours[os.getppid()] = description.root
+    ours = {pid: address for address, pid in description.pids.items()}
     for gpu in _found(asked):
         for pid, used in gpu.processes.items():
             proc = proc_id(ours[pid]) if pid in ours else None

@@ -83,10 +83,9 @@ def _procs(asked: Asked) -> Iterator[Row]:
     description = asked.description
     root = description.root
     if root.is_client:
-        pid = os.getppid()
         yield (
             proc_id(root), asked.now_us, mesh_id(root.mesh), "client", 0, 1, "{}",
-            host_id(description.agent.host), pid, "up", None, None, None, *_process(pid),
+            host_id(description.agent.host), description.root_pid, "up", None, None, None, *_process(description.root_pid),
         )  # fmt: skip
     for proc in description.procs:
         end = proc.end

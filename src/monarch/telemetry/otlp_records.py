@@ -32,7 +32,7 @@ from ..programs import ask
 from .metrics import Observable, fits, meters
 from .registry import PROC, Asked, producer_of
 from .spans import span as Span  # noqa: N812  # it is used like a function, and is a class
-from .tables import TABLES
+from .tables import TABLES, number_of
 
 __all__ = ["exporter", "hanging", "log", "metrics", "resource", "silence", "span"]
 
@@ -136,15 +136,15 @@ def _data(table: str, rows: list[dict[str, Any]]) -> Any:
         return points.Histogram(
             [
                 points.HistogramDataPoint(
-                    *_where(row), row["count"], _value(row, "sum"), json.loads(row["bucket_counts_json"]),
-                    json.loads(row["bounds_json"]), _value(row, "min"), _value(row, "max"),
+                    *_where(row), row["count"], number_of(row, "sum"), json.loads(row["bucket_counts_json"]),
+                    json.loads(row["bounds_json"]), number_of(row, "min"), number_of(row, "max"),
                 )
                 for row in rows
             ],
             _CUMULATIVE,
         )  # fmt: skip
     name = "sum" if table == "metric_sums" else "value"
-    numbers = [points.NumberDataPoint(*_where(row), _value(row, name)) for row in rows]
+    numbers = [points.NumberDataPoint(*_where(row), number_of(row, name)) for row in rows]
     return points.Sum(numbers, _CUMULATIVE, rows[0]["is_monotonic"]) if name == "sum" else points.Gauge(numbers)
 
 
@@ -171,12 +171,6 @@ def _held(value: Any) -> Any:
 
 def _text(text: str) -> str:
     return text.encode(errors="backslashreplace").decode()  # half of a surrogate pair is not UTF-8
-
-
-def _value(row: dict[str, Any], name: str) -> int | float:
-    """Whichever type it has."""
-    found = (row[f"{name}_{kind}"] for kind in ("i64", "u64", "f64"))
-    return next((value for value in found if value is not None), 0)
 
 
 def span(made: Span, here: ProcAddress, of: Resource) -> ReadableSpan:

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .._core.plane import DescribeHost, HostDescription, Hub, ProcAddress, client, current_hub, pickling
+from .._core.plane import DescribeHost, HostDescription, Hub, ProcAddress, current_hub, pickling
 from ..actor import Future
-from ..programs import PATIENCE, Connection, Gathering, agents_of, ask
+from ..programs import PATIENCE, Connection, Gathering, agents_here, ask
 from .answer import Collected
 from .gather import gather, question
 from .ids import host_id, proc_id
@@ -113,16 +113,12 @@ class Profile:
         if self._connection is not None:
             return self._connection.hub, self._connection.owner
         hub = current_hub()
-        if hub.address == hub.root:
-            client().ensure_agent()  # which a program that has spawned nothing may not have yet
         return hub, hub.root
 
     def _agents(self) -> Sequence[ProcAddress]:
         if self._connection is not None:
             return self._connection.agents
-        agent = self._hub.root.agent
-        described: HostDescription = ask(self._hub, agent, DescribeHost()).get(timeout=PATIENCE)
-        return agents_of([agent.host, *described.hosts])
+        return agents_here().get(timeout=PATIENCE)
 
     def _watch(self, seconds: float) -> None:
         """Have all processes begin, or end."""

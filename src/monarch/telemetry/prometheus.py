@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 from .answer import Collected
+from .tables import number_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Of the answer to a scrape."""
@@ -143,17 +144,12 @@ def _add_metric(families: _Families, row: Row, places: Mapping[int, Labels]) -> 
             ("_bucket", {**labels, "le": bound}, count) for bound, count in zip(bounds, counts, strict=True)
         ]
         families.add(
-            name, "histogram", [*samples, ("_sum", labels, _value(row, "sum")), ("_count", labels, row["count"])]
+            name, "histogram", [*samples, ("_sum", labels, number_of(row, "sum")), ("_count", labels, row["count"])]
         )
     elif row.get("is_monotonic"):
-        families.add(f"{name.removesuffix('_total')}_total", "counter", [("", labels, _value(row, "sum"))])
+        families.add(f"{name.removesuffix('_total')}_total", "counter", [("", labels, number_of(row, "sum"))])
     else:
-        families.add(name, "gauge", [("", labels, _value(row, "sum" if "is_monotonic" in row else "value"))])
-
-
-def _value(row: Row, name: str) -> float:
-    """Whichever type it has."""
-    return next((row[f"{name}_{kind}"] for kind in ("i64", "u64", "f64") if row[f"{name}_{kind}"] is not None), 0)
+        families.add(name, "gauge", [("", labels, number_of(row, "sum" if "is_monotonic" in row else "value"))])
 
 
 def _place(proc: Row, hosts: Mapping[int, str]) -> Labels:

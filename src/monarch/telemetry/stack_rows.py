@@ -94,10 +94,6 @@ def _look_at_all(asked: Asked) -> list[_Dump]:
     program = py_spy()
     if program is None:
         raise Incomplete("py-spy is not there: pip install 'pymonarch[stacks]'")
-    description = asked.description
-    processes = [(proc.address, proc.pid) for proc in description.procs if proc.end is None and proc.pid]
-    if description.root.is_client:
-        processes.append((description.root, os.getppid()))
     end = time.monotonic() + _ALL
 
     def look(process: tuple[Any, int]) -> _Dump:
@@ -113,4 +109,4 @@ def _look_at_all(asked: Asked) -> list[_Dump]:
             return made._replace(error=str(error))
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(look, processes))
+        return list(pool.map(look, asked.description.pids.items()))

@@ -6,6 +6,9 @@ Types: ``u64``, ``i64``, ``u32``, ``i32``, ``f64``, ``bool``, ``str``; with ``?`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from .._namedtuple import NamedTuple
 
 STATE, EVENTS = "state", "events"
@@ -278,3 +281,9 @@ EMPTY = {
 
 ON_REQUEST = frozenset(name for name in TABLES if name.startswith("pyspy_"))
 """Tables for which processes are stopped for a moment, so that they are filled for queries that read them, and for nothing else."""
+
+
+def number_of(row: Mapping[str, Any], name: str) -> int | float:
+    """A number of a row of metrics, whichever of the columns ``NAME_i64``, ``NAME_u64`` and ``NAME_f64`` has it; 0 if none has."""
+    found = (row[f"{name}_{kind}"] for kind in ("i64", "u64", "f64"))
+    return next((number for number in found if number is not None), 0)

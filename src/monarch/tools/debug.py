@@ -49,7 +49,7 @@ def _serve_editors(connection: Connection, wanted: str, port: int) -> None:
     found = re.fullmatch(r"(?P<mesh>[^\[\]]+)\[(?P<ranks>[^\[\]]+)\]", wanted)
     if found is None:
         raise ValueError(f"--dap takes a mesh of procs and ranks, such as trainers[3], not {wanted!r}")
-    for index, proc in enumerate(find(connection, found["mesh"], found["ranks"], _complain)):
+    for index, proc in enumerate(find(connection, found["mesh"], found["ranks"], _unreached)):
         tell = functools.partial(_say, f"{proc.mesh}[{proc.rank}]")
         opened = Port(connection.hub, proc.address, port and port + index, tell)
         tell(f"an editor can attach to {opened.address}")
@@ -57,8 +57,8 @@ def _serve_editors(connection: Connection, wanted: str, port: int) -> None:
         connection.wait()
 
 
-def _complain(text: str) -> None:
-    print(text, file=sys.stderr)
+def _unreached(host: str, why: str) -> None:
+    print(f"host {host} can't be reached: {why}", file=sys.stderr)
 
 
 def _say(label: str, text: str) -> None:

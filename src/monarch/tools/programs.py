@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import SupervisionError
-from ..programs import PATIENCE, Connection, Program, connect, find
+from ..programs import Connection, Program, connect, find, procs_of
 
 PROGRAM = Annotated[
     str | None,
@@ -73,9 +73,10 @@ def _row(program: Program) -> dict[str, Any]:
     try:
         with connect(program) as connection:
             hosts = [agent.host for agent in connection.agents]
-            for answer in connection.describe():
-                for proc in answer.get(timeout=PATIENCE).procs:
-                    meshes[proc.mesh] = meshes.get(proc.mesh, 0) + 1
+            silent: dict[str, str] = {}
+            for proc in procs_of(connection.hub, connection.agents, silent.__setitem__):
+                meshes[proc.mesh] = meshes.get(proc.mesh, 0) + 1
+            error = "; ".join(f"host {host} can't be reached: {why}" for host, why in silent.items()) or None
     except (ConnectionError, SupervisionError, TimeoutError) as reason:
         error = str(reason)
     kind = "worker" if program.is_worker else "program"

@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._core.plane import DescribeHost, Hub, ProcAddress, current_hub, pickling
+from .._core.plane import Hub, ProcAddress, current_hub, pickling
 from ..actor import Future, HostMesh
-from ..programs import PATIENCE, Connection, Gathering, agents_of, ask
+from ..programs import PATIENCE, Connection, Gathering, agents_here, agents_of
 from ..stacks.gather import gather
 from ..stacks.host import GetHostStacks
 from ..stacks.report import Stacks
@@ -39,9 +39,7 @@ def why(hosts: HostMesh | None = None, seconds: float = 1.0) -> Verdict:
     hub = current_hub()
     if hosts is not None:
         return _look_twice(hub, agents_of(hosts._hosts), hub.root, seconds)
-    agent = hub.root.agent
-    description = ask(hub, agent, DescribeHost()).get(timeout=PATIENCE)
-    return _look_twice(hub, agents_of([agent.host, *description.hosts]), hub.root, seconds)
+    return _look_twice(hub, agents_here().get(timeout=PATIENCE), hub.root, seconds)
 
 
 def of_program(connection: Connection, seconds: float = 1.0) -> Verdict:

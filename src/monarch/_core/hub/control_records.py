@@ -290,6 +290,7 @@ class HostDescription(NamedTuple):
     Attributes:
         agent: Its agent, by the name that other hosts know.
         root: The client that has started it; the agent itself where a worker has.
+        root_pid: Its process.
         machine: Name of the machine, for people.
         hosts: Other hosts that the client has attached.
         procs: Those that have not ended, unless the others were asked for as well.
@@ -298,9 +299,16 @@ class HostDescription(NamedTuple):
     agent: ProcAddress
     pid: int
     root: ProcAddress
+    root_pid: int
     machine: str
     hosts: list[str]
     procs: list[HostedProc]
+
+    @property
+    def pids(self) -> dict[ProcAddress, int]:
+        """The processes that run there, but for the agent: the procs, and the client that has started the host."""
+        running = {proc.address: proc.pid for proc in self.procs if proc.end is None and proc.pid}
+        return {self.root: self.root_pid, **running} if self.root.is_client else running
 
 
 # to a host agent: clients

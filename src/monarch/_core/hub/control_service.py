@@ -21,7 +21,7 @@ from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress
 from ..wire.frame import DEAD, ERROR, REPLY, VALUE, Bytes, Frame
 from .contracts import Origin
-from .control_records import name_on_wire
+from .control_records import HostDescription, name_on_wire
 from .message_hub import MessageHub
 
 logger = lazy_logger("monarch.runtime")
@@ -130,6 +130,14 @@ class ControlService:
     def __init__(self, hub: MessageHub) -> None:
         self.hub = hub
         hub.register(SYSTEM, self)
+
+    def describe_host(self, ended: bool = False) -> HostDescription:
+        """Return what runs on this host; see `DescribeHost`.
+
+        Raises:
+            LookupError: This process is not the agent, which knows it.
+        """
+        raise LookupError(f"{self.hub.address} is no host agent")
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         request = ControlRequest(origin, frame)

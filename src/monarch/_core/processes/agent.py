@@ -105,9 +105,13 @@ class Agent(ControlService):
 
     @handles(DescribeHost)
     def _describe_host(self, request: ControlRequest, record: DescribeHost) -> None:
-        hub, machine = self.hub, socket.gethostname()
-        procs = self.procs.describe(record.ended)
-        request.answer(HostDescription(hub.address, os.getpid(), hub.root, machine, list(self._attached), procs))
+        request.answer(self.describe_host(record.ended))
+
+    def describe_host(self, ended: bool = False) -> HostDescription:
+        own, root = self.hub.address, self.hub.root
+        pid, machine = os.getpid(), socket.gethostname()
+        root_pid = pid if root == own else os.getppid()
+        return HostDescription(own, pid, root, root_pid, machine, list(self._attached), self.procs.describe(ended))
 
     # output
 
