@@ -37,7 +37,7 @@ ACTORS = """
             time.sleep(600)
         @endpoint
         def holds_the_gil(self):
-            ctypes.PyDLL(None).sleep(600)
+            ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)  # goes on after a signal; sleep would not
         @endpoint
         def matches(self):
             re.match("(a+)+$", "a" * 60 + "b")
@@ -202,7 +202,7 @@ def test_a_client_that_holds_the_gil_is_seen_by_its_agent(tmp_path: Path) -> Non
         ACTORS
         + """
     def crunch():
-        ctypes.PyDLL(None).sleep(600)
+        ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)  # goes on after a signal; sleep would not
 
     if __name__ == "__main__":
         trainers = this_host().spawn_procs(name="trainers").spawn("trainer", Trainer)
