@@ -285,22 +285,23 @@ class Noisy:
     """A program with more lines than are read."""
 
     def __init__(self) -> None:
-        self.limits: list[int] = []
+        self.wanted: list[object] = []
 
-    def collect(self, *tables: str, limit: int, **how: object) -> Any:
-        self.limits.append(limit)
+    def collect(self, *tables: str, lines: object, **how: object) -> Any:
+        self.wanted.append(lines)
         return SimpleNamespace(rows=lambda table: [], left_out={"logs": 17}, silent={})
 
 
-def test_lines_that_were_left_out_before_the_filters_are_told() -> None:
+def test_which_lines_are_wanted_is_said_to_hosts_and_what_was_left_out_is_told() -> None:
     from monarch.admin import logs
+    from monarch.logs.filter import LineFilter
 
     program = Noisy()
-    answer = logs._logs(Call(program, {}, {"grep": "x"}, {}, "", "view"))  # type: ignore[arg-type]
-    assert answer["not_read"] == 17
-    following = logs._Following(program, lambda line: True, 1.0)  # type: ignore[arg-type]
+    answer = logs._logs(Call(program, {}, {"grep": "x.", "until": "9"}, {}, "", "view"))  # type: ignore[arg-type]
+    assert answer["left_out"] == 17
+    following = logs._Following(program, LineFilter(mesh="m", since=1.0))  # type: ignore[arg-type]
     assert list(following.look()) == [Event("not_read", {"lines": 17})]
-    assert program.limits == [logs._MOST_READ, logs._MOST_FOLLOWED]
+    assert program.wanted == [LineFilter(grep=r"x\.", until=9.0), LineFilter(mesh="m", since=1.0)]
 
 
 @pytest.fixture

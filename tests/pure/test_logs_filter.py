@@ -30,6 +30,8 @@ LINE = LogLine(100.0, "log", logging.WARNING, "loss is 0.5", "h0", "trainers", 5
         (LineFilter(grep="^is"), False),
         (LineFilter(since=100.0), True),
         (LineFilter(since=100.1), False),
+        (LineFilter(until=100.0), True),
+        (LineFilter(until=99.9), False),
         (LineFilter("trainers", "5", logging.INFO, "0.5", 99.0), True),
         (LineFilter("trainers", "5", logging.INFO, "0.6", 99.0), False),
     ],

@@ -8,6 +8,7 @@ import random
 import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,9 @@ from monarch.logs import reader
 from monarch.logs.filter import LineFilter
 from monarch.logs.line import LogLine
 from monarch.logs.reader import RankFile, Reader
+from monarch.telemetry import log_lines
+from monarch.telemetry.answer import of_rows
+from monarch.telemetry.registry import Asked
 
 
 @pytest.fixture(autouse=True)
@@ -327,3 +331,17 @@ def test_a_line_is_the_same_after_its_way_through_a_file(tmp_path: Path) -> None
     write(path_of(tmp_path), [full, bare])
     assert list(Reader(tmp_path).read()) == [full, bare]
     assert json.loads(full.to_json())["text"] == full.text
+
+
+def test_an_agent_answers_only_lines_that_match_however_many_others_came_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        path_of(tmp_path), [line(1.0, "wanted"), *(line(float(at)) for at in range(2, 50)), line(60.0, "wanted, later")]
+    )
+    kept = SimpleNamespace(flush=lambda done: done(), written={path_of(tmp_path)})
+    monkeypatch.setattr(log_lines, "files_of", lambda root: [kept])
+    service: Any = SimpleNamespace()
+    asked = Asked(service, 0, None, None, {}, None, LineFilter(grep="wanted", until=59.0))
+    found = of_rows({"logs": log_lines._logs(asked)}, {"logs": ["text"]}, None, 3)
+    assert found.columns["logs"]["text"] == ["wanted"] and not found.left_out and not found.silent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +16,7 @@ from .feeds import Event, Feed, Source
 from .program import Watched
 from .routes import EVENTS, ApiError, Call, Events, Field, route
 
-_MOST_READ = 200_000  # lines that agents send for a question; what is left out is said
-_MOST_FOLLOWED = 20_000  # likewise, at a look of who follows
+_MOST = 20_000  # lines that agents send at a time, of those that match; what is left out is said
 _READ = 10.0  # seconds in which a host must have read its files
 _MOST_LINES = 10_000  # of an answer
 _FOLLOW = 0.5  # seconds between looks at what is followed
@@ -43,18 +42,15 @@ _FIELDS = {
     },
 )
 def _logs(call: Call) -> Any:
-    """The last lines that ranks have printed and logged, by time, on all hosts, of ranks that have ended as well. `not_read` counts
-    older ones that were left out before the filters: then ask for a later `since`."""
-    wanted = _filter(call)
-    matches = wanted.matcher()
-    until = _time(call.text("until", ""), float("inf"))
+    """The last lines that ranks have printed and logged, by time, on all hosts, of ranks that have ended as well. Hosts choose
+    at the files: lines that do not match push out none that do. `left_out` counts older ones that match."""
+    wanted = _filter(call)._replace(until=_time(call.text("until", ""), 0.0))
     limit = int(call.number("limit", 1000, 1, _MOST_LINES))
-    found = _collect(call.program, wanted.since, _MOST_READ)
-    lines = [line for line in _lines(found) if line.time <= until and matches(line)]
+    found = _collect(call.program, wanted)
+    lines = _lines(found)
     return {
         "lines": [line._asdict() for line in lines[-limit:]],
-        "left_out": max(0, len(lines) - limit),
-        "not_read": found.left_out.get("logs", 0),
+        "left_out": max(0, len(lines) - limit) + found.left_out.get("logs", 0),
         "silent": found.silent,
     }
 
@@ -62,37 +58,37 @@ def _logs(call: Call) -> Any:
 @route("GET", "/v1/logs/follow", seconds=0, answers=EVENTS, fields=_FIELDS)
 def _follow(call: Call) -> Events:
     """Lines as they come: an event `lines` for those of a moment. Without `since`, from now on."""
-    wanted = _filter(call)
-    matches, since, program = wanted.matcher(), wanted.since or time.time(), call.program
-    return Events(Feed(lambda: _Following(program, matches, since), program.ended, _FOLLOW))
+    wanted, program = _filter(call), call.program
+    wanted = wanted._replace(since=wanted.since or time.time())
+    return Events(Feed(lambda: _Following(program, wanted), program.ended, _FOLLOW))
 
 
 class _Following(Source):
     """Asks for the lines since those that came last, and a little before, and knows those again."""
 
-    def __init__(self, program: Watched, matches: Callable[[LogLine], bool], since: float) -> None:
+    def __init__(self, program: Watched, wanted: LineFilter) -> None:
         self._program = program
-        self._matches = matches
-        self._first = since
-        self._since = since
+        self._wanted = wanted
+        self._since = wanted.since
         self._seen: set[LogLine] = set()
 
     def look(self) -> Iterable[Event]:
-        found = _collect(self._program, self._since, _MOST_FOLLOWED)
-        lines = [line for line in _lines(found) if line.time >= self._first]
+        found = _collect(self._program, self._wanted._replace(since=self._since))
+        lines = _lines(found)
         news = [line for line in lines if line not in self._seen]
         if lines:
-            self._since = max(self._since, lines[-1].time - _LATE)
+            self._since = max(self._since, lines[-1].time - _LATE)  # never before the first time that is wanted
         self._seen = {line for line in lines if line.time >= self._since}
-        shown = [line._asdict() for line in news if self._matches(line)]
+        shown = [line._asdict() for line in news]
         if left_out := found.left_out.get("logs", 0):
             yield Event("not_read", {"lines": left_out})
         for at in range(0, len(shown), 500):
             yield Event("lines", shown[at : at + 500])
 
 
-def _collect(program: Watched, since: float, most: int) -> Collected:
-    return program.collect("logs", "procs", since_us=int(since * 1e6) or None, limit=most, within=_READ)
+def _collect(program: Watched, wanted: LineFilter) -> Collected:
+    since_us = int(wanted.since * 1e6) or None
+    return program.collect("logs", "procs", since_us=since_us, limit=_MOST, within=_READ, lines=wanted)
 
 
 def _lines(found: Collected) -> list[LogLine]:
@@ -117,10 +113,12 @@ def _point(row: Mapping[str, Any]) -> str:
 def _filter(call: Call) -> LineFilter:
     """`grep` is a text: a pattern of a stranger can take for ever, and nothing ends it."""
     level = call.text("level", "")
-    return LineFilter(
+    wanted = LineFilter(
         call.text("mesh", ""), call.text("rank", ""), parse_level(level) if level else 0,
         re.escape(call.text("grep", "")), _time(call.text("since", ""), 0.0),
     )  # fmt: skip
+    wanted.matcher()  # says what can't be read
+    return wanted
 
 
 def _time(text: str, default: float) -> float:

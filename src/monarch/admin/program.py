@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from .. import config
 from ..errors import SupervisionError
+from ..logs.filter import LineFilter
 from ..programs import Connection, ProcAddress
 from ..telemetry import Collected
 from ..telemetry.gather import of_program, question
@@ -77,7 +78,12 @@ class Watched:
         self._lock = threading.Lock()
 
     def collect(
-        self, *tables: str, since_us: int | None = None, limit: int = 100_000, within: float | None = None
+        self,
+        *tables: str,
+        since_us: int | None = None,
+        limit: int = 100_000,
+        within: float | None = None,
+        lines: LineFilter | None = None,
     ) -> Collected:
         """Rows of tables, of all processes; who has not answered in time is named.
 
@@ -86,12 +92,13 @@ class Watched:
             since_us: See `telemetry.read`.
             limit: Likewise.
             within: Seconds for each host; None for those of the configuration.
+            lines: See `Collect`.
 
         Raises:
             SupervisionError: The program has ended.
         """
         seconds: float = config.value("mesh_admin_single_host_timeout") if within is None else within
-        wanted = question(tables, since_us, limit)._replace(patience=min(_PATIENCE, seconds))
+        wanted = question(tables, since_us, limit)._replace(patience=min(_PATIENCE, seconds), lines=lines)
         found = of_program(self.connection, wanted, max(0.0, seconds - wanted.patience)).get()
         own = self.connection.description.agent.host
         if own in found.silent and self.connection.hub.process_fate(self.connection.description.agent) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,6 +23,7 @@ class LineFilter(NamedTuple):
         level: Lowest level of records of `logging`. What was printed has no level: with one, it is left out.
         grep: Regular expression that the text must contain.
         since: Seconds since the epoch: the earliest time.
+        until: Likewise, the latest; 0 for none.
     """
 
     mesh: str = ""
@@ -29,6 +31,7 @@ class LineFilter(NamedTuple):
     level: int = 0
     grep: str = ""
     since: float = 0.0
+    until: float = 0.0
 
     def matcher(self) -> Callable[[LogLine], bool]:
         """Return the check of a line.
@@ -41,11 +44,11 @@ class LineFilter(NamedTuple):
             pattern = re.compile(self.grep) if self.grep else None
         except re.error as error:
             raise ValueError(f"{self.grep!r} is no regular expression: {error}") from None
-        mesh, level, since = self.mesh, self.level, self.since
+        mesh, level, since, until = self.mesh, self.level, self.since, self.until or math.inf
 
         def matches(line: LogLine) -> bool:
             return (
-                line.time >= since
+                since <= line.time <= until
                 and line.level >= level
                 and (not mesh or line.mesh == mesh)
                 and (ranks is None or ranks.matches(line.rank, coordinates(line.point)))

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._core.plane import (
     DEAD,
@@ -29,6 +29,9 @@ from .._namedtuple import NamedTuple
 from .answer import Collected, join, of_rows
 from .registry import AGENT, PROC, Asked, Producer, producer_of, takes_a_thread
 
+if TYPE_CHECKING:
+    from ..logs.filter import LineFilter
+
 _LIMIT = 3.0  # seconds beside the patience, where answers come one by one
 
 
@@ -43,6 +46,7 @@ class Collect(NamedTuple):
         columns: Which columns of a table are wanted; all of one that is not named.
         root: The client whose processes are meant, itself among them; None for everybody's.
         patience: Seconds for which an agent waits while no process answers.
+        lines: Of the table `logs` those that match; None for all. Only agents are told.
     """
 
     tables: tuple[str, ...]
@@ -51,6 +55,7 @@ class Collect(NamedTuple):
     columns: Mapping[str, Sequence[str]] = {}
     root: ProcAddress | None = None
     patience: float = 1.0
+    lines: LineFilter | None = None
 
 
 @handles(Collect)
@@ -78,7 +83,7 @@ def _answer(service: ControlService, request: ControlRequest, record: Collect) -
 
 
 def _own(service: ControlService, record: Collect, where: str, description: HostDescription | None = None) -> Collected:
-    asked = Asked(service, time.time_ns() // 1000, record.since_us, record.root, {}, description)
+    asked = Asked(service, time.time_ns() // 1000, record.since_us, record.root, {}, description, record.lines)
     producers = {table: producer_of(table, where) for table in record.tables}
     rows = {table: _rows(producer, asked) if producer is not None else () for table, producer in producers.items()}
     return of_rows(rows, record.columns, record.since_us, record.limit, str(service.hub.address))
@@ -129,7 +134,7 @@ class _Host:
 
     def _ask(self) -> None:
         if self._addresses:
-            send_record(self._service.hub, self._addresses, self._record, self)
+            send_record(self._service.hub, self._addresses, self._record._replace(lines=None), self)
 
     def _wait(self) -> dict[str, str]:
         """Returns who has not answered, and why."""

@@ -81,7 +81,7 @@ def _lines(asked: Asked) -> Iterator[LogLine]:
     since = (asked.since_us or 0) / 1e6
     most = _MOST_BYTES // max(1, len(paths))
     ranks = [RankFile(path, since, most) for path in paths]
-    matches = LineFilter(since=since).matcher()
+    matches = (asked.lines or LineFilter(since=since)).matcher()
     try:
         yield from map(itemgetter(1), heapq.merge(*(rank.read(matches) for rank in ranks), key=itemgetter(0)))
     finally:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._core.plane import ControlService, HostDescription, ProcAddress
 from .._namedtuple import NamedTuple
+
+if TYPE_CHECKING:
+    from ..logs.filter import LineFilter
 
 PROC, AGENT = "proc", "agent"
 """Where a producer runs: in each process that runs actors, the client among them; or in the host agents."""
@@ -23,6 +26,7 @@ class Asked(NamedTuple):
         root: The client of the program that is meant; None for everybody's.
         scratch: What producers of one question share.
         described: What runs here, with what has ended, and only of the program that is meant; None in a process that is no agent.
+        lines: Which lines of logs are wanted; None for all.
     """
 
     service: ControlService
@@ -31,6 +35,7 @@ class Asked(NamedTuple):
     root: ProcAddress | None
     scratch: dict[str, Any]
     described: HostDescription | None
+    lines: LineFilter | None = None
 
     @property
     def description(self) -> HostDescription:
