@@ -57,9 +57,10 @@ def guide(base: str) -> str:
 
 
 def table() -> str:
-    """The routes in markdown."""
+    """The routes in markdown, by path: they are registered in whichever order their modules are imported."""
     lines = ["| route | role | for |", "| --- | --- | --- |"]
-    lines += [f"| {each.method} `{each.path}`{_shown(each)} | {each.role or '-'} | {each.about} |" for each in ROUTES]
+    routes = sorted(ROUTES, key=lambda each: (each.path, each.method))
+    lines += [f"| {each.method} `{each.path}`{_shown(each)} | {each.role or '-'} | {each.about} |" for each in routes]
     return "\n".join(lines) + "\n"
 
 
