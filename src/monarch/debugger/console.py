@@ -120,23 +120,26 @@ class Console:
         self._number = random_uid()
         self._driver = f"{getpass.getuser()}@{socket.gethostname()} (pid {os.getpid()})"
 
-    def run(self) -> None:
+    def run(self, first: str = "") -> None:
         """Read and do commands until `quit`, the end of the input, or that of the program.
+
+        Args:
+            first: A command to begin with.
 
         Raises:
             OSError: The terminal has hung up.
         """
         self._terminal.write(_BANNER + _HINTS)
         try:
-            while self._step():
-                pass
+            going = self._step(first) if first else True
+            while going:
+                going = self._step()
         except SupervisionError:
             self._terminal.write("The program has ended.\n")
 
-    def _step(self) -> bool:
+    def _step(self, given: str = "") -> bool:
         try:
-            line = self._terminal.read(_PROMPT, self._complete)
-            command = parse(line)
+            command = parse(given or self._terminal.read(_PROMPT, self._complete))
         except EOFError:
             self._terminal.write("\n")
             return False

@@ -24,8 +24,11 @@ _SOURCE = re.compile(r"(?P<head>\s*\d+\s+(?:B?(?:->|>>)?)\t|-> )(?P<code>.*)", r
 app = typer.Typer()
 
 
-@app.command(epilog="Example: monarch debug")
+@app.command(epilog="Example: monarch debug attach trainer 3")
 def debug(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="A command of the debugger to begin with: attach trainer 3.")
+    ] = None,
     program: PROGRAM = None,
     dap: Annotated[
         str | None,
@@ -42,7 +45,7 @@ def debug(
         if dap is not None:
             _serve_editors(connection, dap, port)
             return
-        Console(connection.root, _terminal()).run()
+        Console(connection.root, _terminal()).run(" ".join(command or ()))
 
 
 def _serve_editors(connection: Connection, wanted: str, port: int) -> None:

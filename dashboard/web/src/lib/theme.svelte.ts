@@ -25,5 +25,21 @@ export function nextTheme(): void {
   show();
 }
 
-/** A colour of style.css, for a canvas. */
-export const colour = (name: string) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const system = window.matchMedia("(prefers-color-scheme: dark)");
+let dark = $state.raw(system.matches);
+
+system.addEventListener("change", () => (dark = system.matches));
+
+const probe = document.createElement("span");
+
+/** A colour of style.css, for a canvas: as it is now, and what draws it is told when it changes. */
+export function colours(names: readonly string[]): string[] {
+  void [theme, dark];
+  document.body.append(probe);
+  const found = names.map((name) => {
+    probe.style.color = `var(--${name})`;
+    return getComputedStyle(probe).color;
+  });
+  probe.remove();
+  return found;
+}
