@@ -66,17 +66,9 @@ def test_the_scheduler_of_meta_is_an_import_error_that_names_others() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "instead"),
     [
-        ("monarch.tools.commands", "create", "attach_to_workers"),
-        ("monarch.tools.commands", "get_or_create", "attach_to_workers"),
-        ("monarch.tools.commands", "info", "attach_to_workers"),
-        ("monarch.tools.commands", "kill", r"job\.kill"),
-        ("monarch.tools.commands", "kill_and_confirm", r"job\.kill"),
-        ("monarch.tools.commands", "server_ready", "attach_to_workers"),
-        ("monarch.tools.commands", "torchx_runner", "attach_to_workers"),
-        ("monarch.tools.config", "Config", "attach_to_workers"),
-        ("monarch.tools.mesh_spec", "MeshSpec", "attach_to_workers"),
-        ("monarch.tools.mesh_spec", "ServerSpec", "attach_to_workers"),
-        ("monarch.tools.mesh_spec", "mesh_spec_from_str", "attach_to_workers"),
+        ("monarch.tools.commands", "stop", "bounce"),
+        ("monarch.tools.commands", "torchx_runner", "job_of"),
+        ("monarch.tools.config.defaults", "component_fn", "Config.appdef"),
     ],
 )
 def test_what_is_not_there_says_what_to_use_when_it_is_called(module: str, name: str, instead: str) -> None:

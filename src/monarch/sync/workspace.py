@@ -69,6 +69,18 @@ class Workspace:
         dirs.update((os.fspath(each), place) for each, place in other.dirs.items())
         return Workspace(dirs, other.env or self.env)
 
+    def set_env_vars(self, appdef: Any) -> None:
+        """Set WORKSPACE_DIR, PYTHONPATH and CONDA_DIR of each role of an application of torchx. Hosts of jobs need none of it: a
+        sync sets what their procs see.
+        """
+        root = "${img_root}/workspace"  # as torchx names the folder of an image
+        places = [f"{root}/{place}".rstrip("/") for place in self.dirs.values()]
+        for role in appdef.roles:
+            before = [role.env["PYTHONPATH"]] if role.env.get("PYTHONPATH") else []
+            role.env.update(
+                WORKSPACE_DIR=root, PYTHONPATH=os.pathsep.join([*places, *before]), CONDA_DIR="${img_root}/conda"
+            )
+
     @property
     def key(self) -> str:
         """Name of the folder on hosts: the same for the same folders of the same machine, and for no others."""

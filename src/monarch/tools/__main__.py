@@ -13,9 +13,9 @@ def main() -> None:
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
         sys.exit(f"the command `monarch` needs {' and '.join(missing)}: pip install 'pymonarch[cli]'")
-    from .cli import run  # needs what was looked for above
+    from . import cli  # needs what was looked for above
 
-    run()
+    cli.main()
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ docs/commands.md has those of commands that run others.
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -177,11 +179,19 @@ def transfers(as_json: status.JSON = False) -> None:
     print(f"between two processes of this host\n{lines}\nbetween hosts\n-> {rdma.describe_between_hosts()}")
 
 
-def run() -> None:
-    """Parse the arguments, run the command, turn errors of the user into one line."""
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse the arguments, those of the process by default; run the command, turn errors of the user into one line."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
-        app(prog_name="monarch")
+        app(args=argv, prog_name="monarch")
     except _USER_ERRORS as error:
         _notes.print(Text.assemble(("error: ", "bold red"), str(error)))
         sys.exit(1)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """A parser for programs that call ``args.func(args)``, as with Monarch 0.7: it passes all arguments on to `main`."""
+    parser = argparse.ArgumentParser(prog="monarch", add_help=False)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    parser.set_defaults(func=lambda args: main(args.command))
+    return parser
