@@ -3,6 +3,7 @@
 It measures, on this machine, the CPU time of each thing that a gateway does, with the gateway's own code and real sockets;
 predicts from that how long calls and broadcasts take over many processes; lets `monarch.testing` simulate the same; and
 compares. `--plot FILE` draws how the fan-out of the tree matters. It takes a few minutes, most of them for 12,500 hosts.
+`--query` counts instead the messages of a question of telemetry to the agents of up to 10,000 hosts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import socket
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,9 +30,11 @@ from monarch._core.wire.frame import CALL, REPLY, ROUTED, Decoder, Frame, decode
 from monarch._core.wire.link import Limits
 from monarch._core.wire.link_table import Deliver, Dial, LinkTable, Write
 from monarch.testing import Costs, Simulation
+from monarch.testing.worker import Worker
 
 ROUNDS = 5
 LATENCY = (50e-6, 150e-6)  # seconds from host to host: a data centre
+COLLECTING = (0.005, 0.05)  # seconds in which an agent has the answers of its processes
 PROCS = 8  # on each host
 SIZES = (1_000, 10_000, 100_000)  # processes
 FANOUTS = (2, 4, 8, 16, 32, 64)
@@ -319,6 +323,36 @@ def directly(costs: Costs, fanout: int) -> None:
     say()
 
 
+def queries(fanout: int) -> None:
+    """How many messages hosts send and get for one question, which each agent answers."""
+    count: Counter[str] = Counter()
+    send = Worker.to_host
+
+    def counted(self: Worker, host: str, frame: Frame) -> None:
+        count.update((self.name, host))
+        send(self, host, frame)
+
+    say("| hosts | messages of a host: mean | median | most | of the client's host | answered after |")
+    say("| --- | --- | --- | --- | --- | --- |")
+    for hosts in (100, 1_000, 10_000):
+        simulation = Simulation(
+            seed=1, hosts=hosts, procs_per_host=1, delay=LATENCY, compute=COLLECTING, answer_bytes=1_000, fanout=fanout
+        )
+        simulation.run(until=simulation.attach())
+        simulation.run(until=simulation.now + 1)
+        count.clear()
+        Worker.to_host = counted  # type: ignore[method-assign]
+        try:
+            query = simulation.cast()
+            simulation.run(until=query)
+        finally:
+            Worker.to_host = send  # type: ignore[method-assign]
+        client = f"client-{simulation.seed}"
+        of_hosts = sorted(number for host, number in count.items() if host != client)
+        cells = f"{statistics.mean(of_hosts):.1f} | {statistics.median(of_hosts):g} | {of_hosts[-1]} | {count[client]}"
+        say(f"| {hosts:,} | {cells} | {query.seconds * 1e3:.0f} ms |")
+
+
 def draw(results: dict[int, dict[int, Prediction]], path: Path) -> None:
     """Raises:
     ModuleNotFoundError: matplotlib isn't installed.
@@ -355,8 +389,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m benchmarks.scale", description=__doc__)
     parser.add_argument("--plot", type=Path, help="draw the fan-outs into this file; needs matplotlib")
     parser.add_argument("--quick", action="store_true", help="at most 10,000 processes, and no fan-outs")
+    parser.add_argument("--query", action="store_true", help="count the messages of a question")
     parser.add_argument("--fanout", type=int, default=16)
     given = parser.parse_args(arguments)
+    if given.query:
+        queries(given.fanout)
+        return 0
     costs = measure()
     table_of_costs(costs)
     worst = compare(costs, SIZES[:2] if given.quick else SIZES, given.fanout)
