@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,3 +47,14 @@ def stopped(pid: int) -> Iterator[None]:
 
 def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def stack_of(pid: int) -> str:
+    """What a process does right now, for the message of a test that has waited for it in vain."""
+    tool = Path(sys.executable).with_name("py-spy")
+    command = [str(tool) if tool.exists() else "py-spy", "dump", "--pid", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"process {pid}: {error}"
+    return done.stdout or f"process {pid}: {done.stderr}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from helpers.leaks import OF_SESSION, describe
 from helpers.waiting import wait_until
@@ -40,23 +43,29 @@ class Ray:
 @contextmanager
 def running_ray() -> Iterator[Ray]:
     """A cluster; at the end nothing is left of it, and of what ran there."""
-    program = subprocess.Popen(
-        [sys.executable, "-m", "helpers.ray_cluster"],
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", _MARK: "1", **dict([OF_SESSION.split("=")])},
-        cwd=os.path.dirname(os.path.dirname(__file__)),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    folder = tempfile.mkdtemp(prefix="mr", dir="/tmp")  # sockets are there, so its path is short
+    log = Path(folder, "cluster.log")
+    with log.open("w") as errors:
+        program = subprocess.Popen(
+            [sys.executable, "-m", "helpers.ray_cluster", folder],
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", _MARK: "1", **dict([OF_SESSION.split("=")])},
+            cwd=os.path.dirname(os.path.dirname(__file__)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
     assert program.stdout is not None and program.stdin is not None
     try:
-        yield Ray(program.stdout.readline().strip(), program)
+        address = program.stdout.readline().strip()
+        assert address, log.read_text()
+        yield Ray(address, program)
     finally:
         program.stdin.close()
         program.wait(timeout=60)
         program.stdout.close()
         wait_until(lambda: not _marked(), what=f"the end of {[*map(describe, _marked())]}")
+        shutil.rmtree(folder)
 
 
 def _marked() -> list[int]:
@@ -75,7 +84,8 @@ def _environment(pid: int) -> dict[str, str]:
 def main() -> None:
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": CPUS, "include_dashboard": False})
+    head = {"num_cpus": CPUS, "include_dashboard": False, "temp_dir": sys.argv[1]}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes = [cluster.add_node(num_cpus=CPUS) for _ in range(NODES - 1)]
     cluster.wait_for_nodes()
     print(cluster.address, flush=True)

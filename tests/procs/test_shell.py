@@ -13,13 +13,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.processes import stack_of
 from helpers.waiting import is_alive, wait_until
 from monarch.actor import this_host
 from monarch.job import shell
+from monarch.job.shell import _Shell
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -119,7 +121,7 @@ def test_a_shell_at_a_terminal_has_its_size_and_keys_and_gives_its_status(home: 
         at.type("until [ \"$(stty size)\" = '12 34' ]; do sleep 0.05; done; echo re''sized\r")
         at.wait_for("resized")
         at.wait_for("ready> ")
-        at.type("echo wai''ting; sleep 600\r")
+        at.type("sh -c \"echo wai''ting; exec sleep 600\"\r")  # who says that has the terminal
         at.wait_for("waiting")
         at.type("\x03")  # Ctrl-C is for what runs there, not for the program here
         at.wait_for("ready> ")
@@ -148,23 +150,36 @@ def test_a_client_that_is_killed_takes_its_shell_along(home: Home) -> None:
     home.wait_nothing_left()
 
 
+@pytest.mark.timeout(300)  # four commands, each of which may take its whole patience on a busy machine
 def test_without_a_terminal_commands_are_read_from_stdin(home: Home) -> None:
     (home.folder / "cluster.py").write_text(JOB)
     home.monarch("apply", "cluster.job")
 
-    def piped(text: str, *args: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "monarch.tools", "shell", *args], input=text, capture_output=True, text=True,
-            cwd=home.folder, env=home.environment({"SHELL": "/bin/bash"}), timeout=_PATIENCE,
+    def piped(text: str, *args: str, status: int) -> tuple[str, str]:
+        """Its output and its errors."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "monarch.tools", "shell", *args], cwd=home.folder,
+            env=home.environment({"SHELL": "/bin/bash"}), text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
+        try:
+            out, err = process.communicate(text, timeout=_PATIENCE)
+        except subprocess.TimeoutExpired:
+            where = [stack_of(pid) for pid in home.processes()]
+            process.kill()
+            raise AssertionError("\n".join([f"{text!r} has not ended: {process.communicate()}", *where])) from None
+        assert process.returncode == status, f"{text!r}: status {process.returncode}, {out!r}, {err}"
+        return out, err
 
-    done = piped("cat\nsecond line\n", "-e", "NAME=x", "--point", "hosts=1")
-    assert (done.stdout, done.returncode) == ("second line\n", 0)  # `cat` has the rest of it, and then its end
-    done = piped("echo $NAME; sleep 600 & kill -9 $$\n", "-e", "NAME=x")
-    assert (done.stdout, done.returncode) == ("x\n", 128 + 9)  # what it leaves behind holds up nobody
-    done = piped("true\n", "--workdir", "/no/such/folder")
-    assert done.returncode == 1 and "error: [Errno 2]" in done.stderr and "Traceback" not in done.stderr
-    assert piped("exit 3\n", "--kill").returncode == 3
+    # `cat` has the rest of it, and then its end
+    out, err = piped("cat\nsecond line\n", "-e", "NAME=x", "--point", "hosts=1", status=0)
+    assert out == "second line\n", err
+    # what it leaves behind holds up nobody
+    out, err = piped("echo $NAME; sleep 600 & kill -9 $$\n", "-e", "NAME=x", status=128 + 9)
+    assert out == "x\n", err
+    _, err = piped("true\n", "--workdir", "/no/such/folder", status=1)
+    assert "error: [Errno 2]" in err and "Traceback" not in err
+    piped("exit 3\n", "--kill", status=3)
     home.wait_nothing_left()
 
 
@@ -184,15 +199,51 @@ def test_a_shell_is_for_one_host(home: Home) -> None:
     assert "shell requires a singleton HostMesh" in said
 
 
-@pytest.mark.usefixtures("_process_test")
-def test_output_of_any_length_comes_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "commands").write_text("seq 1 200000\n")
+@contextmanager
+def stdin_of(text: str, folder: Path) -> Iterator[None]:
+    """This process reads a text."""
+    (folder / "stdin").write_text(text)
     before = os.dup(0)
     try:
-        with (tmp_path / "commands").open() as file:
+        with (folder / "stdin").open() as file:
             os.dup2(file.fileno(), 0)
-        assert shell(this_host()) == 0
+        yield
     finally:
         os.dup2(before, 0)
         os.close(before)
-    assert capfd.readouterr().out == "".join(f"{number}\n" for number in range(1, 200001))
+
+
+@pytest.mark.usefixtures("_process_test")
+def test_input_and_output_of_any_length_come_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    lines = "".join(f"{number}\n" for number in range(1, 200001))
+    with stdin_of("seq 1 200000\ncat\n" + lines, tmp_path):
+        assert shell(this_host()) == 0
+    assert capfd.readouterr().out == lines + lines
+
+
+@pytest.mark.usefixtures("_process_test")
+def test_what_a_shell_leaves_behind_need_not_read_the_rest_of_its_input(tmp_path: Path) -> None:
+    (tmp_path / "wanted").touch()
+    left = f"setsid sh -c 'while [ -e {tmp_path}/wanted ]; do sleep 0.1; done' <&0 >/dev/null 2>&1 &"
+    try:
+        with stdin_of(f"{left}\nexit 3\n" + "more\n" * 200_000, tmp_path):
+            assert shell(this_host()) == 3
+    finally:
+        (tmp_path / "wanted").unlink()
+
+
+def test_what_is_written_just_before_the_end_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at two descriptors takes one after the other: in between, a shell may write and end."""
+    there: Any = _Shell({}, None, "/", None)
+    theirs, (there._output, output) = os.eventfd(1), os.pipe()
+    there._ended = theirs
+    looks = [lambda: ({theirs}, os.write(output, b"last words"))[0]]
+    module = sys.modules[_Shell.__module__]  # the package has a function of that name
+    look = module._ready
+    monkeypatch.setattr(module, "_ready", lambda *args: looks.pop()() if looks else look(*args))
+    try:
+        assert there._read() == b"last words"
+        assert there._read() == b""
+    finally:
+        for fd in (theirs, there._output, output):
+            os.close(fd)

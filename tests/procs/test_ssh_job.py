@@ -288,7 +288,7 @@ def test_a_machine_that_forwards_no_sockets_is_told(home: Home, ssh: Ssh) -> Non
 SCALED = (
     USE
     + """
-    import logging
+    import logging, signal
     if __name__ == "__main__":
         job = SSHJob(ssh_args=OPTIONS, detach="detach" in sys.argv)
         job.add_mesh("hosts", ["a", "b", "c"], size=1)
@@ -298,8 +298,13 @@ SCALED = (
         print(ask(state.hosts), flush=True)
         job.scale(hosts=3)
         print(ask(job.state().hosts), worker.machine.call_one().get(timeout=30), flush=True)
+        ssh = job._workers[job._numbers["hosts", 1]].pid
+        if "attached" in sys.argv:
+            os.kill(ssh, signal.SIGSTOP)  # as if it had no time to see that the worker has ended
         sys.stdin.readline()  # the worker of b is lost meanwhile
         job.scale(replace_lost=True)
+        if "attached" in sys.argv:
+            os.kill(ssh, signal.SIGCONT)
         hosts = job.state().hosts
         print(ask(hosts), worker.machine.call_one().get(timeout=30), flush=True)
         with hosts.spawn_procs() as others:  # they reach each other

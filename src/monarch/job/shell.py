@@ -111,6 +111,9 @@ class _Shell(Actor):
         process = self._at_pipes(program) if self._size is None else self._at_terminal(program, self._size)
         self._process = process
         self._ended = os.pidfd_open(process.pid)
+        os.set_blocking(
+            self._input, False
+        )  # it takes what it has room for: what the shell has started may hold it, and read nothing
 
     def _at_terminal(self, program: str, size: Size) -> subprocess.Popen[bytes]:
         ours, theirs = os.openpty()
@@ -145,27 +148,32 @@ class _Shell(Actor):
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> bytes:
-        poll = select.poll()
-        for fd in (self._output, self._ended):
-            poll.register(fd, select.POLLIN)
-        if any(fd == self._output for fd, _ in poll.poll()):
+        _ready({self._output: select.POLLIN, self._ended: select.POLLIN})
+        # a look that sees the end may have missed what was written just before it, so there is another one
+        if _ready({self._output: select.POLLIN}, 0):
             with suppress(OSError):  # a terminal whose shell has ended has no end, but this
                 return os.read(self._output, _MOST)
         return b""  # what it has started may go on, and hold the pipe
 
-    @endpoint
+    @concurrent_endpoint
     async def write(self, data: bytes) -> None:
-        """It gets this as input; nothing is the end of that, and at a terminal its hanging up."""
+        """It gets this as input; nothing is the end of that, and at a terminal its hanging up. Answers once it is taken: until then
+        its sender has no more, and output is read meanwhile, for which the shell may wait before it takes anything.
+        """
         import asyncio
 
         assert self._process is not None
         with suppress(OSError):  # it has ended
             if data:
-                await asyncio.to_thread(_write, self._input, data)
+                await asyncio.to_thread(self._type, data)
             elif self._size is None:
                 os.close(self._input)
             else:
                 os.killpg(self._process.pid, signal.SIGHUP)
+
+    def _type(self, data: bytes) -> None:
+        while data and self._ended not in _ready({self._input: select.POLLOUT, self._ended: select.POLLIN}):
+            data = data[os.write(self._input, data) :]
 
     @concurrent_endpoint
     async def resize(self, size: Size) -> None:
@@ -219,7 +227,7 @@ def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
                         data = b""
                     if not data:
                         poll.unregister(0)
-                    remote.write.broadcast(data)
+                    remote.write.call_one(data).get()
 
     thread = threading.Thread(target=pass_on, name="monarch-shell-input", daemon=True)
     thread.start()
@@ -257,6 +265,14 @@ def _raw_terminal(resized: int) -> Iterator[None]:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
         if main:
             signal.signal(signal.SIGWINCH, handler)
+
+
+def _ready(events: Mapping[int, int], timeout: float | None = None) -> set[int]:
+    """Wait until one of some descriptors has one of its events; those that have, none after `timeout` milliseconds."""
+    poll = select.poll()
+    for fd, wanted in events.items():
+        poll.register(fd, wanted)
+    return {fd for fd, _ in poll.poll(timeout)}
 
 
 def _size() -> Size | None:

@@ -216,15 +216,9 @@ class SSHJob(WorkersJob):
         reach = self._connect(places, end, waiting)
         described, sessions = self._described, []
         start = ssh_text.Start(
-            self._apply_id,
-            self._folder,
-            self._remote_folder,
-            described.python_exe,
-            described.setup,
-            described.idle_limit,
-            described.detach,
-            described.direct,
-        )
+            self._apply_id, self._folder, self._remote_folder, described.python_exe, described.setup, described.idle_limit,
+            described.detach, described.direct,
+        )  # fmt: skip
         secret = read_secret_file(self._secret_file) if self._secret_file is not None else None
         for place in places:
             listen = f"ipc://{self._remote_folder}/{place.number}"
@@ -251,9 +245,8 @@ class SSHJob(WorkersJob):
         for place, session, report in zip(places, sessions, reports, strict=True):
             address = f"ipc://{reach.path(place)}"
             self._reports[place.number] = report
-            self._workers[place.number] = Worker(
-                f"{place.name} on {place.host}", address, session.process.pid, session.log
-            )
+            pid, name = session.process.pid, f"{place.name} on {place.host}"
+            self._workers[place.number] = Worker(name, address, pid, session.log)
 
     def _hear(
         self, sessions: Sequence[Session], find: Callable[[str], T | None], end: float, waiting: Waiting, what: str
@@ -366,18 +359,23 @@ class SSHJob(WorkersJob):
         return reach
 
     def _living(self, each: float | None = None) -> set[int]:
-        """The numbers of the workers that live; with `each`, those on machines that don't answer do not."""
+        """The numbers of the workers that live; with `each`, their machines are asked, and on those that don't answer none does."""
         if not self._workers or self._apply_id is None:
             return set()
-        if not self._described.detach:
-            return {
-                number for number, worker in self._workers.items() if processes.is_tagged(worker.pid, self._apply_id)
-            }
-        living = set()
-        for host, connection in self._reach_again(each).connections.items():
+        if self._described.detach:
+            living, reach = set(self._workers), self._reach_again(each)
+        else:
+            living = {number for number, it in self._workers.items() if processes.is_tagged(it.pid, self._apply_id)}
+            if each is None or self._reach is None:
+                return living
+            reach = (
+                self._reach
+            )  # an ssh ends some time after its worker, of whose end the program has been told already
+        found = set()
+        for host, connection in reach.connections.items():
             pids = {self._reports[place.number].pid: place.number for place in self._places() if place.host == host}
-            living |= {pids[int(pid)] for pid in connection.run(ssh_text.living(pids, self._apply_id), _ANSWER).split()}
-        return living
+            found |= {pids[pid] for pid in connection.living(pids, self._apply_id, _ANSWER, each is not None)}
+        return found & living
 
     def can_run(self, spec: JobTrait) -> bool:
         """Check whether `spec` describes the same workers, and all of them live."""

@@ -14,7 +14,7 @@ import re
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -152,6 +152,21 @@ class Connection:
         if done.returncode:
             raise JobError(f"host {self.host!r}: {ssh_text.why(done.stderr, self.host, 'the interpreter')}")
         return done.stdout
+
+    def living(self, pids: Collection[int], job: str, limit: float, may_be_gone: bool) -> set[int]:
+        """Those of some processes there that live, and belong to a job; none on a machine that is gone, where that may be.
+
+        Raises:
+            JobError: As `run`.
+        """
+        if not pids:
+            return set()
+        try:
+            return {int(pid) for pid in self.run(ssh_text.living(pids, job), limit).split()}
+        except JobError:
+            if may_be_gone and not self.lives:
+                return set()
+            raise
 
     def forward(self, here: Iterable[tuple[str, str]], there: Iterable[str]) -> None:
         """Forward sockets.
