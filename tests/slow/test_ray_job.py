@@ -27,6 +27,8 @@ pytestmark = [
     ),
 ]
 
+at_a_desk = pytest.mark.skipif("CI" in os.environ, reason="CI takes the shorter part of these tests")
+
 USE = """
     import os, sys
     from monarch.actor import Actor, endpoint
@@ -121,6 +123,7 @@ def test_a_job_that_is_not_saved_ends_with_its_program(home: Home, ray: Ray) -> 
     wait_until(lambda: not ray.workers(), what="the end of the worker")
 
 
+@at_a_desk
 def test_a_job_that_no_client_uses_ends_by_itself_and_gives_its_resources_back(home: Home, ray: Ray) -> None:
     whole = USE + "    RayJob({'hosts': 4}, address=ADDRESS, cpus_per_host=2, idle_limit=LIMIT).state()"
     home.run(whole.replace("LIMIT", "12") + ".hosts.initialized.get()")  # it has to attach within that time, too
@@ -129,6 +132,7 @@ def test_a_job_that_no_client_uses_ends_by_itself_and_gives_its_resources_back(h
     home.monarch("kill")
 
 
+@at_a_desk
 def test_what_can_not_be_is_an_error_that_says_why(home: Home, ray: Ray) -> None:
     late = USE + "    RayJob({'hosts': 9}, address=ADDRESS, job_start_timeout=1).state()"
     said = home.run(late, exit_code=1).splitlines()[-1]

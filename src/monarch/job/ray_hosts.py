@@ -18,6 +18,7 @@ from .contract import HostId, WorkerSpec, worker_command
 
 _MOST_REPORT = 64 * 1024  # bytes
 _LOOK = 1.0  # seconds
+_TELLING = 60.0  # seconds that a keeper whose hosts did not come up is there to say why
 
 
 class Host:
@@ -80,6 +81,7 @@ class Keeper:
         self._environment = environment
         self._lock = threading.Lock()
         self._placed: dict[HostId, _Placed] = {}
+        self._told = threading.Event()  # why hosts did not come up
         threading.Thread(target=self._watch, name="monarch-keeper", daemon=True).start()
 
     def add(self, hosts: Sequence[HostId]) -> None:
@@ -127,6 +129,12 @@ class Keeper:
 
     def look(self) -> dict[str, list[Any]]:
         """Return the reports of the workers that serve, and why others do not."""
+        found = self._found()
+        if found["failed"]:
+            self._told.set()
+        return found
+
+    def _found(self) -> dict[str, list[Any]]:
         import ray
 
         with self._lock:
@@ -150,6 +158,8 @@ class Keeper:
             with self._lock:
                 ends = [placed.ended for placed in self._placed.values()]
             done, _ = ray.wait(ends, num_returns=len(ends), timeout=_LOOK) if ends else ([], [])
+            if ends and len(done) == len(ends) and self._found()["failed"]:
+                self._told.wait(_TELLING)
             with self._lock:
                 if ends and len(done) == len(ends) == len(self._placed):
                     ray.kill(ray.get_runtime_context().current_actor)
