@@ -88,23 +88,33 @@ export class Asked<T> {
   at = $state.raw(0);
   #asking: AbortController | undefined;
 
-  /** Ask; who asks again meanwhile gets only the later answer. */
-  async ask(question: (signal: AbortSignal) => Promise<T>): Promise<void> {
+  /** Ask; who asks again meanwhile gets only the later answer. Tells whether there is one. */
+  async ask(question: (signal: AbortSignal) => Promise<T>): Promise<boolean> {
     this.#asking?.abort();
     const asking = (this.#asking = new AbortController());
     this.busy = true;
     try {
-      this.value = await question(asking.signal);
+      const value = await question(asking.signal);
+      if (asking.signal.aborted) return false;
+      this.value = value;
       this.at = Date.now();
       this.error = "";
       set("live");
+      return true;
     } catch (problem) {
-      if (asking.signal.aborted) return;
+      if (asking.signal.aborted) return false;
       this.error = problem instanceof Error ? problem.message : String(problem);
       set(problem instanceof ApiError ? "live" : "lost");
+      return false;
     } finally {
       if (this.#asking === asking) this.busy = false;
     }
+  }
+
+  /** Nobody waits for the answer any more. */
+  stop(): void {
+    this.#asking?.abort();
+    set("off");
   }
 
   /** Ask now, and again so many milliseconds after each answer; returns what ends it, for `$effect`. */
@@ -119,8 +129,7 @@ export class Asked<T> {
     return () => {
       over = true;
       window.clearTimeout(timer);
-      this.#asking?.abort();
-      set("off");
+      this.stop();
     };
   }
 }

@@ -1,0 +1,87 @@
+"""A real browser: Debian's chromium, driven by playwright."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+WEB = Path(__file__).parents[2] / "dashboard" / "web"
+AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
+
+PATIENCE = 60_000  # milliseconds
+_CHROMIUM = "/usr/bin/chromium"
+_ARGUMENTS = [
+    "--no-sandbox",  # tests run as root in containers
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser without a window; skips where there is none, and says so."""
+    if shutil.which(_CHROMIUM) is None:
+        pytest.skip(f"there is no {_CHROMIUM}: apt-get install chromium")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=_CHROMIUM, args=_ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Tab:
+    """A tab of a browser that was let in, and what it complained of.
+
+    Attributes:
+        page: It.
+        complaints: Errors on its console, and exceptions that nobody has caught.
+    """
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.page: Page = context.new_page()
+        self.page.set_default_timeout(PATIENCE)
+        self.complaints: list[str] = []
+        self._url = url
+        self.page.on("console", lambda said: self._hear(said.type, said.text))
+        self.page.on("pageerror", lambda error: self._hear("error", str(error)))
+        self.page.on("dialog", lambda dialog: (self._hear("error", f"a dialog: {dialog.message}"), dialog.dismiss()))
+
+    def _hear(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.complaints.append(text)
+
+    def open(self, view: str) -> Page:
+        """Go to a view: ``logs?mesh=trainers``."""
+        self.page.goto(f"{self._url}/#/{view}")
+        self.page.locator("main h1").wait_for()
+        return self.page
+
+    def wait_for(self, selector: str, text: str = "") -> Any:
+        """What is there, as soon as it is, with this text."""
+        found = self.page.locator(selector).filter(has_text=text).first
+        found.wait_for()
+        return found
+
+    def violations(self) -> list[str]:
+        """What axe-core finds that keeps people from using the page; skips where it is not installed."""
+        if not AXE.exists():
+            pytest.skip(f"axe-core is not installed: npm ci in {WEB.name}")
+        if not self.page.evaluate("() => 'axe' in window"):
+            self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate("() => axe.run()")["violations"]
+        return [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]]
