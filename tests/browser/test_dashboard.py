@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
+from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
@@ -55,6 +56,7 @@ PROGRAM = """
         sys.stdin.read()
     """
 
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 PAGES = ("now", "stacks", "waits", "logs", "meshes", "hosts", "sql?q=SELECT+name,+id+FROM+actors")
 
 
@@ -160,8 +162,8 @@ def test_a_pointer_on_a_cell_shows_its_rank(tab: Tab) -> None:
 def test_each_page_complains_of_nothing_and_is_for_everybody(tab: Tab, view: str) -> None:
     page = tab.open(view)
     tab.wait_for({"now": ".verdict", "stacks": "article", "logs": ".line"}.get(view, "td"))
-    for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
         assert tab.violations() == []
     page.emulate_media(color_scheme="light")
 
@@ -233,7 +235,7 @@ def test_only_the_page_that_is_looked_at_asks(tab: Tab) -> None:
 
 
 def test_a_rank_that_dies_is_among_the_failures(seen: Seen, tab: Tab) -> None:
-    page = tab.open("sql?q=SELECT+pid+FROM+procs+WHERE+mesh+%3D+%27victims%27")
+    tab.open("sql?q=SELECT+pid+FROM+procs+WHERE+mesh+%3D+%27victims%27")
     victim = int(tab.wait_for("td").inner_text())
     tab.open("now")
     os.kill(victim, signal.SIGKILL)

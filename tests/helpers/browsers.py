@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Dialog, Page
 
 WEB = Path(__file__).parents[2] / "dashboard" / "web"
 AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
@@ -59,11 +59,15 @@ class Tab:
         self._url = url
         self.page.on("console", lambda said: self._hear(said.type, said.text))
         self.page.on("pageerror", lambda error: self._hear("error", str(error)))
-        self.page.on("dialog", lambda dialog: (self._hear("error", f"a dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("dialog", self._refuse)
 
     def _hear(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
             self.complaints.append(text)
+
+    def _refuse(self, dialog: Dialog) -> None:
+        self._hear("error", f"a dialog: {dialog.message}")
+        dialog.dismiss()
 
     def open(self, view: str) -> Page:
         """Go to a view: ``logs?mesh=trainers``."""
