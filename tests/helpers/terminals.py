@@ -60,9 +60,11 @@ class RunningProgram:
             [sys.executable, "-c", f"import sys\nsys.path.append({TESTS!r})\n{textwrap.dedent(source)}", *args], timeout
         )
 
-    def monarch(self, *args: str, timeout: float = 60.0, typed: str = "") -> subprocess.CompletedProcess[str]:
+    def monarch(
+        self, *args: str, timeout: float = 60.0, typed: str = "", env: Mapping[str, str] = {}
+    ) -> subprocess.CompletedProcess[str]:
         """What the command `monarch` says at another terminal, which is wide."""
-        return self._run([sys.executable, "-m", "monarch.tools", *args], timeout, typed)
+        return self._run([sys.executable, "-m", "monarch.tools", *args], timeout, typed, env)
 
     def start_monarch(self, *args: str) -> subprocess.Popen[str]:
         """The command `monarch` at another terminal, which goes on."""
@@ -74,8 +76,10 @@ class RunningProgram:
             text=True,
         )
 
-    def _run(self, command: list[str], timeout: float, typed: str = "") -> subprocess.CompletedProcess[str]:
-        environment = {**self._environment, "COLUMNS": "200"}
+    def _run(
+        self, command: list[str], timeout: float, typed: str = "", env: Mapping[str, str] = {}
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {**self._environment, "COLUMNS": "200", **env}
         return subprocess.run(command, env=environment, input=typed, capture_output=True, text=True, timeout=timeout)
 
     def end(self) -> int:

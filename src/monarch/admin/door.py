@@ -64,6 +64,7 @@ class Door:
         names: Names of the host that a proxy in front of it has.
         root_path: The path that a proxy takes off.
         idle: Seconds; see `IDLE`.
+        quiet: Have the helper write nothing on this terminal.
 
     Attributes:
         url: Where it is.
@@ -82,8 +83,10 @@ class Door:
         names: Sequence[str] = (),
         root_path: str = "",
         idle: float = IDLE,
+        quiet: bool = False,
     ) -> None:
         check_installed()
+        self._quiet = quiet
         wanted, tls = parse(address), tls_files()
         secret = trust.find_secret(None) or os.urandom(32)
         self._listener = listen(wanted, tls)
@@ -165,6 +168,7 @@ class Door:
                 [sys.executable, "-c", _CODE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL if self._quiet else None,
                 pass_fds=[self._listener.fileno()],
                 start_new_session=True,  # Ctrl-C is for the program
                 env={

@@ -64,9 +64,7 @@ def open_for(
         names: Likewise.
         root_path: Likewise.
     """
-    pid = connection.program.pid
-    with connection:
-        access = connection.ask(connection.root, GetAdmin(role)).get(timeout=PATIENCE)
+    pid, access = find_access(connection, role)
     if access is not None:
         if addr is not None:
             typer.echo(f"the program has an admin interface already, at {access['url']}", err=True)
@@ -83,3 +81,14 @@ def open_for(
         door.close()
     if door.status == PROGRAM_ENDED:
         typer.echo(f"program {pid} has ended", err=True)
+
+
+def find_access(connection: Connection, role: str) -> tuple[int, dict[str, str] | None]:
+    """The process of a program, and how to get into its admin interface; None if it has none.
+
+    Args:
+        connection: To the program; is closed.
+        role: Of who comes in.
+    """
+    with connection:
+        return connection.program.pid, connection.ask(connection.root, GetAdmin(role)).get(timeout=PATIENCE)

@@ -43,6 +43,7 @@ from . import (
     stacks,
     status,
     sync,
+    tui,
     why,
 )
 from . import exec as commands
@@ -67,6 +68,7 @@ app.add_typer(why.app)
 app.add_typer(profile.app)
 app.add_typer(admin.app)
 app.add_typer(dashboard.app)
+app.add_typer(tui.app)
 app.add_typer(debug.app)
 app.add_typer(scripts.app)
 app.add_typer(commands.app)

@@ -1,0 +1,96 @@
+"""``monarch tui``: a dashboard in the terminal."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import tui as faces
+from ..admin.door import Door
+from ..admin.keys import ACT
+from .admin import find_access
+from .programs import PROGRAM, reach
+
+app = typer.Typer()
+
+_TOKEN = "MONARCH_ADMIN_TOKEN"
+
+
+class _Theme(str, Enum):
+    dark = "textual-dark"
+    light = "textual-light"
+    nord = "nord"
+    gruvbox = "gruvbox"
+
+
+@app.command(epilog="Example: monarch tui")
+def tui(
+    program: PROGRAM = None,
+    addr: Annotated[
+        str | None,
+        typer.Option(
+            "--addr", "-a", help=f"An admin interface: host:port or URL, with ${_TOKEN}; or a link of `monarch admin`."
+        ),
+    ] = None,
+    admin_port: Annotated[int, typer.Option(help="The port, where --addr names none.")] = 1729,
+    refresh_ms: Annotated[int, typer.Option(min=100, help="Milliseconds between looks.")] = 2000,
+    theme: Annotated[_Theme, typer.Option(help="Colours; NO_COLOR=1 for none.")] = _Theme.dark,
+    tls_ca: Annotated[Path | None, typer.Option(help="CA certificates by which to know the server.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(help="A certificate to show to it.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The key of that.")] = None,
+    plaintext: Annotated[
+        bool, typer.Option("--plaintext", help="Send the token to other machines without TLS.")
+    ] = False,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnose", help="Print a health report as JSON; exit 0 if all is well, else 1.")
+    ] = False,
+) -> None:
+    """Watch a program in the terminal: the verdict, ranks, stacks, waits, logs, failures, what there is, SQL.
+
+    Without --addr, a program of this machine. ? shows the keys.
+    """
+    if not diagnose:
+        if importlib.util.find_spec("textual") is None:
+            raise ImportError("the terminal dashboard needs textual: pip install 'pymonarch[tui]'", name="textual")
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise ValueError("the dashboard needs a terminal; --diagnose prints a report anywhere")
+    context = None
+    if tls_ca is not None or tls_cert is not None:
+        context = ssl.create_default_context(cafile=tls_ca)
+        if tls_cert is not None:
+            context.load_cert_chain(tls_cert, tls_key)
+    if addr is None:
+        way: AbstractContextManager[faces.Access] = _own(program, context)
+    else:
+        token = os.environ.get(_TOKEN, "")
+        way = nullcontext(faces.open_access(addr, token, port=admin_port, context=context, plaintext=plaintext))
+    with way as access:
+        if diagnose:
+            raise typer.Exit(faces.diagnose(access))
+        logging.getLogger().handlers.clear()  # what they say would stand in the middle of the screen
+        faces.run(access, refresh_ms / 1000, theme.value)
+
+
+@contextmanager
+def _own(program: str | None, context: ssl.SSLContext | None) -> Iterator[faces.Access]:
+    """The admin interface of a program of this machine: the one that it has, or one that is there as long as it is looked at."""
+    pid, access = find_access(reach(program), ACT)
+    if access is not None:
+        yield faces.open_access(access["url"], access["token"], context=context, plaintext=True)
+        return
+    door = Door(pid, "127.0.0.1:0", quiet=True)
+    try:
+        access = door.access(ACT)
+        yield faces.open_access(access["url"], access["token"])
+    finally:
+        door.close()

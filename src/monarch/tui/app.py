@@ -1,0 +1,351 @@
+"""The dashboard: its screens, of which one is looked at, and that one alone is kept current."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rich.segment import Segment
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.color import Color
+from textual.containers import Container
+from textual.filter import LineFilter
+from textual.message import Message
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static
+
+from .failures import Failures
+from .feed import Feed
+from .http import FAILURES, Access, Line
+from .listing import Listing
+from .logs import Logs
+from .now import Now
+from .pane import KEYS, Pane
+from .ranks import Ranks
+from .sources import LogSource, NowSource, TreeSource, WhySource
+from .sql import Sql
+from .stacks import Stacks
+from .text import Row, duration, plain, wrapped
+from .tree import Tree
+from .waits import Waits
+
+REFRESH = 2.0
+"""Seconds between looks."""
+
+_STALE = "bold white on red"
+
+
+class Came(Message):
+    """A feed has something, or knows why it has nothing."""
+
+    def __init__(self, feed: Feed, update: Any, trouble: str) -> None:
+        super().__init__()
+        self.feed = feed
+        self.update = update
+        self.trouble = trouble
+
+
+class Answered(Message):
+    """What was asked once is answered."""
+
+    def __init__(self, take: Callable[[Any, str], None], answer: Any, trouble: str) -> None:
+        super().__init__()
+        self.take = take
+        self.answer = answer
+        self.trouble = trouble
+
+
+class _Colourless(LineFilter):
+    """Leaves bold, underlined and reverse."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [Segment(text, style.without_color if style else None, control) for text, style, control in segments]
+
+
+class Overlay(ModalScreen[None]):
+    """Lines above the screen, until Esc.
+
+    Args:
+        title: Above them.
+        lines: They.
+    """
+
+    BINDINGS = [("escape,q", "dismiss", "Close")]
+    DEFAULT_CSS = """
+    Overlay { align: center middle; }
+    Overlay Container { width: 96%; height: 90%; border: solid gray; padding: 0 1; }
+    """
+
+    def __init__(self, title: str, lines: Sequence[Row]) -> None:
+        super().__init__()
+        self._title = title
+        self._listing = Listing()
+        self._listing.lines = lines
+
+    def compose(self) -> ComposeResult:
+        box = Container(self._listing)
+        box.border_title = Text(plain(f"{self._title}, Esc closes")).markup
+        yield box
+
+    def on_mount(self) -> None:
+        self._listing.focus()
+
+    def show(self, lines: Sequence[Row]) -> None:
+        """Show other lines."""
+        self._listing.show(lines)
+
+
+class Dashboard(App[None]):
+    """Args:
+    access: To the server.
+    refresh: Seconds between looks.
+    theme: One of Textual's.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    Screen { layout: vertical; }
+    #tabs, #status, #keys { height: 1; width: 1fr; }
+    #body { height: 1fr; }
+    #find { height: 1; border: none; padding: 0; display: none; }
+    """
+    BINDINGS = [
+        *[Binding(str(number), f"number({number - 1})", show=False) for number in range(1, 9)],
+        Binding("f", "hold", show=False),
+        Binding("slash", "find", show=False),
+        Binding("n", "find_next(1)", show=False),
+        Binding("N", "find_next(-1)", show=False),
+        Binding("question_mark", "help", show=False),
+        Binding("escape", "leave", show=False),
+        Binding("q", "quit", show=False),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+    ]
+
+    def __init__(self, access: Access, refresh: float = REFRESH, theme: str | None = None) -> None:
+        super().__init__()
+        if theme is not None:
+            self.theme = theme
+        self._access = access
+        self._pause = refresh
+        now, why = NowSource(), WhySource()
+        self.panes: list[Pane] = [
+            Now(now), Ranks(now), Stacks(why), Waits(why), Logs(LogSource()), Failures(now), Tree(TreeSource()), Sql()
+        ]  # fmt: skip
+        self._pane = self.panes[0]
+        self._feed: Feed | None = None
+        self._held = False
+        self._said = ""
+        self._colourless = bool(os.environ.get("NO_COLOR"))
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="tabs", markup=False)
+        yield Static(id="status", markup=False)
+        with Container(id="body"):
+            yield from self.panes
+        yield Input(id="find", compact=True)
+        yield Static(id="keys", markup=False)
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        found = super().get_line_filters()
+        return [*found, _Colourless()] if self._colourless else found
+
+    def on_mount(self) -> None:
+        for pane in self.panes:
+            pane.display = False
+        self._open(self._pane)
+        self.set_interval(1.0, self._show_status)
+
+    def on_unmount(self) -> None:
+        self._follow(None)
+
+    @property
+    def pane(self) -> Pane:
+        """The screen that is looked at."""
+        return self._pane
+
+    def open(self, name: str, about: Any = None) -> None:
+        """Open a screen.
+
+        Args:
+            name: Its title in lower case.
+            about: What it is to show there, such as ``trainers[3]``.
+        """
+        pane = next(each for each in self.panes if each.id == name)
+        self._open(pane)
+        if about is not None:
+            pane.seek(about)
+
+    def look_now(self) -> None:
+        """Have what is shown looked at without delay."""
+        if self._feed is not None:
+            self._feed.wake()
+
+    def look_anew(self) -> None:
+        """Look with another question."""
+        self._follow(None)
+        self._follow(self._pane)
+
+    def ask(self, question: Callable[[Line], Any], take: Callable[[Any, str], None]) -> None:
+        """Ask once, on a thread. What ends it: the answer, or the time that a connection may be silent.
+
+        Args:
+            question: Asks.
+            take: Is given the answer and an empty text, or None and what went wrong; on the thread of the screen.
+        """
+
+        def run() -> None:
+            try:
+                answer, trouble = question(Line(self._access)), ""
+            except FAILURES as error:
+                answer, trouble = None, str(error) or type(error).__name__
+            self.post_message(Answered(take, answer, trouble))
+
+        threading.Thread(target=run, name="monarch-tui-ask", daemon=True).start()
+
+    def overlay(self, title: str, question: Callable[[Line], Iterable[Row]] | Sequence[Row]) -> None:
+        """Show lines above the screen, that are there, or that are to be asked for."""
+        if not callable(question):
+            self.push_screen(Overlay(title, question))
+            return
+        shown = Overlay(title, [[("asking ...", "dim")]])
+        self.push_screen(shown)
+
+        def take(lines: Any, trouble: str) -> None:
+            shown.show(list(wrapped(trouble, self.size.width - 8, "bold red")) if trouble else lines)
+
+        self.ask(lambda line: list(question(line)), take)
+
+    def say(self, text: str) -> None:
+        """Say something in the status, until the next key."""
+        self._said = text
+        self._show_status()
+
+    def on_came(self, message: Came) -> None:
+        if message.feed is not self._feed:  # it was stopped meanwhile
+            return
+        source = message.feed.source
+        source.trouble = message.trouble
+        if not message.trouble:
+            try:
+                if message.update is not None:
+                    source.take(message.update)
+                if message.update is not None or source.heard:
+                    source.heard = time.monotonic()
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                source.trouble = f"an answer that this version can't read: {error!r}"
+            if message.update is not None:
+                self._pane.rebuild()
+        self._show_status()
+
+    def on_answered(self, message: Answered) -> None:
+        message.take(message.answer, message.trouble)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if event.input.id == "find":
+            event.input.display = False
+            self._pane.listing.focus()
+            if not self._pane.listing.find(event.value) and event.value:
+                self.say(f"no line here has {event.value!r}")
+
+    def on_key(self) -> None:
+        self._said = ""
+
+    def on_listing_moved(self) -> None:
+        self._show_status()
+
+    def action_number(self, number: int) -> None:
+        """Open a screen by its number."""
+        self._open(self.panes[number])
+
+    def action_hold(self) -> None:
+        """Hold what is shown, or follow the program again."""
+        self._held = not self._held
+        self._follow(None if self._held else self._pane)
+        self._show_status()
+
+    def action_find(self) -> None:
+        """Ask what to find."""
+        prompt = self.query_one("#find", Input)
+        prompt.placeholder = "find"
+        prompt.value = ""
+        prompt.display = True
+        prompt.focus()
+
+    def action_find_next(self, step: int) -> None:
+        """Go to the next line with the text, or the one before."""
+        self._pane.listing.find_next(step)
+
+    def action_leave(self) -> None:
+        """Leave a prompt, and mark nothing any more."""
+        self.query_one("#find", Input).display = False
+        self._pane.listing.find("")
+        self._pane.listing.focus()
+
+    def action_help(self) -> None:
+        """Show what this screen is, and all keys."""
+        text = f"{self._pane.TITLE}: {self._pane.HELP}\n\n{self._pane.HINTS}\n\n{KEYS}"
+        self.push_screen(Overlay("help", list(wrapped(text, max(40, self.size.width * 96 // 100 - 4)))))
+
+    def _open(self, pane: Pane) -> None:
+        previous, self._pane = self._pane, pane
+        previous.display = False
+        pane.display = True
+        if self._feed is None or self._feed.source is not pane.source:
+            self._held = False
+            self._follow(None)
+            self._follow(pane)
+        pane.focused_first.focus()
+        pane.rebuild()
+        self._show_status()
+
+    def _follow(self, pane: Pane | None) -> None:
+        """Keep a screen current, and no other."""
+        if self._feed is not None:
+            self._feed.stop()
+            self._feed = None
+        if pane is not None and pane.source is not None:
+            self._feed = Feed(pane.source, self._access, self._pause, lambda *came: self.post_message(Came(*came)))
+
+    def _show_status(self) -> None:
+        tabs = Text("")
+        for number, pane in enumerate(self.panes, 1):
+            tabs.append(f" {number} {pane.TITLE} ", "bold reverse" if pane is self._pane else "")
+        status = Text("")
+        trouble, state = self._connection()
+        status.append(plain(state), _STALE if trouble else "")
+        for text in (self._said or self._pane.note(), self._access.url):
+            if text:
+                status.append("  •  ", "dim")
+                status.append(plain(text))
+        self.query_one("#tabs", Static).update(tabs)
+        self.query_one("#status", Static).update(status)
+        keys = f"? help  q quit  / find  f hold  {self._pane.HINTS}"
+        self.query_one("#keys", Static).update(Text(keys, "dim"))
+
+    def _connection(self) -> tuple[bool, str]:
+        """Whether the connection is lost, and what to say of it."""
+        source = self._pane.source
+        if source is None:
+            return False, "asks when told to"
+        age = duration(time.monotonic() - source.heard)
+        if source.trouble:
+            return True, f" LOST: {source.trouble} " + (f"- what is shown is {age} old " if source.heard else "")
+        if self._held:
+            return False, f"HELD, {age} old; f goes on"
+        return False, "live" if source.heard else "connecting"
+
+
+def run(access: Access, refresh: float = REFRESH, theme: str | None = None) -> None:
+    """Show the dashboard until somebody quits.
+
+    Args:
+        access: To the server.
+        refresh: Seconds between looks.
+        theme: One of Textual's; None for the usual one.
+    """
+    Dashboard(access, refresh, theme).run()

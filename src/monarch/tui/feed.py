@@ -1,0 +1,59 @@
+"""The thread that keeps a source current while a screen of it is looked at."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .http import FAILURES, Access, Line
+from .sources import Source
+
+_EASE = 4.0  # times as long as a look has taken it rests: ten thousand ranks are looked at less often
+_LONGEST = 30.0  # seconds of that
+
+
+class Feed:
+    """What ends its waits: `stop`, which closes its connection; or the time that a connection may be silent.
+
+    Args:
+        source: What looks.
+        access: At whom.
+        pause: Seconds between looks at least.
+        tell: Is given what has come, or None and why nothing has; on the thread of this.
+    """
+
+    def __init__(self, source: Source, access: Access, pause: float, tell: Callable[[Feed, Any, str], object]) -> None:
+        self.source = source
+        self._line = Line(access)
+        self._pause = pause
+        self._tell = tell
+        self._news = threading.Event()
+        self._over = False
+        threading.Thread(target=self._run, name="monarch-tui-feed", daemon=True).start()
+
+    def wake(self) -> None:
+        """Look now."""
+        self._news.set()
+
+    def stop(self) -> None:
+        """Look no more. Nothing is waited for."""
+        self._over = True
+        self._line.close()
+        self._news.set()
+
+    def _run(self) -> None:
+        while not self._over:
+            begun, rest = time.monotonic(), self._pause
+            try:
+                for update in self.source.look(self._line):
+                    if self._over:
+                        return
+                    self._tell(self, update, "")
+                rest = max(rest, min(_EASE * (time.monotonic() - begun), _LONGEST))
+            except FAILURES as error:
+                if not self._over:
+                    self._tell(self, None, str(error).partition("\n")[0] or type(error).__name__)
+            self._news.wait(rest)
+            self._news.clear()

@@ -1,0 +1,216 @@
+"""Questions to an admin interface over HTTP: one connection for each, closed afterwards."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
+
+from .._namedtuple import NamedTuple
+from ..errors import MonarchError
+
+PATIENCE = 60.0
+"""Seconds without a byte after which an answer is given up; routes answer within this."""
+SILENCE = 40.0
+"""Likewise for events: the server says something every 15 s."""
+
+FAILURES = (MonarchError, OSError, http.client.HTTPException, ValueError)
+"""What a question may raise: refused, no connection, cut off, no JSON."""
+
+
+class AdminError(MonarchError):
+    """An answer that is an error.
+
+    Args:
+        code: As docs/admin.md has them; ``http`` where a proxy answers.
+        message: For people.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Access(NamedTuple):
+    """How to get in.
+
+    Attributes:
+        url: Of the server, with the path under which a proxy has it.
+        headers: That let in.
+        context: For TLS.
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    context: ssl.SSLContext | None = None
+
+
+class Line:
+    """Asks one thing at a time. Another thread may end that: `close`.
+
+    Args:
+        access: Whom.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._socket: socket.socket | None = None
+        self._closed = False
+
+    def get(self, path: str, **query: str | int) -> Any:
+        """The JSON of an answer; a text where it is none.
+
+        Raises:
+            AdminError: It is refused.
+            OSError: There is no connection. See `FAILURES`.
+        """
+        with self._asked("GET", path + (f"?{urlencode(query)}" if query else ""), None, PATIENCE) as answer:
+            return _content(answer)
+
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Likewise."""
+        with self._asked("POST", path, json.dumps(body).encode(), PATIENCE) as answer:
+            return _content(answer)
+
+    def node(self, reference: str) -> Any:
+        """The payload of a node of the tree."""
+        return self.get(f"/v1/{quote(reference, safe='')}")
+
+    def events(self, path: str, **query: str | int) -> Iterator[tuple[str, Any]]:
+        """Server-sent events as they come: name and data. An empty name: the server is still there.
+
+        Raises:
+            ConnectionError: They have an end.
+        """
+        with self._asked("GET", path + (f"?{urlencode(query)}" if query else ""), None, SILENCE) as answer:
+            name = ""
+            for line in answer:
+                if line.startswith(b"event: "):
+                    name = line[7:].strip().decode()
+                elif line.startswith(b"data: "):
+                    yield name, json.loads(line[6:])
+                elif line.startswith(b":"):
+                    yield "", None
+        raise ConnectionError("the server has closed the connection")
+
+    def close(self) -> None:
+        """End what is asked, and ask nothing more; from any thread."""
+        self._closed = True
+        sock = self._socket
+        if sock is not None:
+            try:
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # of TLS, too: its own says good-bye, which may block
+            except OSError:  # it has ended by itself
+                pass
+
+    @contextmanager
+    def _asked(self, method: str, path: str, body: bytes | None, patience: float) -> Iterator[http.client.HTTPResponse]:
+        connection = _connect(self._access, patience)
+        try:
+            connection.connect()
+            self._socket = connection.sock
+            if self._closed:
+                raise ConnectionError("it is over")
+            kind = {} if body is None else {"Content-Type": "application/json"}
+            headers = {**self._access.headers, **kind, "Connection": "close"}
+            connection.request(method, urlsplit(self._access.url).path + path, body, headers)
+            with connection.getresponse() as answer:
+                if answer.status >= 300:
+                    raise _error(answer)
+                yield answer
+        finally:
+            self._socket = None
+            connection.close()
+
+
+def open_access(
+    address: str, token: str = "", *, port: int = 1729, context: ssl.SSLContext | None = None, plaintext: bool = False
+) -> Access:
+    """The way to a server by what a person types.
+
+    Args:
+        address: A URL; ``host`` or ``host:port``; or a link that `monarch admin` prints, which is used up.
+        token: That `monarch admin --token` prints.
+        port: Where the address names none, and is no URL.
+        context: For TLS; with one, an address without a scheme means https.
+        plaintext: Send the token to other machines without TLS as well.
+
+    Raises:
+        ValueError: The address is none; or the token would go to another machine without TLS.
+        AdminError: The link was used.
+        OSError: Nobody listens there.
+    """
+    url = address if "://" in address else f"{'https' if context and not plaintext else 'http'}://{address}"
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"an address is host:port, a URL, or a link that `monarch admin` prints, not {address!r}")
+    if "://" not in address and parts.port is None:
+        parts = parts._replace(netloc=f"{parts.netloc}:{port}")
+    if parts.scheme == "http" and not plaintext and not _is_here(str(parts.hostname)):
+        raise ValueError(
+            f"a token would go to {parts.hostname} without TLS: give an https URL, forward the port by ssh -L, or say "
+            "--plaintext where the network may read it"
+        )
+    path = parts.path.removesuffix("/")
+    code = parse_qs(parts.query).get("code", [""])[0] if path.endswith("/login") else ""
+    base = f"{parts.scheme}://{parts.netloc}{path.removesuffix('/login') if code else path}"
+    if code:
+        return Access(base, {"Cookie": _session(Access(base, {}, context), code)}, context)
+    if not token:
+        raise ValueError(
+            "a token is needed: MONARCH_ADMIN_TOKEN=$(monarch admin --token), or give the link that `monarch admin` prints"
+        )
+    return Access(base, {"Authorization": f"Bearer {token}"}, context)
+
+
+def _session(access: Access, code: str) -> str:
+    """The cookie for which a link is exchanged, as a header."""
+    connection = _connect(access, PATIENCE)
+    try:
+        connection.request("GET", f"{urlsplit(access.url).path}/login?{urlencode({'code': code})}")
+        with connection.getresponse() as answer:
+            cookie = answer.headers.get("Set-Cookie")
+            if answer.status != 303 or cookie is None:
+                raise _error(answer)
+            return cookie.partition(";")[0]
+    finally:
+        connection.close()
+
+
+def _connect(access: Access, patience: float) -> http.client.HTTPConnection:
+    """A connection, of which nothing is open yet."""
+    parts = urlsplit(access.url)
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(host, parts.port, timeout=patience, context=access.context)
+    return http.client.HTTPConnection(host, parts.port, timeout=patience)
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _content(answer: http.client.HTTPResponse) -> Any:
+    body = answer.read()
+    return (
+        json.loads(body) if answer.headers.get_content_type() == "application/json" else body.decode(errors="replace")
+    )
+
+
+def _error(answer: http.client.HTTPResponse) -> AdminError:
+    try:
+        error = json.loads(answer.read())["error"]
+        return AdminError(str(error["code"]), str(error["message"]))
+    except (ValueError, KeyError, TypeError):
+        return AdminError("http", f"the server answers {answer.status} {answer.reason}, as no admin interface does")

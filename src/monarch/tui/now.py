@@ -1,0 +1,151 @@
+"""Screen 1: the verdict, a map of all ranks, failures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..logs.ranks import runs
+from .pane import Pane
+from .picture import BLAMED, LOOKS, Look, drawn
+from .sources import NowSource
+from .text import Row, duration, size, wrapped
+
+STATUS = {"fine": "bold green", "slow": "bold yellow", "stuck": "bold red"}
+_RAMP = [f"{text} on {color}" for color, text in (
+    ("blue", "white"), ("cyan", "black"), ("green", "black"), ("yellow", "black"), ("magenta", "white"), ("red", "white"),
+)]  # fmt: skip
+_FIGURES: dict[str, Callable[[float | None], str]] = {
+    "state": str, "seconds": duration, "queue": str, "handled": str, "rss": size, "cpu": duration,
+}  # fmt: skip
+_FEWEST = 3  # rows of a map
+_MOST_FAILURES = 5
+
+
+class Now(Pane):
+    """What is wrong."""
+
+    TITLE = "Now"
+    HINTS = "Enter goes there  v other figure"
+    HELP = (
+        "What is wrong, in one sentence; who holds up the others; a cell for each rank; failures.\n"
+        "Where ranks are more than cells, several share one, and it shows what matters most.\n"
+        "v shows in the map, in place of the state: seconds at the same place, queue, messages handled, memory, CPU: from 0 for the\n"
+        "least to 9 for the most.\n\nIn the map:  ! holds up others  "
+        + "  ".join(f"{look.letter} {state}" for state, look in LOOKS.items() if state not in ("silent", "idle"))
+    )
+    BINDINGS = [("v", "view", "Other figure")]
+
+    def __init__(self, source: NowSource) -> None:
+        super().__init__(source)
+        self._picture = source.picture
+        self._figure = "state"
+        self._abouts: list[str] = []
+
+    def rows(self) -> tuple[Sequence[Row], Row]:
+        parts = self._picture.parts
+        if not parts:
+            return [[("looking ...", "dim")]], ()
+        width = max(20, self.listing.size.width)
+        above = [("stacks", row) for row in verdict(parts["verdict"], width)]
+        above += [("ranks", [(f"! {who} did not answer: {why}", "yellow")]) for who, why in parts["silent"].items()]
+        below = [("failures", row) for row in _failures(parts["failures"], width)]
+        meshes = sorted(parts["meshes"].values(), key=lambda mesh: (mesh["name"] == "client", mesh["name"]))
+        left = self.listing.size.height - len(above) - len(below) - 2 * len(meshes)
+        maps = []
+        for number, mesh in enumerate(meshes):
+            share = max(_FEWEST, left // (len(meshes) - number))
+            rows = list(self._map(mesh, width, share))
+            left -= len(rows) - 1
+            maps += [("ranks", row) for row in rows]
+        lines = [*above, *maps, *below]
+        self._abouts = [about for about, _ in lines]
+        return [row for _, row in lines], ()
+
+    def choose(self) -> None:
+        """Open the screen that tells more of the marked line."""
+        if self._abouts:
+            self.dashboard.open(self._abouts[self.listing.cursor])
+
+    def note(self) -> str:
+        return "" if self._figure == "state" else f"map: {self._figure}"
+
+    def action_view(self) -> None:
+        """Show another figure in the map."""
+        names = list(_FIGURES)
+        self._figure = names[(names.index(self._figure) + 1) % len(names)]
+        self.rebuild()
+
+    def _map(self, mesh: Mapping[str, Any], width: int, height: int) -> Iterator[Row]:
+        ranks = mesh["size"]
+        digits = len(str(max(0, ranks - 1)))
+        look, legend = self._looks(mesh)
+        found = drawn(mesh, look, width - digits - 2, height)
+        shape = " × ".join(f"{name} {count}" for name, count in mesh["shape"].items())
+        shared = f"a cell is {found.per_cell} ranks" if found.per_cell > 1 else ""
+        said = "  ".join(filter(None, (f"{ranks:,} ranks" if ranks > 1 else "", shape, shared)))
+        yield [(mesh["name"], "bold"), (f"  {said}  " if said else "  ", "dim"), *legend]
+        for first, cells in found.rows:
+            yield [(f"{first:{digits}} ", "dim"), *cells]
+
+    def _looks(self, mesh: Mapping[str, Any]) -> tuple[Callable[[int], Look], Row]:
+        """How a rank is shown, and what is said beside the name of the mesh."""
+        if self._figure == "state":
+            counts = Counter(self._picture.state(mesh, number) for number in range(mesh["size"]))
+            legend: list[tuple[str, str]] = []
+            for state, count in counts.most_common():
+                look = LOOKS.get(state)
+                legend += [(look.letter if look else "?", look.style if look else ""), (f" {count:,} {state}  ", "")]
+            if blamed := sum(map(bool, mesh["columns"]["blamed"])):
+                legend += [(BLAMED.letter, BLAMED.style), (f" {blamed:,} in the way", "")]
+            return lambda number: self._picture.look(mesh, number), legend
+        column = mesh["columns"][self._figure]
+        known = [value for value in column if value is not None]
+        low, high = min(known, default=0), max(known, default=0)
+
+        def look_at(number: int) -> Look:
+            value = column[number]
+            if value is None:
+                return LOOKS["idle"]
+            level = int(9.999 * (value - low) / (high - low)) if high > low else 0
+            return Look(str(level), _RAMP[level * len(_RAMP) // 10], level)
+
+        text = _FIGURES[self._figure]
+        return look_at, [(f"{self._figure} {text(low)} to {text(high)}" if known else "not known", "")]
+
+
+def verdict(found: Mapping[str, Any], width: int) -> Iterator[Row]:
+    """The sentence of a verdict, who is to blame, what else is wrong."""
+    yield from wrapped(found["sentence"], width, STATUS.get(found["status"], "bold"))
+    for each in found["blamed"]:
+        yield [("! ", "bold red"), *who(each), (f"  {each['reason'] or each['state']}", "yellow")]
+    for title in ("full", "frozen", "swapping"):
+        yield from ([(f"{title}: {text}", "yellow")] for text in found[title])
+    for circle in found["circles"]:
+        yield [("circle: " + " → ".join([*circle, circle[0]]), "yellow")]
+
+
+def who(standing: Mapping[str, Any]) -> Row:
+    """Ranks that do the same, and where they are."""
+    ranks = "" if standing["mesh"] == "client" or standing["size"] == 1 else f"[{runs(standing['ranks'])}]"
+    hosts = standing["hosts"]
+    one = len(standing["pids"]) == 1
+    place = (
+        ", ".join(filter(None, (hosts[0] if hosts else "", standing["point"], f"pid {standing['pids'][0]}")))
+        if one
+        else ""
+    )
+    doing = ": ".join(filter(None, (standing["endpoint"], standing["place"])))
+    return [(standing["mesh"] + ranks, "bold"), (f" ({place})" if place else "", "dim"), (f"  {doing}", "")]
+
+
+def _failures(failures: Sequence[Mapping[str, Any]], width: int) -> Iterator[Row]:
+    if failures:
+        yield [(f"{len(failures):,} failures, the first one first", "bold")]
+    for each in failures[:_MOST_FAILURES]:
+        message = each["message"].partition("\n")[0]
+        style = "dim" if each["is_propagated"] else "red"
+        yield [("  " + str(each["root_cause"] or each["reference"]), "bold"), (f"  {message}", style)]
+    if len(failures) > _MOST_FAILURES:
+        yield [(f"  and {len(failures) - _MOST_FAILURES:,} more", "dim")]

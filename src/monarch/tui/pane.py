@@ -1,0 +1,141 @@
+"""A screen: a source, and the lines that are made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.widget import Widget
+
+from .listing import Listing
+from .sources import Source
+from .text import Row
+
+if TYPE_CHECKING:
+    from .app import Dashboard
+
+KEYS = (
+    "1-8 screen   j k ↓ ↑ move   g G ends   PgUp PgDn pages   ← → sideways   / find   n N next, previous\n"
+    "f hold what is shown, or follow the program again   Enter goes on where it leads   Esc closes   q quits"
+)
+"""Of all screens."""
+
+
+class Pane(Container):
+    """Attributes:
+    TITLE: Of the screen.
+    HINTS: Its own keys, for the last line of the screen.
+    HELP: What it shows, and how to use it.
+    source: What it shows; None if it asks by itself.
+    listing: Its lines; keys go there.
+    """
+
+    TITLE = ""
+    HINTS = ""
+    HELP = ""
+    DEFAULT_CSS = "Pane { width: 1fr; height: 1fr; }"
+
+    def __init__(self, source: Source | None = None) -> None:
+        super().__init__(id=self.TITLE.lower())
+        self.source = source
+        self.listing = Listing()
+
+    @property
+    def dashboard(self) -> Dashboard:
+        """The app."""
+        return cast("Dashboard", self.app)
+
+    def compose(self) -> ComposeResult:
+        yield self.listing
+
+    def rebuild(self) -> None:
+        """Make the lines anew. The cursor stays with what it is at."""
+        about = self.about()
+        lines, head = self.rows()
+        self.listing.show(lines, head, self.place_of(about) if about is not None else None)
+
+    def rows(self) -> tuple[Sequence[Row], Row]:
+        """The lines, and the head above them."""
+        raise NotImplementedError
+
+    def about(self) -> Any:
+        """What the marked line is about; None if that is nothing."""
+        return None
+
+    def place_of(self, about: Any) -> int | None:
+        """The line about something; None if it is gone."""
+        return None
+
+    def choose(self) -> None:
+        """Enter was typed."""
+
+    def seek(self, about: Any) -> None:
+        """Go to something, such as ``trainers[3]``."""
+
+    def note(self) -> str:
+        """What the status says of this screen."""
+        return ""
+
+    def on_resize(self) -> None:
+        if self.display and self.is_mounted:
+            self.rebuild()
+
+    def on_listing_chosen(self, event: Listing.Chosen) -> None:
+        event.stop()
+        self.choose()
+
+    @property
+    def focused_first(self) -> Widget:
+        """Where keys go when the screen is opened."""
+        return self.listing
+
+
+class Folded(Pane):
+    """A screen whose lines are in groups, each with a head line, that Tab folds."""
+
+    BINDINGS = [("tab", "fold", "Fold"), ("c", "fold_all", "Fold all")]
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._folded: set[Any] = set()
+        self._abouts: list[Any] = []
+
+    def groups(self) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
+        """What a group is about (None: it has no head), its head line, its other lines."""
+        raise NotImplementedError
+
+    def rows(self) -> tuple[Sequence[Row], Row]:
+        lines: list[Row] = []
+        self._abouts = []
+        for about, head, body in self.groups():
+            mark = "" if about is None else "▶ " if about in self._folded and body else "▼ " if body else "  "
+            lines.append([(mark, ""), *head])
+            if about not in self._folded:
+                lines += body
+            self._abouts += [about] * (len(lines) - len(self._abouts))
+        return lines, ()
+
+    def about(self) -> Any:
+        return self._abouts[self.listing.cursor] if self.listing.cursor < len(self._abouts) else None
+
+    def place_of(self, about: Any) -> int | None:
+        """The line of the group at which the cursor stood, as long as the group has one."""
+        if about not in self._abouts:
+            return None
+        first = self._abouts.index(about)
+        return max(first, min(self.listing.cursor, first + self._abouts.count(about) - 1))
+
+    def action_fold(self) -> None:
+        """Fold the group of the marked line, or unfold it."""
+        about = self.about()
+        if about is not None:
+            self._folded ^= {about}
+            self.rebuild()
+
+    def action_fold_all(self) -> None:
+        """Fold all groups, or unfold them."""
+        abouts = {about for about, _, _ in self.groups() if about is not None}
+        self._folded = set() if abouts <= self._folded else abouts
+        self.rebuild()

@@ -1,0 +1,97 @@
+"""Screen 3: ranks that stand at the same place, with their stack, those that hold up others first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from .now import STATUS, who
+from .pane import Folded
+from .sources import WhySource
+from .text import Row, duration, wrapped
+
+_RANK = re.compile(r"(.*)\[(\d+)\]", re.DOTALL)
+
+
+class Stacks(Folded):
+    """Why it is wrong."""
+
+    TITLE = "Stacks"
+    HINTS = "Tab fold  c fold all  Enter logs"
+    HELP = (
+        "Ranks of a mesh that stand at the same place, by two looks a second apart; those that hold up others (!) first, then the largest\n"
+        "class of each mesh and those that are odd. A frame that the largest class of the mesh does not have is marked with ≠.\n"
+        "Ranks that only wait for messages are left out. Enter shows the logs of the first rank of a class."
+    )
+
+    def __init__(self, source: WhySource) -> None:
+        super().__init__(source)
+        self._why = source
+        self._sought = ""
+
+    def rebuild(self) -> None:
+        super().rebuild()
+        if self._sought and self._why.verdict:
+            sought, self._sought = self._sought, ""
+            self.seek(sought)
+
+    def groups(self) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
+        found = self._why.verdict
+        if not found:
+            yield None, [("looking ...", "dim")], ()
+            return
+        width = max(20, self.listing.size.width)
+        for row in wrapped(found["sentence"], width, STATUS.get(found["status"], "bold")):
+            yield None, row, ()
+        largest: dict[str, set[tuple[Any, ...]]] = {}
+        for each in found["classes"]:
+            largest.setdefault(each["mesh"], {_frame(line) for line in each["lines"]})
+        for each in sorted(found["classes"], key=lambda each: not each["blamed"]):
+            yield _key(each), _head(each), [_line(line, largest[each["mesh"]]) for line in each["lines"]]
+        for host, reason in found["silent"].items():
+            yield None, [(f"{host} did not answer: {reason}", "yellow")], ()
+
+    def choose(self) -> None:
+        """Show the logs of the first rank of the marked class."""
+        if (about := self.about()) is not None:
+            mesh, first, _ = about
+            self.dashboard.open("logs", f"{mesh}[{first}]")
+
+    def seek(self, about: Any) -> None:
+        """Go to the class of a rank such as ``trainers[3]``, as soon as there is a verdict."""
+        found = _RANK.fullmatch(about)
+        if not self._why.verdict or found is None:
+            self._sought = about
+            return
+        mesh, rank = found[1], int(found[2])
+        for each in self._why.verdict["classes"]:
+            if mesh in (each["mesh"], each["mesh"].partition("#")[0]) and rank in each["ranks"]:
+                self._folded.discard(_key(each))
+                self.rebuild()
+                self.listing.action_jump(self._abouts.index(_key(each)))
+                return
+        self.dashboard.say(f"{about} only waits for messages")
+
+
+def _key(standing: Mapping[str, Any]) -> tuple[str, int, str]:
+    return standing["mesh"], standing["ranks"][0] if standing["ranks"] else 0, standing["place"]
+
+
+def _head(standing: Mapping[str, Any]) -> Row:
+    seconds = standing["seconds"]
+    doing = standing["reason"] or standing["state"]
+    since = f" for {duration(seconds)}" if seconds is not None else ""
+    mark = ("! ", "bold red") if standing["blamed"] else ("", "")
+    return [mark, *who(standing), (f"  {doing}{since}", "yellow" if doing != "runs" else "green")]
+
+
+def _frame(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    return line["function"], line["file"], line["line"]
+
+
+def _line(line: Mapping[str, Any], usual: set[tuple[Any, ...]]) -> Row:
+    own = line["kind"] == "user"
+    place = "(monarch)" if line["kind"] == "monarch" else f"{line['file']}:{line['line']}"
+    odd = " " if _frame(line) in usual else "≠"
+    return [(f"  {odd} {'>' if own else ' '} {line['function']}", "bold" if own else ""), (f"  {place}", "dim")]

@@ -1,0 +1,87 @@
+"""Text as a terminal may show it, and figures as people read them. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import overload
+
+from ..logs.terminal import tame
+
+Piece = tuple[str, str]
+"""A text, and its style as Rich has it: ``bold red``; empty for none."""
+Row = Sequence[Piece]
+"""A line on the screen."""
+
+
+class Made(Sequence[Row]):
+    """Lines that are made when they are looked at.
+
+    Args:
+        count: How many.
+        make: One, by its number.
+    """
+
+    def __init__(self, count: int, make: Callable[[int], Row]) -> None:
+        self._count = count
+        self._make = make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        return [*map(self._make, range(*index.indices(self._count)))] if isinstance(index, slice) else self._make(index)
+
+
+_MOST = 4000  # characters of a piece: no terminal is wider, and a line of a log may have a million
+
+
+def plain(text: str) -> str:
+    """One line without anything that a terminal would obey: escape sequences, control characters, changes of direction."""
+    if len(text) <= _MOST and text.isascii() and text.isprintable():
+        return text
+    tamed = tame(text[:_MOST], False).replace("\t", "    ").replace("\n", "⏎")
+    return tamed.encode(errors="replace").decode()  # halves of surrogate pairs, which no terminal takes
+
+
+def of_row(row: Row) -> str:
+    """What a line says."""
+    return "".join(plain(text) for text, _ in row)
+
+
+def wrapped(text: str, width: int, style: str = "", indent: str = "") -> Iterator[Row]:
+    """A text of several lines, none of them wider.
+
+    Args:
+        text: It.
+        width: Columns.
+        style: Of all of it.
+        indent: What stands in front of each line.
+    """
+    for line in text.splitlines() or [""]:
+        for part in textwrap.wrap(plain(line), max(20, width - len(indent))) or [""]:
+            yield [(indent + part, style)]
+
+
+def duration(seconds: float | None) -> str:
+    """A time: ``0.4 s``, ``43 s``, ``12 min``, ``3 h``, ``2 d``; empty if it is not known."""
+    if seconds is None:
+        return ""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{max(0.0, seconds):.1f} s"
+
+
+def size(number: float | None) -> str:
+    """Bytes: ``512 B``, ``25.0 MB``, ``3.1 GB``; empty if it is not known."""
+    if number is None:
+        return ""
+    for factor, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= factor:
+            return f"{number / factor:.1f} {unit}"
+    return f"{number:.0f} B"

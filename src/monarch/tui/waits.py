@@ -1,0 +1,75 @@
+"""Screen 4: who waits for whom, from those that nobody holds up to those that wait for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .now import STATUS, who
+from .pane import Folded
+from .sources import WhySource
+from .text import Row, duration, wrapped
+
+
+class Waits(Folded):
+    """Who waits for whom."""
+
+    TITLE = "Waits"
+    HINTS = "Tab fold  c fold all  Enter stack"
+    HELP = (
+        "Circles first; then those that others wait for and that wait for nobody, with all who wait for them below, directly or by way\n"
+        "of others. Then mailboxes that are full, and meshes with ranks that are slower than the others. Enter shows a stack."
+    )
+
+    def __init__(self, source: WhySource) -> None:
+        super().__init__(source)
+        self._why = source
+
+    def groups(self) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
+        found = self._why.verdict
+        if not found:
+            yield None, [("looking ...", "dim")], ()
+            return
+        width = max(20, self.listing.size.width)
+        for row in wrapped(found["sentence"], width, STATUS.get(found["status"], "bold")):
+            yield None, row, ()
+        for circle in found["circles"]:
+            yield None, [("circle: " + " → ".join([*circle, circle[0]]), "bold red")], ()
+        classes = found["classes"]
+        waiting: dict[int, list[int]] = {}
+        for each in found["waits"]:
+            waiting.setdefault(each["for"], []).append(each["waits"])
+        busy = {each["waits"] for each in found["waits"]}
+        roots = [number for number in waiting if number not in busy]
+        if len(roots) == 0 and waiting:  # all are in circles
+            roots = [next(iter(waiting))]
+        for root in sorted(roots, key=lambda number: not classes[number]["blamed"]):
+            each = classes[root]
+            doing = each["reason"] or each["state"]
+            mark = ("! ", "bold red") if each["blamed"] else ("", "")
+            head = [mark, *who(each), (f"  {doing}", "yellow")]
+            yield _rank(each), head, list(_below(classes, waiting, root, 1, {root}))
+        for title in ("full", "frozen", "swapping"):
+            yield from ((None, [(f"{title}: {text}", "yellow")], ()) for text in found[title])
+        if not found["waits"]:
+            yield None, [("nobody waits for anybody", "dim")], ()
+
+    def choose(self) -> None:
+        """Show the stack of the marked group."""
+        if (about := self.about()) is not None:
+            self.dashboard.open("stacks", about)
+
+
+def _rank(standing: Any) -> str:
+    return f"{standing['mesh']}[{standing['ranks'][0] if standing['ranks'] else 0}]"
+
+
+def _below(classes: Any, waiting: dict[int, list[int]], number: int, depth: int, seen: set[int]) -> Iterator[Row]:
+    for each in waiting.get(number, ()):
+        standing = classes[each]
+        since = f" for {duration(standing['seconds'])}" if standing["seconds"] is not None else ""
+        again = "  (see above)" if each in seen else ""
+        yield [("  " * depth + "└ ", "dim"), *who(standing), (f"  {standing['reason']}{since}{again}", "yellow")]
+        if each not in seen:
+            seen.add(each)
+            yield from _below(classes, waiting, each, depth + 1, seen)
