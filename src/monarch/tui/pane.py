@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, cast
 
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widget import Widget
 
+from .http import Line
 from .listing import Listing
 from .sources import Source
 from .text import Row
-
-if TYPE_CHECKING:
-    from .app import Dashboard
 
 KEYS = (
     "1-8 screen   j k ↓ ↑ move   g G ends   PgUp PgDn pages   ← → sideways   / find   n N next, previous\n"
     "f hold what is shown, or follow the program again   Enter goes on where it leads   Esc closes   q quits"
 )
 """Of all screens."""
+
+
+class Dashboard(Protocol):
+    """What a screen may ask of the app."""
+
+    def open(self, name: str, about: Any = None) -> None:
+        """Open another screen: its title in lower case, and what it is to go to, such as ``trainers[3]``."""
+
+    def ask(self, question: Callable[[Line], Any], take: Callable[[Any, str], None]) -> None:
+        """Ask once, on a thread; `take` is given the answer and an empty text, or None and what went wrong."""
+
+    def overlay(self, title: str, question: Callable[[Line], Iterable[Row]] | Sequence[Row]) -> None:
+        """Show lines above the screen, that are there, or that are to be asked for."""
+
+    def say(self, text: str) -> None:
+        """Say something in the status, until the next key."""
+
+    def look_now(self) -> None:
+        """Have what is shown looked at without delay."""
+
+    def look_anew(self) -> None:
+        """Look with another question."""
 
 
 class Pane(Container):
