@@ -29,6 +29,11 @@ class Asks(Actor):
         answer: int = other.pid.call_one().get()
         return answer
 
+    @endpoint
+    def ask_within(self, other: Any, seconds: float) -> int:
+        answer: int = other.pid.call_one().get(timeout=seconds)
+        return answer
+
 
 def here(*tables: str, **options: Any) -> Collected:
     """Of this host: other tests may have left hosts that are lost."""
@@ -78,9 +83,18 @@ def test_who_waits_for_whom_is_a_row_with_both_actors(spawn: Spawn) -> None:
             return [row for row in found.rows("waits") if row["endpoint"] == "ask"]
 
         [row] = wait_until(waits, what="the wait")
+        limited = procs.slice(gpus=0).spawn("limited", Asks).ask_within.call_one(asked, PATIENCE)
+        wait_until(  # which notes no time: the pulse sees it
+            lambda: [
+                each
+                for each in here("waits").rows("waits")
+                if each["proc_id"] == row["proc_id"] and each["endpoint"] is None and each["since_us"]
+            ],
+            what="since when it waits",
+        )
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert answer.get(timeout=PATIENCE) == pid
+    assert answer.get(timeout=PATIENCE) == limited.get(timeout=PATIENCE) == pid
     names = {each["id"]: each["name"] for each in rows("actors")}
     assert (names[row["actor_id"]], names[row["for_actor_id"]]) == ("asks", "asked")
     assert row["since_us"] > 0 and "asked" in row["waits_for"]

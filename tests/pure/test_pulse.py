@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from monarch._core.actors.pulse import ActorPulse
+from monarch._core.calls.pending import FutureState
 
 
 class Timers:
@@ -100,6 +101,26 @@ def test_how_long_a_call_takes_is_right_when_the_clock_was_set(
     timers.pass_by(20)
     since = pulse.since(cell.uid, item)
     assert since is not None and 39 <= timers.now + by - since / 1e9 <= 40
+
+
+def test_a_wait_that_notes_no_time_is_known_since_when_to_a_second(
+    timers: Timers, pulse: ActorPulse, cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long, short, later = FutureState(), FutureState(), FutureState()
+    waits = {long, short}
+    monkeypatch.setattr("monarch._core.actors.pulse.waited_for", waits)
+    cell.begin("work")
+    pulse.start()
+    assert pulse.waited_since(long) is None
+    timers.pass_by(5)
+    waits -= {short}
+    waits |= {later}
+    timers.pass_by(5)
+    assert pulse.waited_since(long) == pytest.approx(100.1) and pulse.waited_since(short) is None
+    assert pulse.waited_since(later) == pytest.approx(105.1, abs=1.01)
+    cell.active.clear()
+    timers.pass_by(5)
+    assert not pulse.beating and pulse.waited_since(long) is None  # an idle process holds nothing
 
 
 def test_it_stops_soon_after_the_last_activity_and_starts_with_the_next(

@@ -60,7 +60,7 @@ class Blocked(NamedTuple):
     Attributes:
         actor: Which waits; None where that is not noted: a wait with a time limit, or outside of actors.
         task: Of its event loop; None where its thread waits.
-        since: Seconds since 1970; None where that is not noted.
+        since: Seconds since 1970; None where that is not noted, and no tick of the pulse has seen it.
         waits_for: In words.
         uid: Id of the actors that owe an answer; 0 if it waits for something else.
         silent: Their processes.
@@ -84,7 +84,8 @@ def blocked(hub: MessageHub) -> list[Blocked]:
         for task, (future, since) in cell.waits.copy().items():
             noted.add(future)
             found.append(_blocked(cell, task, since, future, numbers))
-    return found + [_blocked(None, None, None, future, numbers) for future in waited_for.copy() if future not in noted]
+    others = [future for future in waited_for.copy() if future not in noted]
+    return found + [_blocked(None, None, hub.pulse.waited_since(future), future, numbers) for future in others]
 
 
 def owners_of(hub: MessageHub) -> list[BaseCell]:
