@@ -210,6 +210,10 @@ class JobError(MonarchError, RuntimeError):
     """A job could not be started, found again or ended; the text says what to do about it."""
 
 
+class MountError(MonarchError, RuntimeError):
+    """A folder could not be mounted; the text says what is missing."""
+
+
 class QueryError(MonarchError, RuntimeError):
     """A query of telemetry was refused; the text says why, in one line."""
 

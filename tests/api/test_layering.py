@@ -47,6 +47,9 @@ LAYERS = {
     "monarch.telemetry": 5.2,  # reads logs and stacks
     "monarch.why": 5.3,  # reads stacks and telemetry
     "monarch.sync": 5,
+    "monarch.mounts": 5,
+    "monarch.gather_mount": 5.5,
+    "monarch.remotemount": 5.5,
     "monarch.testing": 5,
     "monarch.builtins": 6,
     "monarch.memory": 6,

@@ -471,14 +471,14 @@ def test_a_mesh_can_not_have_a_name_that_could_not_be_read(name: str) -> None:
             make()
 
 
-def test_what_does_not_exist_yet_says_so() -> None:
+def test_what_a_job_can_not_be_asked_for_is_refused_at_the_call(tmp_path: Path) -> None:
     job = Pretend("a")
-    job.state(None)
-    for use in (job.remote_mount, job.gather_mount):
-        with pytest.raises(NotImplementedError, match="not have yet"):
-            use()
     with pytest.raises(TypeError):
         job.enable_telemetry(no_such_field=1)
+    with pytest.raises(ValueError, match=r"/absent'"):
+        job.remote_mount(tmp_path / "absent")
+    with pytest.raises(ValueError, match=r"\.venv/bin/python'"):
+        job.remote_mount(tmp_path)
 
 
 def test_a_job_that_another_version_has_saved_is_refused_and_not_touched(

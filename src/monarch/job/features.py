@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 ConfigT = TypeVar("ConfigT")
 
@@ -56,8 +56,3 @@ def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any
     if not isinstance(config, kind):
         raise TypeError(f"expected a {kind.__name__}, got {config!r}")
     return config
-
-
-def missing(name: str, feature: str) -> NoReturn:
-    """Say what a name of the API lacks so far."""
-    raise NotImplementedError(f"{name} needs {feature}, which this version of pymonarch does not have yet")

@@ -29,8 +29,9 @@ from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
 from . import admin, code, logs, telemetry
 from .cache import CacheFile, checked_format, conflict, with_format
-from .features import ImpliedAdmin, MeshAdminConfig, TelemetryConfig, config_of, missing
+from .features import ImpliedAdmin, MeshAdminConfig, TelemetryConfig, config_of
 from .interrupt import one_interrupt_held
+from .mounts import MountingJob
 from .observed import Observed
 from .state import JobState
 
@@ -50,7 +51,7 @@ logger = logging.getLogger("monarch.job")
 Self = TypeVar("Self", bound="JobTrait")
 
 
-class JobTrait(code.SyncedCode, Observed, ABC):
+class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
     """Base of all jobs.
 
     A kind of job says how to start, reach, compare and end workers: `_create`, `_state`, `can_run` and `_kill`. It may
@@ -63,7 +64,7 @@ class JobTrait(code.SyncedCode, Observed, ABC):
     _is_all_here = False  # whether all of its hosts are this machine, whose files need not be read by way of them
     _saves_itself = True  # whether there is anything that another program could connect to
     # attributes that mean nothing in another process, and are not saved
-    _LIVE: tuple[str, ...] = ("_cache", "_connected")
+    _LIVE: tuple[str, ...] = ("_cache", "_connected", "_mounted")
 
     # Defaults of the class, so that they are there in a job that was read from a file as well.
     _status = "not_running"
@@ -177,6 +178,7 @@ class JobTrait(code.SyncedCode, Observed, ABC):
         state.query_engine_client = asking
         state.admin_url = admin.open_for(self._admin or owner._admin)
         owner._connected += (state,)
+        owner._mount(state, self._mounts or owner._mounts)
         return state
 
     def scale(self, *, replace_lost: bool = False, **meshes: int) -> None:
@@ -262,14 +264,6 @@ class JobTrait(code.SyncedCode, Observed, ABC):
         self._admin = config_of(MeshAdminConfig, config, kwargs)
         return self
 
-    def remote_mount(self, *args: Any, **kwargs: Any) -> None:
-        """Show a folder of this machine on the workers."""
-        missing("remote_mount", "mounts")
-
-    def gather_mount(self, *args: Any, **kwargs: Any) -> None:
-        """Show folders of the workers on this machine."""
-        missing("gather_mount", "mounts")
-
     # How it works
 
     @property
@@ -353,6 +347,7 @@ class JobTrait(code.SyncedCode, Observed, ABC):
 
     def _end(self) -> None:
         owner = self._owner
+        owner._unmount()
         if owner._connected and owner._apply_id is not None:
             telemetry.end(owner._folder_of_logs())
             stop_keeping(owner._apply_id)

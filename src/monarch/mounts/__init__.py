@@ -1,0 +1,21 @@
+"""Folders of one machine, seen on others, by FUSE: `monarch.remotemount`, `monarch.gather_mount`, and the mounts of jobs.
+
+What is on the side with the files: `folder`, `watch` and the actor `source`. On the other side: `view`, what is known of them;
+`tree`, several views in one; `fuse`, which mounts that; `table`, the mounts of a machine; the actor `daemon`. `mount` ties these
+together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .mount import SUBDIR, Mount, gather_folders, show_folder
+
+__getattr__, __dir__ = lazy_names(
+    __name__, {"mount": ("SUBDIR", "Mount", "gather_folders", "show_folder")}
+)  # few jobs mount anything
+
+__all__ = ["SUBDIR", "Mount", "gather_folders", "show_folder"]

@@ -1,0 +1,107 @@
+"""The process that serves a mount: an actor in it that mounts, and is told what changes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from ..actor import Actor, Future, endpoint
+from ..errors import MountError
+from .table import check_fuse, remove_stale, unmount
+from .tree import Tree
+from .view import MOST_AHEAD, STALE_SECONDS, Ask, View
+from .watch import Changes
+
+_BLOCKS = 256  # that stay in memory, about, of all sources together
+
+Place = tuple[str, int, int, int]
+"""A folder, wherever it is looked at from: the machine, the table of mounts there, and the numbers of the folder; 0 if there is none."""
+
+
+def place_of(path: str) -> Place:
+    """Which folder this is."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        machine = file.read().strip()
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        device = inode = 0
+    else:
+        device, inode = status.st_dev, status.st_ino
+    return machine, os.stat("/proc/self/ns/mnt").st_ino, device, inode
+
+
+class Daemon(Actor):
+    """Mounts one tree, once, in a process of its own. The end of that process is the end of the mount."""
+
+    def __init__(self) -> None:
+        self._tree = Tree({})
+        self._serving = threading.Event()
+        self._point = ""
+
+    @endpoint
+    def look(self, point: str) -> Place:
+        """Where it would mount, after what was left there has been removed.
+
+        Raises:
+            MountError: This machine can mount nothing.
+        """
+        check_fuse()
+        remove_stale()
+        return place_of(point)
+
+    @endpoint
+    def mount(self, point: str, sources: Mapping[str, tuple[Any, Any]], key: str, live: bool) -> None:
+        """Mount.
+
+        Args:
+            point: Where. The folder is made if there is none.
+            sources: By path in the mount: actors that answer for names, and for content.
+            key: Stands in the table of mounts.
+            live: See `View`.
+
+        Raises:
+            MountError: It is a mount already, or the kernel refuses.
+            OSError: The folder can't be made.
+        """
+        self._point = os.path.realpath(point)
+        os.makedirs(self._point, exist_ok=True)
+        if os.path.ismount(self._point):
+            raise MountError(f"{self._point} on {socket.gethostname()} is a mount already")
+        kept = max(2 * MOST_AHEAD, _BLOCKS // len(sources))
+        self._tree = Tree({path: View(_asking(*actors), live, kept) for path, actors in sources.items()})
+        self._serving.set()
+        import_module(".fuse", __package__).serve(self._tree, self._point, key, live, self._serving.clear)
+
+    @endpoint
+    def changed(self, path: str, changes: Changes | None) -> None:
+        """Something has, in one of the sources."""
+        if path in self._tree.views:
+            self._tree.views[path].forget(changes)
+
+    @endpoint
+    def refresh(self) -> bool:
+        """Look at everything anew; returns whether it is mounted, once the kernel has forgotten what it knew."""
+        for view in self._tree.views.values():
+            view.forget()
+        time.sleep(STALE_SECONDS)
+        return self._serving.is_set()
+
+    @endpoint
+    def unmount(self) -> None:
+        """End it. Who has files open gets errors."""
+        if self._serving.is_set():
+            unmount(self._point)
+
+
+def _asking(names: Any, content: Any) -> Ask:
+    def ask(what: str, *args: Any) -> Future[Any]:
+        future: Future[Any] = getattr(content if what == "read" else names, what).call_one(*args)
+        return future
+
+    return ask

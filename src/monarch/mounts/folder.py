@@ -1,0 +1,106 @@
+"""The files of a folder, for whoever sees them from elsewhere. No path leads out of it, and none is followed through a symlink.
+
+Nothing stays open between two calls: whoever asks says each time what it takes the file for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from .._namedtuple import NamedTuple
+
+_ONWARD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait for its writer
+
+
+class Attributes(NamedTuple):
+    """What is known of a file. Two that are equal mean the same content.
+
+    Attributes:
+        mode: Kind and permissions.
+        mtime: When it was changed last, in ns since 1970.
+    """
+
+    mode: int
+    size: int
+    mtime: int
+    inode: int
+
+
+class Folder:
+    """A folder, below which paths are relative: ``""`` is itself.
+
+    Args:
+        path: Where it is. It may come to be there later.
+        hidden: Names that are not shown, wherever they are.
+    """
+
+    def __init__(self, path: str, hidden: Collection[str] = ()) -> None:
+        self._path = os.path.expanduser(path)
+        self._hidden = frozenset(hidden)
+
+    def stat(self, path: str) -> Attributes:
+        """Of a symlink itself, not of where it leads."""
+        with self._opened(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC) as fd:
+            return _attributes(os.fstat(fd))
+
+    def list(self, path: str) -> dict[str, Attributes]:
+        """What is in a folder, by name. What another file system is mounted on is left out, as are its files."""
+        found = {}
+        with self._opened(path, _FOLDER) as fd, os.scandir(fd) as entries:
+            device = os.fstat(fd).st_dev
+            for entry in entries:
+                try:
+                    status = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # just removed
+                    continue
+                if status.st_dev == device and entry.name not in self._hidden:
+                    found[entry.name] = _attributes(status)
+        return found
+
+    def link(self, path: str) -> str:
+        """What a symlink says."""
+        parent, _, name = path.rpartition("/")
+        with self._opened(parent, _ONWARD) as fd:
+            return os.readlink(name, dir_fd=fd)
+
+    def read(self, path: str, offset: int, size: int) -> tuple[Attributes, bytes]:
+        """Some of a file, and what the file was before that was read."""
+        with self._opened(path, _FILE) as fd:
+            attributes = _attributes(os.fstat(fd))
+            if not stat.S_ISREG(attributes.mode):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+            return attributes, os.pread(fd, size, offset)
+
+    @contextmanager
+    def watchable(self, path: str) -> Iterator[str]:
+        """A name for a folder that leads nowhere else."""
+        with self._opened(path, _ONWARD) as fd:
+            yield f"/proc/self/fd/{fd}"
+
+    @contextmanager
+    def _opened(self, path: str, flags: int) -> Iterator[int]:
+        names = path.split("/") if path else []
+        fd = os.open(self._path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            device = os.fstat(fd).st_dev
+            for index, name in enumerate(names or ["."]):
+                if names and name in ("", ".", "..", *self._hidden):
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                below = os.open(name, flags if index >= len(names) - 1 else _ONWARD, dir_fd=fd)
+                os.close(fd)
+                fd = below
+                if os.fstat(fd).st_dev != device:
+                    raise FileNotFoundError(errno.ENOENT, "it is on another file system", path)
+            yield fd
+        finally:
+            os.close(fd)
+
+
+def _attributes(status: os.stat_result) -> Attributes:
+    return Attributes(status.st_mode, status.st_size, status.st_mtime_ns, status.st_ino)

@@ -1,0 +1,117 @@
+"""A tree, mounted by FUSE: the only module that knows of it. Imported only where something is to be mounted, by the process that
+serves it.
+
+Whatever becomes of that process, a small shell in a session of its own unmounts: it waits for the end of a pipe. Should the shell be
+killed as well, as at the end of a batch job, the next mount of this user on that machine removes what was left.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import mfusepy
+
+from ..errors import MountError
+from .table import find_mounts, own_name, unmount
+from .tree import Tree
+from .view import STALE_SECONDS, OpenFile
+
+_LIVE_SECONDS = 0.05  # for which the kernel believes what it knows of files that others write
+_READ_AHEAD = 4 << 20  # bytes that the kernel asks for before they are read, in questions of 1 MiB
+_MOUNTED = 30.0  # seconds in which the kernel must have the mount
+_KEEPER = 'read -r _; if grep -q "^$1 " /proc/mounts; then exec fusermount3 -u -z -q -- "$0"; fi'
+
+
+class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for some only
+    """What the kernel asks."""
+
+    use_ns = True
+
+    def __init__(self, tree: Tree, ready: threading.Event) -> None:
+        self._tree = tree
+        self._ready = ready
+        self._files: dict[int, OpenFile] = {}
+        self._numbers = itertools.count(1)
+        self._ids = {"st_uid": os.getuid(), "st_gid": os.getgid(), "st_nlink": 1}
+
+    def init(self, path: str) -> None:
+        self._ready.set()
+
+    def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
+        mode, size, mtime, _ = self._tree.stat(path[1:])
+        times = {"st_mtime": mtime, "st_ctime": mtime, "st_atime": mtime}
+        return {"st_mode": mode, "st_size": size, "st_blocks": -(-size // 512), **times, **self._ids}
+
+    def readdir(self, path: str, fh: int) -> Iterator[tuple[str, int, int]]:
+        yield from [(".", 0, 0), ("..", 0, 0)]
+        for name, mode in self._tree.list(path[1:]):
+            yield name, mode, 0
+
+    def readlink(self, path: str) -> str:
+        return self._tree.link(path[1:])
+
+    def open(self, path: str, flags: int) -> int:
+        number = next(self._numbers)
+        self._files[number] = self._tree.open(path[1:])
+        return number
+
+    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
+        return self._files[fh].read(offset, size)
+
+    def release(self, path: str, fh: int) -> int:
+        del self._files[fh]
+        return 0
+
+
+def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None]) -> None:
+    """Mount a tree, which a thread of this process serves until it is unmounted.
+
+    Args:
+        point: Folder to mount it on; it is there, and nothing is mounted on it.
+        key: Stands in the table of mounts.
+        ended: Called on that thread, at the end.
+
+    Raises:
+        MountError: The kernel has refused; the text says what is known of it.
+    """
+    name = own_name(key)
+    keeper = subprocess.Popen(
+        ["/bin/sh", "-c", _KEEPER, point, name],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True, cwd="/", env={"PATH": os.environ.get("PATH", os.defpath)},
+    )  # fmt: skip
+    changed = threading.Event()
+    operations = Operations(tree, changed)
+    seconds = _LIVE_SECONDS if live else STALE_SECONDS
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            mfusepy.FUSE(
+                operations, point, foreground=True, ro=True, default_permissions=True, fsname=name, subtype="monarch",
+                attr_timeout=seconds, entry_timeout=seconds, negative_timeout=seconds, max_threads=8, max_idle_threads=8,
+            )  # fmt: skip
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            assert keeper.stdin is not None
+            keeper.stdin.close()
+            keeper.wait()
+            changed.set()
+            ended()
+
+    threading.Thread(target=run, name="monarch-mount", daemon=True).start()
+    if not changed.wait(_MOUNTED) or failure or (name, point) not in find_mounts():
+        unmount(point)
+        why = "; ".join(map(str, failure)) or "the kernel does not know of it"
+        raise MountError(f"{point} can't be mounted: {why}")
+    device = os.stat(point).st_dev
+    with suppress(OSError):  # who is not root does with questions of 128 KiB
+        Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").write_text(f"{_READ_AHEAD >> 10}\n")

@@ -1,0 +1,205 @@
+"""Mounts as programs have them: who serves files where, and who mounts them.
+
+    hosts with the folders          hosts that see them
+    ┌ proc ─────────────┐           ┌ proc ────────────┐
+    │ names   (Source)  │ ◀──asks── │ Daemon: FUSE     │ ◀── kernel ◀── any process
+    │ content (Source)  │ ──tells─▶ │                  │
+    └───────────────────┘           └──────────────────┘
+
+All of them are procs of meshes, which an actor in the program's process owns. It is told when one dies: the files of that host
+give errors from then on, and the program goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from .._core.plane import random_uid
+from .._namedtuple import NamedTuple
+from ..actor import (
+    Actor,
+    ActorError,
+    HostMesh,
+    MeshFailure,
+    Point,
+    ProcMesh,
+    SupervisionError,
+    endpoint,
+    this_host,
+    this_proc,
+)
+from .daemon import Daemon, place_of
+from .source import Source
+
+SUBDIR = "$SUBDIR"
+"""Stands in a path for what tells hosts, or meshes, from each other."""
+
+logger = logging.getLogger("monarch.mounts")
+
+
+class Plan(NamedTuple):
+    """What to mount.
+
+    Attributes:
+        sources: Hosts with the folders.
+        paths: The folder on each of them.
+        places: Where in the mount each is.
+        hidden: Names that are not shown.
+        hosts: Where to mount; None for the host of the program.
+        point: Folder to mount on there.
+        live: Whether the files are those that others write, as they grow; else as they are when they are looked at first.
+    """
+
+    sources: HostMesh | None
+    paths: Sequence[str]
+    places: Sequence[str]
+    hidden: Sequence[str]
+    hosts: HostMesh | None
+    point: str
+    live: bool
+
+
+class Mount:
+    """A mount that is open until `close`, or until this program ends, however that happens; made by `remotemount` and `gather_mount`.
+
+    It serves as a context manager.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._owner: Any = None
+
+    @property
+    def point(self) -> str:
+        """The folder that it is mounted on."""
+        return self._plan.point
+
+    def open(self) -> Mount:
+        """Mount, unless it is mounted. It takes as long as the slowest of its hosts.
+
+        Raises:
+            MountError: A host can't mount anything, or not there.
+            OSError: The folder can't be made.
+            SupervisionError: A host has died meanwhile.
+        """
+        if self._owner is None:
+            owner: Any = this_proc().spawn(f"mount_{random_uid():x}", _Owner, self._plan)
+            try:
+                owner.open.call_one().get()
+            except BaseException as error:
+                owner.stop("it can't mount").get()
+                cause = error
+                while isinstance(cause, ActorError):  # of a daemon, in that of the owner
+                    cause = cause.exception
+                raise cause from None
+            self._owner = owner
+        return self
+
+    def refresh(self) -> None:
+        """Show files as they are now. A mount that was lost is made again."""
+        if self._owner is not None and not self._owner.refresh.call_one().get():
+            self.close()
+        self.open()
+
+    def close(self) -> None:
+        """Unmount on all hosts that are there. Who has files open gets errors."""
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            with suppress(SupervisionError, ActorError):
+                owner.close.call_one().get()
+            owner.stop("it is unmounted").get()
+
+    def __enter__(self) -> Mount:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Mount {self.point!r}{'' if self._owner is not None else ' (closed)'}>"
+
+
+class _Owner(Actor):
+    """Owns the procs of a mount."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._procs: list[ProcMesh] = []
+        self._mounted: list[Any] = []  # daemons that have
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        if failure.mesh_name != "content":  # which shares its process with "names"
+            logger.warning("%s gives errors from now on: %s", self._plan.point, failure.event.reason)
+        return True
+
+    @endpoint
+    def open(self) -> None:
+        plan, key = self._plan, f"{random_uid():x}"
+        sources = (plan.sources or this_host()).spawn_procs(name="mounted_folders")
+        self._procs.append(sources)
+        mounting = (plan.hosts or this_host()).spawn_procs(name="mounts")
+        self._procs.append(mounting)
+        names: Any = sources.spawn("names", Source, plan.paths, plan.hidden)
+        content: Any = sources.spawn("content", Source, plan.paths, plan.hidden)
+        daemons: Any = mounting.spawn("daemon", Daemon)
+        if plan.live:
+            for told in [_at(names, rank).tell.call_one(daemons, place) for rank, place in enumerate(plan.places)]:
+                told.get()
+        actors = {place: (_at(names, rank), _at(content, rank)) for rank, place in enumerate(plan.places)}
+        # Where the folder is there by itself, under this path, nothing is mounted.
+        there = None if plan.sources else place_of(plan.paths[0])
+        seen = set()
+        for rank, place in enumerate(daemons.look.call(plan.point).get().values()):
+            if place != there and place[:2] not in seen:
+                seen.add(place[:2])  # hosts may share a machine: one of them mounts
+                self._mounted.append(_at(daemons, rank))
+        for answer in [each.mount.call_one(plan.point, actors, key, plan.live) for each in self._mounted]:
+            answer.get()
+
+    @endpoint
+    def refresh(self) -> bool:
+        answers = [each.refresh.call_one() for each in self._mounted]
+        try:
+            return all(answer.get() for answer in answers)
+        except (ActorError, SupervisionError):
+            return False
+
+    @endpoint
+    def close(self) -> None:
+        for answer in [each.unmount.call_one() for each in self._mounted]:
+            with suppress(ActorError, SupervisionError):  # who unmounts then is its shell
+                answer.get()
+        for end in [procs.stop("it is unmounted") for procs in self._procs]:
+            with suppress(SupervisionError):
+                end.get()
+
+
+def show_folder(hosts: HostMesh, source: str | os.PathLike[str], point: str | os.PathLike[str] | None) -> Mount:
+    """See `monarch.remotemount.remotemount`."""
+    source = os.path.abspath(os.path.expanduser(source))
+    if not os.path.isdir(source):
+        raise ValueError(f"the folder to mount must be one on this machine, got {source!r}")
+    where = os.fspath(point) if point is not None else source
+    return Mount(Plan(None, [source], [""], [".monarch"], hosts, where, False)).open()
+
+
+def gather_folders(hosts: HostMesh, path: str | os.PathLike[str], point: str | os.PathLike[str]) -> Mount:
+    """See `monarch.gather_mount.gather_mount`."""
+    extent, remote = hosts.extent, os.fspath(path)
+    keys = [
+        "_".join(f"{name}_{index}" for name, index in Point(rank, extent).items()) for rank in range(extent.nelements)
+    ]
+    paths = [remote.replace(SUBDIR, key) for key in keys]
+    places = keys if len(keys) > 1 else [""]
+    return Mount(Plan(hosts, paths, places, [], None, os.path.abspath(os.path.expanduser(point)), True)).open()
+
+
+def _at(mesh: Any, rank: int) -> Any:
+    return mesh.slice(**Point(rank, mesh.extent))

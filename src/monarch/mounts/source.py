@@ -1,0 +1,65 @@
+"""The side that has the files: actors that answer for a folder, and tell of changes.
+
+Two of them share a process of their own: one for names, one for content, so nobody who lists a folder waits for a disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from ..actor import Actor, current_rank, endpoint
+from .folder import Attributes, Folder
+from .watch import Watch
+
+T = TypeVar("T")
+
+
+class Source(Actor):
+    """A folder. Each answer is a value, or the number of an error: what is not there is nothing special, and has no traceback.
+
+    Args:
+        paths: Where it is, by rank.
+        hidden: As of `Folder`.
+    """
+
+    def __init__(self, paths: Collection[str], hidden: Collection[str]) -> None:
+        self._folder = Folder(list(paths)[current_rank().rank], hidden)
+        self._watch: Watch | None = None
+
+    @endpoint
+    def tell(self, daemon: Any, key: str) -> None:
+        """Tell an actor from now on what changes in folders that have been looked at."""
+        self._watch = Watch(lambda changes: daemon.changed.broadcast(key, changes))
+
+    @endpoint
+    def stat(self, path: str) -> Attributes | int:
+        self._look_at(path.rpartition("/")[0])
+        return tried(self._folder.stat, path)
+
+    @endpoint
+    def list(self, path: str) -> dict[str, Attributes] | int:
+        self._look_at(path)
+        return tried(self._folder.list, path)
+
+    @endpoint
+    def link(self, path: str) -> str | int:
+        return tried(self._folder.link, path)
+
+    @endpoint
+    def read(self, path: str, offset: int, size: int) -> tuple[Attributes, bytes] | int:
+        return tried(self._folder.read, path, offset, size)
+
+    def _look_at(self, folder: str) -> None:
+        if self._watch is not None and folder not in self._watch:
+            with suppress(OSError), self._folder.watchable(folder) as path:
+                self._watch.add(folder, path)
+
+
+def tried(function: Callable[..., T], *args: Any) -> T | int:
+    try:
+        return function(*args)
+    except OSError as error:
+        return error.errno or errno.EIO

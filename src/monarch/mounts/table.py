@@ -1,0 +1,83 @@
+"""What is mounted by FUSE on this machine, what that takes, and what programs that are gone have left."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+from contextlib import suppress
+
+from .._namedtuple import NamedTuple
+from ..errors import MountError
+
+_TYPE = "fuse.monarch"
+_SECONDS = 10.0  # in which `fusermount3` ends; it waits for nothing
+
+
+class Mounted(NamedTuple):
+    """A line of the table.
+
+    Attributes:
+        name: ``monarch:PID:START:KEY``, by which the process that serves it is found.
+    """
+
+    name: str
+    point: str
+
+
+def find_mounts() -> list[Mounted]:
+    """Those that processes of Monarch serve, or have served."""
+    with open("/proc/self/mounts", "rb") as file:
+        lines = [os.fsdecode(line).split(" ") for line in file]
+    return [Mounted(_unescaped(line[0]), _unescaped(line[1])) for line in lines if line[2] == _TYPE]
+
+
+def own_name(key: str) -> str:
+    """That of a mount which this process serves."""
+    return f"monarch:{os.getpid()}:{_started(os.getpid())}:{key}"
+
+
+def remove_stale() -> None:
+    """Unmount what is served by nobody any more."""
+    for each in find_mounts():
+        _, pid, start, *_ = each.name.split(":")
+        if _started(int(pid)) != start:
+            unmount(each.point)
+
+
+def unmount(point: str) -> None:
+    """At once: who has a file open there gets errors from then on. Without effect on what is no mount."""
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            ["fusermount3", "-u", "-z", "-q", "--", point], timeout=_SECONDS, capture_output=True, check=False
+        )
+
+
+def check_fuse() -> None:
+    """Raise MountError where this machine can mount nothing."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        why = "/dev/fuse is missing, or not accessible"
+    elif shutil.which("fusermount3") is None:
+        why = "fusermount3 is missing, which is in the system's package fuse3"
+    elif importlib.util.find_spec("mfusepy") is None:
+        why = "the package mfusepy is missing: pip install 'pymonarch[mount]'"
+    else:
+        return
+    host = socket.gethostname()
+    raise MountError(f"{host} can mount no folders: {why}. `job.sync()` brings folders to hosts without that")
+
+
+def _started(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -1,0 +1,146 @@
+"""Mounts whose other side, process or program dies: errors within a bound, and nothing that stays mounted."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.fuse import lacking, mounted_below
+from helpers.waiting import wait_until
+
+if TYPE_CHECKING:
+    from helpers.jobs import Home
+
+pytestmark = pytest.mark.usefixtures("_process_test", "fuse")
+
+
+@pytest.fixture(scope="module")
+def fuse() -> None:
+    if why := lacking():
+        pytest.skip(why)
+
+
+DEATHS = """
+    import os, signal, time
+    from monarch.gather_mount import gather_mount
+    from monarch.job import ProcessJob
+    from monarch.mounts.table import find_mounts
+    from monarch.remotemount import remotemount
+
+    def served(point: str) -> int:
+        (pid,) = [int(each.name.split(":")[1]) for each in find_mounts() if each.point == os.path.realpath(point)]
+        return pid
+
+    def parts_of(path: str) -> None:
+        with open(path, "rb", buffering=0) as file:
+            while file.read(1 << 16):
+                yield
+
+    def wait(condition) -> None:
+        end = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    if __name__ == "__main__":
+        for rank in range(2):
+            os.makedirs(f"run/hosts_{rank}")
+            with open(f"run/hosts_{rank}/data", "wb") as file:
+                file.truncate(64 << 20)
+        job = ProcessJob({"hosts": 2})
+        hosts = job.state(cached_path=None).hosts
+        gathered = gather_mount(hosts, f"{os.getcwd()}/run/$SUBDIR", "gathered")
+        shown = remotemount(hosts, "run", f"{os.getcwd()}/shown")
+
+        pid = served("shown")
+        os.kill(pid, signal.SIGKILL)
+        wait(lambda: not os.path.ismount("shown"))
+        print("UNMOUNTED", os.listdir("shown"))
+        shown.refresh()
+        print("AGAIN", sorted(os.listdir("shown")), served("shown") != pid)
+
+        reading = parts_of("gathered/hosts_1/data")
+        next(reading)
+        os.kill(job._workers["hosts"][1].pid, signal.SIGKILL)
+        began = time.monotonic()
+        for read in (lambda: [*reading], lambda: os.listdir("gathered/hosts_1"), lambda: open("gathered/hosts_1/data")):
+            try:
+                read()
+            except OSError as error:
+                print("DEAD", error.strerror)
+        print("BOUND", time.monotonic() - began < 60)
+        print("OTHERS", os.listdir("gathered"), os.listdir("gathered/hosts_0"))
+        print("READY", flush=True)
+        signal.pause()
+"""
+
+
+def test_a_dead_worker_is_an_error_and_a_dead_client_leaves_nothing_mounted(home: Home) -> None:
+    program = home.start(DEATHS)
+    try:
+        assert program.stdout is not None
+        said = []
+        for line in program.stdout:
+            said.append(line.rstrip())
+            if line == "READY\n":
+                break
+        assert said == [
+            "UNMOUNTED []",
+            "AGAIN ['hosts_0', 'hosts_1'] True",
+            *["DEAD Input/output error"] * 3,
+            "BOUND True",
+            "OTHERS ['hosts_0', 'hosts_1'] ['data']",
+            "READY",
+        ]
+        assert {line.split()[1] for line in mounted_below(home.folder)} == {
+            f"{home.folder}/{name}" for name in ("gathered", "shown")
+        }
+    finally:
+        program.kill()
+        program.communicate()
+    wait_until(lambda: not mounted_below(home.folder), what="the end of all mounts")
+
+
+STALE = """
+    import os, signal, subprocess, sys, threading
+    from monarch.mounts.fuse import serve
+    from monarch.mounts.tree import Tree
+
+    serve(Tree({}), sys.argv[1], "old", False, lambda: None)
+    (keeper,) = [int(pid) for pid in open(f"/proc/self/task/{os.getpid()}/children").read().split()]
+    os.kill(keeper, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+NEXT = """
+    import os
+    from monarch.actor import this_host
+    from monarch.remotemount import remotemount
+
+    if __name__ == "__main__":
+        os.makedirs("run/there")
+        with remotemount(this_host(), "run", "shown"):
+            print("SHOWN", os.listdir("shown"))
+        with remotemount(this_host(), "run") as same:
+            print("SAME", os.path.ismount(same.point))
+        with remotemount(this_host(), "run", "shown"):
+            try:
+                remotemount(this_host(), "run", "shown")
+            except Exception as error:
+                print("TAKEN", type(error).__name__, "is a mount already" in str(error))
+"""
+
+
+def test_what_a_run_has_left_mounted_is_removed_by_the_next(home: Home) -> None:
+    point = home.folder / "shown"
+    point.mkdir()
+    home.run(STALE, str(point), exit_code=-signal.SIGKILL)
+    said = home.run(NEXT)  # unless a test beside this one has removed it already
+    assert [line for line in said.splitlines() if line[:1].isupper()] == [
+        "SHOWN ['there']",
+        "SAME False",
+        "TAKEN MountError True",
+    ], said
+    assert mounted_below(home.folder) == []

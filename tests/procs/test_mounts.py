@@ -1,0 +1,126 @@
+"""Mounts of jobs, as a user sees them: by FUSE, on hosts that are processes or nodes of Slurm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helpers.fuse import lacking, mounted_below
+
+if TYPE_CHECKING:
+    from helpers.jobs import Home
+    from helpers.slurm import Slurm
+
+pytestmark = pytest.mark.usefixtures("_process_test", "fuse")
+
+
+@pytest.fixture(scope="module")
+def fuse() -> None:
+    if why := lacking():
+        pytest.skip(why)
+
+
+MOUNTS = """
+    import os, sys, time
+    from cluster import job
+    from monarch.actor import Actor, context, endpoint
+
+    folder, there = os.getcwd(), f"{os.getcwd()}/there/hosts"
+
+    class Trainer(Actor):
+        @endpoint
+        def save(self, name: str, data: bytes) -> None:
+            own = f"{folder}/run/hosts_{context().actor_instance.rank['hosts']}"
+            os.makedirs(own, exist_ok=True)
+            with open(f"{own}/{name}", "ab") as file:
+                file.write(data)
+
+        @endpoint
+        def value(self) -> tuple[int, str]:
+            sys.path.insert(0, there)
+            import of_client
+            return of_client.VALUE, of_client.__file__
+
+        @endpoint
+        def read(self, name: str) -> str:
+            with open(f"{there}/{name}") as file:
+                return file.read()
+
+    def wait(condition) -> None:
+        end = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    if __name__ == "__main__":
+        job.gather_mount(f"{folder}/run/$SUBDIR", "shown")
+        job.remote_mount("src", f"{folder}/there/$SUBDIR", python_exe=None)
+        hosts = job.state().hosts
+        procs = hosts.spawn_procs()
+        trainers = procs.spawn("trainers", Trainer)
+        last = trainers.slice(hosts=hosts.extent["hosts"] - 1)
+        own = f"shown/hosts_{hosts.extent['hosts'] - 1}"
+        print("SHOWN", sorted(os.listdir("shown")))
+
+        last.save.call_one("step 1.pt", b"first").get()
+        wait(lambda: os.path.exists(f"{own}/step 1.pt"))
+        print("LISTED", os.listdir(own))
+        with open(f"{own}/step 1.pt", "rb", buffering=0) as file:
+            seen = file.read()
+            data = os.urandom(3 << 20)
+            last.save.call_one("step 1.pt", data).get()
+            wait(lambda: os.path.getsize(f"{own}/step 1.pt") == 5 + len(data))
+            while chunk := file.read(1 << 20):
+                seen += chunk
+            print("GREW", seen == b"first" + data)
+        try:
+            open(f"{own}/new", "w")
+        except OSError as error:
+            print("WRITTEN", error.strerror)
+
+        print("VALUES", set(trainers.value.call().get().values()) == {(1, f"{there}/of_client.py")})
+        print("ODD", set(trainers.read.call("b\\udcff\\n ä").get().values()))
+        os.makedirs("src/sub")
+        open("src/sub/more", "w").write("more")
+        open("src/of_client.py", "a").write("VALUE = 2\\n")
+        job.state()
+        print("MORE", set(trainers.read.call("sub/more").get().values()))
+        print("APPENDED", set(trainers.read.call("of_client.py").get().values()))
+        procs.stop().get()
+        job.kill()
+"""
+
+JOBS = {
+    "process": "ProcessJob({'hosts': 4})",
+    "slurm": "SlurmJob({'hosts': 2}, exclusive=False)",
+}
+
+
+def mount_and_read(home: Home, kind: str, hosts: int) -> None:
+    source = home.folder / "src"
+    source.mkdir()
+    (source / "of_client.py").write_text("VALUE = 1\n")
+    (source / "b\udcff\n ä").write_text("odd")
+    (home.folder / "cluster.py").write_text(f"import os\nfrom monarch.job import *\njob = {JOBS[kind]}\n")
+    said = home.run(MOUNTS)
+    expected = [
+        f"SHOWN {[f'hosts_{rank}' for rank in range(hosts)]}",
+        "LISTED ['step 1.pt']",
+        "GREW True",
+        "WRITTEN Read-only file system",
+        "VALUES True",
+        "ODD {'odd'}",
+        "MORE {'more'}",
+        "APPENDED {'VALUE = 1\\nVALUE = 2\\n'}",
+    ]
+    assert [line for line in said.splitlines() if line.split(" ")[0].isupper()] == expected, said
+    assert not [line for line in mounted_below(home.folder) if "fuse.monarch" in line]
+
+
+def test_a_checkpoint_is_read_while_it_grows_and_code_of_the_client_is_imported(home: Home) -> None:
+    mount_and_read(home, "process", 4)
+
+
+def test_folders_are_shown_to_and_by_nodes_of_slurm(home: Home, slurm: Slurm) -> None:
+    mount_and_read(home, "slurm", 2)
