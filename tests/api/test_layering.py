@@ -66,6 +66,7 @@ LAYERS = {
     "monarch.random": 7,  # uses `builtins`
     "monarch.control": 5,
     "monarch.admin": 5.8,  # reads telemetry, logs, stacks and why
+    "monarch.demo": 5.9,  # stands in for the processes that `admin` asks
     "monarch.job": 6,
     "monarch.dashboard": 5.7,  # files, which `admin` serves
     "monarch.tui": 7,
@@ -77,7 +78,7 @@ LAYERS = {
     "monarch": 9,
 }
 
-MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.2, 5.3, 5.5, 9}
+MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.2, 5.3, 5.5, 5.9, 9}
 PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire", "monarch._core.routing")
 PURE_MODULES = ("monarch._core.hub.lifecycle", "monarch._core.processes.proc_entry")
 NOT_PURE = {
@@ -100,7 +101,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 }
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what the lines are for.
-MOST_LINES_OF_THE_CORE = 29_611
+MOST_LINES_OF_THE_CORE = 29_612
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
 MOST_LATE_IMPORTS = 16

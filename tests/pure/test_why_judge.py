@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -311,3 +312,27 @@ def test_circles_are_found_in_graphs_of_any_depth() -> None:
     edges = {1: [2], 2: [3, 4], 3: [1], 4: [1]}
     assert chain(circles(edges)[0], edges) == [1, 2, 3]
     assert those_who_wait([3], edges) == {1, 2, 4}
+
+
+def calls_of_a_verdict(ranks: int) -> int:
+    """How many functions are called for one on so many ranks, on which another mesh waits, and which all run."""
+    busies = [proc(at, busy(READS if at % 2 else COMPUTES), size=ranks) for at in range(ranks)]
+    later = [proc(at, busy(COMPUTES if at % 2 else READS), size=ranks) for at in range(ranks)]
+    waits = client(*GET, wait=Wait(1.0, UID, tuple(address(at) for at in range(ranks))))
+    counted = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal counted
+        counted += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        found = verdict([waits, *busies], [waits, *later])
+    finally:
+        sys.setprofile(None)
+    assert found.status == FINE and f"{ranks} ranks work" in found.sentence
+    return counted
+
+
+def test_ten_times_the_ranks_take_ten_times_the_work() -> None:
+    assert calls_of_a_verdict(500) < 12 * calls_of_a_verdict(50)

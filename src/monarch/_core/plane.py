@@ -44,7 +44,7 @@ from .shape.ndslice import row_major_strides
 from .supervision.failure import Failure
 from .wire import pickling
 from .wire.address import SYSTEM, ProcAddress, random_uid
-from .wire.frame import DEAD, ERROR, EXPLICIT
+from .wire.frame import DEAD, ERROR, EXPLICIT, Frame
 from .wire.pickling import OUT_OF_BAND_SIZE
 from .wire.reducers import Dumped, Reducer, register_lender
 
@@ -88,6 +88,7 @@ __all__ = [
     "DescribeHost",
     "Dumped",
     "Failure",
+    "Frame",
     "Gather",
     "HostDescription",
     "HostedProc",

@@ -18,9 +18,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -37,7 +38,7 @@ IDLE = 600.0
 PROGRAM_ENDED = 3
 """The status of a helper that has found no program."""
 
-_CODE = "import sys; '' in sys.path[:1] and sys.path.pop(0); from monarch.admin.helper import main; main()"
+_CODE = "import sys; '' in sys.path[:1] and sys.path.pop(0); from {} import main; main()"
 """Nothing is imported from the working directory, where a `uvicorn.py` would run with the secret."""
 
 _SHORT = 10.0  # seconds: a helper that has lived for less did not work
@@ -65,6 +66,8 @@ class Door:
         root_path: The path that a proxy takes off.
         idle: Seconds; see `IDLE`.
         quiet: Have the helper write nothing on this terminal.
+        helper: The module that serves.
+        more: What that is told beside.
 
     Attributes:
         url: Where it is.
@@ -84,6 +87,8 @@ class Door:
         root_path: str = "",
         idle: float = IDLE,
         quiet: bool = False,
+        helper: str = "monarch.admin.helper",
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         check_installed()
         self._quiet = quiet
@@ -100,8 +105,9 @@ class Door:
             "pid": pid, "parent": os.getpid(), "program": program,
             "secret": secret.hex(), "listener": self._listener.fileno(), "cookie": f"monarch_admin_{port}",
             "names": names_of(wanted, names), "root_path": root_path, "idle": idle, "tls": tls,
-            "config": config.exported(),
+            "config": config.exported(), **more,
         }  # fmt: skip
+        self._code = _CODE.format(helper)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._wake = os.eventfd(0)
@@ -165,7 +171,7 @@ class Door:
             if self._closed.is_set():
                 return 0
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _CODE],
+                [sys.executable, "-c", self._code],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL if self._quiet else None,

@@ -12,15 +12,16 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import uvicorn
 
 from .. import config
-from ..programs import connect
+from ..programs import Connection, connect
+from . import connection as http
 from . import front, logs, more, v1
 from .app import App
-from .connection import Connection
 from .door import PROGRAM_ENDED
 from .guard import Guard
 from .keys import Keys
@@ -36,15 +37,24 @@ _BEAT = 0.05  # seconds
 _SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
 
 
-def main() -> None:
-    """Serve as the first line of standard input says, until standard input ends, or the program."""
+def to_program(told: Mapping[str, Any]) -> Connection:
+    """The connection to the program that is served."""
+    return connect(told["pid"])
+
+
+def main(reach: Callable[[Mapping[str, Any]], Connection] = to_program) -> None:
+    """Serve as the first line of standard input says, until standard input ends, or the program.
+
+    Args:
+        reach: Connects to it, as that line says.
+    """
     logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")
     told = json.loads(sys.stdin.readline())
     _die_with(told["parent"])
     config.inherit(told["config"])
     listener = socket.socket(fileno=told["listener"])
     try:
-        connection = connect(told["pid"])
+        connection = reach(told)
     except ValueError as error:  # there is no such program any more
         print(f"monarch admin: {error}", file=sys.stderr)
         sys.exit(PROGRAM_ENDED)
@@ -59,7 +69,7 @@ def main() -> None:
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            http=Connection,
+            http=http.Connection,
             ws="none",
             lifespan="off",
             log_config=None,

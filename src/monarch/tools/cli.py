@@ -30,6 +30,7 @@ from . import (
     contexts,
     dashboard,
     debug,
+    demo,
     logs,
     metrics,
     port_forward,
@@ -69,6 +70,7 @@ app.add_typer(profile.app)
 app.add_typer(admin.app)
 app.add_typer(dashboard.app)
 app.add_typer(tui.app)
+app.add_typer(demo.app)
 app.add_typer(debug.app)
 app.add_typer(scripts.app)
 app.add_typer(commands.app)

@@ -78,3 +78,15 @@ def those_who_wait(ends: Sequence[int], edges: Mapping[int, Sequence[int]]) -> s
                 found.add(waiting)
                 queue.append(waiting)
     return found - set(ends)
+
+
+def those_waited_for(starts: Sequence[int], edges: Mapping[int, Sequence[int]]) -> set[int]:
+    """All to whom a way leads from one of these."""
+    found: set[int] = set()
+    queue = list(starts)
+    for node in queue:
+        for target in edges.get(node, ()):
+            if target not in found:
+                found.add(target)
+                queue.append(target)
+    return found

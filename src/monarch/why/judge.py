@@ -186,7 +186,7 @@ class _Case:
         if not stuck and ends and not any(map(_runs, nodes)):
             stuck = [each for each in ends if nodes[each].proc.mesh != CLIENT]
             stuck = [each for each in stuck if not nodes[each].reason.startswith("accept")]
-        slow = [] if stuck else [number for number in ends if self._slows(number)]
+        slow = [] if stuck else self._slow(ends)
         blamed = stuck or slow
         held_up = sorted(each for each in graph.those_who_wait(blamed, self._edges) if each < len(nodes))
         seconds = max((s for each in (*held_up, *blamed) if (s := nodes[each].seconds) is not None), default=None)
@@ -224,15 +224,20 @@ class _Case:
             return False
         return number in awaited or node.queued > 0 or (node.state == COLLECTIVE)
 
-    def _slows(self, number: int) -> bool:
-        """Whether ranks wait for one of their own mesh that runs, or for each other in a collective that does."""
-        node = self._nodes[number]
-        if node.state in (HOLDS, COLLECTIVE):
-            return True
-        if node.state not in (RUNS, POLLS):
-            return False
-        waiting = [self._nodes[each] for each in graph.those_who_wait([number], self._edges) if each < len(self._nodes)]
-        return any(each.mesh == node.mesh for each in waiting)
+    def _slow(self, ends: Sequence[int]) -> list[int]:
+        """Of the ends those that run though ranks of their own mesh wait for them, and the collectives that run."""
+        awaited: dict[
+            object, set[int]
+        ] = {}  # by whole meshes: one way through the graph for each of them, not for each end
+        found = []
+        for number in ends:
+            node = self._nodes[number]
+            if node.state in (RUNS, POLLS) and node.mesh not in awaited:
+                members = [each for each, other in enumerate(self._nodes) if other.mesh == node.mesh]
+                awaited[node.mesh] = graph.those_waited_for(members, self._edges)
+            if node.state in (HOLDS, COLLECTIVE) or (node.state in (RUNS, POLLS) and number in awaited[node.mesh]):
+                found.append(number)
+        return found
 
     def _classes(self, blamed: set[int]) -> tuple[tuple[Standing, ...], dict[int, int]]:
         """The nodes as classes, and in which each is. Idle ranks are a class of each mesh."""

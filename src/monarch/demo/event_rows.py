@@ -1,0 +1,134 @@
+"""Tables of what has happened: of each step that is remembered, and what led to the fault."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from ..telemetry.ids import event_id, mesh_id, message_id
+from . import logs
+from .faults import STAGES
+from .question import MOST, Question, Row, fills
+from .world import Proc
+
+_BYTES = 1340  # of a message
+
+
+@fills("history")
+def _history(asked: Question) -> Iterator[Row]:
+    world = asked.world
+    kept = min(600, max(32, MOST // world.trainers.size))
+    for proc in asked.alive:
+        odd = world.is_odd(proc)
+        for second in range(max(int(asked.now) - kept, int(asked.since)), int(asked.now)):
+            count = int(world.steps(second + 1, odd)) - int(world.steps(second, odd))
+            yield second * 1_000_000, proc.actor_id, proc.id, 1, count, world.queue(proc, second)
+
+
+@fills("actor_status_events")
+def _status_events(asked: Question) -> Iterator[Row]:
+    world = asked.world
+    for proc in asked.procs:
+        life: list[tuple[float, str, str | None]] = [(world.since, "Created", None), (world.since + 0.8, "Idle", None)]
+        end = world.end(proc, asked.now)
+        if end is not None:
+            life.append((world.fault_at, "Failed", end.reason))
+        restarted = world.restarted.get(proc.mesh.uid)
+        if restarted is not None:
+            life += [(restarted, "Stopped", "restarted"), (restarted + 3.0, "Idle", None)]
+        for at, status, reason in life:
+            if at <= asked.now:
+                yield event_id(proc.actor_id, int(at * 1e9)), int(at * 1e6), proc.actor_id, status, reason
+
+
+def _calls(asked: Question, proc: Proc) -> Iterator[tuple[int, int, int, int | None]]:
+    """The steps of a trainer as calls: their id, which step, when they came, how long they took."""
+    odd = asked.world.is_odd(proc)
+    steps = asked.steps(proc, MOST // 3)
+    for step in (*steps, steps.stop):
+        begin = int(asked.world.begin_of(step, odd) * 1e6)
+        took = int(asked.world.begin_of(step + 1, odd) * 1e6) - begin if step != steps.stop else None
+        yield message_id(proc.address, step), step, begin, took
+
+
+@fills("messages")
+def _messages(asked: Question) -> Iterator[Row]:
+    for proc in asked.alive:
+        if proc.mesh is asked.world.trainers:
+            for number, step, begin, took in _calls(asked, proc):
+                yield number, begin, asked.world.client_actor, proc.actor_id, "step", None, _BYTES, took, 1, step
+
+
+@fills("message_status_events")
+def _message_status_events(asked: Question) -> Iterator[Row]:
+    for proc in asked.alive:
+        if proc.mesh is asked.world.trainers:
+            for number, _, begin, took in _calls(asked, proc):
+                yield number ^ 1, begin, number, "active", 1
+                if took is not None:
+                    yield number ^ 2, begin + took, number, "complete", 1
+
+
+@fills("sent_messages")
+def _sent_messages(asked: Question) -> Iterator[Row]:
+    world = asked.world
+    if not asked.is_head:
+        return
+    shape = json.dumps(world.trainers.extent)
+    steps = asked.steps(asked.host.procs[0], MOST // 3)
+    for step in (*steps, steps.stop):
+        yield (
+            message_id(world.client, step), int(world.begin_of(step) * 1e6), world.client_actor,
+            mesh_id(world.trainers.actor_uid), shape, shape, "step", _BYTES, 1, step,
+        )  # fmt: skip
+
+
+@fills("steps")
+def _steps(asked: Question) -> Iterator[Row]:
+    for proc in asked.alive:
+        if proc.mesh is asked.world.trainers:
+            odd = asked.world.is_odd(proc)
+            for step in asked.steps(proc, fewest=32):
+                end, took = asked.world.begin_of(step + 1, odd), asked.world.took(proc, step)
+                yield int(end * 1e6), proc.id, proc.actor_id, proc.rank, step + 1, int(took * 1e6)
+
+
+@fills("spans")
+def _spans(asked: Question) -> Iterator[Row]:
+    """The stages of the last steps."""
+    for proc in asked.alive:
+        if proc.mesh is not asked.world.trainers:
+            continue
+        odd = asked.world.is_odd(proc)
+        for step in asked.steps(proc, MOST // 10):
+            begin, end = (asked.world.begin_of(each, odd) for each in (step, step + 1))
+            part = 0.0
+            for number, (until, frames) in enumerate(STAGES):
+                frame = next(each for each in frames if "/run/" in each.file)
+                yield (
+                    proc.id, message_id(proc.address, step * len(STAGES) + number), frame.function, "train", "INFO",
+                    json.dumps({"step": step}), int(1e6 * (begin + part * (end - begin))), None, "monarch-actor-trainer", frame.file,
+                    frame.line, proc.actor_id, int(1e6 * (until - part) * (end - begin)),
+                )  # fmt: skip
+                part = until
+
+
+@fills("logs")
+def _logs(asked: Question) -> Iterator[Row]:
+    for line in logs.of_host(asked.world, asked.host, asked.since, asked.now):
+        yield (
+            int(line.time * 1e6), asked.host.machine, line.mesh, line.rank, line.stream, line.level, line.logger, line.location,
+            line.actor, line.endpoint, 0, "demo", line.text,
+        )  # fmt: skip
+
+
+@fills("events")
+def _events(asked: Question) -> Iterator[Row]:
+    for line in logs.of_host(asked.world, asked.host, asked.since, asked.now):
+        if line.logger is not None and line.location is not None and line.level is not None:
+            file, _, number = line.location.rpartition(":")
+            fields = {"message": line.text, "mesh": line.mesh, "rank": line.rank}
+            yield (
+                f"event {line.location}", line.logger, line.level, json.dumps(fields), int(line.time * 1e6), None, 0, "", line.logger,
+                file, int(number),
+            )  # fmt: skip

@@ -1,0 +1,29 @@
+"""The helper process of the demo: the admin interface's own, connected to a simulated program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, cast
+
+from .._core.plane import Hub
+from ..admin import helper
+from ..programs import Connection, Program
+from .answers import Processes
+from .hub import SimulatedHub
+from .world import World
+
+
+def connect(told: Mapping[str, Any]) -> Connection:
+    """As `programs.connect`, to the program that the command line describes."""
+    world = World(**told["simulated"])
+    hub = SimulatedHub(world.client, Processes(world).answer)
+    program = Program(
+        told["pid"], f"monarch demo --fault {world.fault_name}", world.since, False, world.hosts[0].name, os.getcwd()
+    )
+    return Connection(cast(Hub, hub), program, world.describe(world.hosts[0], world.began, ended=False))
+
+
+def main() -> None:
+    """See `admin.helper`."""
+    helper.main(connect)

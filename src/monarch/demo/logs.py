@@ -1,0 +1,84 @@
+"""What the simulated ranks print and log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from .._namedtuple import NamedTuple
+from .world import Host, Proc, World, noise
+
+_KEPT = 900.0  # seconds
+_LINES_PER_STEP = 20  # of all ranks together
+
+_HOSTILE = (
+    "<script>alert(document.domain)</script><img src=x onerror=alert(1)>",
+    "</span><a href='javascript:alert(1)'>open the report</a>",
+    "\x1b[2J\x1b[31mred\x1b[0m \x1b]8;;https://example.com\x07a link\x1b]8;;\x07 \x1b]0;a title\x07",
+    "right to left: \u202e.gpj.exe and back \u202c; zero width:\u200b\u200b\u200b; \u0645\u0631\u062d\u0628\u0627",
+    "half a character: \ud83d; a bell: \a; a null: \0; a return: 10 %\r 90 %",
+    "'; DROP TABLE logs; --  ${{7*7}}  {{7*7}}  %s%s%n  ../../etc/passwd",
+    "one line of a megabyte: " + "loss=0.1 " * 116_508,
+)
+
+
+class Line(NamedTuple):
+    """A line, as `LogLine` has it."""
+
+    time: float
+    mesh: str
+    rank: int
+    stream: str
+    level: str | None
+    logger: str | None
+    location: str | None
+    actor: str
+    endpoint: str
+    text: str
+
+
+def of_host(world: World, host: Host, since: float, now: float) -> Iterator[Line]:
+    """The lines of its ranks, by time."""
+    since = max(since, now - _KEPT)
+    found = [
+        line for proc in host.procs if proc.mesh is world.trainers for line in _of_training(world, proc, since, now)
+    ]
+    found += [line for line in _of_fault(world, host) if since <= line.time <= now]
+    yield from sorted(found, key=lambda line: line.time)
+
+
+def _of_training(world: World, proc: Proc, since: float, now: float) -> Iterator[Line]:
+    """A rank logs how it gets on, now and then; the first one each step."""
+    if proc.mesh.uid in world.stopped:
+        return
+    odd = world.is_odd(proc)
+    every = 1 if proc.rank == 0 else max(1, world.trainers.size // _LINES_PER_STEP)
+    first, last = int(world.steps(since, odd)), int(world.steps(now, odd))
+    for step in range(first + (-(first + proc.rank) % every), last + 1, every):
+        at = world.begin_of(step, odd) + 0.02 * noise(proc.rank, step)
+        if since <= at <= now:
+            loss = 1.8 + 6.0 * math.exp(-step / 900) + 0.05 * noise(proc.rank, step, 1)
+            text = f"step {step} loss {loss:.4f} tokens/s {9_300 + int(400 * noise(proc.rank, step, 2)):,}"
+            yield _line(proc, at, "INFO", "train.py:66", text)
+
+
+def _of_fault(world: World, host: Host) -> Iterator[Line]:
+    if world.fault_name == "hostile-logs" and host is world.odd_host:
+        for number, text in enumerate(_HOSTILE):
+            yield _line(world.odd, world.fault_at + number, "stdout" if number % 2 else "WARNING", "", text)
+    for after, who, level, where, text in world.fault.lines:
+        proc = world.hosts[1].procs[0] if who == "first" else world.odd
+        if proc.host is host and proc.mesh.uid not in world.restarted:
+            text = text.format(rank=world.odd.rank, step=world.hung_step)
+            yield _line(proc, world.fault_at + after, level, where, text)
+
+
+def _line(proc: Proc, at: float, level: str, where: str, text: str) -> Line:
+    """Args:
+    level: Of a record of `logging`; else the name of a stream.
+    """
+    printed = level in ("stdout", "stderr")
+    stream, of_record = (level, None) if printed else ("log", level)
+    logger = None if printed else (where.partition(".")[0] or "train")
+    mesh = proc.mesh
+    return Line(at, mesh.name, proc.rank, stream, of_record, logger, where or None, mesh.actor, mesh.endpoint, text)

@@ -1,0 +1,102 @@
+"""A question for rows of tables to the agent of a simulated host, and who fills which table. What agents know by the description of a
+host alone is left to the functions that real agents run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..telemetry.answer import Collected, of_rows
+from ..telemetry.collect import Collect
+from ..telemetry.registry import AGENT, Asked, producer_of
+from .world import Host, Proc, World
+
+Row = tuple[Any, ...]
+
+NOW = "now"
+"""The id of the snapshot that a question makes."""
+
+MOST = 100_000
+"""Rows of the past that a table has, of all processes together: as rings of a size."""
+
+_BY_DESCRIPTION = frozenset(
+    ("actors", "meshes", "snapshots", "root_nodes", "host_nodes", "nodes", "children", "proc_nodes")
+)
+"""Tables of which agents know something by the description of their host."""
+
+
+class Question:
+    """One question to one host.
+
+    Args:
+        now: When, in seconds since 1970.
+
+    Attributes:
+        us: The same, in microseconds.
+        since: From when on events are wanted, in seconds.
+        is_head: Whether it is the host of the client.
+        procs: Processes there, those that have ended among them.
+        alive: Those that have not.
+    """
+
+    def __init__(self, world: World, host: Host, wanted: Collect, now: float) -> None:
+        self.world = world
+        self.host = host
+        self.now = now
+        self.us = int(now * 1e6)
+        self.since = max((wanted.since_us or 0) / 1e6, world.since)
+        self.is_head = host is world.hosts[0]
+        self.procs = [proc for proc in host.procs if proc.mesh.uid not in world.stopped]
+        self.alive = [proc for proc in self.procs if world.lives(proc, now)]
+
+    def steps(self, proc: Proc, most: int = MOST, fewest: int = 4) -> range:
+        """Those that a process remembers, were not over at `since`, and are over.
+
+        Args:
+            most: Of all processes together.
+            fewest: Of each process.
+        """
+        odd = self.world.is_odd(proc)
+        done = int(self.world.steps(self.now, odd))
+        kept = max(fewest, most // self.world.trainers.size)
+        return range(max(done - kept, int(self.world.steps(self.since, odd)), 0), done)
+
+
+class _Agent:
+    """What functions of real agents ask their process."""
+
+    def boxes(self) -> tuple[()]:
+        """Black boxes of processes that have failed: none."""
+        return ()
+
+
+_fillers: dict[str, Callable[[Question], Iterator[Row]]] = {}
+
+
+def fills(table: str) -> Callable[[Callable[[Question], Iterator[Row]]], Callable[[Question], Iterator[Row]]]:
+    """Mark what fills a table, with the rows of one host."""
+
+    def mark(filler: Callable[[Question], Iterator[Row]]) -> Callable[[Question], Iterator[Row]]:
+        _fillers[table] = filler
+        return filler
+
+    return mark
+
+
+def collected(world: World, host: Host, wanted: Collect, now: float) -> Collected:
+    """The answer of an agent for its host."""
+    asked = Question(world, host, wanted, now)
+    rows = {table: _rows(table, asked) for table in wanted.tables}
+    return of_rows(rows, wanted.columns, wanted.since_us, wanted.limit, str(host.agent))._replace(clock=asked.us)
+
+
+def _rows(table: str, asked: Question) -> Iterator[Row]:
+    if table in _BY_DESCRIPTION:
+        agent: Any = _Agent()
+        described = asked.world.describe(asked.host, asked.now, ended=True)
+        producer = producer_of(table, AGENT)
+        assert producer is not None
+        yield from producer(Asked(agent, asked.us, None, asked.world.client, {}, described))
+    if table in _fillers:
+        yield from _fillers[table](asked)

@@ -1,0 +1,246 @@
+"""Tables of how things are: what the simulated processes and their agents say of themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from ..stacks.host import GetHostStacks
+from ..telemetry.ids import actor_id, host_id, mesh_id, proc_id
+from . import stacks
+from .question import NOW, Question, Row, fills
+from .world import Proc, noise
+
+_GIB = 1 << 30
+
+
+@fills("actors")
+def _actors(asked: Question) -> Iterator[Row]:
+    world, began = asked.world, int(asked.world.since * 1e6)
+    if asked.is_head:
+        yield (
+            world.client_actor, began, mesh_id(2), 0, "<root>", "client", "client", "RootClient", proc_id(world.client), 2100,
+            "Client", None, 0, 0, 0, None,
+        )  # fmt: skip
+    for proc in asked.procs:
+        mesh = proc.mesh
+        frames, since = world.does(proc, asked.now)
+        dead = world.end(proc, asked.now) is not None
+        if not dead and not world.lives(proc, asked.now):
+            continue
+        status = "Failed" if dead else "Processing" if frames else "Idle"
+        yield (
+            proc.actor_id, began, mesh_id(mesh.actor_uid), proc.rank, f"<root>.<{mesh.class_name} {mesh.actor}[{proc.rank}]>",
+            mesh.actor, mesh.actor, mesh.class_name, proc.id, world.pid(proc), status, mesh.endpoint if frames or dead else None,
+            world.queue(proc, asked.now), world.handled(proc, asked.now), world.incarnation(proc),
+            int(since * 1e6) if frames else None,
+        )  # fmt: skip
+
+
+@fills("meshes")
+def _meshes(asked: Question) -> Iterator[Row]:
+    world, began = asked.world, int(asked.world.since * 1e6)
+    if not asked.is_head:
+        return
+    for mesh in world.meshes:
+        if mesh.uid in world.stopped:
+            continue
+        hosts = [world.hosts[0].name] if mesh is world.metrics else [host.name for host in world.hosts[1:]]
+        shape, view = json.dumps(mesh.extent), json.dumps({"hosts": hosts})
+        number = world.mesh_number(mesh)
+        yield (
+            number,
+            began,
+            "Proc",
+            mesh.name,
+            f"<root>.<{mesh.name}>",
+            shape,
+            host_id(hosts[0]),
+            view,
+            world.client_actor,
+        )
+        kind = f"Python<{mesh.class_name.rpartition('.')[2]}>"
+        yield (
+            mesh_id(mesh.actor_uid), began, kind, mesh.actor, f"<root>.<{mesh.actor}>", shape, number, shape, world.client_actor
+        )  # fmt: skip
+
+
+@fills("hosts")
+def _hosts(asked: Question) -> Iterator[Row]:
+    world, host = asked.world, asked.host
+    used = sum(world.memory(proc, asked.now) for proc in asked.alive)
+    cpu = sum(world.busy(proc, asked.now) for proc in asked.alive)
+    sent = int(world.steps(asked.now)) * 1_400_000_000
+    load = round(1.1 * sum(bool(world.does(proc, asked.now)[0]) for proc in asked.alive), 2)
+    yield (
+        host.id, asked.us, host.name, host.machine, 2101, 192, load, 2048 * _GIB, 2048 * _GIB - used - 40 * _GIB, 0, cpu, sent, sent,
+        int((world.since - 86_400) * 1e6),
+    )  # fmt: skip
+
+
+@fills("procs")
+def _procs(asked: Question) -> Iterator[Row]:
+    world = asked.world
+    if asked.is_head:
+        yield (
+            proc_id(world.client), asked.us, mesh_id(world.client.mesh), "client", 0, 1, "{}", asked.host.id, 2100, "up", None, None,
+            None, 0.004 * world.steps(asked.now), _GIB // 2, 3 * _GIB, 14, 900, "sleeping",
+        )  # fmt: skip
+    for proc in asked.procs:
+        end, mesh = world.end(proc, asked.now), proc.mesh
+        state: Row = ("ended", end.reason, end.exit_code, end.signal) if end is not None else ("up", None, None, None)
+        seen: Row = (None,) * 6
+        pid = world.pid(proc)
+        if end is None and world.lives(proc, asked.now):
+            rss = world.memory(proc, asked.now)
+            stopped = world.is_odd(proc) and world.fault.kernel == "T" and world.lasts(asked.now)
+            runs = bool(world.does(proc, asked.now)[0])
+            os_state = "stopped" if stopped else "running" if runs and world.fault.speed else "sleeping"
+            seen = (round(world.busy(proc, asked.now), 2), rss, rss + 30 * _GIB, 41, 210, os_state)
+        elif end is None:
+            state, pid = ("starting", None, None, None), 0
+        yield (
+            proc.id, asked.us, world.mesh_number(mesh), mesh.name, proc.rank, mesh.size, json.dumps(proc.coordinates),
+            asked.host.id, pid, *state, *seen,
+        )  # fmt: skip
+
+
+@fills("gpus")
+def _gpus(asked: Question) -> Iterator[Row]:
+    world = asked.world
+    for proc in asked.procs:
+        if proc.mesh is not world.trainers:
+            continue
+        gpu = proc.coordinates["gpus"]
+        lasts, odd = world.lasts(asked.now), world.is_odd(proc)
+        hangs = lasts and not world.fault.speed
+        busy = (
+            0.0 if hangs and odd else 100.0 if hangs else 88.0 + 8.0 * _noise(proc, asked)
+        )  # a collective that waits spins
+        hot = 84.0 if lasts and odd and world.fault_name == "straggler" else 58.0 + 6.0 * _noise(proc, asked)
+        used = (71 * _GIB if world.lives(proc, asked.now) else 0) + (1 << 28)
+        yield (
+            asked.host.id, asked.us, "nvidia", gpu, f"GPU-{asked.host.id & 0xFFFFFFFF:08x}-{gpu}", "NVIDIA H100 80GB HBM3", 80 * _GIB,
+            used, round(busy, 1), round(hot, 1), round(120.0 + 5.6 * busy, 1), int(world.lives(proc, asked.now)),
+        )  # fmt: skip
+
+
+def _noise(proc: Proc, asked: Question) -> float:
+    return noise(proc.rank, int(asked.now))
+
+
+@fills("gpu_processes")
+def _gpu_processes(asked: Question) -> Iterator[Row]:
+    for proc in asked.alive:
+        if proc.mesh is asked.world.trainers:
+            gpu = proc.coordinates["gpus"]
+            uuid = f"GPU-{asked.host.id & 0xFFFFFFFF:08x}-{gpu}"
+            yield asked.host.id, asked.us, "nvidia", gpu, uuid, asked.world.pid(proc), proc.id, 71 * _GIB
+
+
+@fills("statistics")
+def _statistics(asked: Question) -> Iterator[Row]:
+    for proc in asked.alive:
+        handled = asked.world.handled(proc, asked.now)
+        queued = asked.world.queue(proc, asked.now)
+        yield (
+            proc.id, asked.us, asked.world.pid(proc), handled, handled, handled * 820, handled * 1340, handled, handled, 2 * handled, 3,
+            0, queued, int(bool(asked.world.does(proc, asked.now)[0])), 1,
+        )  # fmt: skip
+
+
+@fills("waits")
+def _waits(asked: Question) -> Iterator[Row]:
+    for look in stacks.of_host(asked.world, asked.host, GetHostStacks(), asked.now):
+        for thread in look.threads:
+            if thread.wait is None or look.address is None:
+                continue
+            who = asked.world.client_actor if look.address.is_client else actor_id(look.address, thread.actor_id)
+            since = int((asked.now - (thread.wait.age or 0.0)) * 1e6)
+            for address in thread.wait.silent:
+                whom = actor_id(address, thread.wait.actor), mesh_id(thread.wait.actor), proc_id(address)
+                yield who, proc_id(look.address), thread.endpoint or None, since, thread.waits_for, *whom
+
+
+@fills("handled")
+def _handled(asked: Question) -> Iterator[Row]:
+    for proc in asked.alive:
+        mesh = proc.mesh
+        yield proc.actor_id, proc.id, mesh.actor, proc.rank, mesh.endpoint, asked.world.handled(proc, asked.now), 0
+
+
+@fills("stacks")
+def _stacks(asked: Question) -> Iterator[Row]:
+    for proc in stacks.of_host(asked.world, asked.host, GetHostStacks(ended=True), asked.now):
+        of_proc = proc.mesh, proc.rank, proc.pid, proc.host, proc.how, proc.note or None
+        for thread in proc.threads:
+            of_thread = thread.name, thread.actor or None, thread.endpoint or None, thread.waits_for or None
+            for depth, frame in enumerate(thread.frames):
+                yield *of_proc, *of_thread, depth, frame.function, frame.file, frame.line
+        if not proc.threads:
+            yield *of_proc, None, None, None, None, None, None, None, None
+
+
+# the tree of Monarch 0.7
+
+
+def _node(proc: Proc) -> str:
+    return f"{proc.mesh.actor}<{proc.mesh.actor_uid:x}>.{proc.address}"
+
+
+@fills("nodes")
+def _nodes(asked: Question) -> Iterator[Row]:
+    if asked.is_head:
+        yield NOW, f"client<2>.{asked.world.client}", "actor", asked.us
+    for proc in asked.alive:
+        yield NOW, _node(proc), "actor", asked.us
+
+
+@fills("children")
+def _children(asked: Question) -> Iterator[Row]:
+    if asked.is_head:
+        yield NOW, str(asked.world.client), f"client<2>.{asked.world.client}", 0, False, False
+    for proc in asked.alive:
+        yield NOW, str(proc.address), _node(proc), 0, False, False
+
+
+@fills("proc_nodes")
+def _proc_nodes(asked: Question) -> Iterator[Row]:
+    for proc in asked.alive:
+        yield NOW, str(proc.address), proc.address.proc, 1, 0, False, 0
+
+
+@fills("actor_nodes")
+def _actor_nodes(asked: Question) -> Iterator[Row]:
+    world = asked.world
+    for proc in asked.alive:
+        busy = bool(world.does(proc, asked.now)[0])
+        took = int(world.busy(proc, asked.now) * 1e6)
+        yield (
+            NOW, _node(proc), "processing" if busy else "idle", proc.mesh.class_name, f"{proc.mesh.actor_uid:x}",
+            world.handled(proc, asked.now), int(world.since * 1e6), proc.mesh.endpoint if busy else None, took,
+            world.queue(proc, asked.now), False,
+        )  # fmt: skip
+
+
+@fills("actor_executions")
+def _executions(asked: Question) -> Iterator[Row]:
+    for proc in asked.alive:
+        yield NOW, _node(proc), int(bool(asked.world.does(proc, asked.now)[0])), True, False
+
+
+@fills("active_handlers")
+def _handlers(asked: Question) -> Iterator[Row]:
+    for proc in asked.alive:
+        if asked.world.does(proc, asked.now)[0]:
+            yield NOW, _node(proc), proc.mesh.endpoint, 1, None
+
+
+@fills("actor_failures")
+def _failures(asked: Question) -> Iterator[Row]:
+    """Their owner tells them: the client."""
+    odd = asked.world.odd
+    end = asked.world.end(odd, asked.now)
+    if asked.is_head and end is not None and not end.is_stop:
+        why = end.of(odd.mesh.actor, odd.mesh.actor, odd.mesh.actor_uid, odd.rank).reason
+        yield NOW, _node(odd), why, odd.label, odd.mesh.actor, int(asked.world.fault_at * 1e6), False
