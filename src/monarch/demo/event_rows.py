@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 
+from ..logs.line import LogLine
 from ..telemetry.ids import event_id, mesh_id, message_id
 from . import logs
 from .faults import STAGES
@@ -115,20 +117,26 @@ def _spans(asked: Question) -> Iterator[Row]:
 
 @fills("logs")
 def _logs(asked: Question) -> Iterator[Row]:
+    matches = asked.lines.matcher() if asked.lines is not None else None
     for line in logs.of_host(asked.world, asked.host, asked.since, asked.now):
-        yield (
-            int(line.time * 1e6), asked.host.machine, line.mesh, line.rank, line.stream, line.level, line.logger, line.location,
-            line.actor, line.endpoint, 0, "demo", line.text,
-        )  # fmt: skip
+        if matches is None or matches(line):
+            yield (
+                int(line.time * 1e6), line.host, line.mesh, line.rank, line.stream, _level(line), line.logger or None,
+                line.location or None, line.actor, line.endpoint, line.incarnation, line.job, line.text,
+            )  # fmt: skip
 
 
 @fills("events")
 def _events(asked: Question) -> Iterator[Row]:
     for line in logs.of_host(asked.world, asked.host, asked.since, asked.now):
-        if line.logger is not None and line.location is not None and line.level is not None:
+        if line.logger:
             file, _, number = line.location.rpartition(":")
             fields = {"message": line.text, "mesh": line.mesh, "rank": line.rank}
             yield (
-                f"event {line.location}", line.logger, line.level, json.dumps(fields), int(line.time * 1e6), None, 0, "", line.logger,
-                file, int(number),
+                f"event {line.location}", line.logger, _level(line), json.dumps(fields), int(line.time * 1e6), None, 0, "",
+                line.logger, file or None, int(number) if number else None,
             )  # fmt: skip
+
+
+def _level(line: LogLine) -> str | None:
+    return logging.getLevelName(line.level) if line.level else None

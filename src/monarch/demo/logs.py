@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from .._namedtuple import NamedTuple
+from ..logs.filter import LEVELS
+from ..logs.line import LogLine
 from .world import Host, Proc, World, noise
 
 _KEPT = 900.0  # seconds
@@ -22,22 +23,7 @@ _HOSTILE = (
 )
 
 
-class Line(NamedTuple):
-    """A line, as `LogLine` has it."""
-
-    time: float
-    mesh: str
-    rank: int
-    stream: str
-    level: str | None
-    logger: str | None
-    location: str | None
-    actor: str
-    endpoint: str
-    text: str
-
-
-def of_host(world: World, host: Host, since: float, now: float) -> Iterator[Line]:
+def of_host(world: World, host: Host, since: float, now: float) -> Iterator[LogLine]:
     """The lines of its ranks, by time."""
     since = max(since, now - _KEPT)
     found = [
@@ -47,7 +33,7 @@ def of_host(world: World, host: Host, since: float, now: float) -> Iterator[Line
     yield from sorted(found, key=lambda line: line.time)
 
 
-def _of_training(world: World, proc: Proc, since: float, now: float) -> Iterator[Line]:
+def _of_training(world: World, proc: Proc, since: float, now: float) -> Iterator[LogLine]:
     """A rank logs how it gets on, now and then; the first one each step."""
     if proc.mesh.uid in world.stopped:
         return
@@ -62,7 +48,7 @@ def _of_training(world: World, proc: Proc, since: float, now: float) -> Iterator
             yield _line(proc, at, "INFO", "train.py:66", text)
 
 
-def _of_fault(world: World, host: Host) -> Iterator[Line]:
+def _of_fault(world: World, host: Host) -> Iterator[LogLine]:
     if world.fault_name == "hostile-logs" and host is world.odd_host:
         for number, text in enumerate(_HOSTILE):
             yield _line(world.odd, world.fault_at + number, "stdout" if number % 2 else "WARNING", "", text)
@@ -73,12 +59,14 @@ def _of_fault(world: World, host: Host) -> Iterator[Line]:
             yield _line(proc, world.fault_at + after, level, where, text)
 
 
-def _line(proc: Proc, at: float, level: str, where: str, text: str) -> Line:
+def _line(proc: Proc, at: float, level: str, where: str, text: str) -> LogLine:
     """Args:
     level: Of a record of `logging`; else the name of a stream.
     """
-    printed = level in ("stdout", "stderr")
-    stream, of_record = (level, None) if printed else ("log", level)
-    logger = None if printed else (where.partition(".")[0] or "train")
-    mesh = proc.mesh
-    return Line(at, mesh.name, proc.rank, stream, of_record, logger, where or None, mesh.actor, mesh.endpoint, text)
+    mesh, number = proc.mesh, LEVELS.get(level, 0)
+    point = ",".join(f"{name}={index}" for name, index in proc.coordinates.items())
+    logger = (where.partition(".")[0] or "train") if number else ""
+    return LogLine(
+        at, "log" if number else level, number, text, proc.host.machine, mesh.name, proc.rank, point, "demo", 0, mesh.actor,
+        mesh.endpoint, logger, where,
+    )  # fmt: skip

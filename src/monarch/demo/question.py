@@ -38,6 +38,7 @@ class Question:
         is_head: Whether it is the host of the client.
         procs: Processes there, those that have ended among them.
         alive: Those that have not.
+        lines: Which lines of logs are wanted; None for all.
     """
 
     def __init__(self, world: World, host: Host, wanted: Collect, now: float) -> None:
@@ -46,6 +47,7 @@ class Question:
         self.now = now
         self.us = int(now * 1e6)
         self.since = max((wanted.since_us or 0) / 1e6, world.since)
+        self.lines = wanted.lines
         self.is_head = host is world.hosts[0]
         self.procs = [proc for proc in host.procs if proc.mesh.uid not in world.stopped]
         self.alive = [proc for proc in self.procs if world.lives(proc, now)]

@@ -212,7 +212,7 @@ class World:
         """What an agent says of its host."""
         is_head = host is self.hosts[0]
         return HostDescription(
-            host.agent, 2101, self.client if is_head else host.agent, host.machine,
+            host.agent, 2101, self.client if is_head else host.agent, 2100 if is_head else 2101, host.machine,
             [each.name for each in self.hosts[1:]] if is_head else [], list(self._hosted(host, now, ended)),
         )  # fmt: skip
 
