@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
@@ -96,6 +97,13 @@ class _Families:
                 written = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels)
                 yield f"{sample}{{{written}}} {_number(value)}"
 
+    def samples(self) -> Iterator[dict[str, Any]]:
+        for name, found in self._samples.items():
+            for (sample, labels), value in found.items():
+                # JSON has no numbers that are none
+                number = value if math.isfinite(value) else _number(value)
+                yield {"name": sample, "kind": self._kinds[name], "labels": dict(labels), "value": number}
+
 
 def exposition(found: Collected) -> str:
     """What tables say, as Prometheus reads it.
@@ -103,6 +111,15 @@ def exposition(found: Collected) -> str:
     Args:
         found: The tables `SCRAPED`, or some of them.
     """
+    return "".join(f"{line}\n" for line in _families(found).lines())
+
+
+def samples(found: Collected) -> list[dict[str, Any]]:
+    """The same, one by one: ``name``, ``kind``, ``labels``, ``value``."""
+    return list(_families(found).samples())
+
+
+def _families(found: Collected) -> _Families:
     families = _Families()
     procs = {row["id"]: row for row in found.rows("procs")} if "procs" in found.columns else {}
     hosts = {row["id"]: row["machine"] for row in found.rows("hosts")} if "hosts" in found.columns else {}
@@ -124,7 +141,7 @@ def exposition(found: Collected) -> str:
         families.add(
             "monarch_silent", "gauge", [("", {"who": who, "why": why}, 1) for who, why in found.silent.items()]
         )
-    return "".join(f"{line}\n" for line in families.lines())
+    return families
 
 
 def _add_metric(families: _Families, row: Row, places: Mapping[int, Labels]) -> None:

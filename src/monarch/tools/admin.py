@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from ..admin.keys import ACT, VIEW
 from ..control import GetAdmin
 from ..programs import PATIENCE, Connection
 from .programs import reach
+from .status import JSON
 
 ADDR = Annotated[
     str | None, typer.Option(help="Where to listen: host:port; port 0 is any. Default: the key mesh_admin_addr.")
@@ -33,6 +35,7 @@ def admin(
     token: Annotated[bool, typer.Option("--token", help="Print the token, for programs, in place of a link.")] = False,
     host_name: HOST_NAME = None,
     root_path: ROOT_PATH = "",
+    as_json: JSON = False,
 ) -> None:
     """Print a link that lets a browser in, once, to the admin interface of a program.
 
@@ -40,7 +43,7 @@ def admin(
     """
 
     def show(access: dict[str, str]) -> None:
-        print(access["token" if token else "link"], flush=True)
+        print(json.dumps(access) if as_json else access["token" if token else "link"], flush=True)
 
     with reach(program) as connection:
         open_for(connection, VIEW if view else ACT, show, addr, host_name or (), root_path)

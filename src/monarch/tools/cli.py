@@ -102,6 +102,9 @@ def worker(
         str | None, typer.Option(help="End when no client has been attached for so long, such as 30m. Default: never.")
     ] = None,
     lifeline: Annotated[bool, typer.Option("--lifeline", help="End when stdin closes.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print where it listens as a JSON object, once it does.")
+    ] = False,
 ) -> None:
     """Serve as a host, until a client shuts it down.
 
@@ -114,7 +117,8 @@ def worker(
         os.environ["MONARCH_SECRET_FILE"] = str(secret_file.expanduser().absolute())
     if idle_limit is not None:
         configure(worker_idle_limit=idle_limit)
-    spec = WorkerSpec("worker", "0", listen, folder=str(report or ""), lifeline=0 if lifeline else -1)
+    told = sys.stdout.fileno() if as_json else -1
+    spec = WorkerSpec("worker", "0", listen, report=told, folder=str(report or ""), lifeline=0 if lifeline else -1)
     try:
         serve(spec, ca=ca, private_key=private_key)
     except RuntimeError as error:  # it was ended in another way than by a client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import webbrowser
 from contextlib import suppress
@@ -16,6 +17,7 @@ from ..errors import SupervisionError
 from ..programs import PATIENCE, connect, find
 from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, open_for
 from .programs import reach
+from .status import JSON
 
 app = typer.Typer()
 
@@ -36,6 +38,7 @@ def dashboard(
     ] = None,
     host_name: HOST_NAME = None,
     root_path: ROOT_PATH = "",
+    as_json: JSON = False,
 ) -> None:
     """Open the dashboard of a running program, or print the link to it, which lets a browser in, once, within an hour.
 
@@ -46,7 +49,7 @@ def dashboard(
     wanted = _has_display() if browser is None else browser
 
     def show(access: dict[str, str]) -> None:
-        print(access["link"], flush=True)
+        print(json.dumps({"link": access["link"]}) if as_json else access["link"], flush=True)
         if wanted:
             webbrowser.open(access["link"])
 

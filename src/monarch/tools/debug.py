@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import os
 import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -35,27 +36,33 @@ def debug(
         typer.Option(metavar="MESH[RANKS]", help="Let an editor debug these ranks: trainers[3], trainers[gpus=0:2]."),
     ] = None,
     port: Annotated[int, typer.Option(help="Port on this machine for the first rank, with --dap; 0 for any.")] = 5678,
+    as_json: Annotated[bool, typer.Option("--json", help="Tell what --dap has opened as JSON objects.")] = False,
 ) -> None:
     """Debug the actors of a running program that have stopped: breakpoint(), errors, `break`, `interrupt`.
 
     Reads commands from stdin, line by line, where that is no terminal: monarch debug < commands. With --dap, an editor debugs ranks
     that need not have stopped, by the Debug Adapter Protocol.
     """
+    if as_json and dap is None:
+        raise typer.BadParameter("it is for --dap: the prompt is for people, and for scripts on stdin")
     with reach(program) as connection:
         if dap is not None:
-            _serve_editors(connection, dap, port)
+            _serve_editors(connection, dap, port, as_json)
             return
         Console(connection.root, _terminal()).run(" ".join(command or ()))
 
 
-def _serve_editors(connection: Connection, wanted: str, port: int) -> None:
+def _serve_editors(connection: Connection, wanted: str, port: int, as_json: bool) -> None:
     found = re.fullmatch(r"(?P<mesh>[^\[\]]+)\[(?P<ranks>[^\[\]]+)\]", wanted)
     if found is None:
         raise ValueError(f"--dap takes a mesh of procs and ranks, such as trainers[3], not {wanted!r}")
     for index, proc in enumerate(find(connection, found["mesh"], found["ranks"], _unreached)):
-        tell = functools.partial(_say, f"{proc.mesh}[{proc.rank}]")
+        tell = functools.partial(_say, f"{proc.mesh}[{proc.rank}]", sys.stderr if as_json else sys.stdout)
         opened = Port(connection.hub, proc.address, port and port + index, tell)
-        tell(f"an editor can attach to {opened.address}")
+        if as_json:
+            print(json.dumps({"mesh": proc.mesh, "rank": proc.rank, "address": str(opened.address)}), flush=True)
+        else:
+            tell(f"an editor can attach to {opened.address}")
     with suppress(KeyboardInterrupt):
         connection.wait()
 
@@ -64,8 +71,8 @@ def _unreached(host: str, why: str) -> None:
     print(f"host {host} can't be reached: {why}", file=sys.stderr)
 
 
-def _say(label: str, text: str) -> None:
-    print(f"{label}: {text}", flush=True)
+def _say(label: str, to: TextIO, text: str) -> None:
+    print(f"{label}: {text}", file=to, flush=True)
 
 
 def _terminal() -> Terminal:

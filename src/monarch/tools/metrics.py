@@ -6,6 +6,7 @@ The server is this command, a process of its own: nothing in the program listens
 from __future__ import annotations
 
 import hmac
+import json
 import os
 import secrets
 import threading
@@ -16,8 +17,9 @@ from typing import Annotated
 import typer
 
 from ..programs import Connection
+from ..telemetry.answer import Collected
 from ..telemetry.gather import of_program, question
-from ..telemetry.prometheus import CONTENT_TYPE, SCRAPED, exposition
+from ..telemetry.prometheus import CONTENT_TYPE, SCRAPED, exposition, samples
 from .programs import PROGRAM, reach
 
 app = typer.Typer()
@@ -44,21 +46,27 @@ def metrics(
         typer.Option("--token-file", help="Who scrapes must send what is in this file; it is made if it is missing."),
     ] = Path(".monarch", "metrics.token"),
     program: PROGRAM = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the samples as JSON; with --serve, where they are served.")
+    ] = False,
 ) -> None:
     """Print the metrics of a running program, of all its processes, in the text format of Prometheus."""
     with reach(program) as connection:
         if serve is None:
-            print(_scraped(connection), end="")
+            found = _asked(connection)
+            print(json.dumps(samples(found), indent=2) + "\n" if as_json else exposition(found), end="")
             return
         with _Server(connection, serve, _token(token)) as server:
-            print(_SCRAPE.format(token=token.absolute(), port=server.server_address[1]), flush=True)
+            port, file = server.server_address[1], str(token.absolute())
+            told = {"url": f"http://127.0.0.1:{port}/metrics", "token_file": file}
+            print(json.dumps(told) if as_json else _SCRAPE.format(token=file, port=port), flush=True)
             threading.Thread(target=server.serve_forever, name="monarch-metrics", daemon=True).start()
             connection.wait()
             server.shutdown()
 
 
-def _scraped(connection: Connection) -> str:
-    return exposition(of_program(connection, question(SCRAPED, limit=_MOST_ROWS)).get(timeout=_PATIENCE))
+def _asked(connection: Connection) -> Collected:
+    return of_program(connection, question(SCRAPED, limit=_MOST_ROWS)).get(timeout=_PATIENCE)
 
 
 def _token(path: Path) -> str:
@@ -102,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             try:
                 with self.server.one_at_a_time:
-                    text = _scraped(self.server.connection)
+                    text = exposition(_asked(self.server.connection))
             except Exception as error:
                 self._answer(503, f"{error}\n")
             else:

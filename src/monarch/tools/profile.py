@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,9 @@ import typer
 from ..telemetry.profile import Profile
 from .programs import PROGRAM, reach
 from .query import duration
+from .status import JSON
+
+_COUNTED = ("spans", "actors", "procs")
 
 app = typer.Typer()
 
@@ -22,6 +26,7 @@ def profile(
         Path | None, typer.Option("--output", "-o", help="The file. Default: one here that is named by the time.")
     ] = None,
     torch: Annotated[bool, typer.Option("--torch", help="Have torch's profiler run in ranks that use torch.")] = False,
+    as_json: JSON = False,
 ) -> None:
     """Record what all processes of a program do: messages, spans, steps, who sent what. ui.perfetto.dev opens the file.
 
@@ -35,7 +40,7 @@ def profile(
         path = recording.export_perfetto_trace(output)
     for who, why in recording.missing.items():
         typer.echo(f"{who}: {why}", err=True)
-    if recording.timeline is not None:
-        _, slices, actors, procs = recording.timeline
-        typer.echo(f"Wrote {slices} spans from {actors} actors on {procs} procs.", err=True)
-    typer.echo(path)
+    told = {} if recording.timeline is None else dict(zip(_COUNTED, recording.timeline[1:], strict=True))
+    if told:
+        typer.echo("Wrote {spans} spans from {actors} actors on {procs} procs.".format(**told), err=True)
+    typer.echo(json.dumps({"path": str(path), **told, "missing": dict(recording.missing)}) if as_json else path)

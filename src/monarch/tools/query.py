@@ -17,6 +17,8 @@ from ..telemetry.client import QueryEngineClient
 from ..telemetry.result import QueryResult, as_table, missing
 from ..telemetry.run_file import snapshot_source, write_run
 from .programs import PROGRAM, reach
+from .scale import say
+from .status import JSON
 
 app = typer.Typer()
 
@@ -40,6 +42,7 @@ def query(
     timeout: Annotated[str, typer.Option(help="Time for all of it: 500ms, 10s, 2m.")] = "10s",
     program: PROGRAM = None,
     run: Annotated[Path | None, typer.Option("--run", help="Ask the file of a run, not a running program.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
     """Ask a running program in SQL: its actors, processes, hosts, messages, waits, logs. SHOW TABLES says what there is.
 
@@ -56,7 +59,7 @@ def query(
         _fail(f"{error}: try a longer --timeout")
     except (MonarchError, ValueError, ImportError, OSError) as error:
         _fail(str(error))
-    _print(answer, output)
+    _print(answer, _Format.json if as_json else output)
 
 
 @app.command(epilog="Example: monarch snapshot before.duckdb")
@@ -64,6 +67,7 @@ def snapshot(
     output: Annotated[Path, typer.Argument(help="The file; one that is there is replaced.")] = Path("run.duckdb"),
     program: PROGRAM = None,
     timeout: Annotated[str, typer.Option(help="Time in which hosts have to answer.")] = "30s",
+    as_json: JSON = False,
 ) -> None:
     """Keep what a running program says now, all tables, in a file for `monarch query --run`, or for duckdb."""
     seconds = duration(timeout)
@@ -72,7 +76,7 @@ def snapshot(
         written = write_run(output, snapshot_source(connection), about, seconds)
     for line in missing(written.silent, written.left_out):
         typer.echo(line, err=True)
-    typer.echo(f"wrote {written.path}, {written.bytes} bytes", err=True)
+    say(as_json, f"wrote {written.path}, {written.bytes} bytes", **{**written._asdict(), "path": str(written.path)})
 
 
 def _statement(sql: str | None, file: Path | None) -> str:

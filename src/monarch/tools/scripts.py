@@ -6,13 +6,14 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated, NoReturn
 
 import typer
 
 from ..actor import HostMesh, this_host
 from ..errors import JobError
-from ..job import current
+from ..job import JobTrait, current
 from ..job.spmd import SPMDJob
 from ..spmd import launcher
 from ..spmd.options import Options, options_of, parse_command, parser
@@ -35,10 +36,11 @@ def run(
     reader = parser("monarch run")
     reader.add_argument("--job", metavar="MODULE.NAME", help="job whose hosts it runs on; default: this machine")
     reader.add_argument("--mesh", metavar="NAME", help="which of the job's host meshes; default: its first")
+    reader.add_argument("--json", action="store_true", help="print how it has ended as JSON, behind the output")
     parsed = reader.parse_args(arguments or [])
     options = options_of(parsed)
     _check(options, "run")
-    _end(launcher.launch(_hosts(parsed.job, parsed.mesh, options.nodes), options), options)
+    _launch(lambda: _hosts(parsed.job, parsed.mesh, options.nodes), options, parsed.json)
 
 
 @app.command(
@@ -66,15 +68,7 @@ def serve(
         raise JobError(f"{described!r} has no command of its own: give one, such as torchrun train.py")
     options = parse_command(command) if command else described._options  # type: ignore[attr-defined]
     _check(options, "serve")
-    stdout = sys.stdout
-    if as_json:
-        sys.stdout = sys.stderr  # what ranks print, until the end
-    outcome = launcher.launch(pick(described.state()._hosts, mesh), options)
-    if as_json:
-        failed = [] if outcome.signal else [each.rank for each in outcome.failures]
-        told = {"status": outcome.status, "restarts": outcome.restarts, "failed": failed}
-        print(json.dumps({"job": repr(described), "id": described.apply_id, **told}), file=stdout, flush=True)
-    _end(outcome, options)
+    _launch(lambda: pick(described.state()._hosts, mesh), options, as_json, described)
 
 
 def _check(options: Options, command: str) -> None:
@@ -87,7 +81,18 @@ def _check(options: Options, command: str) -> None:
         raise ModuleNotFoundError(f"there is no module {options.script!r}")
 
 
-def _end(outcome: launcher.Outcome, options: Options) -> NoReturn:
+def _launch(
+    hosts: Callable[[], HostMesh], options: Options, as_json: bool, described: JobTrait | None = None
+) -> NoReturn:
+    stdout = sys.stdout
+    if as_json:
+        sys.stdout = sys.stderr  # what ranks print, until the end
+    outcome = launcher.launch(hosts(), options)
+    if as_json:
+        failed = [] if outcome.signal else [each.rank for each in outcome.failures]
+        told = {"status": outcome.status, "restarts": outcome.restarts, "failed": failed}
+        job = {} if described is None else {"job": repr(described), "id": described.apply_id}
+        print(json.dumps({**job, **told}), file=stdout, flush=True)
     if text := launcher.explain(outcome, options):
         print(text, file=sys.stderr)
     sys.exit(outcome.status)

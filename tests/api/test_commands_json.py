@@ -1,0 +1,43 @@
+"""Each command has `--json`: what people read in a table or a sentence, other programs need not parse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("typer", reason="the command needs typer, which is not installed")
+
+WITHOUT = {
+    "run": "it reads its options itself, as torchrun does, and has it among them",
+    "shell": "what the shell writes is all that there is, byte by byte; its exit status is that of the command",
+}
+"""Commands that show no such option, and why."""
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Each command, and its options."""
+    from typer.main import get_command
+
+    from monarch.tools.cli import app
+
+    def below(command: object, name: str) -> Iterator[tuple[str, list[str]]]:
+        for word, found in getattr(command, "commands", {}).items():
+            yield from below(found, f"{name} {word}".strip())
+        if not hasattr(command, "commands"):
+            yield name, [option for each in command.params for option in each.opts]  # type: ignore[attr-defined]  # a command
+
+    yield from below(get_command(app), "")
+
+
+def test_every_command_has_json_or_a_reason_why_not() -> None:
+    found = dict(commands())
+    assert {name for name, options in found.items() if "--json" not in options} == set(WITHOUT)
+
+
+def test_run_has_json_among_the_options_of_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
+    from typer.testing import CliRunner
+
+    from monarch.tools.cli import app
+
+    assert "--json" in CliRunner().invoke(app, ["run", "--help"]).output
