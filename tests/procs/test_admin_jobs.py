@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import textwrap
 from pathlib import Path
@@ -137,10 +138,10 @@ PLAIN = """
 def test_the_command_serves_a_program_without_an_interface_until_that_ends(tmp_path: Path) -> None:
     with running(textwrap.dedent(PLAIN), tmp_path) as program:
         program.wait_for("up")
-        with program.start_monarch("admin", str(program.pid)) as command:
+        with program.start_monarch("admin", str(program.pid), "--json") as command:
             assert command.stdout is not None
             with killed_after(60, command):
-                link = command.stdout.readline().strip()
+                link = json.loads(command.stdout.readline())["link"]
             url, _, code = link.partition("/login?")
             browser = Asker(url)
             with browser.open("GET", f"/login?{code}") as answer:

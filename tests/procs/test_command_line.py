@@ -190,11 +190,13 @@ def test_a_worker_serves_until_a_client_shuts_it_down(home: Home) -> None:
 
 def test_a_worker_says_on_which_port_it_listens_and_when_whom_it_has_refused(home: Home) -> None:
     worker = home._start(
-        ["-m", "monarch.tools", "worker", "--listen", "tcp://127.0.0.1:0"],
+        ["-m", "monarch.tools", "worker", "--listen", "tcp://127.0.0.1:0", "--json"],
         {"MONARCH_SECRET": "long enough for a secret"},
     )
-    assert worker.stderr is not None
+    assert worker.stderr is not None and worker.stdout is not None
     address = worker.stderr.readline().removeprefix("listening: tcp://").strip()
+    told = json.loads(worker.stdout.readline())
+    assert (told["address"], told["pid"]) == (f"tcp://{address}", worker.pid)
     host, _, port = address.partition(":")
     with socket.create_connection((host, int(port))) as stranger:
         stranger.sendall(b"GET / HTTP/1.0\r\n\r\n")

@@ -95,11 +95,17 @@ def say(program: RunningProgram, text: str) -> None:
 
 
 @contextmanager
-def terminal(program: RunningProgram) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def terminal(program: RunningProgram, as_json: bool = False) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`monarch debug --dap`, and where an editor can attach."""
-    with program.start_monarch("debug", "-p", str(program.pid), "--dap", "trainers[1]", "--port", "0") as command:
+    asked = ("-p", str(program.pid), "--dap", "trainers[1]", "--port", "0", *(["--json"] if as_json else []))
+    with program.start_monarch("debug", *asked) as command:
         line = next_line(command)
-        assert line.startswith("trainers[1]: an editor can attach to 127.0.0.1:"), line
+        said = "trainers[1]: an editor can attach to "
+        if as_json:
+            told = json.loads(line)
+            line = said + told.pop("address")
+            assert told == {"mesh": "trainers", "rank": 1}
+        assert line.startswith(f"{said}127.0.0.1:"), line
         try:
             yield command, line.split()[-1]
         finally:
@@ -273,7 +279,7 @@ def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp
     strict = {"MONARCH_HEARTBEAT_TIMEOUT": "0.4s", "MONARCH_DEADLOCK_CHECK_INTERVAL": "0.1s"}
     with running(PROGRAM.format(workers=[]), tmp_path, strict) as program:
         program.wait_for("go")
-        with terminal(program) as (command, address):
+        with terminal(program, as_json=True) as (command, address):
             editor = Editor(address)
             editor.attach(str(script), line_of_the_breakpoint(script))
             say(program, "21 2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import signal
 from pathlib import Path
@@ -206,8 +207,10 @@ def test_the_command_profiles_a_running_program(tmp_path: Path) -> None:
     with running(PROGRAM, tmp_path, {"MONARCH_TELEMETRY": "sampled"}) as program:
         program.wait_for("go")
         path = tmp_path / "out.pftrace"
-        shown = program.monarch("profile", "-p", str(program.pid), "--seconds", "0.3", "-o", str(path))
-        assert (shown.returncode, shown.stdout) == (0, f"{path}\n"), shown.stderr
+        shown = program.monarch("profile", "-p", str(program.pid), "--seconds", "0.3", "-o", str(path), "--json")
+        assert shown.returncode == 0, shown.stderr
+        told = json.loads(shown.stdout)
+        assert (told["path"], told["actors"], told["procs"], told["missing"]) == (str(path), 3, 3, {})
         assert shown.stderr.startswith("Collecting traces for 0.3...\nWrote ")
         assert " spans from 3 actors on 3 procs.\n" in shown.stderr
         found = shown_by(path)

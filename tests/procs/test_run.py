@@ -290,7 +290,9 @@ def test_what_can_not_be_run_is_an_error_in_one_line(home: Home) -> None:
 
 
 def test_a_program_that_can_not_be_started_has_failed_and_the_error_says_why(home: Home) -> None:
-    said = home.monarch("run", "--no-python", "--nproc-per-node", "2", "/no/such/program", exit_code=1)
+    said = home.monarch("run", "--json", "--no-python", "--nproc-per-node", "2", "/no/such/program", exit_code=1)
+    told = json.loads(said.splitlines()[0])
+    assert sorted(told.pop("failed")) in ([0], [1], [0, 1]) and told == {"status": 1, "restarts": 0}
     assert "exit status 127" in said and "No such file or directory: '/no/such/program'" in said
     assert "Traceback" not in said
 

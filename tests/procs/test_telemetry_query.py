@@ -119,7 +119,7 @@ def test_another_terminal_asks_a_running_program_and_the_file_that_it_leaves(tmp
         pids = [int(pid) for pid in program.wait_for("go").split()[1:]]
         rows = [{"z": rank, "a": pids[rank]} for rank in (2, 1, 0)]
         asked = ("-p", str(program.pid))
-        as_json = ask(program, RANKS, "--format", "json", *asked)
+        as_json = ask(program, RANKS, "--json", *asked)
         assert json.loads(as_json) == {"rows": rows} and as_json.index('"z"') < as_json.index('"a"')
         assert fails(program, "SELECT nme FROM actors", *asked).startswith(
             "monarch query: Binder Error: Referenced column"
@@ -127,9 +127,11 @@ def test_another_terminal_asks_a_running_program_and_the_file_that_it_leaves(tmp
 
         run = tmp_path / "run.duckdb"
         os.kill(pids[1], signal.SIGSTOP)
-        done = program.monarch("snapshot", str(run), *asked)
+        done = program.monarch("snapshot", str(run), "--json", *asked)
         os.kill(pids[1], signal.SIGCONT)
-        assert done.returncode == 0 and "trainers[1] on " in done.stderr and f"wrote {run}" in done.stderr
+        assert done.returncode == 0 and "trainers[1] on " in done.stderr
+        told = json.loads(done.stdout)
+        assert (told["path"], told["bytes"], len(told["silent"])) == (str(run), run.stat().st_size, 1)
         assert stat.S_IMODE(run.stat().st_mode) == 0o600 and [*tmp_path.glob(".run*")] == []
     answer = QueryEngineClient(run).query(RANKS)
     assert answer.rows == [rows[0], rows[2]] and [who.partition(" ")[0] for who in answer.silent] == ["trainers[1]"]
@@ -165,9 +167,16 @@ def test_metrics_of_a_running_program_are_printed_and_served_with_a_token(tmp_pa
         for rank, pid in enumerate(pids):
             assert f'monarch_messages_handled_total{{mesh="trainers",rank="{rank}",pid="{pid}",machine=' in printed
         assert printed.count('actor="trainer",endpoint="pid"} 1') == 3
-        server = program.start_monarch("metrics", "--serve", "0", "--token-file", str(token), "-p", str(program.pid))
+        samples = json.loads(program.monarch("metrics", "--json", "-p", str(program.pid)).stdout)
+        labels = {"actor": "trainer", "endpoint": "pid", "mesh": "trainers"}
+        handled = [each["value"] for each in samples if labels.items() <= each["labels"].items()]
+        assert handled.count(1) == 3, samples
+        asked = ("--serve", "0", "--token-file", str(token), "-p", str(program.pid))
+        server = program.start_monarch("metrics", "--json", *asked)
         assert server.stdout is not None
-        port = int([next(server.stdout) for _ in range(4)][-1].rpartition(":")[2].split("'")[0])
+        told = json.loads(next(server.stdout))
+        assert told["token_file"] == str(token)
+        port = int(told["url"].removeprefix("http://127.0.0.1:").removesuffix("/metrics"))
         assert stat.S_IMODE(token.stat().st_mode) == 0o600
         known = {"Authorization": f"Bearer {token.read_text()}"}
         assert scrape(port)[0] == 401 and scrape(port, Authorization="Bearer wrong")[0] == 401
