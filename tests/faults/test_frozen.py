@@ -197,17 +197,24 @@ def test_procs_that_are_being_spawned_when_their_host_is_lost_are_not_waited_for
 
 
 def test_an_agent_that_is_stopped_before_it_has_come_up_is_not_waited_for() -> None:
-    run(
-        """
+    source = """
         from helpers.leaks import descendants
         configure(heartbeat_timeout="500ms", host_spawn_ready_timeout="2s")
         procs = this_host().spawn_procs()
-        (agent,) = descendants(os.getpid())
+        agent = next(iter(descendants(os.getpid())))
         os.kill(agent, signal.SIGSTOP)
-        taken, text = told(procs.initialized)
-        assert "the host agent is gone" in text and taken > 1.5, (taken, text)
+        wait_stopped(agent)
+        if len(descendants(os.getpid())) > 1:
+            print("it has come up")
+            os.kill(agent, signal.SIGCONT)
+        else:
+            taken, text = told(procs.initialized)
+            assert "the host agent is gone" in text and taken > 1.5, (taken, text)
         """
-    )
+    for _ in range(5):  # a machine that is busy with others may let the agent be the first
+        if not run(source).stdout:
+            return
+    pytest.skip("the agent was too fast each time")
 
 
 def test_who_is_blocked_because_a_stopped_proc_does_not_read_is_told() -> None:

@@ -260,7 +260,7 @@ def test_the_warning_points_at_the_call(spawn: Spawn) -> None:
 
 
 SCRIPT = """
-    import os, sys, time, warnings
+    import os, sys, threading, time, warnings
     from monarch.actor import Actor, endpoint, this_host
     from monarch.errors import UnreadErrorWarning
 
@@ -323,6 +323,18 @@ def test_what_is_unread_when_the_program_ends_is_told_once(lines: str, action: s
     assert result.stderr.count("ValueError: the end") == 1, result
     assert "UnreadErrorWarning: fragile.fail() failed" in result.stderr, result
     assert "was seen" not in result.stderr, result
+
+
+def test_the_end_of_a_program_waits_for_a_warning_that_is_being_shown() -> None:
+    lines = """
+shown = threading.Event()
+warnings.showwarning = lambda *args, **kwargs: (shown.set(), time.sleep(1), print("told", flush=True))
+fragile.fail.call('the end')
+settled(fragile.fail.call_one('was seen')).exception()
+shown.wait()
+"""
+    result = run_script(script(lines))
+    assert (result.exit_code, result.stdout) == (0, "told\n"), result
 
 
 def test_a_program_can_turn_the_warnings_off() -> None:

@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from queue import SimpleQueue
+from threading import RLock
 from types import CodeType
 from typing import Any
 
@@ -164,6 +165,8 @@ class ErrorsByRank(Mapping[Point, BaseException]):
 
 _unread: set[FailedCall] = set()
 """What nobody has read yet. A call is in here once, however many of its futures have failed."""
+_PATIENCE = 5.0  # seconds for the end of what shows a warning, which may be the program's own
+_telling = RLock()  # again by the same thread where what shows a warning has one of its own
 
 
 class Unread:
@@ -211,28 +214,39 @@ class Unread:
 
 
 def _tell(call: FailedCall) -> None:
-    try:
-        _unread.remove(call)
-    except KeyError:  # it was told when another of its futures ended
-        return
-    call.noticed = True
-    text = call.warning()
-    if text is not None:
-        file, line = "<monarch>", 1
-        if call.site is not None and not call.site[0].co_filename.startswith(_OURS):
-            file, line = call.site[0].co_filename, call.site[1]
-        # without a registry, equal texts are all shown
-        warnings.warn_explicit(UnreadErrorWarning(text), None, file, line, "monarch")
+    with _telling:
+        if call not in _unread:  # it was told when another of its futures ended
+            return
+        _unread.discard(call)
+        call.noticed = True
+        text = call.warning()
+        if text is not None:
+            file, line = "<monarch>", 1
+            if call.site is not None and not call.site[0].co_filename.startswith(_OURS):
+                file, line = call.site[0].co_filename, call.site[1]
+            # without a registry, equal texts are all shown
+            warnings.warn_explicit(UnreadErrorWarning(text), None, file, line, "monarch")
 
 
 def tell_all() -> None:
     """The program ends: warn of everything that it has not read."""
+    if not _telling.acquire(
+        timeout=_PATIENCE
+    ):  # the thread of callbacks may be about to, and dies with the interpreter
+        return
     for call in list(_unread):
         try:
             _tell(call)
         except Exception as error:  # warnings are errors
             sys.excepthook(type(error), error, None)
+    _telling.release()
+
+
+def _forget() -> None:
+    global _telling
+    _telling = RLock()
+    _unread.clear()
 
 
 atexit.register(tell_all)
-os.register_at_fork(after_in_child=_unread.clear)
+os.register_at_fork(after_in_child=_forget)
