@@ -125,5 +125,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'monarch' has no attribute {name!r}")
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext monarch``, in a notebook: `monarch.jupyter.magics`."""
+    import_module(".jupyter.magics", __name__).load(shell)
+
+
 def __dir__() -> list[str]:
     return sorted(globals().keys() | _LAZY.keys() | _WITH_TORCH)

@@ -35,6 +35,16 @@ def lazy_names(
     return find, lambda: sorted([*vars(sys.modules[package]), *modules])
 
 
+def shown_by(name: str) -> Callable[[object], str]:
+    """A ``_repr_html_``: what notebooks show of an object, by that function of `monarch.jupyter.html`."""
+
+    def show(thing: object) -> str:
+        shown: str = getattr(import_module(".jupyter.html", __package__), name)(thing)
+        return shown
+
+    return show
+
+
 class _Logger:
     def __init__(self, name: str) -> None:
         self._name = name

@@ -23,11 +23,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from ._lazy import shown_by as _shown_by
+
 T = TypeVar("T")
 
 
 class MonarchError(Exception):
     """Base of every error that only Monarch raises."""
+
+    _repr_html_ = _shown_by("error")
 
 
 class _Own(Generic[T]):

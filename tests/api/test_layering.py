@@ -68,6 +68,7 @@ LAYERS = {
     "monarch.admin": 5.8,  # reads telemetry, logs, stacks and why
     "monarch.demo": 5.9,  # stands in for the processes that `admin` asks
     "monarch.job": 6,
+    "monarch.jupyter": 6.5,  # asks the program that a notebook is
     "monarch.dashboard": 5.7,  # files, which `admin` serves
     "monarch.tui": 7,
     "monarch.tools": 8,
@@ -101,7 +102,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 }
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what the lines are for.
-MOST_LINES_OF_THE_CORE = 29_626
+MOST_LINES_OF_THE_CORE = 29_638
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
 MOST_LATE_IMPORTS = 16

@@ -18,12 +18,12 @@ import pytest
 from monarch.job import JobError, JobState, JobTrait, job_load
 from monarch.job.find_logs import find_logs
 from monarch.logs.entry import Entry
+from monarch.logs.filter import parse_since
 from monarch.logs.line import LogLine
 from monarch.logs.terminal import tame
 from monarch.logs.text import dated
 from monarch.tools import logs
 from monarch.tools.__main__ import main
-from monarch.tools.logs import parse_since
 
 NOON = datetime(2026, 3, 1, 12).timestamp()
 RAN = "0f1e2d3c-0000-4000-8000-000000000001"

@@ -16,6 +16,7 @@ from .actors.log import set_level
 from .actors.pulse import begun_by, handled_by, status_of
 from .actors.request import Gather, StopCall, Stream
 from .calls.failed_call import Reply
+from .calls.future import when_done
 from .calls.message import TRACE, encode_meta
 from .calls.pending import PendingOperation, debugged, notice, operation_of, subscribe
 from .calls.promise import Promise, after, completed, map_future
@@ -162,4 +163,5 @@ __all__ = [
     "status_of",
     "subscribe",
     "supervision_error",
+    "when_done",
 ]  # fmt: skip

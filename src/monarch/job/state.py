@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from .._lazy import shown_by
 from ..actor import HostMesh
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class JobState:
     telemetry_url: str | None = None
     dashboard_url: str | None = None
     admin_url: str | None = None
+    _repr_html_ = shown_by("job_state")
 
     def __init__(self, hosts: Mapping[str, HostMesh]) -> None:
         check_mesh_names(hosts)

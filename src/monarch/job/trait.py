@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import actor
+from .._lazy import shown_by
 from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
 from . import admin, code, logs, telemetry
@@ -61,6 +62,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
     sets `_status`.
     """
 
+    _repr_html_ = shown_by("job")
     _is_all_here = False  # whether all of its hosts are this machine, whose files need not be read by way of them
     _saves_itself = True  # whether there is anything that another program could connect to
     # attributes that mean nothing in another process, and are not saved

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from datetime import datetime
 from typing import NamedTuple
 
 from .._core.plane import RankSelector
@@ -12,6 +13,8 @@ from .line import LogLine
 from .ranks import coordinates
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50, "FATAL": 50}
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
 
 class LineFilter(NamedTuple):
@@ -68,3 +71,18 @@ def parse_level(text: str) -> int:
     if not 0 < number < 256:
         raise ValueError(f"a level is one of {', '.join(LEVELS)} or a number from 1 to 255, got {text!r}")
     return number
+
+
+def parse_since(text: str, now: float) -> float:
+    """The time that is meant by an age such as ``5m``, or by a date and time.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    age = _DURATION.fullmatch(text)
+    if age is not None:
+        return max(0.0, now - float(age[1]) * _UNITS[age[2]])
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise ValueError(f"a time is an age such as 90s, 5m, 2h, 1d, or 2026-03-01T09:30; got {text!r}") from None

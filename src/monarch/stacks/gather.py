@@ -10,7 +10,7 @@ from typing import Any
 
 from .._core.plane import Hub, ProcAddress, RankSelector, current_hub, pickling
 from ..actor import Future
-from ..programs import Connection, Gathering, agents_of
+from ..programs import PATIENCE, Connection, Gathering, agents_here, agents_of
 from .host import GetHostStacks
 from .model import ProcStacks
 from .report import Stacks
@@ -23,6 +23,18 @@ def of_hosts(hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None
     """What this program has on some hosts, itself included; see `GetHostStacks`."""
     hub = current_hub()
     return gather(hub, agents_of(hosts), GetHostStacks(hub.root, mesh, ranks, native))
+
+
+def of_this_program(mesh: str | None = None, ranks: str | None = None) -> Future[Stacks]:
+    """What the program that this process is part of has on all its hosts.
+
+    Raises:
+        ValueError: `ranks` is no expression for ranks.
+    """
+    if ranks is not None:
+        RankSelector(ranks)
+    hub = current_hub()
+    return gather(hub, agents_here().get(timeout=PATIENCE), GetHostStacks(hub.root, mesh, ranks))
 
 
 def of_program(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from .._lazy import shown_by
 from .grouping import ENGINE, USER, StackClass, classes, compact
 from .model import CLIENT, ProcStacks
 
@@ -23,6 +24,8 @@ class Stacks:
         procs: Those of each process.
         silent: Hosts that have not answered, and why.
     """
+
+    _repr_html_ = shown_by("stacks")
 
     def __init__(self, procs: Sequence[ProcStacks], silent: Mapping[str, str]) -> None:
         self.procs = tuple(procs)

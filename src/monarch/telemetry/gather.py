@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .._core.plane import Hub, ProcAddress, Promise, current_hub, pickling
+from .._core.plane import Hub, ProcAddress, Promise, current_hub, pickling, when_done
 from ..actor import Future, HostMesh
 from ..programs import Connection, Gathering, agents_here, agents_of
 from .answer import CLOCK, Collected, join, skew, with_keys
@@ -49,9 +49,9 @@ def read(
         if error is not None:
             found.reject(error)
             return
-        gather(hub, agents.get(), wanted).add_done_callback(lambda done: found.resolve(done, Future.get))
+        when_done(gather(hub, agents.get(), wanted), lambda done: found.resolve(done, Future.get))
 
-    agents_here().add_done_callback(asked)
+    when_done(agents_here(), asked)
     return found.future
 
 

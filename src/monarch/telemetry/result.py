@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._lazy import shown_by
 from .answer import CLOCK
 
 _SHOWN = 50  # rows of a `repr`
@@ -21,6 +22,8 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
         silent: Hosts and processes that have not answered, and why: what they have is missing.
         left_out: By table, how many rows the query did not see, as there were too many. Those are the oldest.
     """
+
+    _repr_html_ = shown_by("answer")
 
     def __init__(
         self,

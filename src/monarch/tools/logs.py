@@ -5,11 +5,9 @@ from __future__ import annotations
 import heapq
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
 from io import TextIOWrapper
 from typing import Annotated, TypeVar
 
@@ -19,7 +17,7 @@ from ..errors import MonarchError
 from ..job.find_logs import JobLogs, find_logs
 from ..logs.aggregate import Aggregator
 from ..logs.entry import Entry
-from ..logs.filter import LEVELS, LineFilter, parse_level
+from ..logs.filter import LEVELS, LineFilter, parse_level, parse_since
 from ..logs.line import LogLine
 from ..logs.reader import Reader
 from ..logs.remote import Found, open_remote
@@ -31,8 +29,6 @@ app = typer.Typer()
 _POLL = 0.2  # seconds between two looks at files that are followed
 _CHECK = 3.0  # seconds between two looks whether a job still runs
 _WINDOW = 3.0  # seconds of log in which the same line of many ranks is shown once
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
 T = TypeVar("T")
 
@@ -105,21 +101,6 @@ def _open_remote(found: JobLogs, wanted: LineFilter, here: list[str]) -> Found:
         why = f"files on hosts of {found.name} other than {', '.join(here) or 'none'}, as it does not run; there, they are in"
         return Found([], [f"{why} {found.folder}"])
     return open_remote(hosts, found.folder, wanted, here)
-
-
-def parse_since(text: str, now: float) -> float:
-    """The time that is meant by an age such as ``5m``, or by a date and time.
-
-    Raises:
-        ValueError: It is neither.
-    """
-    age = _DURATION.fullmatch(text)
-    if age is not None:
-        return max(0.0, now - float(age[1]) * _UNITS[age[2]])
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise ValueError(f"a time is an age such as 90s, 5m, 2h, 1d, or 2026-03-01T09:30; got {text!r}") from None
 
 
 def _option(name: str, parse: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .._lazy import shown_by
 from .._namedtuple import NamedTuple
 from ..stacks.grouping import Line
 from .steps import Straggler
@@ -105,6 +106,8 @@ class Verdict:
     swapping: tuple[str, ...] = ()
     silent: Mapping[str, str] = field(default_factory=dict)
     stragglers: tuple[Straggler, ...] = ()
+
+    _repr_html_ = shown_by("verdict")
 
     @property
     def exit_status(self) -> int:

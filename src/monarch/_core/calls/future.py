@@ -220,6 +220,12 @@ class _UserCallback:
             self._loop.call_soon_threadsafe(self.callback, self._future, context=self._context)
 
 
+def when_done(future: Future[Any], callback: Callable[[Future[Any]], object]) -> None:
+    """`add_done_callback` of what the engine goes on with: on the callback thread always, as an event loop, that of a notebook for
+    one, may stand in a ``get`` that waits for this very callback."""
+    subscribe(future, _UserCallback(callback, future, None))
+
+
 def _check_timeout(timeout: float) -> None:
     if not isinstance(timeout, (int, float)) or not math.isfinite(timeout) or timeout < 0:
         raise ValueError(f"invalid timeout {timeout!r}: expected a non-negative, finite number of seconds, or None")

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..._lazy import shown_by
 from ..actors.adverbs import Endpoint
 from ..actors.context import context
 from ..actors.endpoint import EndpointDefinition, describe_class
@@ -78,6 +79,7 @@ class ActorMesh(_Updatable, Generic[T]):
     _owned: OwnedActors | None
     _spawned: Future[None] | None
     _target: Target
+    _repr_html_ = shown_by("actor_mesh")
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from ..actors import log
 from ..actors.context import context
 from ..actors.contracts import Owner
 from ..actors.request import SystemCall
-from ..calls.future import Future
+from ..calls.future import Future, when_done
 from ..calls.pending import Described, PendingCall, operation_of, subscribe
 from ..calls.promise import Promise
 from ..calls.remote_error import relay_error, supervision_error
@@ -129,7 +129,7 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
             bootstrap.stop()
         subscribe(started, lambda: ready.resolve(None, lambda _: started.get() and (ran.get() is not None)))
 
-    ran.add_done_callback(open_gate)  # on the callback thread: what it raised is unpickled
+    when_done(ran, open_gate)  # on the callback thread: what it raised is unpickled
     return ready.future
 
 

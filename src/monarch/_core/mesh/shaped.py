@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from ...errors import SupervisionError
 from ..actors.context import context, current_hub
 from ..actors.request import Gather, StopCall
-from ..calls.future import Future
+from ..calls.future import Future, when_done
 from ..calls.promise import Promise
 from ..hub.control import send_record
 from ..hub.control_records import GetStatistics, KillProcs
@@ -103,7 +103,7 @@ class ExpendableMesh(ShapedMesh):
         def ask(killed: Future[Any]) -> None:  # what is sent to processes that are away waits for them
             request = Gather(f"{self!r}.restart()", SYSTEM, addresses, self.extent)
             send_record(cell.hub, addresses, GetStatistics(), request, cell.uid)
-            request.future.add_done_callback(answered)
+            when_done(request.future, answered)
 
         def answered(asked: Future[Any]) -> None:
             error = asked.exception()
@@ -114,7 +114,7 @@ class ExpendableMesh(ShapedMesh):
             else:
                 back.reject(error)
 
-        self.__kill(reason).add_done_callback(ask)
+        when_done(self.__kill(reason), ask)
         return back.future
 
     __kill = kill  # an actor mesh may show an endpoint of that name

@@ -6,6 +6,7 @@ import signal as _signal
 from collections.abc import Callable
 from typing import Any
 
+from ..._lazy import shown_by
 from ..._namedtuple import NamedTuple
 
 EXCEPTION = "exception"  # user code raised where nobody could catch it
@@ -189,6 +190,7 @@ class MeshFailure:
     """
 
     __slots__ = ("event", "mesh")
+    _repr_html_ = shown_by("failure")
 
     def __init__(self, event: Failure, mesh: Any = None) -> None:
         self.event = event
