@@ -25,6 +25,7 @@ from .view import STALE_SECONDS, OpenFile
 
 _LIVE_SECONDS = 0.05  # for which the kernel believes what it knows of files that others write
 _READ_AHEAD = 4 << 20  # bytes that the kernel asks for before they are read, in questions of 1 MiB
+_THREADS = 8  # that answer the kernel
 _MOUNTED = 30.0  # seconds in which the kernel must have the mount
 _KEEPER = 'read -r _; if grep -q "^$1 " /proc/mounts; then exec fusermount3 -u -z -q -- "$0"; fi'
 
@@ -95,8 +96,9 @@ def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None
     def run() -> None:
         try:
             mfusepy.FUSE(
-                operations, point, foreground=True, ro=True, default_permissions=True, fsname=name, subtype="monarch",
-                attr_timeout=seconds, entry_timeout=seconds, negative_timeout=seconds, max_threads=8, max_idle_threads=8,
+                operations, point, foreground=True, ro=True, default_permissions=True, auto_cache=True,
+                fsname=name, subtype="monarch", attr_timeout=seconds, entry_timeout=seconds, negative_timeout=seconds,
+                max_threads=_THREADS, max_idle_threads=_THREADS,
             )  # fmt: skip
         except BaseException as error:
             failure.append(error)

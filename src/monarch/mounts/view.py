@@ -107,6 +107,8 @@ class View:
         if not stat.S_ISREG(attributes.mode):
             raise _error(errno.EISDIR if stat.S_ISDIR(attributes.mode) else errno.EINVAL, path)
         asked = time.monotonic()
+        with self._lock:
+            self._blocks.pop((path, attributes, 0), None)  # what was read before says nothing of now
         (answer,) = self.blocks(path, attributes, range(1))
         now, _ = self._answer_of_block((path, attributes, 0), answer)
         if now != attributes:
