@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,6 +81,11 @@ class Tab:
         found = self.page.locator(selector).filter(has_text=text).first
         found.wait_for()
         return found
+
+    def picture(self, name: str) -> None:
+        """Keep what is shown, for the docs: where the variable DASHBOARD_PICTURES has a folder."""
+        if folder := os.environ.get("DASHBOARD_PICTURES"):
+            self.page.screenshot(path=Path(folder, f"dashboard_{name}.png"))
 
     def violations(self) -> list[str]:
         """What axe-core finds that keeps people from using the page; skips where it is not installed."""

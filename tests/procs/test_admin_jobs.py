@@ -100,6 +100,48 @@ def test_a_job_has_an_interface_that_ends_with_its_program(home: Home) -> None:
         asker.raw("GET", "/v1/root")
 
 
+DASHBOARD = (
+    DESCRIBED
+    + """
+    import urllib.request
+    from http.cookiejar import CookieJar
+    from monarch.job import TelemetryConfig
+
+    if __name__ == "__main__":
+        port = int(sys.argv[1])
+        job = ProcessJob({"trainers": 1}).enable_telemetry(TelemetryConfig(include_dashboard=True, dashboard_port=port))
+        state = job.state(None)
+        assert state.dashboard_url.startswith(f"{state.admin_url}/login?code=")
+        assert port == 0 or state.admin_url == f"http://127.0.0.1:{port}"
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
+        with browser.open(state.dashboard_url) as page:
+            print("shown:", b'src="assets/app.js"' in page.read())
+        with browser.open(state.admin_url + "/assets/app.js") as script:
+            print("script:", script.headers.get_content_type())
+        job.kill()
+    """
+)
+
+
+def test_a_job_has_a_dashboard_to_which_its_state_is_a_link(home: Home) -> None:
+    printed = home.run(DASHBOARD, "0")
+    assert "shown: True" in printed and "script: text/javascript" in printed
+
+
+def test_a_dashboards_port_that_is_taken_is_an_error_at_once(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        said = home.run(f"""
+            from monarch.job import JobError, ProcessJob, TelemetryConfig
+            try:
+                job = ProcessJob({{"trainers": 1}}).enable_telemetry(TelemetryConfig(include_dashboard=True, dashboard_port={port}))
+                job.state(None)
+            except JobError as error:
+                print("refused:", error)
+            """)
+    assert f"refused: the admin interface can't listen at 127.0.0.1:{port}" in said
+
+
 TAKEN = (
     DESCRIBED
     + """

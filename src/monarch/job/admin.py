@@ -8,15 +8,20 @@ import os
 from .. import admin
 from ..errors import JobError
 from . import telemetry
-from .features import ImpliedAdmin, MeshAdminConfig
+from .features import ImpliedAdmin, MeshAdminConfig, TelemetryConfig
 
 logger = logging.getLogger("monarch.job")
 
 _URL = "MONARCH_ADMIN_URL"  # in the environment, as Monarch 0.7 has it
 
 
-def open_for(wanted: MeshAdminConfig | None) -> str | None:
-    """Open the interface of this program, if the job asks for it, and this program does more than to look; returns its URL.
+def open_for(wanted: MeshAdminConfig | None, observed: TelemetryConfig | None) -> dict[str, str] | None:
+    """Open the interface of this program, if the job asks for it, and this program does more than to look; returns how to get in.
+
+    Args:
+        wanted: How.
+        observed: The telemetry of the job: its dashboard is a part of the interface, which then is at its port, unless `wanted` has
+            an address.
 
     Raises:
         JobError: Its address is taken, or none; or it would need TLS.
@@ -24,14 +29,18 @@ def open_for(wanted: MeshAdminConfig | None) -> str | None:
     """
     if wanted is None or telemetry.looks_on():
         return None
+    has_dashboard = observed is not None and observed.include_dashboard
+    address = wanted.admin_addr
+    if observed is not None and has_dashboard and address is None:
+        address = f"127.0.0.1:{observed.dashboard_port}"
     try:
-        url = admin.access(addr=wanted.admin_addr)["url"]
+        access = admin.access(addr=address)
     except ImportError as error:
-        if not isinstance(wanted, ImpliedAdmin):
+        if has_dashboard or not isinstance(wanted, ImpliedAdmin):
             raise
         logger.info("telemetry has no admin interface: %s", error)
         return None
     except (OSError, ValueError) as error:
         raise JobError(getattr(error, "strerror", None) or str(error)) from error
-    os.environ[_URL] = url
-    return url
+    os.environ[_URL] = access["url"]
+    return access

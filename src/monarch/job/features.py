@@ -14,8 +14,9 @@ class TelemetryConfig:
 
     Attributes:
         retention_secs: Age in seconds after which records may go.
-        include_dashboard: Whether to serve the dashboard as well.
-        dashboard_port: TCP port of the dashboard; 0 for any.
+        include_dashboard: Whether to serve the dashboard as well: then ``state().dashboard_url`` is a link to it.
+        dashboard_port: TCP port of the dashboard, on this machine; 0 for any. It is a part of the admin interface: where that has an
+            address of its own, it is there.
         snapshot_interval_secs: Seconds between two records of the whole tree of actors.
         keep_run: Whether to keep the file of the run at its end, too, and not only where a failure ends it.
     """

@@ -22,7 +22,8 @@ class JobState:
         query_engine: Always None; programs for old versions read it.
         query_engine_client: Asks this program in SQL, where the job has telemetry; else None.
         telemetry_url: Where telemetry answers queries, or None.
-        dashboard_url: Where the dashboard is, or None.
+        dashboard_url: A link to the dashboard, where the job has one; else None. It lets a browser in once, within an hour, and
+            `monarch dashboard` prints others.
         admin_url: Where the job's admin interface is, or None.
 
     Raises:

@@ -7,7 +7,6 @@ run.duckdb     there: the file of its last run
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -24,8 +23,6 @@ from .features import TelemetryConfig
 if TYPE_CHECKING:
     from ..telemetry import Profile as Profile
     from ..telemetry import QueryEngineClient as QueryEngineClient
-
-logger = logging.getLogger("monarch.job")
 
 _CLIENTS, _RUN = "clients", "run.duckdb"
 
@@ -53,8 +50,6 @@ def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
     """
     if _looks_on:
         return plane.QueryEngineClient()
-    if wanted.include_dashboard:
-        logger.warning("this job asks for the dashboard, which this version of pymonarch does not have yet")
     if config.value("telemetry") == "off":
         config.configure(telemetry="sampled")
     clients = folder / _CLIENTS

@@ -164,7 +164,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
                 ended.
         """
         self._refuse_imports()
-        admin.open_for(self._admin)  # first: its port may be taken
+        admin.open_for(self._admin, self._telemetry)  # first: its port may be taken
         if not self.active:
             self._find_or_start(cached_path)
         elif cached_path is not None and self._owner._cache is None and self._saves_itself:
@@ -178,7 +178,9 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         asking = telemetry.begin(owner._folder_of_logs(), wanted, repr(owner)) if wanted is not None else None
         state = owner._state()
         state.query_engine_client = asking
-        state.admin_url = admin.open_for(self._admin or owner._admin)
+        if access := admin.open_for(self._admin or owner._admin, wanted):
+            state.admin_url = access["url"]
+            state.dashboard_url = access["link"] if wanted is not None and wanted.include_dashboard else None
         owner._connected += (state,)
         owner._mount(state, self._mounts or owner._mounts)
         return state
