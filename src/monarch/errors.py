@@ -9,6 +9,7 @@
     ├── AddressError          your call: an address of a host that cannot be read
     ├── JobError              hosts that could not be had, found again or let go of
     ├── QueryError            your SQL over telemetry, or its answer is over a limit
+    ├── EnvironmentFailed     packages could not be installed for procs on some hosts
     ├── SyncError             your code could not be brought to some hosts
     └── InternalError         our bug: please report it
 
@@ -237,6 +238,10 @@ class SyncError(MonarchError, RuntimeError):
 
     def __reduce__(self) -> Any:
         return type(self), (str(self), self.failed, self.result)
+
+
+class EnvironmentFailed(MonarchError, RuntimeError):
+    """An environment could not be made on some hosts. The text has what the installer said."""
 
 
 class InternalError(MonarchError, RuntimeError):

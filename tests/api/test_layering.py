@@ -50,6 +50,7 @@ LAYERS = {
     "monarch.mounts": 5,
     "monarch.gather_mount": 5.5,
     "monarch.remotemount": 5.5,
+    "monarch.environments": 6,
     "monarch.testing": 5,
     "monarch.builtins": 6,
     "monarch.memory": 6,
@@ -102,7 +103,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 }
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what the lines are for.
-MOST_LINES_OF_THE_CORE = 29_638
+MOST_LINES_OF_THE_CORE = 29_646
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
 MOST_LATE_IMPORTS = 16

@@ -154,7 +154,7 @@ def _settle(spec: ProcSpec) -> None:
             os.chdir(spec.cwd)
         except OSError as error:
             print(f"cannot enter the working directory: {error}", file=sys.stderr)
-    sys.path[:] = spec.sys_path + [entry for entry in sys.path if entry not in spec.sys_path]
+    sys.path[:] = _search_path(spec.sys_path)
     _show_name(spec)
     debugging.install()
     builtins.input = _input
@@ -168,6 +168,14 @@ def _settle(spec: ProcSpec) -> None:
     log.take_over(spec.logging)
     if spec.log_level is not None:
         log.set_level(spec.log_level)
+
+
+def _search_path(clients: list[str]) -> list[str]:
+    """Where to import from: as the client does, but from the packages of another interpreter before those of the client's."""
+    own = [entry for entry in sys.path if entry not in clients]
+    inside = [entry for entry in own if entry.startswith(f"{sys.prefix}{os.sep}")]
+    packages = next((at for at, entry in enumerate(clients) if entry.endswith("-packages")), len(clients))
+    return [*clients[:packages], *inside, *clients[packages:], *(entry for entry in own if entry not in inside)]
 
 
 def _show_name(spec: ProcSpec) -> None:

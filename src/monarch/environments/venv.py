@@ -1,0 +1,274 @@
+"""A virtual environment of this host, made from a file of requirements.
+
+    BASE/environments/DIGEST/           the environment; what it is made from, and the Python, is in its name
+    BASE/environments/DIGEST/complete   written when all of it is there, and locked by each process that runs in it
+    BASE/environments/DIGEST.lock       held by who makes or removes it, and by the installer, which may outlive who has started it
+
+So what a process left that has died is seen: it has no ``complete``, and the next one makes it anew. One that nobody has asked for
+in a while, and no process runs in, is removed when another one is made.
+
+What ends a wait: `_LIMIT`, for the installer, and for another process that makes the same one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import site
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import EnvironmentFailed
+from ..sync.store import base_folder
+
+_LIMIT = 3600.0  # seconds
+_PAUSE = 0.1  # seconds until a lock is tried again; the kernel offers no wait with an end
+_KEPT = 14 * 86400.0  # seconds, since somebody has asked for it
+_MOST_LINES = 30  # of what an installer says
+_COMPLETE = "complete"
+
+
+class Wanted(NamedTuple):
+    """An environment.
+
+    Attributes:
+        source: The file.
+        wheels: Folder of wheels to install from; empty for none.
+        offline: Whether from nothing else.
+    """
+
+    source: str
+    wheels: str
+    offline: bool
+
+
+class Made(NamedTuple):
+    """An environment that is there.
+
+    Attributes:
+        python: Its interpreter.
+        new: Whether it was made just now.
+    """
+
+    python: str
+    new: bool
+
+
+class _Plan(NamedTuple):
+    """What an environment consists of.
+
+    Attributes:
+        lines: Requirements.
+        editable: Folders to import from, as they are at each time.
+        folder: Where relative paths begin.
+        wheels: See `Wanted`.
+        offline: See `Wanted`.
+    """
+
+    lines: list[str]
+    editable: list[str]
+    folder: Path
+    wheels: str
+    offline: bool
+
+    @property
+    def digest(self) -> str:
+        """Of all that it is made from."""
+        parts = [sys.version, sys.executable, *_below(), "|", *self.lines, "|", *self.editable, f"|{self.offline}"]
+        if self.wheels:
+            for path in sorted(Path(self.wheels).glob("*.whl")):
+                parts += [path.name, hashlib.sha256(path.read_bytes()).hexdigest()]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def make(wanted: Wanted) -> Made:
+    """Make an environment here, unless it is there.
+
+    Raises:
+        EnvironmentFailed: A file is missing, or the installer has failed.
+    """
+    root = Path(os.environ.get("WORKSPACE_DIR") or os.getcwd())
+    source = root / wanted.source
+    if not source.is_file():
+        raise EnvironmentFailed(f"there is no file {source}")
+    wheels = str(root / wanted.wheels) if wanted.wheels else ""
+    if wheels and not os.path.isdir(wheels):
+        raise EnvironmentFailed(f"there is no folder of wheels {wheels}")
+    plan = _plan(source)._replace(wheels=wheels, offline=wanted.offline)
+    base = base_folder() / "environments"
+    base.mkdir(mode=0o700, exist_ok=True)
+    folder = base / plan.digest
+    with _locked(Path(f"{folder}.lock"), _LIMIT) as lock:
+        new = not (folder / _COMPLETE).exists()
+        if new:
+            shutil.rmtree(folder, ignore_errors=True)
+            _make(folder, plan, lock)
+        os.utime(folder / _COMPLETE)
+    if new:
+        _collect(base)
+    return Made(f"{folder}/bin/python", new)
+
+
+def _plan(source: Path) -> _Plan:
+    lines: list[str] = []
+    editable: list[str] = []
+    if source.name == "uv.lock":
+        uv = _uv()
+        if not uv:
+            raise EnvironmentFailed(
+                f"uv is not on this host, which reads {source}; `uv export` makes a requirements.txt of it"
+            )
+        export = [*uv, "export", "--frozen", "--no-emit-project", "--quiet", "--directory", str(source.parent)]
+        lines += _run(export, source.parent).splitlines()
+        editable.append(_code_of(source.parent))
+    elif source.suffix == ".toml":
+        lines += _dependencies(source)
+        editable.append(_code_of(source.parent))
+    else:
+        lines += _lines_of(source)
+    plain = []
+    for line in lines:
+        option, _, rest = line.partition(" ")
+        if option in ("-e", "--editable"):
+            folder = source.parent / rest.strip()
+            editable.append(_code_of(folder))
+            plain += _dependencies(folder / "pyproject.toml")
+        elif line and not line.startswith("#"):
+            plain.append(line)
+    return _Plan(plain, editable, source.parent, "", False)
+
+
+def _lines_of(source: Path) -> list[str]:
+    """With those of the files that it names."""
+    try:
+        lines = [line.strip() for line in source.read_text().splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise EnvironmentFailed(f"{source} can't be read: {error}") from None
+    found: list[str] = []
+    for line in lines:
+        option, _, rest = line.partition(" ")
+        found += _lines_of(source.parent / rest.strip()) if option in ("-r", "--requirement") else [line]
+    return found
+
+
+def _dependencies(file: Path) -> list[str]:
+    """Those that a project has, as far as its ``pyproject.toml`` says so."""
+    if not file.is_file():
+        return []
+    try:
+        if sys.version_info >= (3, 11):
+            import tomllib
+        else:
+            import tomli as tomllib
+    except ModuleNotFoundError:
+        raise EnvironmentFailed(f"to read {file}, Python 3.10 needs tomli on the hosts: pip install tomli") from None
+    try:
+        project: dict[str, Any] = tomllib.loads(file.read_text()).get("project", {})
+    except ValueError as error:
+        raise EnvironmentFailed(f"{file} is not valid TOML: {error}") from None
+    return list(project.get("dependencies", []))
+
+
+def _code_of(project: Path) -> str:
+    return str(project / "src" if (project / "src").is_dir() else project)
+
+
+def _make(folder: Path, plan: _Plan, lock: int) -> None:
+    uv = _uv()
+    python = str(folder / "bin" / "python")
+    if not uv and importlib.util.find_spec("pip") is None:
+        raise EnvironmentFailed(f"neither uv nor pip is there for {sys.executable} on this host: install one of them")
+    if uv:
+        _run([*uv, "venv", "--quiet", "--python", sys.executable, str(folder)], plan.folder, lock)
+        install = [*uv, "pip", "install", "--quiet", "--python", python]
+    else:
+        _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], plan.folder, lock)
+        install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+        install += ["--disable-pip-version-check", "--no-input"]
+    file = folder / "requirements.txt"
+    file.write_text("\n".join([*plan.lines, ""]))
+    if plan.lines:
+        options = ["--no-index"] if plan.offline else []
+        options += ["--find-links", plan.wheels] if plan.wheels else []
+        _run([*install, *options, "-r", str(file)], plan.folder, lock)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # Python runs lines that begin with `import` when it starts; the lock ends with the process.
+    used = f"import fcntl, os; fcntl.flock(os.open({str(folder / _COMPLETE)!r}, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)"
+    below = [f"import site; site.addsitedir({each!r})" for each in _below()]
+    (packages / "zz_monarch.pth").write_text("\n".join([used, *plan.editable, *below, ""]))
+    (folder / _COMPLETE).touch()
+
+
+def _below() -> list[str]:
+    """Folders of packages of the worker."""
+    folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    return [*filter(os.path.isdir, folders), str(Path(__file__).parents[2])]
+
+
+def _uv() -> list[str]:
+    """The command; empty where there is none."""
+    found = shutil.which("uv")
+    return [found] if found else []
+
+
+def _run(command: Sequence[str], folder: Path, lock: int | None = None) -> str:
+    """What a program prints.
+
+    Raises:
+        EnvironmentFailed: It has failed; the text has what it said.
+    """
+    name = " ".join(command[:1] if command[0] != sys.executable else [Path(sys.executable).name, *command[1:3]])
+    try:
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT, check=False,
+            pass_fds=() if lock is None else (lock,),
+            env={each: value for each, value in os.environ.items() if each not in ("PYTHONPATH", "VIRTUAL_ENV", "PIP_REQUIRE_VIRTUALENV")},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise EnvironmentFailed(f"{name}: {error}") from None
+    if done.returncode:
+        said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+        said = [line for line in said if line.startswith("ERROR")] or said
+        raise EnvironmentFailed("\n  ".join([f"{name} ended with status {done.returncode}:", *said[-_MOST_LINES:]]))
+    return done.stdout
+
+
+@contextmanager
+def _locked(path: Path, seconds: float) -> Iterator[int]:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        end = time.monotonic() + seconds
+        while not _lock(lock):
+            if time.monotonic() >= end:
+                raise EnvironmentFailed(f"another process has held {path} for {seconds:g} s")
+            time.sleep(_PAUSE)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _collect(base: Path) -> None:
+    """Remove environments that nobody has asked for in a while, and no process runs in."""
+    for complete in base.glob(f"*/{_COMPLETE}"):
+        with suppress(OSError, EnvironmentFailed), _locked(Path(f"{complete.parent}.lock"), 0):
+            if time.time() - complete.stat().st_mtime > _KEPT:
+                with open(complete) as file:
+                    if _lock(file.fileno()):
+                        complete.unlink()  # first: what is left if this process dies is no environment
+                        shutil.rmtree(complete.parent)

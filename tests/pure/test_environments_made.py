@@ -1,0 +1,154 @@
+"""What happens on a host when an environment is made there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from monarch._core.processes.proc import _search_path
+from monarch.environments import venv
+from monarch.environments.venv import Made, Wanted, make
+from monarch.errors import EnvironmentFailed
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A workspace; environments are made in a folder beside it, without uv."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.setenv("WORKSPACE_DIR", str(folder))
+    monkeypatch.setenv("MONARCH_SYNC_FOLDER", str(tmp_path / "store"))
+    monkeypatch.setattr(venv, "_uv", list)
+    return folder
+
+
+def made_of(project: Path, text: str) -> Made:
+    """An environment; comments and editable folders need no installer."""
+    (project / "requirements.txt").write_text(text)
+    return make(Wanted("requirements.txt", "", False))
+
+
+def folder_of(made: Made) -> Path:
+    return Path(made.python).parents[1]
+
+
+def test_two_clients_at_once_make_one_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "requirements.txt").write_text("")
+    both, calls = threading.Barrier(2), []
+    run = venv._run
+    monkeypatch.setattr(venv, "_run", lambda *args: (calls.append(args), run(*args))[1])
+
+    def client(_: int) -> Made:
+        both.wait()
+        return make(Wanted("requirements.txt", "", False))
+
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(client, range(2))
+    assert one.python == two.python and one.new != two.new and len(calls) == 1
+
+
+def test_what_was_left_half_made_is_made_anew(project: Path) -> None:
+    made = made_of(project, "")
+    folder = folder_of(made)
+    (folder / "complete").unlink()  # as where the host has died in the middle
+    (folder / "half").touch()
+    assert made_of(project, "") == made and made.new and not (folder / "half").exists()
+    assert not made_of(project, "").new
+
+
+def test_an_environment_lies_on_top_of_that_of_the_worker_and_has_editable_code(project: Path) -> None:
+    (project / "lib").mkdir()
+    (project / "lib" / "edited_lib.py").write_text("VALUE = 1\n")
+    made = made_of(project, "-e lib\n")
+    code = "import edited_lib, monarch, sys; print(edited_lib.VALUE, monarch.__file__, sys.prefix)"
+    said = subprocess.run([made.python, "-c", code], capture_output=True, text=True, check=True, timeout=100).stdout
+    import monarch
+
+    assert said.split() == ["1", monarch.__file__, str(folder_of(made))]
+
+
+def test_other_contents_are_another_environment(project: Path) -> None:
+    names = {made_of(project, "").python}
+    for name in ("one", "two"):
+        (project / name).mkdir()
+        names.add(made_of(project, f"-e {name}").python)
+    (project / "more.txt").write_text("-e one\n-e two\n")
+    names.add(made_of(project, "-r more.txt").python)
+    assert len(names) == 4
+    (project / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    names.add(make(Wanted("pyproject.toml", "", False)).python)
+    (project / "wheels").mkdir()
+    (project / "wheels" / "a.whl").write_bytes(b"a")
+    names.add(make(Wanted("requirements.txt", "wheels", False)).python)
+    assert len(names) == 6
+
+
+def test_unused_environments_are_removed_and_those_in_use_stay(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used, unused = made_of(project, "-e used"), made_of(project, "-e unused")
+    running = subprocess.Popen(
+        [used.python, "-c", "print('up', flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert running.stdout is not None and running.stdout.readline() == "up\n"
+    for each in (used, unused):
+        os.utime(folder_of(each) / "complete", (0, 0))
+    kept = made_of(project, "")
+    assert folder_of(used).exists() and folder_of(kept).exists() and not folder_of(unused).exists()
+    running.communicate("\n", timeout=100)
+    made_of(project, "-e another")
+    assert not folder_of(used).exists() and folder_of(kept).exists()
+
+
+def test_what_can_not_be_read_is_said(project: Path) -> None:
+    with pytest.raises(EnvironmentFailed, match="there is no file .*/none.txt"):
+        make(Wanted("none.txt", "", False))
+    (project / "requirements.txt").touch()
+    with pytest.raises(EnvironmentFailed, match="there is no folder of wheels .*/none"):
+        make(Wanted("requirements.txt", "none", False))
+    (project / "pyproject.toml").write_text("[project\n")
+    with pytest.raises(EnvironmentFailed, match="pyproject.toml is not valid TOML"):
+        make(Wanted("pyproject.toml", "", False))
+    (project / "uv.lock").touch()
+    with pytest.raises(EnvironmentFailed, match="uv is not on this host"):
+        make(Wanted("uv.lock", "", False))
+    with pytest.raises(EnvironmentFailed, match="-m pip ended with status") as failed:
+        made_of(project, "no such thing ???")
+    assert "Invalid requirement" in str(failed.value) and sys.executable not in str(failed.value)
+
+
+def test_a_lock_file_is_exported_by_uv_which_also_makes_the_environment(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uv = project / "uv"  # stands for it: says what it is asked, and does that by other means
+    uv.write_text(
+        "#!/bin/bash\n"
+        f'echo "$@" >> {project}/asked\n'
+        "case $1 in export) echo '# exported'; echo '-e ./lib';;\n"
+        f'venv) exec {sys.executable} -m venv --without-pip "${{@: -1}}";; esac\n'
+    )
+    uv.chmod(0o700)
+    monkeypatch.setattr(venv, "_uv", lambda: [str(uv)])
+    (project / "lib").mkdir()
+    (project / "lib" / "pyproject.toml").write_text("[project]\nname = 'lib'\ndependencies = ['wanted>=2']\n")
+    (project / "uv.lock").touch()
+    assert make(Wanted("uv.lock", "", True)).new
+    exported, venv_made, installed = (project / "asked").read_text().splitlines()
+    assert exported.startswith("export --frozen --no-emit-project") and venv_made.startswith("venv ")
+    assert "--no-index" in installed
+    (file,) = (project.parent / "store").glob("environments/*/requirements.txt")
+    assert file.read_text() == "wanted>=2\n"
+
+
+def test_packages_of_another_interpreter_come_before_those_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", "/made")
+    monkeypatch.setattr(sys, "path", ["/made/lib/site-packages", "/lib", "/below/site-packages"])
+    found = _search_path(["/mine", "/lib", "/client/site-packages"])
+    assert found == ["/mine", "/lib", "/made/lib/site-packages", "/client/site-packages", "/below/site-packages"]
