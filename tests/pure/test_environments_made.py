@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,9 +42,15 @@ def folder_of(made: Made) -> Path:
 
 def test_two_clients_at_once_make_one_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (project / "requirements.txt").write_text("")
-    both, calls = threading.Barrier(2), []
+    both = threading.Barrier(2)
+    commands: list[Sequence[str]] = []
     run = venv._run
-    monkeypatch.setattr(venv, "_run", lambda *args: (calls.append(args), run(*args))[1])
+
+    def counted(command: Sequence[str], *args: Any) -> str:
+        commands.append(command)
+        return run(command, *args)
+
+    monkeypatch.setattr(venv, "_run", counted)
 
     def client(_: int) -> Made:
         both.wait()
@@ -50,7 +58,7 @@ def test_two_clients_at_once_make_one_environment(project: Path, monkeypatch: py
 
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(client, range(2))
-    assert one.python == two.python and one.new != two.new and len(calls) == 1
+    assert one.python == two.python and one.new != two.new and len(commands) == 1
 
 
 def test_what_was_left_half_made_is_made_anew(project: Path) -> None:
