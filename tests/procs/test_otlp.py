@@ -328,6 +328,25 @@ def test_a_collector_that_takes_no_metrics_is_told_spans_and_records_all_the_sam
     assert {"not of the library", "%d is a number", "half of a pair: \\ud800"} <= bodies
 
 
+def test_a_collector_that_takes_long_for_records_is_told_metrics_all_the_same(tmp_path: Path) -> None:
+    held = threading.Event()
+
+    class Slow(Collector):
+        def take(self, path: str, data: bytes) -> None:
+            if path == "/v1/logs":
+                held.wait(100)
+            super().take(path, data)
+
+    with Slow() as server:
+        server.seen = "metrics", tmp_path / "seen"
+        threading.Thread(target=server.serve_forever, name="collector", daemon=True).start()
+        wanted = environment(server.endpoint, OTEL_EXPORTER_OTLP_TIMEOUT="100", UNTIL=str(tmp_path / "seen"))
+        done = run_script(PROGRAM, cwd=tmp_path, env=wanted, timeout=90)
+        held.set()
+        server.shutdown()
+    assert done.exit_code == 0 and (tmp_path / "seen").exists(), done
+
+
 def test_a_callback_that_hangs_holds_up_neither_spans_nor_the_end(collector: Collector, tmp_path: Path) -> None:
     program = """
         import threading

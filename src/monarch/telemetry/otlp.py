@@ -1,11 +1,11 @@
 """Sends metrics, spans and records of `logging` of this process to a collector of OpenTelemetry, where the environment names one.
 
-Imported by a process that finds `OTEL_EXPORTER_OTLP_ENDPOINT`, or that of a signal, at its start. One thread does all of it: it
+Imported by a process that finds `OTEL_EXPORTER_OTLP_ENDPOINT`, or that of a signal, at its start. A thread for each signal does it: it
 reads what the process counts anyway, as a query would; only spans add to the path of messages: their trace context. What a collector
-does not take in time is dropped, oldest first, and said once. A signal that fails holds up no other.
+does not take in time is dropped, oldest first, and said once. A signal that fails, or takes long, holds up no other.
 
-What ends the waits of the thread: the interval, or a queue that is half full; `OTEL_EXPORTER_OTLP_TIMEOUT` of each request; `_CALLBACKS`
-seconds for callbacks of metrics. Who waits for the thread, at the end of the process: `_LAST` seconds.
+What ends the waits of such a thread: the interval, or a queue that is half full; `OTEL_EXPORTER_OTLP_TIMEOUT` of each request; `_CALLBACKS`
+seconds for callbacks of metrics. Who waits for all of them, at the end of the process: `_LAST` seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from importlib import import_module
 from queue import Empty, SimpleQueue
@@ -71,38 +71,47 @@ class _Exporter:
         self._name = name
         self._rank = rank
         self._signals = [signal for signal in ("LOGS", "TRACES", "METRICS") if _wanted(signal)]
-        self._wakes: SimpleQueue[None] = SimpleQueue()  # as its `put` may be called in a signal handler
+        self._waiting = {signal: _Waiting() for signal in self._signals}  # nothing, of metrics
         self._ends = False
-        self._thread = threading.Thread(target=self._run, name="monarch-otlp", daemon=True)
+        self._threads = {
+            signal: threading.Thread(
+                target=self._run, args=(signal,), name=f"monarch-otlp-{signal.lower()}", daemon=True
+            )
+            for signal in self._signals
+        }
         self._failing: set[str] = set()
         self._said: set[str] = set()
+        self._saying = threading.Lock()
         self._pid = os.getpid()
-        self._waiting = {signal: _Waiting(self._wakes) for signal in ("LOGS", "TRACES")}
 
     def start(self) -> None:
         if "TRACES" in self._signals:
             spans.finished = self._waiting["TRACES"]
             spans.follow(self._hub)
         if "LOGS" in self._signals:
-            _listen(self._waiting["LOGS"], self._thread)
+            _listen(self._waiting["LOGS"], self._threads.values())
         os.register_at_fork(after_in_child=_forget)
-        self._thread.start()
+        for thread in self._threads.values():
+            thread.start()
 
     def end(self) -> None:
         """Export what is left, if the collector takes any of it."""
         if os.getpid() == self._pid:  # a fork has no such thread
             self._ends = True
-            self._wakes.put(None)
-            if not self._failing.issuperset(self._signals):
-                self._thread.join(_LAST)
+            end = time.monotonic() + _LAST
+            for waiting in self._waiting.values():
+                waiting.wakes.put(None)
+            for signal, thread in self._threads.items():
+                if signal not in self._failing:
+                    thread.join(max(0.0, end - time.monotonic()))
 
-    # on the thread
+    # on the thread of a signal
 
-    def _run(self) -> None:
+    def _run(self, signal: str) -> None:
         try:
             records = import_module(".otlp_records", __package__)
             records.silence()
-            exporters = {signal: records.exporter(signal) for signal in self._signals}
+            export = records.exporter(signal)
             resource = records.resource(self._hub, self._name(), self._rank)
         except ImportError as error:
             self._complain(
@@ -112,33 +121,24 @@ class _Exporter:
         except Exception as error:  # a variable that makes no sense
             self._complain(f"nothing is exported to OpenTelemetry: {type(error).__name__}: {error}")
             return
-        for signal in self._signals:
-            protocol = _of_signal(signal, "PROTOCOL")
-            if protocol not in ("", "http/protobuf"):
-                self._complain(f"OTLP over {protocol} is not spoken: {signal.lower()} are sent by http/protobuf")
+        protocol = _of_signal(signal, "PROTOCOL")
+        if protocol not in ("", "http/protobuf"):
+            self._complain(f"OTLP over {protocol} is not spoken: {signal.lower()} are sent by http/protobuf")
         last = False
         while not last:
-            self._sleep()
+            self._waiting[signal].sleep()
             last = self._ends
-            failed: dict[str, Exception] = {}
-            for signal, exporter in exporters.items():
-                if last and signal in self._failing:
-                    continue
-                try:
-                    for made in self._batches(records, signal, resource):
-                        if not exporter(made):
-                            raise ConnectionError("it takes nothing, or does not answer")
-                    self._failing.discard(signal)
-                except Exception as error:
-                    failed[signal] = error
-            self._failed({signal: error for signal, error in failed.items() if signal not in self._failing})
-
-    def _sleep(self) -> None:
-        """For an interval, unless somebody wakes the thread."""
-        with suppress(Empty):
-            self._wakes.get(timeout=max(_LEAST, config.value("otel_metric_export_interval")))
-            while True:
-                self._wakes.get_nowait()
+            if last and signal in self._failing:
+                return
+            try:
+                for made in self._batches(records, signal, resource):
+                    if not export(made):
+                        raise ConnectionError("it takes nothing, or does not answer")
+                self._failing.discard(signal)
+            except Exception as error:
+                self._failing.add(signal)
+                text = f"OpenTelemetry's collector fails for {signal.lower()}: {error}; it is tried again, and this is said once"
+                self._complain(text, str(error))
 
     def _batches(self, records: Any, signal: str, resource: Any) -> Iterator[Any]:
         if signal == "METRICS":
@@ -147,7 +147,10 @@ class _Exporter:
         waiting = self._waiting[signal]
         dropped, waiting.dropped = waiting.dropped, 0
         if dropped:
-            self._say_once(f"{dropped} {signal.lower()} were dropped: more came than the collector took in time")
+            text = (
+                f"{dropped} {signal.lower()} were dropped: more came than the collector took in time; this is said once"
+            )
+            self._complain(text, f"{signal} dropped")
         make = records.span if signal == "TRACES" else records.log
         left = len(waiting)  # not what comes meanwhile
         while left:
@@ -176,53 +179,51 @@ class _Exporter:
             raise made[0]
         return made[0]
 
-    def _failed(self, news: dict[str, Exception]) -> None:
-        if news:
-            signals = ", ".join(signal.lower() for signal in news)
-            why = "; ".join(dict.fromkeys(map(str, news.values())))
-            self._complain(
-                f"OpenTelemetry's collector fails for {signals}: {why}; it is tried again, and this is said once"
-            )
-        self._failing.update(news)
-
-    def _say_once(self, text: str) -> None:
-        kind = text.lstrip("0123456789")
-        if kind not in self._said:
-            self._said.add(kind)
-            self._complain(f"{text}; this is said once")
-
-    def _complain(self, text: str) -> None:
+    def _complain(self, text: str, kind: str = "") -> None:
+        """Say something, and of its kind nothing more: a collector that is dead fails for each signal."""
+        with self._saying:
+            if (kind or text) in self._said:
+                return
+            self._said.add(kind or text)
         if self._rank == 0:  # of a thousand ranks one line is enough
             _logger.warning(text)
         note("telemetry", "%s", text)
 
 
 class _Waiting(deque[Any]):
-    """What waits for the exporter, which is woken when that is half of the most."""
+    """What waits for the thread of a signal, which is woken when that is half of the most."""
 
-    def __init__(self, wakes: SimpleQueue[None]) -> None:
+    def __init__(self) -> None:
         super().__init__(maxlen=_MOST)
         self.dropped = 0
-        self._wakes = wakes
+        self.wakes: SimpleQueue[None] = SimpleQueue()  # as its `put` may be called in a signal handler
 
     def append(self, each: Any) -> None:
         count = len(self)
         self.dropped += count == _MOST
         super().append(each)
         if count == _MOST // 2:
-            self._wakes.put(None)
+            self.wakes.put(None)
+
+    def sleep(self) -> None:
+        """For an interval, unless somebody wakes the thread."""
+        with suppress(Empty):
+            self.wakes.get(timeout=max(_LEAST, config.value("otel_metric_export_interval")))
+            while True:
+                self.wakes.get_nowait()
 
 
 _call_handlers = logging.Logger.callHandlers
 
 
-def _listen(records: _Waiting, exporter: threading.Thread) -> None:
+def _listen(records: _Waiting, exporters: Collection[threading.Thread]) -> None:
     """Keep what loggers let through, but none of what exporting says itself. It is no handler: with one at the root, `basicConfig` would
     do nothing, and warnings of programs that have none would no longer be printed."""
     call = _call_handlers
 
     def keep_and_call(logger: logging.Logger, record: logging.LogRecord) -> None:
-        if record.thread != exporter.ident and record.name.partition(".")[0] not in _LIBRARIES:
+        own = any(record.thread == each.ident for each in exporters)
+        if not own and record.name.partition(".")[0] not in _LIBRARIES:
             try:
                 record.message = record.getMessage()  # now: its arguments may change
             except Exception:  # a call of the program that is wrong: handlers say so, and raise nothing
