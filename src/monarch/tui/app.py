@@ -110,7 +110,7 @@ class Dashboard(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     Screen { layout: vertical; }
-    #tabs, #status, #keys { height: 1; width: 1fr; }
+    .line { height: 1; width: 1fr; }
     #body { height: 1fr; }
     #find { height: 1; border: none; padding: 0; display: none; }
     """
@@ -136,6 +136,8 @@ class Dashboard(App[None]):
         self.panes: list[Pane] = [
             Now(now), Ranks(now), Stacks(why), Waits(why), Logs(LogSource()), Failures(now), Tree(TreeSource()), Sql()
         ]  # fmt: skip
+        self._tabs, self._status, self._keys = (Static(classes="line", markup=False) for _ in range(3))
+        self._prompt = Input(id="find", placeholder="find", compact=True)
         self._pane = self.panes[0]
         self._feed: Feed | None = None
         self._held = False
@@ -143,12 +145,12 @@ class Dashboard(App[None]):
         self._colourless = bool(os.environ.get("NO_COLOR"))
 
     def compose(self) -> ComposeResult:
-        yield Static(id="tabs", markup=False)
-        yield Static(id="status", markup=False)
+        yield self._tabs
+        yield self._status
         with Container(id="body"):
             yield from self.panes
-        yield Input(id="find", compact=True)
-        yield Static(id="keys", markup=False)
+        yield self._prompt
+        yield self._keys
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         found = super().get_line_filters()
@@ -246,11 +248,10 @@ class Dashboard(App[None]):
         message.take(message.answer, message.trouble)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        if event.input.id == "find":
-            event.input.display = False
-            self._pane.listing.focus()
-            if not self._pane.listing.find(event.value) and event.value:
-                self.say(f"no line here has {event.value!r}")
+        event.input.display = False
+        self._pane.listing.focus()
+        if not self._pane.listing.find(event.value) and event.value:
+            self.say(f"no line here has {event.value!r}")
 
     def on_key(self) -> None:
         self._said = ""
@@ -270,11 +271,9 @@ class Dashboard(App[None]):
 
     def action_find(self) -> None:
         """Ask what to find."""
-        prompt = self.query_one("#find", Input)
-        prompt.placeholder = "find"
-        prompt.value = ""
-        prompt.display = True
-        prompt.focus()
+        self._prompt.value = ""
+        self._prompt.display = True
+        self._prompt.focus()
 
     def action_find_next(self, step: int) -> None:
         """Go to the next line with the text, or the one before."""
@@ -282,7 +281,7 @@ class Dashboard(App[None]):
 
     def action_leave(self) -> None:
         """Leave a prompt, and mark nothing any more."""
-        self.query_one("#find", Input).display = False
+        self._prompt.display = False
         self._pane.listing.find("")
         self._pane.listing.focus()
 
@@ -322,10 +321,10 @@ class Dashboard(App[None]):
             if text:
                 status.append("  •  ", "dim")
                 status.append(plain(text))
-        self.query_one("#tabs", Static).update(tabs)
-        self.query_one("#status", Static).update(status)
+        self._tabs.update(tabs)
+        self._status.update(status)
         keys = f"? help  q quit  / find  f hold  {self._pane.HINTS}"
-        self.query_one("#keys", Static).update(Text(keys, "dim"))
+        self._keys.update(Text(keys, "dim"))
 
     def _connection(self) -> tuple[bool, str]:
         """Whether the connection is lost, and what to say of it."""

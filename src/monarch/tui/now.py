@@ -94,11 +94,11 @@ class Now(Pane):
         if self._figure == "state":
             counts = Counter(self._picture.state(mesh, number) for number in range(mesh["size"]))
             legend: list[tuple[str, str]] = []
+            if blamed := sum(map(bool, mesh["columns"]["blamed"])):
+                legend += [(BLAMED.letter, BLAMED.style), (f" {blamed:,} in the way  ", "")]
             for state, count in counts.most_common():
                 look = LOOKS.get(state)
                 legend += [(look.letter if look else "?", look.style if look else ""), (f" {count:,} {state}  ", "")]
-            if blamed := sum(map(bool, mesh["columns"]["blamed"])):
-                legend += [(BLAMED.letter, BLAMED.style), (f" {blamed:,} in the way", "")]
             return lambda number: self._picture.look(mesh, number), legend
         column = mesh["columns"][self._figure]
         known = [value for value in column if value is not None]

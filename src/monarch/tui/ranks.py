@@ -9,7 +9,7 @@ from .._namedtuple import NamedTuple
 from .pane import Pane
 from .picture import Rank
 from .sources import NowSource
-from .text import Made, Row, duration, size
+from .text import Made, Row, duration, plain, size
 
 
 class _Column(NamedTuple):
@@ -115,7 +115,8 @@ class Ranks(Pane):
 def _aligned(column: _Column, text: str) -> str:
     if column.title in _FIGURES:
         return f"{text:>{column.width}} "
-    shown = text if len(text) < column.width else f"{text[: column.width - 2]}…"
+    shown = plain(text)
+    shown = shown if len(shown) < column.width else f"{shown[: column.width - 2]}…"
     return f"{shown:<{column.width}}" if column != _COLUMNS[-1] else f" {text}"
 
 

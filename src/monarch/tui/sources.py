@@ -178,7 +178,7 @@ def _identity(line: Mapping[str, Any]) -> tuple[Any, ...]:
 def parse_tree(text: str) -> Iterator[Node]:
     """The nodes of `/v1/tree`, whose lines are drawn with four characters for each level, a label, an arrow, and a URL."""
     found: list[tuple[str, str, int]] = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         drawn, arrow, url = line.rpartition("  ->  ")
         indent = next((at for at in range(0, len(drawn), 4) if drawn[at : at + 4] not in ("│   ", "    ")), 0)
         if arrow and drawn[indent : indent + 4] in ("├── ", "└── "):

@@ -1,0 +1,152 @@
+"""The dashboard in the terminal: a server that goes away, text that is hostile, ten thousand ranks, no colours."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+pytest.importorskip("textual")
+
+from helpers.dashboards import LARGE, Seen, watching
+from helpers.fake_admin import fake_admin, picture_of
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31m[red]markup[/red]\u202etfel\x9b5A\x00\ud800\tend"
+HARMLESS = "[red]markup[/red]tfel?    end"
+
+
+def test_what_was_seen_stays_with_its_age_until_the_connection_is_back() -> None:
+    with fake_admin(picture_of(16)) as fake:
+
+        async def typed(seen: Seen) -> None:
+            await seen.until("live", "16 collective")
+            fake.end()
+            await seen.until("LOST", "what is shown is", " old", "16 collective")
+            fake.picture = picture_of(16, states={3: "stands"})
+            fake.start()
+            await seen.until("live", "15 collective", "1 in the way", "ccc!cccc")
+            assert "LOST" not in seen.text
+
+        watching(fake.access, typed)
+
+
+def test_a_held_screen_asks_nothing_and_follows_again() -> None:
+    with fake_admin(picture_of(16)) as fake:
+
+        async def typed(seen: Seen) -> None:
+            await seen.until("16 collective")
+            await seen.press("f")
+            await seen.until("HELD")
+            fake.picture = picture_of(16, states={3: "stands"})
+            asked = len(fake.asked)
+            await seen.press("j", "k")
+            assert "16 collective" in seen.text and len(fake.asked) == asked
+            await seen.press("f")
+            await seen.until("live", "1 in the way")
+
+        watching(fake.access, typed)
+
+
+def test_only_the_screen_that_is_looked_at_asks() -> None:
+    with fake_admin(picture_of(16)) as fake:
+
+        async def typed(seen: Seen) -> None:
+            await seen.until("16 collective")
+            await seen.press("2")
+            await seen.until("trainers[0]")
+            assert fake.asked == ["/v1/now/events"]  # the same source: nothing was asked anew
+            await seen.press("3")
+            await seen.holds(lambda: fake.asked.count("/v1/why") > 2)
+            assert fake.asked.count("/v1/now/events") == 1
+            await seen.press("8")
+            await seen.until("SHOW TABLES")
+            asked = len(fake.asked)
+            await seen.press("j", "k", "j", "k")
+            assert len(fake.asked) <= asked + 1  # which was on its way
+
+        watching(fake.access, typed, refresh=0.01)
+
+
+@pytest.mark.parametrize("size", [(80, 24), LARGE], ids=["80x24", "200x60"])
+def test_hostile_text_is_shown_harmless_on_every_screen(size: tuple[int, int]) -> None:
+    shown = picture_of(8, HOSTILE, {3: "stands"})
+    shown["verdict"].update(sentence=HOSTILE, full=[HOSTILE], circles=[[HOSTILE, "b"]])
+    shown["failures"] = [
+        {"reference": "a", "message": HOSTILE, "root_cause": HOSTILE, "occurred_us": 1, "is_propagated": False}
+    ]
+    shown["silent"] = {HOSTILE: HOSTILE}
+    standing: dict[str, Any] = {
+        "mesh": HOSTILE, "size": 8, "ranks": [0], "hosts": [HOSTILE], "pids": [1], "point": HOSTILE, "endpoint": HOSTILE,
+        "place": HOSTILE, "state": "stands", "reason": HOSTILE, "seconds": 1.0, "blamed": True,
+        "lines": [{"kind": "user", "function": HOSTILE, "file": HOSTILE, "line": 1}],
+    }  # fmt: skip
+    line = {
+        "time": 1.0,
+        "stream": "stdout",
+        "level": 0,
+        "host": "h",
+        "mesh": HOSTILE,
+        "rank": 0,
+        "text": HOSTILE * 20_000,
+    }
+    with fake_admin(shown) as fake:
+        fake.verdict.update(
+            sentence=HOSTILE, classes=[standing] * 2, waits=[{"waits": 0, "for": 1}], circles=[[HOSTILE]]
+        )
+        fake.lines = [line]
+        fake.tree += f"    └── {HOSTILE}  ->  http://h/v1/a%40b\n"
+
+        async def typed(seen: Seen) -> None:
+            for key in "1234567":
+                await seen.press(key)
+                text = await seen.until(HARMLESS[:18])
+                assert "owned" not in text and all(character.isprintable() or character == "\n" for character in text)
+                assert all(len(line) <= size[0] for line in seen.lines) and len(seen.lines) == size[1]
+
+        watching(fake.access, typed, size)
+
+
+def test_ten_thousand_ranks_are_on_the_screen_and_keys_are_answered() -> None:
+    with fake_admin(picture_of(10_000, states={4_170: "stands"})) as fake:
+
+        async def typed(seen: Seen) -> None:
+            text = await seen.until("10,000 ranks", "1 in the way", "a cell is 8 ranks", "9472 ccc")
+            assert sum(line.count("!") for line in text.splitlines()[4:]) == 1  # found in the map among all others
+            await seen.press("2")
+            await seen.until("1 of 10,000", "trainers[4170]", "! stands")
+            await seen.press("G")
+            await seen.until("10,000 of 10,000")
+            took = []
+            for key in "kkkkkk":
+                begun = time.process_time()
+                await seen.press(key)
+                took.append(time.process_time() - begun)
+            assert min(took) < 0.2  # a key costs the lines in sight; all of them took a second
+            fake.picture = picture_of(10_000, states={4_170: "stands", 9_999: "frozen"})
+            await seen.press("g")
+            await seen.until("trainers[9999]", "! frozen")
+
+        watching(fake.access, typed)
+
+
+def test_without_colours_letters_say_what_colours_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fake_admin(picture_of(16, states={3: "stands"})) as fake:
+
+        def styles(seen: Seen) -> list[Any]:
+            strips = seen.app.screen._compositor.render_strips()
+            return [segment.style for strip in strips for segment in strip if segment.style]
+
+        async def coloured(seen: Seen) -> None:
+            await seen.until("ccc!cccc")
+            assert any(style.color is not None for style in styles(seen))
+
+        async def colourless(seen: Seen) -> None:
+            await seen.until("ccc!cccc", "1 in the way")
+            found = styles(seen)
+            assert not any(style.color or style.bgcolor for style in found)
+            assert any(style.reverse for style in found)  # the marked line, and the screen that is open
+
+        watching(fake.access, coloured)
+        monkeypatch.setenv("NO_COLOR", "1")
+        watching(fake.access, colourless)
