@@ -8,6 +8,7 @@ Needs the extras: `pip install -e '.[cli,admin,telemetry,tui]'`.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from monarch.tui.http import Access, open_access
 
 IMAGES = Path(__file__).resolve().parent / "images"
 SIZE = (100, 26)
+FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)  # that a browser would fetch from elsewhere
 LOOKS = 600  # of a tenth of a second
 
 
@@ -47,19 +49,19 @@ async def draw(access: Access) -> None:
                 await pilot.pause(0.1)
                 if any(text in piece for row in app.pane.listing.lines for piece, _ in row):
                     break
-            (IMAGES / f"tui_{name}.svg").write_text(app.export_screenshot(title=f"monarch tui: {name}"))
+            picture = app.export_screenshot(title=f"monarch tui: {name}")
+            (IMAGES / f"tui_{name}.svg").write_text(FONTS.sub("", picture))
 
 
 def main() -> None:
     """Run the program, and look at it."""
     loaders = this_host().spawn_procs({"loaders": 1}, name="loaders").spawn("loader", Loader)
     trainers = this_host().spawn_procs({"hosts": 2, "gpus": 8}, name="trainers").spawn("trainer", Trainer)
-    waiting = [
-        trainers.slice(hosts=host, gpus=gpu).train.call_one(loaders, 8 * host + gpu) for host in range(2) for gpu in range(8)
-    ]
+    for host in range(2):
+        for gpu in range(8):
+            trainers.slice(hosts=host, gpus=gpu).train.broadcast(loaders, 8 * host + gpu)
     there = admin.access("act")
     asyncio.run(draw(open_access(there["url"], there["token"])))
-    del waiting
 
 
 if __name__ == "__main__":

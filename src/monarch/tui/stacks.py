@@ -92,6 +92,6 @@ def _frame(line: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _line(line: Mapping[str, Any], usual: set[tuple[Any, ...]]) -> Row:
     own = line["kind"] == "user"
-    place = "(monarch)" if line["kind"] == "monarch" else f"{line['file']}:{line['line']}"
+    place = "(monarch)" if line["kind"] == "monarch" else f"{'/'.join(line['file'].split('/')[-2:])}:{line['line']}"
     odd = " " if _frame(line) in usual else "≠"
     return [(f"  {odd} {'>' if own else ' '} {line['function']}", "bold" if own else ""), (f"  {place}", "dim")]
