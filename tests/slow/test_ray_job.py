@@ -6,7 +6,9 @@ import importlib.util
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -153,4 +155,12 @@ def test_a_lost_node_is_replaced_while_the_rest_goes_on(home: Home, ray: Ray) ->
     assert client.stdout.readline() == "3\n"
     assert kept < set(agents(ray))
     client.communicate(timeout=60)
+    home.monarch("kill")
+
+
+def test_the_example_runs_on_nodes_of_ray(home: Home, ray: Ray) -> None:
+    example = Path(__file__).parents[2] / "examples" / "ray_hosts.py"
+    env = {"RAY_ADDRESS": ray.address, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    said = home._finish(home._start([str(example), "2"], env), 0)
+    assert said.count(f"{os.uname().nodename}, GPUs none") == 4, said
     home.monarch("kill")
