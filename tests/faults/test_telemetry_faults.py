@@ -8,12 +8,14 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helpers.actors import Echo
+from helpers.scripts import run_script
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, Cluster, attached_cluster
 from monarch.actor import Actor, endpoint, this_host
@@ -136,3 +138,33 @@ def of(cluster: Cluster, table: str) -> list[dict[str, Any]]:
 
 def right_now(cluster: Cluster) -> set[str]:
     return {row["mesh"] for row in of(cluster, "procs") if row["state"] != "ended"}
+
+
+FULL_DISK = """
+    import resource, sys
+    from pathlib import Path
+    from monarch.actor import this_host
+    from monarch.telemetry.run_file import snapshot_source, write_run
+
+    if __name__ == "__main__":
+        this_host().spawn_procs({"gpus": 1}).initialized.get()
+        source = snapshot_source()
+        write_run("kept.duckdb", source, {}, 60)
+        before = Path("kept.duckdb").read_bytes()
+        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (128 * 1024, most))  # no file gets longer, as on a disk that is full
+        try:
+            write_run("kept.duckdb", source, {}, 60)
+        except OSError as error:
+            print("SAID", error)
+        assert Path("kept.duckdb").read_bytes() == before
+        print("LEFT", [path.name for path in Path().iterdir()])
+    """
+
+
+@pytest.mark.skipif(not (find_spec("duckdb") and find_spec("arro3")), reason="the extra telemetry is not installed")
+def test_a_full_disk_costs_one_line_and_leaves_the_file_before(tmp_path: Path) -> None:
+    done = run_script(FULL_DISK, cwd=tmp_path, timeout=120)
+    assert done.exit_code == 0, done
+    assert "SAID kept.duckdb can't be written: " in done.stdout
+    assert "LEFT ['kept.duckdb']" in done.stdout and "Traceback" not in done.stderr

@@ -79,6 +79,7 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
                 database.unregister("collected")
             for name in ON_REQUEST:
                 database.execute(f"CREATE TABLE {quoted(name)} ({as_columns(SCHEMA[name])})")
+            database.execute("CHECKPOINT")  # what fails when the database is closed is not told
         fresh.chmod(0o600)
         fresh.replace(target)
     except duckdb.Error as error:  # a full disk, above all
