@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -37,10 +38,10 @@ MOUNTS = """
                 file.write(data)
 
         @endpoint
-        def value(self) -> tuple[int, str]:
+        def value(self) -> tuple[int, str, str | None]:
             sys.path.insert(0, there)
             import of_client
-            return of_client.VALUE, of_client.__file__
+            return of_client.VALUE, of_client.__file__, os.environ.get("INTERPRETER")
 
         @endpoint
         def read(self, name: str) -> str:
@@ -55,7 +56,7 @@ MOUNTS = """
 
     if __name__ == "__main__":
         job.gather_mount(f"{folder}/run/$SUBDIR", "shown")
-        job.remote_mount("src", f"{folder}/there/$SUBDIR", python_exe=None)
+        job.remote_mount("src", f"{folder}/there/$SUBDIR", python_exe="bin/python")
         hosts = job.state().hosts
         procs = hosts.spawn_procs()
         trainers = procs.spawn("trainers", Trainer)
@@ -79,7 +80,7 @@ MOUNTS = """
         except OSError as error:
             print("WRITTEN", error.strerror)
 
-        print("VALUES", set(trainers.value.call().get().values()) == {(1, f"{there}/of_client.py")})
+        print("VALUES", set(trainers.value.call().get().values()) == {(1, f"{there}/of_client.py", f"{there}/bin/python")})
         print("ODD", set(trainers.read.call("b\\udcff\\n ä").get().values()))
         os.makedirs("src/sub")
         open("src/sub/more", "w").write("more")
@@ -100,6 +101,10 @@ JOBS = {
 def mount_and_read(home: Home, kind: str, hosts: int) -> None:
     source = home.folder / "src"
     source.mkdir()
+    (source / "bin").mkdir()
+    interpreter = source / "bin" / "python"
+    interpreter.write_text(f'#!/bin/sh\nINTERPRETER="$0" exec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
     (source / "of_client.py").write_text("VALUE = 1\n")
     (source / "b\udcff\n ä").write_text("odd")
     (home.folder / "cluster.py").write_text(f"import os\nfrom monarch.job import *\njob = {JOBS[kind]}\n")
