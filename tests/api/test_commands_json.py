@@ -11,6 +11,7 @@ pytest.importorskip("typer", reason="the command needs typer, which is not insta
 WITHOUT = {
     "run": "it reads its options itself, as torchrun does, and has it among them",
     "shell": "what the shell writes is all that there is, byte by byte; its exit status is that of the command",
+    "tui": "a screen for people; what it shows comes from the admin interface, which is JSON",
 }
 """Commands that show no such option, and why."""
 
