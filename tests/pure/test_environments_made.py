@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from monarch._core.processes.proc import _search_path
-from monarch.environments import venv
+from monarch.environments import CondaEnvironment, venv
 from monarch.environments.venv import Made, Wanted, make
 from monarch.errors import EnvironmentFailed
+
+pytestmark = pytest.mark.timeout(180)  # each starts interpreters
 
 
 @pytest.fixture(autouse=True)
@@ -160,3 +162,36 @@ def test_packages_of_another_interpreter_come_before_those_of_the_client(monkeyp
     monkeypatch.setattr(sys, "path", ["/made/lib/site-packages", "/lib", "/below/site-packages"])
     found = _search_path(["/mine", "/lib", "/client/site-packages"])
     assert found == ["/mine", "/lib", "/made/lib/site-packages", "/client/site-packages", "/below/site-packages"]
+
+
+CONDA = """#!/bin/bash
+echo "$@" >> $ASKED
+case $2 in
+export) printf 'name: mine\nchannels:\n- main\ndependencies:\n- python\nprefix: /x\n';;
+create) for last in "$@"; do :; done; cp $last $ASKED.yml; exec PYTHON -m venv --without-pip ${@: -3:1};;
+esac
+"""
+
+
+def test_a_conda_environment_is_made_again_on_hosts(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = project / "asked"
+    conda = project / "conda"  # stands for it, as it is not here: says what it is asked, and makes a venv
+    conda.write_text(CONDA.replace("PYTHON", sys.executable))
+    conda.chmod(0o700)
+    monkeypatch.setenv("ASKED", str(asked))
+    monkeypatch.setenv("PATH", f"{project}{os.pathsep}{os.environ['PATH']}")
+    text = CondaEnvironment(project).export()
+    assert text == "channels:\n- main\ndependencies:\n- python\n"
+    made = make(Wanted("", "", False, text))
+    assert made.new and not make(Wanted("", "", False, text)).new
+    exported, created = asked.read_text().splitlines()
+    assert exported == f"env export --prefix {project}"
+    assert created.startswith(f"env create --yes --quiet --prefix {folder_of(made)} --file ")
+    assert Path(f"{asked}.yml").read_text() == text
+    (project / "environment.yml").write_text(text)
+    assert make(Wanted("environment.yml", "", False)) == made._replace(new=False)
+    monkeypatch.setenv("PATH", "/none")
+    with pytest.raises(EnvironmentFailed, match="conda is not on the PATH"):
+        make(Wanted("", "", False, "another"))
+    with pytest.raises(EnvironmentFailed, match="conda can't be asked"):
+        CondaEnvironment(project).export()

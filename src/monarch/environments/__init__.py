@@ -18,16 +18,17 @@ from typing import Any
 
 from ..actor import Actor, ActorError, HostMesh, MeshFailure, SupervisionError, endpoint, this_proc
 from ..errors import EnvironmentFailed
+from .conda import CondaEnvironment
 from .venv import Made, Wanted, make
 
-__all__ = ["in_environment"]
+__all__ = ["CondaEnvironment", "in_environment"]
 
 _SHOWN_EVERY = 0.5  # seconds
 
 
 def in_environment(
     hosts: HostMesh,
-    source: str | os.PathLike[str],
+    source: str | os.PathLike[str] | CondaEnvironment,
     *,
     wheels: str | os.PathLike[str] | None = None,
     offline: bool = False,
@@ -38,15 +39,18 @@ def in_environment(
 
     Args:
         hosts: Where.
-        source: ``requirements.txt``, ``pyproject.toml`` or ``uv.lock``. A relative path is one in the workspace that was synced last, or in
-            the working directory, where nothing was.
+        source: ``requirements.txt``, ``pyproject.toml``, ``uv.lock`` or, for conda, ``environment.yml``. A relative path is one in the
+            workspace that was synced last, or in the working directory, where nothing was. Or a conda environment of this machine.
         wheels: A folder of wheels to install from as well; a path of the same kind.
         offline: Install from nothing else.
 
     Raises:
         EnvironmentFailed: It can't be made on a host; the text has what the installer said.
     """
-    wanted = Wanted(os.fspath(source), "" if wheels is None else os.fspath(wheels), offline)
+    if isinstance(source, CondaEnvironment):
+        wanted = Wanted(str(source.conda_prefix), "", offline, source.export())
+    else:
+        wanted = Wanted(os.fspath(source), "" if wheels is None else os.fspath(wheels), offline)
     owner: Any = this_proc().spawn("environments", _Owner)
     try:
         with _shown(f"environment of {wanted.source} on {len(hosts)} hosts"):

@@ -1,4 +1,4 @@
-"""A virtual environment of this host, made from a file of requirements.
+"""A virtual environment of this host, made from a file of requirements; or by conda, from an ``environment.yml``.
 
     BASE/environments/DIGEST/           the environment; what it is made from, and the Python, is in its name
     BASE/environments/DIGEST/complete   written when all of it is there, and locked by each process that runs in it
@@ -20,6 +20,7 @@ import shutil
 import site
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -43,11 +44,13 @@ class Wanted(NamedTuple):
         source: The file.
         wheels: Folder of wheels to install from; empty for none.
         offline: Whether from nothing else.
+        conda: Content of an ``environment.yml``, in place of `source`.
     """
 
     source: str
     wheels: str
     offline: bool
+    conda: str = ""
 
 
 class Made(NamedTuple):
@@ -71,6 +74,7 @@ class _Plan(NamedTuple):
         folder: Where relative paths begin.
         wheels: See `Wanted`.
         offline: See `Wanted`.
+        conda: See `Wanted`.
     """
 
     lines: list[str]
@@ -78,11 +82,22 @@ class _Plan(NamedTuple):
     folder: Path
     wheels: str
     offline: bool
+    conda: str = ""
 
     @property
     def digest(self) -> str:
         """Of all that it is made from."""
-        parts = [sys.version, sys.executable, *_below(), "|", *self.lines, "|", *self.editable, f"|{self.offline}"]
+        parts = [
+            sys.version,
+            sys.executable,
+            *_below(),
+            "|",
+            *self.lines,
+            "|",
+            *self.editable,
+            f"|{self.offline}",
+            self.conda,
+        ]
         if self.wheels:
             for path in sorted(Path(self.wheels).glob("*.whl")):
                 parts += [path.name, hashlib.sha256(path.read_bytes()).hexdigest()]
@@ -97,12 +112,13 @@ def make(wanted: Wanted) -> Made:
     """
     root = Path(os.environ.get("WORKSPACE_DIR") or os.getcwd())
     source = root / wanted.source
-    if not source.is_file():
+    if not wanted.conda and not source.is_file():
         raise EnvironmentFailed(f"there is no file {source}")
     wheels = str(root / wanted.wheels) if wanted.wheels else ""
     if wheels and not os.path.isdir(wheels):
         raise EnvironmentFailed(f"there is no folder of wheels {wheels}")
-    plan = _plan(source)._replace(wheels=wheels, offline=wanted.offline)
+    plan = _Plan([], [], root, "", False, wanted.conda) if wanted.conda else _plan(source)
+    plan = plan._replace(wheels=wheels, offline=wanted.offline)
     base = base_folder() / "environments"
     base.mkdir(mode=0o700, exist_ok=True)
     folder = base / plan.digest
@@ -120,6 +136,8 @@ def make(wanted: Wanted) -> Made:
 def _plan(source: Path) -> _Plan:
     lines: list[str] = []
     editable: list[str] = []
+    if source.suffix in (".yml", ".yaml"):
+        return _Plan([], [], source.parent, "", False, source.read_text())
     if source.name == "uv.lock":
         uv = _uv()
         if not uv:
@@ -182,6 +200,31 @@ def _code_of(project: Path) -> str:
 
 
 def _make(folder: Path, plan: _Plan, lock: int) -> None:
+    if plan.conda:
+        _make_by_conda(folder, plan, lock)
+    else:
+        _make_venv(folder, plan, lock)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    # Python runs lines that begin with `import` when it starts; the lock ends with the process.
+    used = f"import fcntl, os; fcntl.flock(os.open({str(folder / _COMPLETE)!r}, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)"
+    below = [f"import site; site.addsitedir({each!r})" for each in _below()]
+    (packages / "zz_monarch.pth").write_text("\n".join([used, *plan.editable, *below, ""]))
+    (folder / _COMPLETE).touch()
+
+
+def _make_by_conda(folder: Path, plan: _Plan, lock: int) -> None:
+    conda = shutil.which("conda")
+    if conda is None:
+        raise EnvironmentFailed("conda is not on the PATH of the worker on this host")
+    with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+        file.write(plan.conda)
+        file.flush()
+        options = ["--offline"] if plan.offline else []
+        command = [conda, "env", "create", "--yes", "--quiet", *options, "--prefix", str(folder), "--file", file.name]
+        _run(command, plan.folder, lock)
+
+
+def _make_venv(folder: Path, plan: _Plan, lock: int) -> None:
     uv = _uv()
     python = str(folder / "bin" / "python")
     if not uv and importlib.util.find_spec("pip") is None:
@@ -199,12 +242,6 @@ def _make(folder: Path, plan: _Plan, lock: int) -> None:
         options = ["--no-index"] if plan.offline else []
         options += ["--find-links", plan.wheels] if plan.wheels else []
         _run([*install, *options, "-r", str(file)], plan.folder, lock)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    # Python runs lines that begin with `import` when it starts; the lock ends with the process.
-    used = f"import fcntl, os; fcntl.flock(os.open({str(folder / _COMPLETE)!r}, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)"
-    below = [f"import site; site.addsitedir({each!r})" for each in _below()]
-    (packages / "zz_monarch.pth").write_text("\n".join([used, *plan.editable, *below, ""]))
-    (folder / _COMPLETE).touch()
 
 
 def _below() -> list[str]:

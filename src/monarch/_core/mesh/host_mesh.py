@@ -275,7 +275,7 @@ class HostMesh(DrawnMesh):
 
         Args:
             workspace: A folder; folders; a dict of folder to path in the workspace; or a `monarch.sync.Workspace`.
-            conda: Not supported.
+            conda: Not supported; see `monarch.environments`.
             auto_reload: Have this program's procs there reload modules that have changed.
 
         Returns:
@@ -288,7 +288,9 @@ class HostMesh(DrawnMesh):
         """
         self._check_usable()
         if conda:
-            raise NotImplementedError("environments are not mirrored: hosts have their own, or share one")
+            raise NotImplementedError(
+                "monarch.environments.in_environment(hosts, CondaEnvironment()) makes it on hosts"
+            )
         await self.initialized
         hub = context()._cell.hub
         if hub.address == hub.root:
