@@ -288,9 +288,7 @@ class HostMesh(DrawnMesh):
         """
         self._check_usable()
         if conda:
-            raise NotImplementedError(
-                "monarch.environments.in_environment(hosts, CondaEnvironment()) makes it on hosts"
-            )
+            raise NotImplementedError("use monarch.environments: in_environment(hosts, CondaEnvironment())")
         await self.initialized
         hub = context()._cell.hub
         if hub.address == hub.root:
