@@ -114,14 +114,11 @@ def test_a_fault_that_happens_while_one_looks_is_seen_at_once(seen: Seen, tab: T
 
 def test_from_the_verdict_to_the_command_of_the_debugger(seen: Seen, tab: Tab) -> None:
     page = tab.open("now")
-    verdict = tab.wait_for(".verdict.bad")
-    tab.picture("now")
-    verdict.click()
+    tab.wait_for(".verdict.bad").click()
     odd = tab.wait_for("article.odd", "trainers[2]")
     assert "next_batch" in odd.inner_text()
     odd.get_by_role("button", name="copy").click()
     odd.get_by_role("button", name="copied").wait_for()
-    tab.picture("stacks")
     command = page.evaluate("() => navigator.clipboard.readText()")
     assert command == f"monarch debug -p {seen.program.pid} attach trainer 2"
     said = seen.program.monarch(*command.split()[1:])

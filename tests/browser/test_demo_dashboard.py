@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -15,6 +15,8 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
+
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +54,13 @@ def test_from_the_verdict_to_the_odd_ranks_stack_logs_and_debugger(tab: Tab, by:
     page = tab.open("now")
     verdict = tab.wait_for(".verdict.bad", "999 ranks of trainers in all_reduce")
     assert re.search(r"rank 417 .*host h52, gpu 1.* in recv_into \(data\.py:31\)", verdict.inner_text())
+    tab.picture("now")
     verdict.click() if by == "mouse" else verdict.press("Enter")
     stack = tab.wait_for("article.odd", "trainers[417]").inner_text()
     assert "read_shard" in stack and "run/data.py:31" in stack and "all_reduce" not in stack
     choose("button", "copy")
     tab.wait_for("article.odd").get_by_role("button", name="copied").wait_for()
+    tab.picture("stacks")
     command = page.evaluate("() => navigator.clipboard.readText()")
     assert re.fullmatch(r"monarch debug -p \d+ attach trainer 417", command)
     choose("link", "logs around then")
@@ -69,8 +73,8 @@ def test_from_the_verdict_to_the_odd_ranks_stack_logs_and_debugger(tab: Tab, by:
 def test_a_page_of_a_thousand_ranks_complains_of_nothing_and_is_for_everybody(tab: Tab, view: str) -> None:
     page = tab.open(view)
     tab.wait_for("main p", "Nobody has stopped") if view == "debugger" else tab.wait_for("td")
-    for theme in ("light", "dark"):
-        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
         assert tab.violations() == []
     page.emulate_media(color_scheme="light")
 
@@ -115,4 +119,24 @@ def test_actions_save_files_and_start_again_a_mesh_whose_rank_has_stopped(browse
         tab.wait_for("[role=status]", "Done: 16 processes of trainers start again.")
         tab.open("debugger")
         tab.wait_for("main p", "Nobody has stopped")
+        context.close()
+
+
+@pytest.mark.timeout(180)
+def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) -> None:
+    with demo(10_000, "missing-collective") as program:
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        tab = Tab(context, program.url)
+        tab.page.set_default_timeout(150_000)
+        tab.page.goto(program.link)
+        tab.wait_for("article[aria-label='Mesh trainers']", "9,999 collective")
+        ranks = tab.page.get_by_role("slider", name="Ranks of trainers")
+        assert ranks.get_attribute("aria-valuemax") == "9999"
+        box = ranks.bounding_box()
+        assert box is not None and 100 < box["height"] <= 440  # all of them, on one screen
+        ranks.press("End")
+        tab.wait_for("dl", "9999 (hosts=1249, gpus=7)")
+        ranks.hover(position={"x": 1, "y": 1})
+        tab.wait_for("dl", "0 (hosts=0, gpus=0)")
+        assert tab.complaints == []
         context.close()
