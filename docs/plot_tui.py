@@ -12,7 +12,7 @@ import re
 import threading
 from pathlib import Path
 
-from monarch import admin
+from monarch import actor, admin
 from monarch.actor import Actor, endpoint, this_host
 from monarch.tui.app import Dashboard
 from monarch.tui.http import Access, open_access
@@ -36,7 +36,7 @@ class Loader(Actor):
 class Trainer(Actor):
     @endpoint
     def train(self, loaders: Loader, rank: int) -> int:
-        return loaders.batch.call_one(rank).get()  # type: ignore[no-any-return,attr-defined]
+        return loaders.batch.call_one(rank).get()
 
 
 async def draw(access: Access) -> None:
@@ -55,6 +55,7 @@ async def draw(access: Access) -> None:
 
 def main() -> None:
     """Run the program, and look at it."""
+    actor.unhandled_fault_hook = lambda failure: None  # at its end, those who wait are told
     loaders = this_host().spawn_procs({"loaders": 1}, name="loaders").spawn("loader", Loader)
     trainers = this_host().spawn_procs({"hosts": 2, "gpus": 8}, name="trainers").spawn("trainer", Trainer)
     for host in range(2):

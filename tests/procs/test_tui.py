@@ -20,8 +20,8 @@ pytest.importorskip("duckdb")  # here, as it starts threads
 pytest.importorskip("arro3.core")
 
 from helpers.dashboards import Seen, watching
-from monarch.tui import open_access
-from monarch.tui.http import Access
+from monarch.tui import diagnose, open_access
+from monarch.tui.http import Access, AdminError, Line
 
 PROGRAM = r"""
     import logging, os, sys, threading
@@ -225,12 +225,20 @@ def test_sql_answers_saved_and_typed_questions(watched: Watched) -> None:
     watching(watched.access, typed)
 
 
-def test_a_report_of_a_sick_program_is_json_and_fails(watched: Watched) -> None:
-    env = {"MONARCH_ADMIN_TOKEN": watched.door.access("view")["token"]}
-    got = watched.program.monarch("tui", "--diagnose", "--addr", watched.door.url, env=env)
-    assert got.returncode == 1, got.stderr
-    found = json.loads(got.stdout)
+def test_a_report_of_a_sick_program_is_json_and_fails(watched: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+    token = watched.door.access("view")["token"]
+    assert diagnose(open_access(watched.door.url, token)) == 1
+    found = json.loads(capsys.readouterr().out)
     assert found["healthy"] is False and found["verdict"]["status"] == "stuck"
     failed = [check for check in found["checks"] if check["status"] == "fail"]
     assert any("tuidead[0]" in check["message"] for check in failed)
     assert {check["group"] for check in found["checks"]} == {"Admin Infrastructure", "Mesh"}
+
+
+def test_a_link_lets_in_once_and_a_wrong_token_is_said(watched: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+    link = watched.door.access("act")["link"]
+    assert Line(open_access(link)).get("/v1/admin")["url"] == watched.door.url
+    with pytest.raises(AdminError, match="this link was used"):
+        open_access(link)
+    assert diagnose(open_access(watched.door.url, "wrong")) == 1
+    assert "unauthorized" in json.loads(capsys.readouterr().out)["checks"][0]["message"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -150,3 +152,9 @@ def test_without_colours_letters_say_what_colours_would(monkeypatch: pytest.Monk
         watching(fake.access, coloured)
         monkeypatch.setenv("NO_COLOR", "1")
         watching(fake.access, colourless)
+
+
+def test_the_dashboard_imports_no_engine() -> None:
+    code = "import sys, monarch.tui.app; print([name for name in sys.modules if name.startswith('monarch._core')])"
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert got.stdout == "[]\n"
