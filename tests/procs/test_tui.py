@@ -23,6 +23,8 @@ from helpers.dashboards import Seen, watching
 from monarch.tui import diagnose, open_access
 from monarch.tui.http import Access, AdminError, Line
 
+pytestmark = pytest.mark.timeout(180)  # each wait has 60 s
+
 PROGRAM = r"""
     import logging, os, sys, threading
     from monarch import configure

@@ -14,6 +14,8 @@ pytest.importorskip("textual")
 from helpers.dashboards import LARGE, Seen, watching
 from helpers.fake_admin import fake_admin, picture_of
 
+pytestmark = pytest.mark.timeout(180)  # each wait has 60 s
+
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[31m[red]markup[/red]\u202etfel\x9b5A\x00\ud800\tend"
 HARMLESS = "[red]markup[/red]tfel?    end"
 

@@ -25,6 +25,8 @@ pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
 
 PATIENCE = 90.0  # seconds
+pytestmark = pytest.mark.timeout(180)  # each wait has 60 s
+
 PROGRAM = r"""
     import sys
     from monarch.actor import Actor, endpoint, this_host
