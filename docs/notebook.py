@@ -1,9 +1,10 @@
-"""Runs the cells of examples/tensors.ipynb with a kernel of their own, and keeps what they show.
+"""Runs the cells of each notebook in examples/ with a kernel of its own, and keeps what they show.
 
     python docs/notebook.py            write the outputs anew
     python docs/notebook.py --check    change nothing; exit 1 if a cell fails, or shows something else than what is there
 
-What differs from machine to machine, such as paths, is replaced by dots. Needs nbclient and ipykernel.
+Names of notebooks after that choose some. What differs from machine to machine, such as paths, is replaced by dots; what a cell with the
+tag "varies" shows is kept, and not compared. Needs nbclient and ipykernel.
 """
 
 # nbformat has types for some of its functions only.
@@ -20,11 +21,16 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-NOTEBOOK = Path(__file__).resolve().parent.parent / "examples" / "tensors.ipynb"
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 CELL_SECONDS = 60
 LOCAL = [
+    (re.compile(r"\x1b\[[0-9;]*m"), ""),
+    (re.compile(r"/tmp/ipykernel_\d+/\d+\.py"), "cell.py"),
+    (re.compile(r"\b\d{5,}\.py:"), "cell.py:"),
+    (re.compile(r"process \d+( on \S+)?"), "process ..."),
     (re.compile(r'"[^"\n]*/(?:site-packages|src)/([^"\n]*)", line \d+'), r'".../\1", line ...'),
     (re.compile(rf"\b{re.escape(os.uname().nodename)} · "), "node · "),
+    (re.compile(rf"\bhost {re.escape(os.uname().nodename)}\b"), "host node"),
     (re.compile(r"(hosts\\gpus  0) +1"), rf"\1{' ' * len('node · rank[0]')} 1"),  # as wide as the host's name makes it
     (re.compile(r"^[ ~^]+\n", re.MULTILINE), ""),  # marks under the source, which not every Python makes
 ]
@@ -57,7 +63,7 @@ def shown(notebook: Any) -> list[str]:
     lines = []
     for number, cell in enumerate(notebook.cells):
         lines += [f"cell {number}:", *cell.source.splitlines()]
-        for output in cell.get("outputs", ()):
+        for output in cell.get("outputs", ()) if "varies" not in cell.metadata.get("tags", ()) else ():
             for _, text in sorted(output.get("data", {"text": output.get("text", output)}).items()):
                 lines += str(text).splitlines()
     return lines
@@ -66,13 +72,20 @@ def shown(notebook: Any) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if something is out of date")
-    check = parser.parse_args().check
-    saved = nbformat.read(NOTEBOOK, as_version=4)
-    ran = run(saved)
-    if not check:
-        nbformat.write(ran, NOTEBOOK)
-        return 0
-    changes = list(difflib.unified_diff(shown(saved), shown(ran), "as it is saved", "as it runs", lineterm=""))
+    parser.add_argument("names", nargs="*", help="of notebooks; all if none is given")
+    options = parser.parse_args()
+    changes: list[str] = []
+    for path in sorted(EXAMPLES.glob("*.ipynb")):
+        if options.names and path.stem not in options.names:
+            continue
+        saved = nbformat.read(path, as_version=4)
+        ran = run(saved)
+        if options.check:
+            changes += difflib.unified_diff(
+                shown(saved), shown(ran), f"{path.name} as saved", "as it runs", lineterm=""
+            )
+        else:
+            nbformat.write(ran, path)
     print("\n".join(changes))
     return 1 if changes else 0
 
