@@ -27,6 +27,7 @@ LOCAL = [
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"/tmp/ipykernel_\d+/\d+\.py"), "cell.py"),
     (re.compile(r"\b\d{5,}\.py:"), "cell.py:"),
+    (re.compile(r"/\S*/lib/python3\.\d+/"), ".../"),
     (re.compile(r"process \d+( on \S+)?"), "process ..."),
     (re.compile(r'"[^"\n]*/(?:site-packages|src)/([^"\n]*)", line \d+'), r'".../\1", line ...'),
     (re.compile(rf"\b{re.escape(os.uname().nodename)} · "), "node · "),
