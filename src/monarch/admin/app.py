@@ -73,7 +73,7 @@ class App:
         try:
             response = await self._answer(request)
         except ApiError as error:
-            response = _json(error.to_json(), STATUS[error.code])
+            response = _json(error.to_json(_path(request)), STATUS[error.code])
             if error.code == "unauthorized":
                 response.headers["WWW-Authenticate"] = "Bearer"
         except ClientDisconnect:
@@ -89,8 +89,7 @@ class App:
     async def _answer(self, request: Request) -> Response:
         headers, method = dict(request.headers), request.method
         self._guard.check_sender(method, headers)
-        raw = request.scope.get("raw_path") or request.url.path.encode()
-        path = raw.decode("latin-1").partition("?")[0].removeprefix(request.scope.get("root_path", ""))
+        path = _path(request)
         found, names = routes.find(path)
         wanted = "GET" if method == "HEAD" else method
         chosen = next((each for each in found if each.method == wanted), None)
@@ -107,7 +106,10 @@ class App:
             body = await asyncio.wait_for(_body(request), _BODY_LIMIT) if method == "POST" else {}
         except asyncio.TimeoutError:
             raise ApiError("bad_request", f"the body did not come within {_BODY_LIMIT:g} s") from None
-        call = Call(self._program, names, dict(request.query_params), body, str(request.base_url).rstrip("/"), role)
+        call = Call(
+            self._program, names, dict(request.query_params), body, str(request.base_url).rstrip("/"), role,
+            headers.get("accept", ""),
+        )  # fmt: skip
         if method == "HEAD" and (is_open or chosen.answers == routes.EVENTS):  # which would use up the link, or go on
             return Response(media_type=chosen.answers)
         answer = await self._ask(chosen, call)
@@ -195,6 +197,12 @@ class App:
                     yield text
         finally:
             self.streams -= 1
+
+
+def _path(request: Request) -> str:
+    """As it was sent, percent-encoded, without what a proxy has put before it."""
+    raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    return raw.decode("latin-1").partition("?")[0].removeprefix(request.scope.get("root_path", ""))
 
 
 async def _body(request: Request) -> Mapping[str, Any]:

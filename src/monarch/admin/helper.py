@@ -19,15 +19,15 @@ import uvicorn
 
 from .. import config
 from ..programs import Connection, connect
+from . import api, front, logs, more, v1
 from . import connection as http
-from . import front, logs, more, v1
 from .app import App
 from .door import PROGRAM_ENDED
 from .guard import Guard
 from .keys import Keys
 from .program import Watched
 
-TABLES = (front, logs, more, v1)
+TABLES = (api, front, logs, more, v1)
 """The modules with routes; those of the first win."""
 
 _PR_SET_PDEATHSIG = 1

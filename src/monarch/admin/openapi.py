@@ -17,7 +17,8 @@ _INTRODUCTION = """\
 Walk the tree: GET `{base}/v1/root`, read `children`, GET `{base}/v1/REFERENCE` of each, percent-encoded as one segment of the path. Ask
 `{base}/v1/why` first when a program does not go on. `{base}/v1/query` takes SQL: `SHOW TABLES` and `DESCRIBE actors` say what there is.
 
-An error is `{{"error": {{"code", "message", "details"?}}}}`. What did not answer in time is named under `silent`.
+An error is `{{"error": {{"code", "message", "details"?}}}}`; below `/api/` it is `{{"error": MESSAGE, "code"}}`.
+What did not answer in time is named under `silent`.
 
 """
 

@@ -11,12 +11,19 @@ from .. import config
 from ..errors import SupervisionError
 from ..logs.filter import LineFilter
 from ..programs import Connection, ProcAddress
+from ..stacks.py_spy import RunPySpy
 from ..telemetry import Collected
 from ..telemetry.gather import of_program, question
+from ..telemetry.programs import SCHEMA, Processes
 from ..telemetry.prometheus import SCRAPED
+from ..telemetry.query import Limits, run
+from ..telemetry.query import Source as Tables
+from ..telemetry.result import QueryResult
+from ..telemetry.tables import ON_REQUEST
 from ..why import Verdict
 from ..why.gather import of_program as why
 from .feeds import Feed
+from .keys import ACT, VIEW
 from .routes import ApiError
 from .tree import TABLES, Tree
 
@@ -25,6 +32,7 @@ T = TypeVar("T")
 _FRESH = 1.0  # seconds for which what was found is given to others who ask
 _MOST_DUMPS = 100
 _PATIENCE = 0.5  # seconds in which a process answers its agent
+_BEYOND = 2.0  # seconds that an answer takes beside what it is about
 
 
 class Shared(Generic[T]):
@@ -76,6 +84,7 @@ class Watched:
         self.feeds: dict[str, Feed] = {}
         self.dumps: dict[str, Any] = {}
         self._lock = threading.Lock()
+        self._shared: dict[str, Shared[Any]] = {}
 
     def collect(
         self,
@@ -103,6 +112,43 @@ class Watched:
         own = self.connection.description.agent.host
         if own in found.silent and self.connection.hub.process_fate(self.connection.description.agent) is not None:
             raise SupervisionError("the program has ended")
+        return found
+
+    def query(self, sql: str, role: str = VIEW, seconds: float = 10.0) -> QueryResult:
+        """Rows that SQL finds in the tables.
+
+        Args:
+            sql: One statement that reads.
+            role: Of who asks: tables of stacks are there for `ACT`.
+            seconds: For all of it.
+
+        Raises:
+            QueryError: It is no such statement, or its answer is over a limit.
+            TimeoutError: It took too long.
+        """
+        return run(sql, self.tables(role), Limits(seconds=seconds))
+
+    def tables(self, role: str) -> Tables:
+        """Where the tables come from, for a role."""
+        return Processes(self.connection) if role == ACT else _Viewed(self.connection)
+
+    def shared(self, name: str, look: Callable[[], Any]) -> Any:
+        """What was found under that name by who asked up to two seconds ago, or is found now."""
+        with self._lock:
+            found = self._shared.setdefault(name, Shared(look, 2 * _FRESH))
+        return found.get()
+
+    def py_spy(self, reference: str) -> Any:
+        """What py-spy says of a process.
+
+        Raises:
+            ApiError: There is no such process, or it has ended.
+        """
+        process = self.proc(reference)
+        limit: float = config.value("mesh_admin_pyspy_timeout")
+        found = self.ask(process.agent, RunPySpy(process, limit), limit + _BEYOND)
+        if found is None:
+            raise ApiError("not_found", f"{reference!r} has ended")
         return found
 
     def ask(self, process: ProcAddress, record: tuple[Any, ...], seconds: float) -> Any:
@@ -135,6 +181,12 @@ class Watched:
 
     def _tree(self) -> Tree:
         return Tree(self.collect(*TABLES), time.time())
+
+
+class _Viewed(Processes):
+    """The tables that need nothing of a process but its word."""
+
+    schema = {name: columns for name, columns in SCHEMA.items() if name != "stacks" and name not in ON_REQUEST}
 
 
 def rows_by(rows: Iterable[dict[str, Any]], key: str) -> dict[Any, dict[str, Any]]:

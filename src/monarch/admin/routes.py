@@ -57,8 +57,14 @@ class ApiError(Exception):
         self.code = code
         self.details = details
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what the body says."""
+    def to_json(self, path: str) -> dict[str, Any]:
+        """Return what the body says.
+
+        Args:
+            path: What was asked for: below ``/api/`` an error is a text, as Monarch 0.7 has it there.
+        """
+        if path.startswith("/api/"):
+            return {"error": str(self), "code": self.code}
         found = {"code": self.code, "message": str(self)}
         return {"error": found if self.details is None else {**found, "details": self.details}}
 
@@ -105,6 +111,7 @@ class Call(NamedTuple):
         body: The JSON that was sent; empty for a GET.
         base: The URL of this server, as the one who asks has it.
         role: Of who asks.
+        accept: Types of the answer that are taken, as the header has them.
     """
 
     program: Watched
@@ -113,6 +120,7 @@ class Call(NamedTuple):
     body: Mapping[str, Any]
     base: str
     role: str
+    accept: str = ""
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
         """A number from the body, or the query.

@@ -78,6 +78,10 @@ class Tree:
         """Of all nodes."""
         return [ROOT, *self._parents]
 
+    def row(self, reference: str) -> Mapping[str, Any]:
+        """What the table `procs` or `actors` says of a node; empty for others."""
+        return self._procs.get(reference) or self._actors.get(reference) or {}
+
     def find(self, reference: str) -> dict[str, Any]:
         """The payload of a node.
 

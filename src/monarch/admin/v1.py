@@ -8,17 +8,11 @@ from typing import Any
 
 from .. import config
 from ..control import GetSettings
-from ..programs import ProcAddress
 from ..stacks.py_spy import RunPySpy
-from ..telemetry.programs import SCHEMA, Processes
-from ..telemetry.query import Limits, run
-from ..telemetry.tables import ON_REQUEST
 from . import openapi, schemas
 from .keys import ACT
 from .routes import NOBODY, STATUS, TEXT, ApiError, Call, Field, Link, Page, route
 from .tree import ROOT
-
-_BEYOND = 2.0  # seconds that an answer takes beside what it is about
 
 
 @route(
@@ -100,13 +94,13 @@ def _config(call: Call) -> Any:
 @route("GET", "/v1/pyspy/{proc}", role=ACT, seconds=30.0)
 def _py_spy(call: Call) -> Any:
     """What py-spy says of a process: its threads and their stacks, with C functions where it can see them."""
-    return _dump(call, call.program.proc(call.path["proc"]))
+    return call.program.py_spy(call.path["proc"])
 
 
 @route("POST", "/v1/pyspy_dump/{proc}", role=ACT, seconds=30.0)
 def _py_spy_dump(call: Call) -> Any:
     """The same, kept under an id: `/v1/pyspy_dumps/{id}` gives it, as long as this server runs and 100 others have not followed."""
-    found = _dump(call, call.program.proc(call.path["proc"]))
+    found = call.program.py_spy(call.path["proc"])
     name = str(uuid.uuid4())
     call.program.keep_dump(name, {"proc_ref": call.path["proc"], "result": found})
     return {"dump_id": name}
@@ -167,8 +161,7 @@ def _profile(call: Call) -> Page:
 def _query(call: Call) -> Any:
     """Rows that SQL finds in the tables of telemetry; who did not answer, and what was left out, is said. Tables of stacks are there for
     the role act."""
-    source = Processes(call.program.connection) if call.role == ACT else _Viewed(call.program.connection)
-    found = run(call.text("sql"), source, Limits(seconds=call.number("timeout", 10, 0.1, 30)))
+    found = call.program.query(call.text("sql"), call.role, call.number("timeout", 10, 0.1, 30))
     return {"rows": found.rows, "columns": found.columns, "silent": found.silent, "left_out": found.left_out}
 
 
@@ -176,17 +169,3 @@ def _query(call: Call) -> Any:
 def _node(call: Call) -> Any:
     """A host, a proc, or an actor: its reference is one segment of the path, percent-encoded."""
     return call.program.tree.get().find(call.path["reference"])
-
-
-class _Viewed(Processes):
-    """The tables that need nothing of a process but its word."""
-
-    schema = {name: columns for name, columns in SCHEMA.items() if name != "stacks" and name not in ON_REQUEST}
-
-
-def _dump(call: Call, process: ProcAddress) -> Any:
-    limit: float = config.value("mesh_admin_pyspy_timeout")
-    found = call.program.ask(process.agent, RunPySpy(process, limit), limit + _BEYOND)
-    if found is None:
-        raise ApiError("not_found", f"{call.path['proc']!r} has ended")
-    return found

@@ -1,0 +1,358 @@
+"""The routes of Monarch 0.7's dashboard, for who has programs that ask them. Made of the tables that all else is made of.
+
+Ids are texts, but in answers to SQL. Answers that need no parameters are shared by all who ask within two seconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .keys import ACT
+from .program import Watched
+from .routes import ApiError, Call, Field, route
+from .tree import ROOT, with_texts
+
+BUCKETS = 44
+"""Of the activity of messages."""
+
+_LATEST = 200  # events of an actor
+_ARROW = "application/vnd.apache.arrow.stream"
+_HEALTH = {"idle": 100, "processing": 80, "client": 50, "unknown": 50, "stopped": 20, "failed": 0}
+_STARTS_OR_ENDS = 30  # health of other statuses: created, initializing, saving, loading, stopping
+_MOST_ROWS = 10_000  # of messages, where nothing else bounds them
+
+_MESHES = "SELECT DISTINCT ON (id, class) * FROM meshes ORDER BY timestamp_us, id, class"
+_ACTORS = """
+    SELECT a.*, m.class AS mesh_class, m.given_name AS mesh_name, lower(a.status) AS latest_status,
+        greatest(a.timestamp_us, e.timestamp_us, a.since_us) AS status_timestamp_us
+    FROM actors a LEFT JOIN (SELECT id, any_value(class) AS class, any_value(given_name) AS given_name FROM meshes GROUP BY id) m
+        ON m.id = a.mesh_id
+    LEFT JOIN (SELECT actor_id, max(timestamp_us) AS timestamp_us FROM actor_status_events GROUP BY actor_id) e ON e.actor_id = a.id
+    ORDER BY a.timestamp_us, a.id
+"""
+_ENDPOINTS = """
+    SELECT endpoint, sum(count)::BIGINT AS total, sum(count - failed)::BIGINT AS completed
+    FROM handled GROUP BY endpoint ORDER BY total DESC, endpoint
+"""
+_TIMES = """
+    SELECT min(timestamp_us) AS start_us, max(timestamp_us) AS end_us, min(timestamp_us) FILTER (failed) AS failure_onset_us,
+        count(*) FILTER (is_status) AS total_status_events, count(*) FILTER (NOT is_status) AS total_message_events
+    FROM (SELECT timestamp_us, new_status = 'Failed' AS failed, true AS is_status FROM actor_status_events
+        UNION ALL SELECT timestamp_us, false, false FROM message_status_events)
+"""
+_PAIRS = "SELECT DISTINCT from_actor_id, to_actor_id FROM messages ORDER BY ALL"
+_ACTIVITY = f"""
+    WITH times AS (SELECT min(timestamp_us) AS first, max(timestamp_us) AS last FROM messages)
+    SELECT first, last, least((timestamp_us - first) * {BUCKETS} // greatest(last - first, 1), {BUCKETS - 1}) AS bucket,
+        sum(sample_weight)::BIGINT AS many
+    FROM messages, times GROUP BY ALL
+"""
+
+
+@route("GET", "/api/health", seconds=0)
+def _health(call: Call) -> Any:
+    """That this server answers."""
+    return {"status": "ok"}
+
+
+@route("GET", "/api/summary")
+def _summary(call: Call) -> Any:
+    """Counts of meshes, actors and messages, failures, and a score from 0 to 100."""
+    return call.program.shared("summary", lambda: _summed(call.program))
+
+
+@route("GET", "/api/message-stats")
+def _message_stats(call: Call) -> Any:
+    """How many messages are queued, active, completed, failed; by endpoint; who sends to whom."""
+    program = call.program
+
+    def look() -> Any:
+        endpoints = program.query(_ENDPOINTS).rows
+        pairs = [[str(actor) for actor in row.values()] for row in program.query(_PAIRS).rows]
+        return {"lifecycle": _lifecycle(_actors(program), endpoints), "endpoints": endpoints, "pairs": pairs}
+
+    return program.shared("message-stats", look)
+
+
+@route("GET", "/api/message-activity")
+def _message_activity(call: Call) -> Any:
+    """How many messages came, in 44 equal parts of the time that is remembered."""
+
+    def look() -> Any:
+        rows = call.program.query(_ACTIVITY).rows
+        many = {row["bucket"]: row["many"] for row in rows}
+        start, end = (rows[0]["first"], rows[0]["last"]) if rows else (None, None)
+        return {
+            "start_us": start, "end_us": end, "total": sum(many.values()), "buckets": [many.get(at, 0) for at in range(BUCKETS)]
+        }  # fmt: skip
+
+    return call.program.shared("message-activity", look)
+
+
+@route(
+    "GET",
+    "/api/dag",
+    seconds="mesh_admin_tree_timeout",
+    fields={"hide_system": Field("boolean", "Changes nothing: no node here is of Monarch's own")},
+)
+def _dag(call: Call) -> Any:
+    """Hosts, procs and actors as nodes, and edges between them: who belongs to whom, who sends to whom."""
+    call.flag("hide_system")
+    return call.program.shared("dag", lambda: _graph(call.program))
+
+
+_EXCLUDED = Field("string", "Classes that are not wanted, with commas between")
+
+
+@route(
+    "GET",
+    "/api/meshes",
+    fields={
+        "class": Field("string", "Host, Proc, or a class of actors"),
+        "parent_mesh_id": Field("string", "Those that are made of this mesh"),
+        "exclude_classes": _EXCLUDED,
+    },
+)
+def _all_meshes(call: Call) -> Any:
+    """Rows of the table of meshes."""
+    return _chosen(call, _meshes(call.program), {"class": "class", "parent_mesh_id": "parent_mesh_id"})
+
+
+@route("GET", "/api/meshes/{id}")
+def _mesh(call: Call) -> Any:
+    """One of them."""
+    return _one(call, _meshes(call.program), "mesh")
+
+
+@route(
+    "GET",
+    "/api/meshes/{id}/children",
+    fields={"mesh_class": Field("string", "Only those of this class"), "exclude_classes": _EXCLUDED},
+)
+def _children(call: Call) -> Any:
+    """The meshes that are made of one."""
+    found = [row for row in _meshes(call.program) if row["parent_mesh_id"] == call.path["id"]]
+    return _chosen(call, found, {"mesh_class": "class"})
+
+
+@route("GET", "/api/actors", fields={"mesh_id": Field("string", "Only those of this mesh")})
+def _all_actors(call: Call) -> Any:
+    """Rows of the table of actors, with status and mesh."""
+    return _chosen(call, _actors(call.program), {"mesh_id": "mesh_id"})
+
+
+@route("GET", "/api/actors/{id}")
+def _actor(call: Call) -> Any:
+    """One of them."""
+    return _one(call, _actors(call.program), "actor")
+
+
+@route("GET", "/api/actors/{id}/status_events")
+def _status_events(call: Call) -> Any:
+    """The life of an actor; the latest 200 events, the last one first."""
+    return _rows(call, "actor_status_events", f"actor_id = {_id(call.path['id'])}", _LATEST)
+
+
+@route("GET", "/api/actors/{id}/messages")
+def _messages_of(call: Call) -> Any:
+    """What an actor has sent and received; the latest 200 messages that are remembered, the last one first."""
+    actor = _id(call.path["id"])
+    return _rows(call, "messages", f"(from_actor_id = {actor} OR to_actor_id = {actor})", _LATEST)
+
+
+@route(
+    "GET",
+    "/api/messages",
+    fields={"from_actor_id": Field("string", "Who has sent them"), "to_actor_id": Field("string", "Who gets them")},
+)
+def _messages(call: Call) -> Any:
+    """Messages that are remembered, the last one first; 10,000 at most."""
+    return _rows(call, "messages", _where(call, "from_actor_id", "to_actor_id"))
+
+
+@route("GET", "/api/message_status_events", fields={"message_id": Field("string", "Of this message")})
+def _message_status_events(call: Call) -> Any:
+    """What became of messages, the last event first; 10,000 at most."""
+    return _rows(call, "message_status_events", _where(call, "message_id"))
+
+
+@route("GET", "/api/sent_messages", fields={"sender_actor_id": Field("string", "Who has sent them")})
+def _sent_messages(call: Call) -> Any:
+    """Calls as they were sent, the last one first; 10,000 at most."""
+    return _rows(call, "sent_messages", _where(call, "sender_actor_id"))
+
+
+@route("POST", "/api/query", fields={"sql": Field("string", "One statement that reads", required=True)})
+def _query(call: Call) -> Any:
+    """Rows that SQL finds, as `/v1/query` does; ids are numbers."""
+    if _ARROW in call.accept:
+        raise ApiError("not_implemented", "answers are JSON here; `monarch query` and its client have Arrow's tables")
+    found = call.program.query(call.text("sql"), call.role)
+    return {"rows": found.rows, "silent": found.silent, "left_out": found.left_out}
+
+
+_PROC_REF = Field("string", "Of a proc, as `/v1/root` leads to it", required=True)
+
+
+@route("POST", "/api/pyspy/capture", role=ACT, seconds=30.0, fields={"proc_ref": _PROC_REF})
+def _capture(call: Call) -> Any:
+    """What py-spy says of a process."""
+    proc = call.text("proc_ref")
+    return {"proc_ref": proc, "result": call.program.py_spy(proc)}
+
+
+@route(
+    "POST",
+    "/api/pyspy_dump",
+    role=ACT,
+    seconds=0,
+    fields={
+        "dump_id": Field("string", "Its name", required=True),
+        "proc_ref": _PROC_REF,
+        "pyspy_result_json": Field("string", "What py-spy has said", required=True),
+    },
+)
+def _keep(call: Call) -> Any:
+    """Keep a dump of py-spy, for `/v1/pyspy_dumps/{id}`."""
+    dump = {"proc_ref": call.text("proc_ref"), "result": call.text("pyspy_result_json")}
+    call.program.keep_dump(call.text("dump_id"), dump)
+    return {"status": "ok"}
+
+
+def _meshes(program: Watched) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = program.shared(
+        "meshes", lambda: [with_texts(row) for row in program.query(_MESHES).rows]
+    )
+    return found
+
+
+def _actors(program: Watched) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = program.shared(
+        "actors", lambda: [with_texts(row) for row in program.query(_ACTORS).rows]
+    )
+    return found
+
+
+def _chosen(call: Call, rows: Iterable[dict[str, Any]], filters: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Rows that have what the query wants: the columns by its names."""
+    wanted = {column: call.query[name] for name, column in filters.items() if name in call.query}
+    excluded = call.query.get("exclude_classes", "").split(",")
+    return [
+        row for row in rows
+        if all(row[column] == value for column, value in wanted.items()) and row.get("class") not in excluded
+    ]  # fmt: skip
+
+
+def _one(call: Call, rows: Iterable[dict[str, Any]], kind: str) -> dict[str, Any]:
+    for row in rows:
+        if row["id"] == call.path["id"]:
+            return row
+    raise ApiError("not_found", f"{kind} not found")
+
+
+def _rows(call: Call, table: str, where: str, most: int = _MOST_ROWS) -> list[dict[str, Any]]:
+    sql = f"SELECT * FROM {table} WHERE {where} ORDER BY timestamp_us DESC, id LIMIT {most}"
+    return [with_texts(row) for row in call.program.query(sql).rows]
+
+
+def _where(call: Call, *names: str) -> str:
+    return " AND ".join(f"{name} = {_id(call.query[name])}" for name in names if name in call.query) or "true"
+
+
+def _id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 20):
+        raise ApiError("bad_request", f"an id is a whole number, not {text[:80]!r}")
+    return int(text)
+
+
+def _lifecycle(actors: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Exact: what waits and is handled now, and what each actor has counted."""
+    completed = sum(row["completed"] for row in endpoints)
+    return {
+        "queued": sum(row["queue_depth"] for row in actors),
+        "active": sum(row["latest_status"] == "processing" for row in actors),
+        "completed": completed,
+        "failed": sum(row["total"] for row in endpoints) - completed,
+    }
+
+
+def _summed(program: Watched) -> dict[str, Any]:
+    meshes, actors, endpoints = _meshes(program), _actors(program), program.query(_ENDPOINTS).rows
+    [times] = program.query(_TIMES).rows
+    kinds = Counter(row["class"] if row["class"] in ("Host", "Proc") else "" for row in meshes)
+    statuses = Counter(row["latest_status"] for row in actors)
+    life = _lifecycle(actors, endpoints)
+    by_status = {"complete" if name == "completed" else name: many for name, many in life.items()}
+    total = sum(life.values())
+    scores = sum(_HEALTH.get(status, _STARTS_OR_ENDS) * many for status, many in statuses.items())
+    return {
+        "mesh_counts": {"total": len(meshes)},
+        "hierarchy_counts": {"host_meshes": kinds["Host"], "proc_meshes": kinds["Proc"], "actor_meshes": kinds[""]},
+        "actor_counts": {"total": len(actors), "by_status": dict(statuses)},
+        "message_counts": {
+            "total": total,
+            "by_status": by_status,
+            "by_endpoint": {row["endpoint"]: row["total"] for row in endpoints},
+            "delivery_rate": life["completed"] / total if total else 1.0,
+        },
+        "errors": {
+            "failed_actors": statuses["failed"],
+            "stopped_actors": statuses["stopped"],
+            "failed_messages": life["failed"],
+        },
+        "timeline": times,
+        "health_score": round(scores / len(actors)) if actors else 100,
+    }
+
+
+def _graph(program: Watched) -> dict[str, Any]:
+    tree = program.tree.get()
+    nodes: dict[str, dict[str, Any]] = {}
+    edges: list[tuple[str, str, str]] = []
+    by_id: dict[int, str] = {}
+    for reference in tree.references:
+        node = tree.find(reference)
+        [(kind, properties)] = node["properties"].items()
+        if kind not in ("Host", "Proc", "Actor"):
+            continue
+        row, tier = tree.row(reference), kind.lower()
+        made = nodes[reference] = {
+            "id": f"{tier}-{reference}",
+            "entity_id": reference,
+            "tier": tier,
+            "label": tree.label(reference),
+            "subtitle": properties.get("addr") or properties.get("proc_name") or properties.get("actor_type"),
+            "status": _status(kind, properties),
+        }
+        if kind == "Actor" and row:
+            by_id[row["id"]] = made["id"]
+            made["telemetry_actor_id"] = str(row["id"])
+        if kind == "Proc":
+            made["mesh_name"] = row["mesh"]
+        if node["parent"] not in (ROOT, None):
+            edges.append(("hierarchy", node["parent"], reference))
+    linked = [(kind, nodes[source]["id"], nodes[target]["id"]) for kind, source, target in edges if source in nodes]
+    for pair in program.query(_PAIRS).rows:
+        source, target = by_id.get(pair["from_actor_id"]), by_id.get(pair["to_actor_id"])
+        if source and target:
+            linked.append(("message", source, target))
+    return {
+        "nodes": list(nodes.values()),
+        "edges": [
+            {"id": f"{kind}-{source}-{target}", "source_id": source, "target_id": target, "type": kind}
+            for kind, source, target in linked
+        ],
+        "snapshot_pending": False,
+        "snapshot_partial": bool(tree.silent),
+        "resolution_error_count": len(tree.silent),
+    }
+
+
+def _status(kind: str, properties: Mapping[str, Any]) -> str:
+    if kind == "Actor":
+        return str(properties["actor_status"]).partition(":")[0].lower()
+    if kind == "Proc" and properties["is_poisoned"]:
+        return "failed"
+    return "stopping" if kind == "Proc" and properties["failed_actor_count"] else "idle"

@@ -1,0 +1,165 @@
+"""The routes of Monarch 0.7's dashboard: each answers in the shape that programs of 0.7 read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from helpers.admin import Asker
+from helpers.demo import demo
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("duckdb")  # here, as it starts threads
+pytest.importorskip("arro3.core")
+
+MESH = {
+    "id": str, "timestamp_us": int, "class": str, "given_name": str, "full_name": str, "shape_json": str,
+    "parent_mesh_id": (str, None), "parent_view_json": (str, None),
+}  # fmt: skip
+ONE_ACTOR = {
+    "id": str, "timestamp_us": int, "mesh_id": str, "rank": int, "full_name": str, "display_name": (str, None),
+    "latest_status": str, "status_timestamp_us": int,
+}  # fmt: skip
+MESSAGE = {
+    "id": str, "timestamp_us": int, "from_actor_id": str, "to_actor_id": str, "endpoint": (str, None),
+    "port_index": (int, None),
+}  # fmt: skip
+LIFECYCLE = {"queued": int, "active": int, "completed": int, "failed": int}
+SHAPES: dict[str, Any] = {
+    "/api/health": {"status": str},
+    "/api/summary": {
+        "mesh_counts": {"total": int},
+        "hierarchy_counts": {"host_meshes": int, "proc_meshes": int, "actor_meshes": int},
+        "actor_counts": {"total": int, "by_status": {}},
+        "message_counts": {"total": int, "by_status": {}, "by_endpoint": {}, "delivery_rate": float},
+        "errors": {"failed_actors": int, "stopped_actors": int, "failed_messages": int},
+        "timeline": {
+            "start_us": int, "end_us": int, "failure_onset_us": (int, None),
+            "total_status_events": int, "total_message_events": int,
+        },
+        "health_score": int,
+    },
+    "/api/message-stats": {
+        "lifecycle": LIFECYCLE, "endpoints": [{"endpoint": str, "total": int, "completed": int}], "pairs": [[str]],
+    },
+    "/api/message-activity": {"start_us": int, "end_us": int, "total": int, "buckets": [int]},
+    "/api/dag?hide_system=true": {
+        "nodes": [{"id": str, "entity_id": str, "tier": str, "label": str, "subtitle": str, "status": str}],
+        "edges": [{"id": str, "source_id": str, "target_id": str, "type": str}],
+        "snapshot_pending": bool, "snapshot_partial": bool, "resolution_error_count": int,
+    },
+    "/api/meshes": [MESH],
+    "/api/meshes?class=Proc": [MESH],
+    "/api/meshes/{mesh}": MESH,
+    "/api/meshes/{mesh}/children": [MESH],
+    "/api/actors": [{**ONE_ACTOR, "mesh_class": (str, None), "mesh_name": (str, None)}],
+    "/api/actors?mesh_id={actors}": [ONE_ACTOR],
+    "/api/actors/{actor}": ONE_ACTOR,
+    "/api/actors/{actor}/status_events": [
+        {"id": str, "timestamp_us": int, "actor_id": str, "new_status": str, "reason": (str, None)}
+    ],
+    "/api/actors/{actor}/messages": [MESSAGE],
+    "/api/messages?to_actor_id={actor}": [MESSAGE],
+    "/api/message_status_events": [{"id": str, "timestamp_us": int, "message_id": str, "status": str}],
+    "/api/sent_messages": [
+        {"id": str, "timestamp_us": int, "sender_actor_id": str, "actor_mesh_id": str, "view_json": str, "shape_json": str}
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def asker() -> Iterator[Asker]:
+    with demo(16, "full-mailbox") as program:
+        yield program.asker
+
+
+@pytest.fixture(scope="module")
+def ids(asker: Asker) -> Mapping[str, str]:
+    """Of a mesh of procs, of the mesh of actors there, and of one of those."""
+    mesh = next(row for row in asker.get("/api/meshes?class=Proc") if row["given_name"] == "trainers")
+    actors = asker.get(f"/api/meshes/{mesh['id']}/children")[0]
+    return {
+        "mesh": mesh["id"],
+        "actors": actors["id"],
+        "actor": asker.get(f"/api/actors?mesh_id={actors['id']}")[3]["id"],
+    }
+
+
+def misshapen(found: Any, wanted: Any, where: str = "") -> list[str]:
+    """Where an answer has not the shape that is wanted. Lists have members, or nothing would be seen of their shape."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        missing = [f"{where}.{name} is missing" for name in wanted.keys() - found.keys()]
+        return missing + [
+            line
+            for name in wanted.keys() & found.keys()
+            for line in misshapen(found[name], wanted[name], f"{where}.{name}")
+        ]
+    if isinstance(wanted, list) and isinstance(found, list):
+        empty = [] if found else [f"{where} is empty"]
+        return empty + [line for each in found for line in misshapen(each, wanted[0], f"{where}[]")]
+    kinds = wanted if isinstance(wanted, tuple) else (wanted,)
+    return [] if type(found) in kinds or found in kinds else [f"{where} is {found!r:.80}"]
+
+
+@pytest.mark.parametrize("path", SHAPES)
+def test_an_answer_has_the_shape_of_0_7(asker: Asker, ids: Mapping[str, str], path: str) -> None:
+    assert misshapen(asker.get(path.format(**ids)), SHAPES[path]) == []
+
+
+def test_ids_that_are_given_choose(asker: Asker, ids: Mapping[str, str]) -> None:
+    assert asker.get(f"/api/meshes/{ids['mesh']}")["given_name"] == "trainers"
+    actor = asker.get(f"/api/actors/{ids['actor']}")
+    assert actor["id"] == ids["actor"] and actor["latest_status"] == actor["latest_status"].lower()
+    assert {row["mesh_id"] for row in asker.get(f"/api/actors?mesh_id={ids['actors']}")} == {ids["actors"]}
+    assert {row["to_actor_id"] for row in asker.get(f"/api/messages?to_actor_id={ids['actor']}")} == {ids["actor"]}
+    events = asker.get(f"/api/actors/{ids['actor']}/messages")
+    assert len(events) <= 200 and all(ids["actor"] in (row["from_actor_id"], row["to_actor_id"]) for row in events)
+    assert "Proc" not in {row["class"] for row in asker.get("/api/meshes?exclude_classes=Proc,Host")}
+
+
+def test_sums_agree_with_the_tables(asker: Asker) -> None:
+    summary, meshes, actors = (asker.get(f"/api/{name}") for name in ("summary", "meshes", "actors"))
+    assert summary["mesh_counts"]["total"] == len(meshes) == sum(summary["hierarchy_counts"].values())
+    assert summary["actor_counts"]["total"] == len(actors) == sum(summary["actor_counts"]["by_status"].values())
+    assert 0 < summary["health_score"] <= 100
+    activity = asker.get("/api/message-activity")
+    assert len(activity["buckets"]) == 44 and sum(activity["buckets"]) == activity["total"] > 0
+
+
+def test_the_graph_is_of_hosts_procs_and_actors_and_their_messages(asker: Asker, ids: Mapping[str, str]) -> None:
+    graph = asker.get("/api/dag")
+    nodes = {node["id"]: node for node in graph["nodes"]}
+    tiers = {
+        (nodes[edge["source_id"]]["tier"], nodes[edge["target_id"]]["tier"], edge["type"]) for edge in graph["edges"]
+    }
+    assert tiers == {("host", "proc", "hierarchy"), ("proc", "actor", "hierarchy"), ("actor", "actor", "message")}
+    assert ids["actor"] in {node.get("telemetry_actor_id") for node in nodes.values()}
+    assert all(node["id"] == f"{node['tier']}-{node['entity_id']}" for node in nodes.values())
+
+
+def test_sql_is_answered_with_numbers_and_errors_are_texts(asker: Asker, ids: Mapping[str, str]) -> None:
+    rows = asker.post("/api/query", {"sql": f"SELECT id FROM actors WHERE id = {ids['actor']}"})["rows"]
+    assert rows == [{"id": int(ids["actor"])}]
+    for body in ({}, {"sql": "SELEC"}):
+        status, content = asker.raw("POST", "/api/query", body)
+        assert status == 400 and isinstance(json.loads(content)["error"], str)
+    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+    assert asker.raw("POST", "/api/query", {"sql": "SELECT 1"}, arrow)[0] == 501
+    for path, error in (("/api/meshes/1", "mesh not found"), ("/api/actors/1", "actor not found")):
+        status, content = asker.raw("GET", path)
+        assert (status, json.loads(content)) == (404, {"error": error, "code": "not_found"})
+    assert asker.raw("GET", f"/api/messages?to_actor_id={quote('1 OR true')}")[0] == 400
+
+
+def test_a_dump_of_py_spy_is_taken_and_kept(asker: Asker) -> None:
+    proc = next(node["entity_id"] for node in asker.get("/api/dag")["nodes"] if node["tier"] == "proc")
+    found = asker.post("/api/pyspy/capture", {"proc_ref": proc})
+    assert found["proc_ref"] == proc and len(found["result"]) == 1
+    dump = {"dump_id": "mine", "proc_ref": proc, "pyspy_result_json": json.dumps(found["result"])}
+    assert asker.post("/api/pyspy_dump", dump) == {"status": "ok"}
+    assert asker.get("/v1/pyspy_dumps/mine")["proc_ref"] == proc
