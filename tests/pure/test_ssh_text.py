@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,20 @@ import pytest
 from monarch.errors import JobError
 from monarch.job import ssh_connection
 from monarch.job.contract import WorkerSpec
-from monarch.job.ssh_text import Start, check_hosts, ending, in_sh, parse_hostfile, run_python, why, worker
+from monarch.job.ssh_connection import Session, hear
+from monarch.job.ssh_text import (
+    Start,
+    check_hosts,
+    ending,
+    folder_of,
+    in_sh,
+    parse_hostfile,
+    run_python,
+    socket_in,
+    why,
+    worker,
+)
+from monarch.job.waiting import Waiting
 
 CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
@@ -66,18 +80,62 @@ def test_code_reaches_the_interpreter_as_it_is_through_any_shell() -> None:
 
 
 def test_a_worker_that_is_started_after_the_end_of_its_job_runs_nothing(tmp_path: Path) -> None:
-    kept, folder, ran = tmp_path / "kept", tmp_path / "worker", tmp_path / "ran"
-    start = Start(
-        "job7", str(kept), str(folder), "false", [f"tr '\\0' '\\n' </proc/$$/environ >{ran}"], 0.0, False, False
-    )
-    command = ["sh", "-c", worker(start, WorkerSpec("m", "0", f"ipc://{folder}/0"))]
+    kept, workers, ran = tmp_path / "kept", str(tmp_path / "worker"), tmp_path / "ran"
+    folder = folder_of(workers, 0)
+    start = Start("job7", str(kept), folder, "false", [f"tr '\\0' '\\n' </proc/$$/environ >{ran}"], 0.0, False, False)
+    command = ["sh", "-c", worker(start, WorkerSpec("m", "0", f"ipc://{socket_in(folder)}"))]
     kept.mkdir()
     subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
     assert "MONARCH_JOB=job7" in ran.read_text().splitlines(), "its sh is one of the processes of the job"
     ran.unlink()
-    subprocess.run(["sh", "-c", ending("job7", str(kept), str(folder), 2.0, 10.0)], check=True)
+    Path(folder).mkdir()  # of one that got SIGKILL
+    subprocess.run(["sh", "-c", ending("job7", str(kept), workers, 2.0, 10.0)], check=True)
     subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
-    assert not ran.exists() and not folder.exists()
+    assert not ran.exists() and not Path(folder).exists()
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_worker_that_ends_takes_nothing_of_one_that_starts(tmp_path: Path, detached: bool) -> None:
+    kept, workers, python, pause = (tmp_path / name for name in ("kept", "worker", "python", "pause"))
+    kept.mkdir()
+    os.mkfifo(pause)
+    folders = [folder_of(str(workers), number) for number in range(2)]
+    python.write_text(f"#!/bin/sh\n: >{socket_in(folders[1])}\n")
+    python.chmod(0o700)
+    ends = Start("job7", str(kept), folders[0], "true", (), 0.0, detached, False)
+    starts = ends._replace(folder=folders[1], python=str(python), setup=[f"cat {pause}"])
+    old, new = (
+        ["sh", "-c", worker(start, WorkerSpec("m", "0", f"ipc://{socket_in(start.folder)}"))]
+        for start in (ends, starts)
+    )
+    with subprocess.Popen(new, stdin=subprocess.DEVNULL) as started:
+        with pause.open("w"):  # once it is in the middle of its setup
+            subprocess.run(old, stdin=subprocess.DEVNULL, check=True)
+    assert started.returncode == 0, "it could make its socket"
+    assert not any(Path(folder).exists() for folder in folders)
+
+
+def test_what_is_waited_for_is_not_written_anew_for_each_that_speaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_connection, "_LOOK", 3600.0)
+    shown: list[str] = []
+    waiting = Waiting("hosts")
+    monkeypatch.setattr(waiting, "show", lambda state, rows: shown.append(state))
+    sessions = [Session(str(number), ["cat"], tmp_path / "log", os.environ) for number in range(10)]
+    sessions[0].write(b"0\n")
+
+    def speak(line: str) -> str:
+        if int(line) + 1 < len(sessions):  # the next one, so that each wakes `hear`
+            sessions[int(line) + 1].write(f"{int(line) + 1}\n".encode())
+        return line
+
+    try:
+        assert hear(sessions, speak, "python", time.monotonic() + 60, waiting, "speak") == [*map(str, range(10))]
+    finally:
+        for session in sessions:
+            session.wait(60)
+    assert len(shown) == 1 and shown[0].startswith("0 of 10 speak; waiting for '0', '1', ")
 
 
 def test_the_interpreter_may_be_in_the_home_directory() -> None:

@@ -132,7 +132,8 @@ class SSHJob(WorkersJob):
             check_idle_limit(idle_limit),
         )
         self._start_timeout = start_timeout
-        self._numbers: dict[HostId, int] = {}  # of workers; one that takes the place of another gets a new one
+        self._numbers: dict[HostId, int] = {}  # of workers
+        self._begun = 0  # workers ever: a number is never used again, as what is left of its worker may go at any time
         self._workers: dict[int, Worker] = {}
         self._reports: dict[int, Report] = {}
         self._folder = ""
@@ -210,18 +211,19 @@ class SSHJob(WorkersJob):
 
     def _start_workers(self, hosts: Sequence[HostId], end: float, waiting: Waiting) -> None:
         assert self._apply_id is not None
-        first = max(self._numbers.values(), default=-1) + 1
+        first, self._begun = self._begun, self._begun + len(hosts)
         self._numbers |= {host: number for number, host in enumerate(hosts, first)}
         places = [place for place in self._places() if place.number >= first]
         reach = self._connect(places, end, waiting)
         described, sessions = self._described, []
         start = ssh_text.Start(
-            self._apply_id, self._folder, self._remote_folder, described.python_exe, described.setup, described.idle_limit,
+            self._apply_id, self._folder, self._remote_folders, described.python_exe, described.setup, described.idle_limit,
             described.detach, described.direct,
         )  # fmt: skip
         secret = read_secret_file(self._secret_file) if self._secret_file is not None else None
         for place in places:
-            listen = f"ipc://{self._remote_folder}/{place.number}"
+            folder = ssh_text.folder_of(self._remote_folders, place.number)
+            listen = f"ipc://{ssh_text.socket_in(folder)}"
             if described.direct:
                 listen = f"tcp://{hostname_of(place.host, described.ssh_args)}:{described.monarch_port}"
             spec = WorkerSpec(
@@ -233,14 +235,15 @@ class SSHJob(WorkersJob):
                 lifeline=ssh_text.LIFELINE,
             )
             log = self._log_folder() / f"{place.name}.log"
-            session = reach.connections[place.host].session(f"worker {place.name}", ssh_text.worker(start, spec), log)
+            command = ssh_text.worker(start._replace(folder=folder), spec)
+            session = reach.connections[place.host].session(f"worker {place.name}", command, log)
             if secret is not None:
                 session.write(secret.encode() + b"\n")
             sessions.append(session)
             self._sessions += (session,)
             self._unkept += (session,)
         if not described.direct:
-            reach.forward(self._places(), self._remote_folder)
+            reach.forward(self._places(), self._remote_folders)
         reports = self._hear(sessions, parse_report, end, waiting, "workers run")
         for place, session, report in zip(places, sessions, reports, strict=True):
             address = f"ipc://{reach.path(place)}"
@@ -332,7 +335,7 @@ class SSHJob(WorkersJob):
         if self._described.detach and self._places():
             reach = self._reach_again(_ANSWER)
             if not self._described.direct:
-                reach.forward(self._places(), self._remote_folder)
+                reach.forward(self._places(), self._remote_folders)
         return {(place.mesh, place.rank): self._address(place) for place in self._places()}
 
     def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
@@ -349,7 +352,7 @@ class SSHJob(WorkersJob):
         try:
             reach = self._connect(places, time.monotonic() + self._start_timeout, waiting, each)
             if not self._described.direct and each is None:
-                reach.forward(places, self._remote_folder)
+                reach.forward(places, self._remote_folders)
         except BaseException:
             if is_new:
                 self._let_go()
@@ -368,9 +371,7 @@ class SSHJob(WorkersJob):
             living = {number for number, it in self._workers.items() if processes.is_tagged(it.pid, self._apply_id)}
             if each is None or self._reach is None:
                 return living
-            reach = (
-                self._reach
-            )  # an ssh ends some time after its worker, of whose end the program has been told already
+            reach = self._reach  # an ssh ends some time after its worker, of whose end the program has been told
         found = set()
         for host, connection in reach.connections.items():
             pids = {self._reports[place.number].pid: place.number for place in self._places() if place.host == host}
@@ -409,7 +410,8 @@ class SSHJob(WorkersJob):
         self._let_go()
         if self._apply_id is not None:
             processes.end(self._apply_id)  # also the connections of other programs
-            shutil.rmtree(self._remote_folder, ignore_errors=True)  # of workers here that had to be killed
+            for number in range(self._begun):  # those that were here, and had to be killed
+                shutil.rmtree(ssh_text.folder_of(self._remote_folders, number), ignore_errors=True)
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         for error in failed.values():
@@ -438,7 +440,7 @@ class SSHJob(WorkersJob):
     def _end_workers(self, apply_id: str) -> Mapping[str, JobError]:
         """End what runs elsewhere; return why that is not sure, by host."""
         reached, failed = self._connections()
-        script = ssh_text.ending(apply_id, self._folder, self._remote_folder, processes.GRACE, _ANSWER / 3)
+        script = ssh_text.ending(apply_id, self._folder, self._remote_folders, processes.GRACE, _ANSWER / 3)
         with ThreadPoolExecutor(AT_ONCE) as pool:
             ends = {host: pool.submit(reached[host].run, script, _ANSWER) for host in self._away if host in reached}
         for host, ended in ends.items():
@@ -482,7 +484,7 @@ class SSHJob(WorkersJob):
         return [*dict.fromkeys(host for hosts in self._hosts.values() for host in hosts)]
 
     @property
-    def _remote_folder(self) -> str:
+    def _remote_folders(self) -> str:
         return f"{FOLDER}{self._apply_id}"
 
     def _log_folder(self) -> Path:

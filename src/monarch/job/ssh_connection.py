@@ -261,11 +261,14 @@ def hear(
     silent = {session.process.stdout.fileno(): session for session in sessions if session.process.stdout is not None}
     for fd in silent:
         poll.register(fd, select.POLLIN)
+    look = time.monotonic()
     while silent:
-        waiting.show(
-            f"{len(heard)} of {len(sessions)} {what}; waiting for {', '.join(s.name for s in silent.values())}",
-            [(session.name, ssh_text.last_line(session.said())) for session in silent.values()],
-        )
+        if time.monotonic() >= look:  # not for each that speaks: of a thousand, there is much to read
+            look = time.monotonic() + _LOOK
+            waiting.show(
+                f"{len(heard)} of {len(sessions)} {what}; waiting for {', '.join(s.name for s in silent.values())}",
+                [(session.name, ssh_text.last_line(session.said())) for session in silent.values()],
+            )
         if time.monotonic() > end:
             slow = next(iter(silent.values()))
             raise JobError(

@@ -122,7 +122,7 @@ class Reach:
 
         Args:
             places: All workers.
-            workers: The folder there in which workers listen, each as its number.
+            workers: How the names of their folders there begin (`ssh_text.folder_of`).
 
         Raises:
             JobError: A machine refuses it.
@@ -130,7 +130,8 @@ class Reach:
         here: dict[str, list[tuple[str, str]]] = {host: [] for host in self.connections}
         for place in places:
             if place.host in here and self.path(place) not in self._forwarded.setdefault(place.host, set()):
-                here[place.host].append((self.path(place), f"{workers}/{place.number}"))
+                socket = ssh_text.socket_in(ssh_text.folder_of(workers, place.number))
+                here[place.host].append((self.path(place), socket))
         every = [self.path(place) for place in places]
         there = {host: [path for path in every if path not in self._sent_to(host)] for host in self.away}
         with ThreadPoolExecutor(AT_ONCE) as pool:

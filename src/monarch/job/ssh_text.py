@@ -46,7 +46,7 @@ class Start(NamedTuple):
     Attributes:
         job: The id of the job, by which its processes are found.
         kept: The folder that its connection keeps there: without it, the job has been ended before.
-        folder: Of its socket; made and removed by the script.
+        folder: Of its socket, for it alone: made and removed by the script.
         python: The interpreter.
         setup: Lines of sh to run before.
         idle_limit: In seconds; 0 is none.
@@ -62,6 +62,16 @@ class Start(NamedTuple):
     idle_limit: float
     detached: bool
     secret: bool
+
+
+def folder_of(workers: str, number: int) -> str:
+    """The folder of a worker there. None is shared: a worker that ends would remove it while another starts."""
+    return f"{workers}.{number}"
+
+
+def socket_in(folder: str) -> str:
+    """Where a worker listens."""
+    return f"{folder}/socket"
 
 
 def keeper(folder: str, at_end: str = "true") -> str:
@@ -85,13 +95,12 @@ def hang_up(folder: str) -> str:
 def worker(start: Start, spec: WorkerSpec) -> str:
     """A command that runs a worker until it ends, or stdin does, and then removes what it made."""
     log = f"{start.folder}/{spec.mesh}_{spec.rank}.log"
-    socket = spec.listen.removeprefix("ipc://") if spec.listen.startswith("ipc://") else ""
-    clean = [f"rm -f {shlex.quote(log)} {shlex.quote(socket)}", f"rmdir {start.folder} 2>/dev/null"]
+    clean = [f"rm -rf {start.folder}"]
     if start.detached:
         clean.insert(0, f"[ $s = 0 ] || tail -n 20 {shlex.quote(log)} >&4")
     lines = [
         "umask 077; trap '' PIPE; trap : HUP INT TERM",  # else it would not come to clean up; children get them back
-        f"[ -d {start.kept} ] && mkdir -p {start.folder} || exit 1",
+        f"[ -d {start.kept} ] && mkdir {start.folder} || exit 1",
         "exec 5<&0 </dev/null 3>&1 4>&2 1>&2",
         f"trap {shlex.quote('s=$?; ' + '; '.join(clean) + '; exit $s')} EXIT",
         *(["read -r MONARCH_SECRET <&5; export MONARCH_SECRET"] if start.secret else []),
@@ -125,20 +134,20 @@ def killing(pids: Iterable[int], job: str) -> str:
     return f"kill -9 $({living(pids, job)}) 2>/dev/null; true"
 
 
-def ending(job: str, kept: str, folder: str, grace: float, bound: float) -> str:
+def ending(job: str, kept: str, workers: str, grace: float, bound: float) -> str:
     """A script that ends all processes of a job: SIGTERM, then SIGKILL. It fails if some are left, and names them.
 
     Args:
         job: Its id.
         kept: As `Start.kept`. It goes first: a worker that has seen it is found here, and one that comes later does not start.
-        folder: As `Start.folder`. It goes last, should a worker's script have got SIGKILL.
+        workers: As `folder_of`. The folders go last, should a worker's script have got SIGKILL.
         grace: Seconds from SIGTERM to SIGKILL.
         bound: Seconds in which the kernel must have ended what got SIGKILL.
     """
     found = f"grep -lzx {TAG}={job} /proc/[0-9]*/environ 2>/dev/null | tr -dc '0-9\\n' | tr '\\n' ' '"
     return "\n".join(
         [
-            f"rm -rf {kept}; trap 'rm -rf {folder}' EXIT",
+            f"rm -rf {kept}; trap 'rm -rf {workers}.*' EXIT",
             f"found() {{ {found}; }}",
             'signal() { p=$(found); [ -z "$p" ] || kill -$1 $p 2>/dev/null; }',
             'gone() { i=0; while [ -n "$(found)" ]; do [ $i -lt $1 ] || return 1; sleep 0.05; i=$((i+1)); done; }',
