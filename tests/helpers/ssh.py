@@ -1,6 +1,10 @@
 """Two machines that ssh reaches, on this one: each a real sshd that is the first process of a pid namespace, with a /tmp of its own, so
 that no socket of one is seen by the other, and all of it goes with the daemon. `here` is a third one without any of that, and
 `c` one that a test may start and kill.
+
+Other runs of the tests have machines of these names too, at the same time: what belongs to this one is told by its folder, which is in
+the environment of all that runs there, and of all programs that use it. Each run listens at an address of its own: a port that is not
+in use now could be the source of somebody's connection when `c` is started.
 """
 
 from __future__ import annotations
@@ -18,15 +22,15 @@ from pathlib import Path
 
 from helpers.leaks import OF_SESSION, describe
 from helpers.waiting import wait_until
-from helpers.workers import free_ports
 
 MACHINES = ("a", "b")
 SPARE = "c"
 HERE = "here"
+_PORTS = {name: port for port, name in enumerate((*MACHINES, HERE, SPARE), 2201)}
 
 _DAEMON = """
 Port {port}
-ListenAddress 127.0.0.1
+ListenAddress {address}
 HostKey {folder}/host_key
 PidFile {folder}/{name}.pid
 AuthorizedKeysFile {folder}/authorized_keys
@@ -35,12 +39,12 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
-SetEnv MONARCH_TEST_MACHINE={name} {of_session}
+SetEnv MONARCH_TEST_MACHINE={name} MONARCH_TEST_SSH={folder}/{name} {of_session}
 {more}
 """
 _CLIENT = """
 Host {name}
-    HostName 127.0.0.1
+    HostName {address}
     Port {port}
     User root
     IdentityFile {folder}/key
@@ -60,11 +64,12 @@ exec {daemon}
 class Ssh:
     """Attributes:
     folder: Where keys and configuration are.
+    address: Where the daemons listen.
     daemons: By name.
     """
 
     folder: Path
-    ports: dict[str, int] = field(default_factory=dict)
+    address: str
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -74,12 +79,16 @@ class Ssh:
 
     def processes(self, name: str) -> list[int]:
         """All that runs on a machine, beside sshd."""
-        pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-        return [pid for pid in pids if self._is_of(name, pid)]
+        mark = f"MONARCH_TEST_SSH={self.folder}/{name}".encode()
+        return [pid for pid in _pids() if mark in _read(pid, "environ").split(b"\0")]
 
     def files(self, name: str) -> list[str]:
-        """What a machine has in its folder for temporary files."""
-        return sorted(entry.name for entry in self._tmp(name).iterdir() if entry.name.startswith("monarch_ssh_"))
+        """What a machine has in its folder for temporary files. Those of `here` are for all: what others use there is not ours."""
+        found = sorted(entry.name for entry in self._tmp(name).iterdir() if entry.name.startswith("monarch_ssh_"))
+        if name == HERE and found:
+            commands = b" ".join(_read(pid, "cmdline") for pid in _pids() if not self._is_ours(pid))
+            found = [file for file in found if file.encode() not in commands and (self._tmp(name) / file).exists()]
+        return found
 
     def left(self) -> list[str]:
         """Processes and files of jobs."""
@@ -100,6 +109,8 @@ class Ssh:
                     os.kill(pid, 9)
             for file in self.files(name):
                 shutil.rmtree(self._tmp(name) / file, ignore_errors=True)
+        if SPARE in self.daemons:
+            self.kill_machine(SPARE)
 
     def kill_machine(self, name: str) -> None:
         """As if the power had failed: with the first process of its namespace, all others end."""
@@ -133,20 +144,26 @@ class Ssh:
             self._run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.folder / key))
         shutil.copy(self.folder / "key.pub", self.folder / "authorized_keys")
         self.trust("host_key")
-        names = (*MACHINES, HERE, SPARE)
-        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        clients = [
-            _CLIENT.format(name=name, port=port, folder=self.folder, more="") for name, port in self.ports.items()
-        ]
-        clients.append(_CLIENT.format(name="behind", port=self.ports["b"], folder=self.folder, more="ProxyJump a"))
-        (self.folder / "config").write_text("".join(clients))
-        for name in names:
+        clients = {name: (name, "") for name in _PORTS} | {"behind": ("b", "ProxyJump a")}
+        text = "".join(
+            _CLIENT.format(name=name, address=self.address, port=_PORTS[machine], folder=self.folder, more=more)
+            for name, (machine, more) in clients.items()
+        )
+        (self.folder / "config").write_text(text)
+        for name in _PORTS:
             self.configure(name)
         for name in (*MACHINES, HERE):
             self.start_machine(name)
 
     def configure(self, name: str, more: str = "") -> None:
-        text = _DAEMON.format(name=name, port=self.ports[name], folder=self.folder, of_session=OF_SESSION, more=more)
+        text = _DAEMON.format(
+            name=name,
+            address=self.address,
+            port=_PORTS[name],
+            folder=self.folder,
+            of_session=OF_SESSION,
+            more=more,
+        )
         (self.folder / f"{name}.sshd").write_text(text)
 
     def trust(self, key: str) -> None:
@@ -166,12 +183,9 @@ class Ssh:
         children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split() if name != HERE else []
         return int(children[0]) if children else daemon
 
-    def _is_of(self, name: str, pid: int) -> bool:
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
-        return f"MONARCH_TEST_MACHINE={name}".encode() in environment
+    def _is_ours(self, pid: int) -> bool:
+        """Whether it runs on a machine, or has to do with a program that uses them."""
+        return f"{self.folder}/".encode() in _read(pid, "environ")
 
     def _answers(self, name: str) -> bool:
         return (
@@ -183,11 +197,27 @@ class Ssh:
         subprocess.run(command, check=True, capture_output=True)
 
 
+def _pids() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def _read(pid: int, what: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes()
+    except OSError:
+        return b""
+
+
 @contextmanager
-def running_ssh() -> Iterator[Ssh]:
-    """Machines `a`, `b` and `here`; at the end nothing is left of them, and of what ran there."""
+def running_ssh(network: int = 64) -> Iterator[Ssh]:
+    """Machines `a`, `b` and `here`; at the end nothing is left of them, and of what ran there.
+
+    Args:
+        network: A number that another one of this process has not got: 64, 128 or 192.
+    """
     with tempfile.TemporaryDirectory(prefix="ms", dir="/var/tmp") as folder:  # /tmp is another one there
-        ssh = Ssh(Path(folder))
+        pid = os.getpid()
+        ssh = Ssh(Path(folder), f"127.{network + (pid >> 16)}.{pid >> 8 & 255}.{pid & 255}")
         try:
             ssh.start()
             yield ssh

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.slurm import command_of, environment_of
+from helpers.ssh import running_ssh
 from helpers.waiting import wait_until
 from monarch.job import SSHJob
+from monarch.job.ssh_text import keeper
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
     from helpers.ssh import Ssh
+
+pytestmark = pytest.mark.timeout(180)  # programs, of which each has to import, connect and answer, one after the other
 
 USE = """
     import os, sys
@@ -388,6 +392,30 @@ def test_a_wait_for_machines_is_shown_and_ends_with_all_that_it_has_started(home
     assert said.startswith("SSH hosts: 0 of 1 folders made")
     assert "did not come up in time (start_timeout), among them host" in said.splitlines()[-1]
     ssh.wait_nothing_left()
+
+
+def test_another_run_of_these_tests_is_left_alone(ssh: Ssh) -> None:
+    with running_ssh(network=128) as other:
+        folder = f"/tmp/monarch_ssh_{os.getpid()}"
+        users = [
+            subprocess.Popen(
+                ["ssh", "-F", other.config, name, keeper(folder)],
+                env={**os.environ, "SSH_CONFIG": other.config},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in ("a", "here")
+        ]
+        for user in users:
+            assert user.stdout is not None and user.stdout.readline() == "\n"
+        assert other.files("a") == other.files("here") == [Path(folder).name]
+        assert ssh.left() == []
+        ssh.end_everything()
+        for user in users:
+            user.communicate(timeout=60)
+            assert user.returncode == 0, "its command has ended by itself"
+        other.wait_nothing_left()
 
 
 def test_the_example_runs_on_machines_that_ssh_reaches(home: Home, ssh: Ssh) -> None:
