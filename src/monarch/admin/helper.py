@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn
 
 from .. import config
-from ..programs import Connection, connect
+from ..programs import connect
 from . import api, front, logs, more, v1
 from . import connection as http
 from .app import App
@@ -37,16 +37,16 @@ _BEAT = 0.05  # seconds
 _SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
 
 
-def to_program(told: Mapping[str, Any]) -> Connection:
-    """The connection to the program that is served."""
-    return connect(told["pid"])
+def to_program(told: Mapping[str, Any]) -> Watched:
+    """The program that is served."""
+    return Watched(connect(told["pid"]))
 
 
-def main(reach: Callable[[Mapping[str, Any]], Connection] = to_program) -> None:
+def main(reach: Callable[[Mapping[str, Any]], Watched] = to_program) -> None:
     """Serve as the first line of standard input says, until standard input ends, or the program.
 
     Args:
-        reach: Connects to it, as that line says.
+        reach: Finds what is served, as that line says.
     """
     logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")
     told = json.loads(sys.stdin.readline())
@@ -54,14 +54,13 @@ def main(reach: Callable[[Mapping[str, Any]], Connection] = to_program) -> None:
     config.inherit(told["config"])
     listener = socket.socket(fileno=told["listener"])
     try:
-        connection = reach(told)
+        program = reach(told)
     except ValueError as error:  # there is no such program any more
         print(f"monarch admin: {error}", file=sys.stderr)
         sys.exit(PROGRAM_ENDED)
     except ConnectionError as error:
         print(f"monarch admin: {error}", file=sys.stderr)
         sys.exit(_NOT_NOW)
-    program = Watched(connection)
     cert, key = told["tls"]
     keys = Keys(bytes.fromhex(told["secret"]), told["program"], told["since"])
     doors = Guard(keys, told["names"], told["cookie"])
@@ -108,7 +107,7 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, app: App, prog
         program.ended.set()
         loop.call_soon_threadsafe(over)
 
-    for until in (program.connection.wait, sys.stdin.read):
+    for until in (program.wait, sys.stdin.read):
         threading.Thread(target=wait, args=(until,), daemon=True).start()
     serving = asyncio.ensure_future(server.serve([listener]))
     while not serving.done():

@@ -91,10 +91,22 @@ def _collect(program: Watched, wanted: LineFilter) -> Collected:
     return program.collect("logs", "procs", since_us=since_us, limit=_MOST, within=_READ, lines=wanted)
 
 
+def matching(found: Collected, wanted: LineFilter) -> Collected:
+    """Those lines alone that match, where no host has chosen them."""
+    matches, points = wanted.matcher(), _points(found)
+    rows = found.rows("logs")
+    kept = [row for row, line in zip(rows, _made(rows, points), strict=True) if matches(line)]
+    logs = {name: [row[name] for row in kept] for name in found.columns["logs"]}
+    return found._replace(columns={**found.columns, "logs": logs})
+
+
+def _points(found: Collected) -> dict[Any, str]:
+    return {(row["mesh"], row["rank"]): _point(row) for row in found.rows("procs")}
+
+
 def _lines(found: Collected) -> list[LogLine]:
     """By time."""
-    points = {(row["mesh"], row["rank"]): _point(row) for row in found.rows("procs")}
-    return sorted(_made(found.rows("logs"), points), key=lambda line: line.time)
+    return sorted(_made(found.rows("logs"), _points(found)), key=lambda line: line.time)
 
 
 def _made(rows: Iterable[Mapping[str, Any]], points: Mapping[Any, str]) -> Iterator[LogLine]:

@@ -29,6 +29,9 @@ from .tree import TABLES, Tree
 
 T = TypeVar("T")
 
+OF_ACT = frozenset({"stacks", *ON_REQUEST})
+"""Tables that are there for the role `ACT` alone."""
+
 _FRESH = 1.0  # seconds for which what was found is given to others who ask
 _MOST_DUMPS = 100
 _PATIENCE = 0.5  # seconds in which a process answers its agent
@@ -85,6 +88,10 @@ class Watched:
         self.dumps: dict[str, Any] = {}
         self._lock = threading.Lock()
         self._shared: dict[str, Shared[Any]] = {}
+
+    def wait(self) -> None:
+        """For its end."""
+        self.connection.wait()
 
     def collect(
         self,
@@ -186,7 +193,7 @@ class Watched:
 class _Viewed(Processes):
     """The tables that need nothing of a process but its word."""
 
-    schema = {name: columns for name, columns in SCHEMA.items() if name != "stacks" and name not in ON_REQUEST}
+    schema = {name: columns for name, columns in SCHEMA.items() if name not in OF_ACT}
 
 
 def rows_by(rows: Iterable[dict[str, Any]], key: str) -> dict[Any, dict[str, Any]]:

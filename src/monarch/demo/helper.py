@@ -8,22 +8,23 @@ from typing import Any, cast
 
 from .._core.plane import Hub
 from ..admin import helper
+from ..admin.program import Watched
 from ..programs import Connection, Program
 from .answers import Processes
 from .hub import SimulatedHub
 from .world import World
 
 
-def connect(told: Mapping[str, Any]) -> Connection:
-    """As `programs.connect`, to the program that the command line describes."""
+def reach(told: Mapping[str, Any]) -> Watched:
+    """The program that the command line describes."""
     world = World(**told["simulated"])
     hub = SimulatedHub(world.client, Processes(world).answer)
     program = Program(
         told["pid"], f"monarch demo --fault {world.fault_name}", world.since, False, world.hosts[0].name, os.getcwd()
     )
-    return Connection(cast(Hub, hub), program, world.describe(world.hosts[0], world.began, ended=False))
+    return Watched(Connection(cast(Hub, hub), program, world.describe(world.hosts[0], world.began, ended=False)))
 
 
 def main() -> None:
     """See `admin.helper`."""
-    helper.main(connect)
+    helper.main(reach)

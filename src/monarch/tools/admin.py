@@ -74,16 +74,28 @@ def open_for(
         show(access)
         return
     door = Door(pid, addr, names=names, root_path=root_path)
-    show(door.access(role))
-    typer.echo(f"serving program {pid} at {door.url}, until it ends", err=True)
+    serve(door, role, show, f"serving program {pid} at {door.url}, until it ends")
+    if door.status == PROGRAM_ENDED:
+        typer.echo(f"program {pid} has ended", err=True)
+
+
+def serve(door: Door, role: str, show: Callable[[dict[str, str]], object], said: str) -> None:
+    """Show how to get in, and serve until the program ends, or Ctrl-C.
+
+    Args:
+        door: What serves.
+        role: Of who comes in.
+        show: Is given the `access`.
+        said: On stderr.
+    """
     try:
+        show(door.access(role))
+        typer.echo(said, err=True)
         door.ended.wait()
     except KeyboardInterrupt:
         pass
     finally:
         door.close()
-    if door.status == PROGRAM_ENDED:
-        typer.echo(f"program {pid} has ended", err=True)
 
 
 def find_access(connection: Connection, role: str) -> tuple[int, dict[str, str] | None]:

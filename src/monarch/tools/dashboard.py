@@ -1,4 +1,4 @@
-"""``monarch dashboard``: the pages of a running program in a browser."""
+"""``monarch dashboard``: the pages of a program, running or kept in a file, in a browser."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from urllib.parse import urlsplit
 
 import typer
 
+from ..admin.door import Door
 from ..admin.keys import ACT, VIEW
 from ..control import GetAdmin
 from ..errors import SupervisionError
 from ..programs import PATIENCE, connect, find
-from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, open_for
+from ..telemetry.run_file import RunFile
+from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, open_for, serve
 from .programs import reach
 from .status import JSON
 
@@ -27,8 +29,9 @@ def dashboard(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PROGRAM|URL]",
-            help="Process id of a program, or the URL of its admin interface. Default: as for --program of other commands.",
+            metavar="[PROGRAM|URL|RUN]",
+            help="Process id of a program, the URL of its admin interface, or the file of a run. Default: as for --program of other "
+            "commands.",
         ),
     ] = None,
     addr: ADDR = None,
@@ -40,10 +43,11 @@ def dashboard(
     root_path: ROOT_PATH = "",
     as_json: JSON = False,
 ) -> None:
-    """Open the dashboard of a running program, or print the link to it, which lets a browser in, once, within an hour.
+    """Open the dashboard of a program, or print the link to it, which lets a browser in, once, within an hour.
 
     What is wrong, where, and why: the verdict, each rank, stacks, waits, logs. If the program has no admin interface, this opens one,
-    and serves until the program ends, or Ctrl-C.
+    and serves until the program ends, or Ctrl-C. A program that has ended is looked at by the file that it has left, run.duckdb: as it
+    was at that moment.
     """
     role = VIEW if view else ACT
     wanted = _has_display() if browser is None else browser
@@ -55,6 +59,13 @@ def dashboard(
 
     if what is not None and "://" in what:
         show({"link": _link(what, role)})
+    elif what is not None and not what.isdigit():
+        _ = RunFile(what).schema  # what is no file of a run is told here
+        run = {"run": os.path.abspath(what)}
+        door = Door(
+            os.getpid(), addr, names=host_name or (), root_path=root_path, helper="monarch.admin.saved", more=run
+        )
+        serve(door, role, show, f"serving {what} at {door.url}; Ctrl-C ends it")
     else:
         open_for(reach(what), role, show, addr, host_name or (), root_path)
 

@@ -13,6 +13,7 @@ from ..admin.door import Door
 from ..admin.keys import ACT, VIEW
 from ..demo.faults import FAULTS
 from ..demo.world import World
+from .admin import serve
 
 app = typer.Typer()
 
@@ -40,12 +41,9 @@ def demo(
     World(ranks, fault, began, after)  # what is wrong with these is said here
     simulated = {"ranks": ranks, "fault": fault, "began": began, "after": after}
     door = Door(os.getpid(), f"127.0.0.1:{port}", helper="monarch.demo.helper", more={"simulated": simulated})
-    try:
-        access = door.access(VIEW if view else ACT)
+
+    def show(access: dict[str, str]) -> None:
         print(json.dumps(access) if as_json else access["link"], flush=True)
-        typer.echo(f"{ranks:,} simulated ranks at {door.url}: {FAULTS[fault].about}; Ctrl-C ends it", err=True)
-        door.ended.wait()
-    except KeyboardInterrupt:
-        pass
-    finally:
-        door.close()
+
+    said = f"{ranks:,} simulated ranks at {door.url}: {FAULTS[fault].about}; Ctrl-C ends it"
+    serve(door, VIEW if view else ACT, show, said)

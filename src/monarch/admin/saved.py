@@ -1,0 +1,95 @@
+"""The helper process for the file of a run: the admin interface's own, over tables that are kept. What needs a running program says so."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, NoReturn, cast
+
+from ..logs.filter import LineFilter
+from ..programs import Connection
+from ..telemetry import Collected
+from ..telemetry.query import Limits, Schema, run
+from ..telemetry.query import Source as Tables
+from ..telemetry.run_file import RunFile
+from ..telemetry.tables import TABLES
+from ..why.run import of_run
+from . import helper
+from .keys import ACT
+from .logs import matching
+from .program import OF_ACT, Shared, Watched
+from .routes import ApiError
+
+_READ = 30.0  # seconds in which tables of the file are read
+
+
+class SavedRun(Watched):
+    """A program that has left a file, as the routes see it.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(cast(Connection, _NoProgram()))
+        self._path = path
+        self._kept: dict[str, Shared[Collected]] = {}
+        self.verdict = Shared(lambda: of_run(path), math.inf)
+
+    def wait(self) -> None:
+        """For ever: a file does not end."""
+        threading.Event().wait()
+
+    def tables(self, role: str) -> Tables:
+        return RunFile(self._path) if role == ACT else _Viewed(self._path)
+
+    def collect(
+        self,
+        *tables: str,
+        since_us: int | None = None,
+        limit: int = 100_000,
+        within: float | None = None,
+        lines: LineFilter | None = None,
+    ) -> Collected:
+        """As of a program that runs; a file is read once, and has as many rows as it has."""
+        with self._lock:
+            for table in tables:
+                self._kept.setdefault(table, Shared(lambda table=table: self._read(table), math.inf))  # type: ignore[misc]
+        each = {table: self._kept[table].get() for table in tables}
+        columns = {table: found.columns[table] for table, found in each.items()}
+        silent = {who: why for found in each.values() for who, why in found.silent.items()}
+        left_out = {table: many for found in each.values() for table, many in found.left_out.items()}
+        found = Collected(columns, silent, left_out)
+        return found if lines is None else matching(found, lines)
+
+    def _read(self, table: str) -> Collected:
+        answer = run(f"SELECT * FROM {table}", RunFile(self._path), Limits(seconds=_READ))
+        columns = {name: [row[name] for row in answer.rows] for name in TABLES[table].columns}
+        return Collected({table: columns}, answer.silent, answer.left_out)
+
+
+class _NoProgram:
+    """In place of a connection."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise ApiError(
+            "conflict", "this needs a program that runs, and what is looked at is the file of one that has ended"
+        )
+
+
+class _Viewed(RunFile):
+    @cached_property
+    def schema(self) -> Schema:
+        return {name: columns for name, columns in super().schema.items() if name not in OF_ACT}
+
+
+def reach(told: Mapping[str, Any]) -> SavedRun:
+    """The run that the command line names."""
+    return SavedRun(told["run"])
+
+
+def main() -> None:
+    """See `admin.helper`."""
+    helper.main(reach)

@@ -1,0 +1,90 @@
+"""`monarch dashboard RUN.duckdb`: the file of a run behind the admin interface."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from helpers.admin import Asker
+from helpers.demo import demo
+from helpers.terminals import killed_after
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("duckdb")  # here, as it starts threads
+pytest.importorskip("arro3.core")
+
+from monarch.admin.keys import ACT, VIEW
+from monarch.admin.saved import SavedRun
+from monarch.errors import QueryError
+
+COMMAND = [sys.executable, "-m", "monarch.tools", "dashboard", "--no-browser", "--json"]
+
+
+def enter(link: str) -> tuple[Asker, dict[str, str]]:
+    """As a browser does: by the link, and with the cookie from then on."""
+    url, _, code = link.partition("/login")
+    asker = Asker(url)
+    with asker.open("GET", f"/login{code}") as answer:
+        assert answer.status == 303
+        return asker, {"Cookie": str(answer.headers["Set-Cookie"]).partition(";")[0]}
+
+
+def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path) -> None:
+    with demo(16, "dead-rank") as program:
+        status, content = program.asker.raw("POST", "/v1/snapshot")
+        assert status == 200
+        counts = {mesh["name"]: mesh["size"] for mesh in program.asker.get("/v1/now")["meshes"].values()}
+    (tmp_path / "kept.duckdb").write_bytes(content)
+    kept, stacks = SavedRun(str(tmp_path / "kept.duckdb")), "SELECT count(*) AS n FROM stacks"
+    assert kept.query(stacks, ACT).rows[0]["n"] > 0
+    with pytest.raises(QueryError, match="stacks"):
+        kept.query(stacks, VIEW)
+    process = subprocess.Popen([*COMMAND, "kept.duckdb"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        with killed_after(90, process):
+            link = json.loads(process.stdout.readline() or "{}")["link"]
+        asker, cookie = enter(link)
+
+        def get(path: str) -> object:
+            status, body = asker.raw("GET", path, headers=cookie)
+            assert status == 200, body
+            return json.loads(body)
+
+        now = get("/v1/now")
+        assert isinstance(now, dict)
+        assert {mesh["name"]: mesh["size"] for mesh in now["meshes"].values()} == counts
+        assert now["verdict"]["status"] == "stuck" and re.search(
+            r"trainers\[\d+\] has ended", now["verdict"]["sentence"]
+        )
+        found = get("/v1/logs?mesh=trainers&rank=3&grep=step&limit=10000")
+        assert isinstance(found, dict) and found["lines"] and {line["rank"] for line in found["lines"]} == {3}
+        for path in ("/v1/waits", "/v1/meshes", "/v1/root", "/api/summary", "/api/dag"):
+            assert get(path)
+        sql = {"sql": "SELECT count(*) AS n FROM procs WHERE mesh = 'trainers'"}
+        status, body = asker.raw("POST", "/v1/query", sql, cookie)
+        assert status == 200 and json.loads(body)["rows"] == [{"n": 16}]
+        for method, path in (("GET", "/v1/stacks"), ("POST", "/v1/meshes/trainers/stop")):
+            status, body = asker.raw(method, path, headers=cookie)
+            assert status == 409 and "needs a program that runs" in json.loads(body)["error"]["message"]
+    finally:
+        process.send_signal(signal.SIGINT)
+        with killed_after(90, process):
+            process.communicate()
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("gone.duckdb", "no run is kept at"), ("text.duckdb", "is no file of a run")]
+)
+def test_what_is_no_run_is_refused_at_once(tmp_path: Path, name: str, said: str) -> None:
+    (tmp_path / "text.duckdb").write_text("this is no database")
+    ended = subprocess.run([*COMMAND, name], cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    assert ended.returncode == 1 and said in ended.stderr and ended.stdout == ""
