@@ -33,6 +33,8 @@ CONNECT = """
     import os
     from monarch import programs
     connection = programs.connect(int(sys.argv[1]))
+    def described():
+        return [connection.ask(agent, programs.DescribeHost()) for agent in connection.agents]
     """
 
 
@@ -56,7 +58,7 @@ def test_another_terminal_finds_a_program_and_what_runs_on_its_host(tmp_path: Pa
         said = looked_at(
             program,
             """
-    [there] = [answer.get(timeout=30) for answer in connection.describe()]
+    [there] = [answer.get(timeout=30) for answer in described()]
     assert connection.root.is_client and there.root == connection.root
     print(*[(proc.mesh, proc.rank, proc.size, proc.state) for proc in there.procs])
     connection.close()
@@ -79,7 +81,7 @@ def test_who_is_connected_neither_keeps_a_program_alive_nor_sees_what_it_prints(
     end = time.monotonic() + 30
     while time.monotonic() < end:
         try:
-            connection.describe()[0].get(timeout=30)
+            described()[0].get(timeout=30)
         except SupervisionError as error:
             print("told:", error)
             break
@@ -93,7 +95,7 @@ def test_a_stopped_client_does_not_keep_others_from_looking_at_its_host(tmp_path
         program.wait_for("up")
         os.kill(program.pid, signal.SIGSTOP)
         try:
-            said = looked_at(program, "print(len(connection.describe()[0].get(timeout=30).procs))")
+            said = looked_at(program, "print(len(described()[0].get(timeout=30).procs))")
         finally:
             os.kill(program.pid, signal.SIGCONT)
         assert said.strip() == "3"
@@ -118,7 +120,7 @@ def test_processes_on_attached_hosts_are_asked_through_the_program(tmp_path: Pat
             said = looked_at(
                 program,
                 """
-    hosts = [answer.get(timeout=30) for answer in connection.describe()]
+    hosts = [answer.get(timeout=30) for answer in described()]
     from monarch._core.hub.control_records import GetStatistics
     for process in (hosts[2].procs[1].address, connection.root):
         assert type(connection.ask(process, GetStatistics()).get(timeout=30)).__name__ == "ProcStatistics"
@@ -134,7 +136,7 @@ def test_processes_on_attached_hosts_are_asked_through_the_program(tmp_path: Pat
                 CONNECT
                 + """
     from monarch._core.hub.control_records import GetStatistics
-    procs = connection.describe()[0].get(timeout=30).procs
+    procs = described()[0].get(timeout=30).procs
     connection.ask(procs[0].root, GetStatistics()).get(timeout=30)
     print(len(procs))
     """,
