@@ -56,6 +56,42 @@ RESIZED_WHILE_SENDING = """
 """
 
 
+INTERRUPTED = """
+    import sys
+    from monarch.actor import this_host
+    from monarch.job import shell
+    if __name__ == "__main__":
+        try:
+            shell(this_host())
+        except KeyboardInterrupt:
+            sys.exit(130)
+"""
+
+FULL = """
+    import signal, threading
+    from types import SimpleNamespace
+    from monarch.actor import Channel
+    from monarch.job.shell import _typing
+
+    typed, resized = threading.Event(), threading.Event()
+    never, reads = Channel.open()
+
+    def write(data):
+        typed.set()
+        return reads.recv()
+
+    there = SimpleNamespace(
+        resize=SimpleNamespace(broadcast=lambda size: resized.set()), write=SimpleNamespace(call_one=write)
+    )
+    with _typing(there, at_terminal=True):
+        print("type", end="\\r\\n", flush=True)
+        typed.wait()
+        signal.raise_signal(signal.SIGWINCH)
+        resized.wait()
+    print("over")
+"""
+
+
 class Terminal:
     """A program at a terminal of its own, and who sits there."""
 
@@ -133,6 +169,37 @@ def test_a_new_size_is_sent_by_no_handler_as_what_it_interrupts_may_be_sending(h
     with terminal(home, home.program(RESIZED_WHILE_SENDING)) as at:
         at.wait_for("sent Size(columns=77, lines=31)")
         assert at.process.wait(_PATIENCE) == 0
+
+
+def test_a_new_size_is_sent_while_the_shell_takes_no_input_and_nobody_waits_for_that(home: Home) -> None:
+    with terminal(home, home.program(FULL)) as at:
+        at.wait_for("type")
+        at.type("x")
+        at.wait_for("over")
+        assert at.process.wait(_PATIENCE) == 0
+
+
+@pytest.mark.parametrize("how", ["interrupted", "nobody reads what it writes"])
+def test_a_program_ends_whose_shell_takes_no_more_input(home: Home, tmp_path: Path, how: str) -> None:
+    typed = tmp_path / "typed"
+    typed.write_text("echo here; exec sleep 600\n" + "#" * 2_000_000)
+    if how != "interrupted":
+        typed.write_text("trap '' PIPE; while echo here; do sleep 0.05; done\n" + "#" * 2_000_000)
+    with typed.open() as stdin:
+        process = subprocess.Popen(
+            [sys.executable, home.program(INTERRUPTED)], cwd=home.folder, env=home.environment({"SHELL": "/bin/sh"}),
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"here\n"
+        if how == "interrupted":
+            process.send_signal(signal.SIGINT)
+        process.stdout.close()
+        assert process.wait(_PATIENCE) == (130 if how == "interrupted" else 1)
+    finally:
+        process.kill()
+        process.wait()
+    home.wait_nothing_left()
 
 
 def test_a_client_that_is_killed_takes_its_shell_along(home: Home) -> None:

@@ -12,18 +12,31 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple
 
-from ..actor import Actor, ActorError, HostMesh, MeshFailure, SupervisionError, concurrent_endpoint, endpoint, this_proc
+from ..actor import (
+    Actor,
+    ActorError,
+    Future,
+    HostMesh,
+    MeshFailure,
+    SupervisionError,
+    concurrent_endpoint,
+    endpoint,
+    this_proc,
+)
 
 _MOST = 1 << 16  # bytes that are read at once
 _GRACE = 1.0  # seconds from SIGHUP to SIGTERM, and to SIGKILL
+
+_RESIZED, _TAKEN = b"r", b"t"
 
 # A session's leader that opens a terminal gets it as its own: so nothing of ours has to run between fork and exec.
 _AT_TERMINAL = 'exec <>"$1" >&0 2>&0; exec "$0" -i'
@@ -206,28 +219,42 @@ class _Shell(Actor):
 @contextmanager
 def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
     """Send what comes on stdin, and each new size of the terminal, on a thread that takes no more of it when this is over."""
-    told, tell = os.pipe()
+    told, ours = socket.socketpair()  # and no pipe: what is told late, when this is over, goes nowhere
+    ours.setblocking(False)
+
+    def tell(what: bytes) -> None:
+        with suppress(OSError):  # it is full: nobody has looked at the earlier ones yet; or closed
+            ours.send(what)
 
     def pass_on() -> None:
         poll = select.poll()
-        for fd in (0, told):
+        for fd in (0, told.fileno()):
             poll.register(fd, select.POLLIN)
+        sent: Future[None] | None = (
+            None  # which the shell has not taken; a wait for it would see neither a new size nor the end
+        )
         while True:
             ready = {fd for fd, _ in poll.poll()}
             with suppress(SupervisionError):  # which the reader is told
-                if told in ready:
-                    if not os.read(told, _MOST):
+                if told.fileno() in ready:
+                    what = told.recv(_MOST)
+                    if not what:
                         return
-                    if (size := _size()) is not None:
+                    if sent is not None and sent.done():
+                        sent = None
+                        poll.register(0, select.POLLIN)
+                    if _RESIZED in what and (size := _size()) is not None:
                         remote.resize.broadcast(size)
                 if 0 in ready:
                     try:
                         data = os.read(0, _MOST)
                     except OSError:  # there is none, or its terminal has hung up
                         data = b""
-                    if not data:
-                        poll.unregister(0)
-                    remote.write.call_one(data).get()
+                    poll.unregister(0)
+                    taken = remote.write.call_one(data)
+                    if data:
+                        sent = taken
+                        taken.add_done_callback(lambda _: tell(_TAKEN))
 
     thread = threading.Thread(target=pass_on, name="monarch-shell-input", daemon=True)
     thread.start()
@@ -235,14 +262,14 @@ def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
         with _raw_terminal(tell) if at_terminal else nullcontext():
             yield
     finally:
-        os.close(tell)
+        ours.close()
         thread.join()
-        os.close(told)
+        told.close()
 
 
 @contextmanager
-def _raw_terminal(resized: int) -> Iterator[None]:
-    """Every key goes to the shell, Ctrl-C as well, and nothing is done with it here; each new size is told to a pipe.
+def _raw_terminal(tell: Callable[[bytes], None]) -> Iterator[None]:
+    """Every key goes to the shell, Ctrl-C as well, and nothing is done with it here; each new size is told.
 
     The handler of that signal does no more: it runs between any two steps of the main thread, which may hold a lock of ours.
     """
@@ -251,13 +278,7 @@ def _raw_terminal(resized: int) -> Iterator[None]:
 
     main = threading.current_thread() is threading.main_thread()  # which alone may set handlers
     before = termios.tcgetattr(0)
-    os.set_blocking(resized, False)
-
-    def tell(*_: object) -> None:
-        with suppress(BlockingIOError):  # it is full: nobody has looked at the earlier ones yet
-            os.write(resized, b"s")
-
-    handler = signal.signal(signal.SIGWINCH, tell) if main else None
+    handler = signal.signal(signal.SIGWINCH, lambda *_: tell(_RESIZED)) if main else None
     tty.setraw(0)
     try:
         yield
