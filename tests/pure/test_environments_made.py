@@ -6,15 +6,17 @@ import os
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from monarch._core.processes.proc import _search_path
-from monarch.environments import CondaEnvironment, venv
+from monarch.environments import CondaEnvironment, in_environment, venv
+from monarch.environments.requirements import Requirements
 from monarch.environments.venv import Made, Wanted, make
 from monarch.errors import EnvironmentFailed
 
@@ -33,7 +35,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made_of(project: Path, text: str) -> Made:
-    """An environment; comments and editable folders need no installer."""
+    """An environment; comments and editable folders, which are there, need no installer."""
+    for name in ("used", "unused", "another"):
+        (project / name).mkdir(exist_ok=True)
     (project / "requirements.txt").write_text(text)
     return make(Wanted("requirements.txt", "", False))
 
@@ -126,12 +130,110 @@ def test_what_can_not_be_read_is_said(project: Path) -> None:
     (project / "pyproject.toml").write_text("[project\n")
     with pytest.raises(EnvironmentFailed, match="pyproject.toml is not valid TOML"):
         make(Wanted("pyproject.toml", "", False))
+    with pytest.raises(EnvironmentFailed, match="-e ./typo: there is no folder .*/typo"):
+        made_of(project, "-e ./typo")
+    (project / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    with pytest.raises(EnvironmentFailed, match="has no extra 'dev'; it has: none"):
+        made_of(project, "-e .[dev]")
+    (project / "environment.yml").write_bytes(b"\xff")
+    with pytest.raises(EnvironmentFailed, match="environment.yml can't be read: 'utf-8' codec"):
+        make(Wanted("environment.yml", "", False))
+    with pytest.raises(ValueError, match="conda installs from no folder of wheels"):
+        in_environment(cast("Any", None), "environment.yml", wheels="wheels")
     (project / "uv.lock").touch()
     with pytest.raises(EnvironmentFailed, match="uv is not on this host"):
         make(Wanted("uv.lock", "", False))
     with pytest.raises(EnvironmentFailed, match="-m pip ended with status") as failed:
         made_of(project, "no such thing ???")
     assert "Invalid requirement" in str(failed.value) and sys.executable not in str(failed.value)
+
+
+def wheel_of(folder: Path, value: int) -> None:
+    """A wheel with a module of one line."""
+    info = "tinyx-1.0.dist-info"
+    with zipfile.ZipFile(folder / "tinyx-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tinyx.py", f"VALUE = {value}\n")
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tinyx\nVersion: 1.0\n")
+        tag = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        wheel.writestr(f"{info}/WHEEL", tag)
+        wheel.writestr(f"{info}/RECORD", "".join(f"{each},,\n" for each in (*wheel.namelist(), f"{info}/RECORD")))
+
+
+def test_the_same_wheel_path_in_two_workspaces_is_two_environments(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = []
+    for value in (1, 2):
+        workspace = tmp_path / str(value)
+        workspace.mkdir()
+        monkeypatch.setenv("WORKSPACE_DIR", str(workspace))
+        wheel_of(workspace, value)
+        (workspace / "limits.txt").write_text("tinyx<2\n")
+        made = made_of(workspace, "--constraint=limits.txt\n./tinyx-1.0-py3-none-any.whl\n--no-index\n")
+        command = [made.python, "-c", "import tinyx; print(tinyx.VALUE)"]
+        said.append(subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout)
+    assert said == ["1\n", "2\n"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "./here/x.whl",
+        "here/x.whl",
+        "x @ file:here/x.whl",
+        "x@file:here/x.whl",
+        "--find-links=here",
+        "-f here",
+        "-rhere/x",
+    ],
+)
+def test_the_content_of_a_local_file_is_part_of_what_is_asked_for(project: Path, line: str) -> None:
+    (project / "here").mkdir()
+    found = []
+    for content in ("a==1", "a==2"):
+        (project / "here" / "x.whl").write_text(content)
+        (project / "here" / "x").write_text(content)
+        read = Requirements(project)
+        read.read(line, project)
+        found.append([*read.lines, *read.contents()])
+    assert found[0] != found[1]
+
+
+def test_an_editable_line_brings_its_extras_and_one_of_a_repository_is_the_installers(project: Path) -> None:
+    (project / "pyproject.toml").write_text(
+        "[project]\nname = 'Own_It'\ndependencies = ['one']\n[project.optional-dependencies]\n"
+        "all = ['own-it[dev]', 'two']\ndev = ['three']\n"
+    )
+    read = Requirements(project)
+    read.read(f"-e .[all]\n-e file://{project}\n-e git+https://x.org/y#egg=y\na \\\n  --hash=sha256:0", project)
+    assert read.editable == [str(project), str(project)]
+    assert read.lines == ["one", "two", "three", "one", "-e git+https://x.org/y#egg=y", "a    --hash=sha256:0"]
+
+
+def test_files_that_name_each_other_are_read_once(project: Path) -> None:
+    (project / "sub").mkdir()
+    (project / "requirements.txt").write_text("-r requirements.txt\n--requirement=sub/more.txt\none\n")
+    (project / "sub" / "more.txt").write_text("-r../requirements.txt\n-c limits.txt\ntwo\n")
+    (project / "sub" / "limits.txt").write_text("two<3  # not yet\n")
+    read = Requirements(project)
+    read.read_file(project / "requirements.txt")
+    assert (read.lines, read.constraints) == (["two", "one"], ["two<3"])
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("project = 3", "project is a table, got 3"),
+        ("[project]\ndependencies = 'numpy'", "project.dependencies is a list, got 'numpy'"),
+        ("[project]\ndependencies = [1]", r"project.dependencies is a list of strings, got \[1\]"),
+        ("[project]\ndynamic = ['dependencies']", "known only once it is built"),
+        ("[build-system]\nrequires = ['setuptools']", "known only once it is built"),
+    ],
+)
+def test_a_project_that_says_nothing_usable_is_refused(project: Path, text: str, why: str) -> None:
+    (project / "pyproject.toml").write_text(text)
+    with pytest.raises(EnvironmentFailed, match=why):
+        make(Wanted("pyproject.toml", "", False))
 
 
 def test_a_lock_file_is_exported_by_uv_which_also_makes_the_environment(
@@ -141,7 +243,7 @@ def test_a_lock_file_is_exported_by_uv_which_also_makes_the_environment(
     uv.write_text(
         "#!/bin/bash\n"
         f'echo "$@" >> {project}/asked\n'
-        "case $1 in export) echo '# exported'; echo '-e ./lib';;\n"
+        "case $1 in export) echo '# exported'; echo '-e ./lib'; echo 'wanted==2';;\n"
         f'venv) exec {sys.executable} -m venv --without-pip "${{@: -1}}";; esac\n'
     )
     uv.chmod(0o700)
@@ -154,7 +256,7 @@ def test_a_lock_file_is_exported_by_uv_which_also_makes_the_environment(
     assert exported.startswith("export --frozen --no-emit-project") and venv_made.startswith("venv ")
     assert "--no-index" in installed
     (file,) = (project.parent / "store").glob("environments/*/requirements.txt")
-    assert file.read_text() == "wanted>=2\n"
+    assert file.read_text() == "wanted==2\n"  # uv has resolved what lib wants
 
 
 def test_packages_of_another_interpreter_come_before_those_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from ..actor import Actor, ActorError, HostMesh, MeshFailure, SupervisionError, endpoint, this_proc
 from ..errors import EnvironmentFailed
 from .conda import CondaEnvironment
-from .venv import Made, Wanted, make
+from .venv import YAML, Made, Wanted, make
 
 __all__ = ["CondaEnvironment", "in_environment"]
 
@@ -46,7 +46,10 @@ def in_environment(
 
     Raises:
         EnvironmentFailed: It can't be made on a host; the text has what the installer said.
+        ValueError: Wheels are given, and conda is to make it.
     """
+    if wheels is not None and (isinstance(source, CondaEnvironment) or os.fspath(source).endswith(YAML)):
+        raise ValueError(f"conda installs from no folder of wheels: leave out wheels={os.fspath(wheels)!r}")
     if isinstance(source, CondaEnvironment):
         wanted = Wanted(str(source.conda_prefix), "", offline, source.export())
     else:

@@ -25,16 +25,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..errors import EnvironmentFailed
 from ..sync.store import base_folder
+from .requirements import Requirements, content_of, text_of
 
 _LIMIT = 3600.0  # seconds
 _PAUSE = 0.1  # seconds until a lock is tried again; the kernel offers no wait with an end
 _KEPT = 14 * 86400.0  # seconds, since somebody has asked for it
 _MOST_LINES = 30  # of what an installer says
 _COMPLETE = "complete"
+YAML = (".yml", ".yaml")  # what conda reads
 
 
 class Wanted(NamedTuple):
@@ -69,38 +71,26 @@ class _Plan(NamedTuple):
     """What an environment consists of.
 
     Attributes:
-        lines: Requirements.
-        editable: Folders to import from, as they are at each time.
+        of: Requirements, and code.
         folder: Where relative paths begin.
         wheels: See `Wanted`.
         offline: See `Wanted`.
         conda: See `Wanted`.
     """
 
-    lines: list[str]
-    editable: list[str]
+    of: Requirements
     folder: Path
     wheels: str
     offline: bool
-    conda: str = ""
+    conda: str
 
     @property
     def digest(self) -> str:
         """Of all that it is made from."""
-        parts = [
-            sys.version,
-            sys.executable,
-            *_below(),
-            "|",
-            *self.lines,
-            "|",
-            *self.editable,
-            f"|{self.offline}",
-            self.conda,
-        ]
+        parts = [sys.version, sys.executable, *_below(), "|", *self.of.lines, "|", *self.of.constraints, "|"]
+        parts += [*self.of.editable, f"|{self.offline}", self.conda, *self.of.contents()]
         if self.wheels:
-            for path in sorted(Path(self.wheels).glob("*.whl")):
-                parts += [path.name, hashlib.sha256(path.read_bytes()).hexdigest()]
+            parts += ["|", *content_of(Path(self.wheels))]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -117,8 +107,9 @@ def make(wanted: Wanted) -> Made:
     wheels = str(root / wanted.wheels) if wanted.wheels else ""
     if wheels and not os.path.isdir(wheels):
         raise EnvironmentFailed(f"there is no folder of wheels {wheels}")
-    plan = _Plan([], [], root, "", False, wanted.conda) if wanted.conda else _plan(source)
-    plan = plan._replace(wheels=wheels, offline=wanted.offline)
+    folder = root if wanted.conda else source.parent
+    conda = wanted.conda or (text_of(source) if source.suffix in YAML else "")
+    plan = _Plan(Requirements(folder) if conda else _read(source), folder, wheels, wanted.offline, conda)
     base = base_folder() / "environments"
     base.mkdir(mode=0o700, exist_ok=True)
     folder = base / plan.digest
@@ -133,11 +124,8 @@ def make(wanted: Wanted) -> Made:
     return Made(f"{folder}/bin/python", new)
 
 
-def _plan(source: Path) -> _Plan:
-    lines: list[str] = []
-    editable: list[str] = []
-    if source.suffix in (".yml", ".yaml"):
-        return _Plan([], [], source.parent, "", False, source.read_text())
+def _read(source: Path) -> Requirements:
+    found = Requirements(source.parent)
     if source.name == "uv.lock":
         uv = _uv()
         if not uv:
@@ -145,58 +133,13 @@ def _plan(source: Path) -> _Plan:
                 f"uv is not on this host, which reads {source}; `uv export` makes a requirements.txt of it"
             )
         export = [*uv, "export", "--frozen", "--no-emit-project", "--quiet", "--directory", str(source.parent)]
-        lines += _run(export, source.parent).splitlines()
-        editable.append(_code_of(source.parent))
-    elif source.suffix == ".toml":
-        lines += _dependencies(source)
-        editable.append(_code_of(source.parent))
+        found.add_editable(".", complete=True)
+        found.read(_run(export, source.parent), source.parent, complete=True)
+    elif source.name == "pyproject.toml":
+        found.add_editable(".")
     else:
-        lines += _lines_of(source)
-    plain = []
-    for line in lines:
-        option, _, rest = line.partition(" ")
-        if option in ("-e", "--editable"):
-            folder = source.parent / rest.strip()
-            editable.append(_code_of(folder))
-            plain += _dependencies(folder / "pyproject.toml")
-        elif line and not line.startswith("#"):
-            plain.append(line)
-    return _Plan(plain, editable, source.parent, "", False)
-
-
-def _lines_of(source: Path) -> list[str]:
-    """With those of the files that it names."""
-    try:
-        lines = [line.strip() for line in source.read_text().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise EnvironmentFailed(f"{source} can't be read: {error}") from None
-    found: list[str] = []
-    for line in lines:
-        option, _, rest = line.partition(" ")
-        found += _lines_of(source.parent / rest.strip()) if option in ("-r", "--requirement") else [line]
+        found.read_file(source)
     return found
-
-
-def _dependencies(file: Path) -> list[str]:
-    """Those that a project has, as far as its ``pyproject.toml`` says so."""
-    if not file.is_file():
-        return []
-    try:
-        if sys.version_info >= (3, 11):
-            import tomllib
-        else:
-            import tomli as tomllib
-    except ModuleNotFoundError:
-        raise EnvironmentFailed(f"to read {file}, Python 3.10 needs tomli on the hosts: pip install tomli") from None
-    try:
-        project: dict[str, Any] = tomllib.loads(file.read_text()).get("project", {})
-    except ValueError as error:
-        raise EnvironmentFailed(f"{file} is not valid TOML: {error}") from None
-    return list(project.get("dependencies", []))
-
-
-def _code_of(project: Path) -> str:
-    return str(project / "src" if (project / "src").is_dir() else project)
 
 
 def _make(folder: Path, plan: _Plan, lock: int) -> None:
@@ -208,7 +151,7 @@ def _make(folder: Path, plan: _Plan, lock: int) -> None:
     # Python runs lines that begin with `import` when it starts; the lock ends with the process.
     used = f"import fcntl, os; fcntl.flock(os.open({str(folder / _COMPLETE)!r}, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)"
     below = [f"import site; site.addsitedir({each!r})" for each in _below()]
-    (packages / "zz_monarch.pth").write_text("\n".join([used, *plan.editable, *below, ""]))
+    (packages / "zz_monarch.pth").write_text("\n".join([used, *plan.of.editable, *below, ""]))
     (folder / _COMPLETE).touch()
 
 
@@ -236,11 +179,13 @@ def _make_venv(folder: Path, plan: _Plan, lock: int) -> None:
         _run([sys.executable, "-m", "venv", "--without-pip", str(folder)], plan.folder, lock)
         install = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
         install += ["--disable-pip-version-check", "--no-input"]
-    file = folder / "requirements.txt"
-    file.write_text("\n".join([*plan.lines, ""]))
-    if plan.lines:
+    file, constraints = folder / "requirements.txt", folder / "constraints.txt"
+    file.write_text("\n".join([*plan.of.lines, ""]), encoding="utf-8")
+    constraints.write_text("\n".join([*plan.of.constraints, ""]), encoding="utf-8")
+    if plan.of.lines:
         options = ["--no-index"] if plan.offline else []
         options += ["--find-links", plan.wheels] if plan.wheels else []
+        options += ["-c", str(constraints)] if plan.of.constraints else []
         _run([*install, *options, "-r", str(file)], plan.folder, lock)
 
 
