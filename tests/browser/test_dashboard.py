@@ -20,6 +20,8 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
 
+pytestmark = pytest.mark.timeout(400)  # programs, hosts and a browser start on a busy machine
+
 PROGRAM = """
     import os, sys
     from monarch.actor import Actor, endpoint, this_host
@@ -89,6 +91,18 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
             server.send_signal(signal.SIGINT)
 
 
+@pytest.fixture(scope="module")
+def stuck(seen: Seen) -> Tab:
+    """Its program gets stuck while one looks at the front page, which is not loaded again."""
+    seen.tab.open("now")
+    seen.tab.wait_for(".verdict.good")
+    assert seen.program.process.stdin is not None
+    seen.program.process.stdin.write("\n")
+    seen.program.process.stdin.flush()
+    seen.tab.wait_for(".verdict.bad")
+    return seen.tab
+
+
 @pytest.fixture
 def tab(seen: Seen) -> Iterator[Tab]:
     seen.tab.complaints.clear()
@@ -102,16 +116,12 @@ def test_a_program_that_goes_on_is_fine(tab: Tab) -> None:
     assert tab.page.title() == "Now - monarch"
 
 
-def test_a_fault_that_happens_while_one_looks_is_seen_at_once(seen: Seen, tab: Tab) -> None:
-    tab.open("now")
-    tab.wait_for(".verdict.good")
-    assert seen.program.process.stdin is not None
-    seen.program.process.stdin.write("\n")
-    seen.program.process.stdin.flush()
-    tab.wait_for(".verdict.bad", "next_batch (train.py")
-    tab.wait_for("article", "3 waits")  # the legend of the map
+def test_a_fault_that_happens_while_one_looks_is_seen_at_once(stuck: Tab) -> None:
+    stuck.wait_for(".verdict.bad", "next_batch (train.py")
+    stuck.wait_for("article", "3 waits")  # the legend of the map
 
 
+@pytest.mark.usefixtures("stuck")
 def test_from_the_verdict_to_the_command_of_the_debugger(seen: Seen, tab: Tab) -> None:
     page = tab.open("now")
     tab.wait_for(".verdict.bad").click()
@@ -128,6 +138,7 @@ def test_from_the_verdict_to_the_command_of_the_debugger(seen: Seen, tab: Tab) -
     page.wait_for_url(re.compile(r"since=\d"))  # no longer so many seconds ago: the link can be sent
 
 
+@pytest.mark.usefixtures("stuck")
 def test_the_same_way_by_keyboard(tab: Tab) -> None:
     page = tab.open("now")
     tab.wait_for(".verdict.bad").press("Enter")
@@ -158,6 +169,7 @@ def test_a_pointer_on_a_cell_shows_its_rank(tab: Tab) -> None:
     tab.wait_for("dl", "0 (hosts=0, gpus=0)")
 
 
+@pytest.mark.usefixtures("stuck")
 @pytest.mark.parametrize("view", PAGES)
 def test_each_page_complains_of_nothing_and_is_for_everybody(tab: Tab, view: str) -> None:
     page = tab.open(view)
@@ -211,6 +223,7 @@ def test_integers_that_a_browser_would_round_are_shown_as_they_are(tab: Tab) -> 
     tab.complaints.clear()
 
 
+@pytest.mark.usefixtures("stuck")
 def test_after_the_helper_has_died_the_page_is_live_again(seen: Seen, tab: Tab) -> None:
     page = tab.open("now")
     tab.wait_for("[role=status]", "live")

@@ -16,6 +16,8 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
 
+pytestmark = pytest.mark.timeout(400)  # programs, hosts and a browser start on a busy machine
+
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
@@ -122,7 +124,6 @@ def test_actions_save_files_and_start_again_a_mesh_whose_rank_has_stopped(browse
         context.close()
 
 
-@pytest.mark.timeout(180)
 def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) -> None:
     with demo(10_000, "missing-collective") as program:
         context = browser.new_context(viewport={"width": 1280, "height": 800})

@@ -38,7 +38,10 @@ def chromium() -> Iterator[Browser]:
         pytest.skip(f"there is no {_CHROMIUM}: apt-get install chromium")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=_CHROMIUM, args=_ARGUMENTS)
+        try:
+            browser = driver.chromium.launch(executable_path=_CHROMIUM, args=_ARGUMENTS, timeout=45_000)
+        except playwright.Error as error:
+            pytest.skip(f"{_CHROMIUM} does not start: {str(error).strip().splitlines()[0]}")
         try:
             yield browser
         finally:

@@ -32,6 +32,8 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")  # here, as it starts threads
 pytest.importorskip("arro3.core")
 
+pytestmark = pytest.mark.timeout(300)
+
 RANKS = 24  # the odd one is 10, on h1
 
 VERDICTS = {

@@ -13,6 +13,8 @@ import pytest
 
 from monarch import dashboard
 
+pytestmark = pytest.mark.timeout(300)  # node starts, on a busy machine
+
 WEB = Path(__file__).parents[2] / "dashboard" / "web"
 STATIC = Path(dashboard.__file__).parent / "static"
 MANIFEST = json.loads((STATIC / "manifest.json").read_text())
