@@ -13,7 +13,7 @@ from typing import Any
 from helpers.admin import Asker
 from helpers.terminals import killed_after
 
-_PATIENCE = 90.0  # seconds
+_PATIENCE = 150.0  # seconds
 
 
 class Demo:
