@@ -23,11 +23,13 @@ def fuse() -> None:
 
 
 MOUNTS = """
-    import os, sys, time
-    from cluster import job
+    import os, subprocess, sys, time
+    from cluster import folder, job
     from monarch.actor import Actor, context, endpoint
+    from monarch.job import job_load
+    from monarch.job.current import set_current_job
 
-    folder, there = os.getcwd(), f"{os.getcwd()}/there/hosts"
+    there = f"{folder}/there/hosts"
 
     class Trainer(Actor):
         @endpoint
@@ -55,8 +57,7 @@ MOUNTS = """
             time.sleep(0.01)
 
     if __name__ == "__main__":
-        job.gather_mount(f"{folder}/run/$SUBDIR", "shown")
-        job.remote_mount("src", f"{folder}/there/$SUBDIR", python_exe="bin/python")
+        set_current_job("cluster.job")
         hosts = job.state().hosts
         procs = hosts.spawn_procs()
         trainers = procs.spawn("trainers", Trainer)
@@ -89,7 +90,27 @@ MOUNTS = """
         print("MORE", set(trainers.read.call("sub/more").get().values()))
         print("APPENDED", set(trainers.read.call("of_client.py").get().values()))
         procs.stop().get()
+        if hosts.extent["hosts"] == 4:
+            job_load().state()
+            command = [sys.executable, "-m", "monarch.tools", "exec", "--", "ls", folder + "/shown"]
+            told = subprocess.run(command, check=True, capture_output=True, text=True)
+            print("BESIDE", told.stdout.split())
+            job.scale(hosts=3)
+            job.remote_mount("src/bin", f"{folder}/there/$SUBDIR", python_exe=None)
+            job.state()
+            print("SCALED", sorted(os.listdir("shown")), os.listdir(there))
         job.kill()
+"""
+
+CLUSTER = """
+import os
+from monarch.job import *
+
+folder = os.path.dirname(__file__)
+job = {job}
+for _ in range(2):  # to ask twice is to ask once
+    job.gather_mount(folder + "/run/$SUBDIR", "shown")
+    job.remote_mount("src", folder + "/there/$SUBDIR", python_exe="bin/python")
 """
 
 JOBS = {
@@ -107,7 +128,7 @@ def mount_and_read(home: Home, kind: str, hosts: int) -> None:
     interpreter.chmod(0o755)
     (source / "of_client.py").write_text("VALUE = 1\n")
     (source / "b\udcff\n ä").write_text("odd")
-    (home.folder / "cluster.py").write_text(f"import os\nfrom monarch.job import *\njob = {JOBS[kind]}\n")
+    (home.folder / "cluster.py").write_text(CLUSTER.format(job=JOBS[kind]))
     said = home.run(MOUNTS)
     expected = [
         f"SHOWN {[f'hosts_{rank}' for rank in range(hosts)]}",
@@ -119,6 +140,11 @@ def mount_and_read(home: Home, kind: str, hosts: int) -> None:
         "MORE {'more'}",
         "APPENDED {'VALUE = 1\\nVALUE = 2\\n'}",
     ]
+    if kind == "process":
+        expected += [
+            f"BESIDE {[word for rank in range(4) for word in ('[exec', '0]', f'hosts_{rank}')]}",
+            "SCALED ['hosts_0', 'hosts_1', 'hosts_2'] ['python']",
+        ]
     assert [line for line in said.splitlines() if line.split(" ")[0].isupper()] == expected, said
     assert not [line for line in mounted_below(home.folder) if "fuse.monarch" in line]
 

@@ -35,7 +35,8 @@ class _Wanted(NamedTuple):
 
 class MountingJob:
     """The part of a job that is about mounts. They are wanted from when they are asked for, there from `state` on, and gone with the
-    job or the program, whichever ends first.
+    job or the program, whichever ends first. Those are the mounts of this program: they are not saved with the job, so others that
+    use it mount what they ask for themselves.
     """
 
     _mounts: tuple[_Wanted, ...] = ()
@@ -70,7 +71,7 @@ class MountingJob:
                 "python_exe=None leaves them the one that they have"
             )
         point = source if mntpoint is None else os.fspath(mntpoint)
-        self._mounts += (_Wanted(False, source, point, _names(meshes), python_exe),)
+        self._want(_Wanted(False, source, point, _names(meshes), python_exe))
 
     def gather_mount(
         self,
@@ -87,33 +88,41 @@ class MountingJob:
             meshes: Names of the meshes; None for all.
         """
         point = os.path.abspath(os.path.expanduser(local_mount_point))
-        self._mounts += (_Wanted(True, os.fspath(remote_mount_point), point, _names(meshes), None),)
+        self._want(_Wanted(True, os.fspath(remote_mount_point), point, _names(meshes), None))
+
+    def _want(self, wanted: _Wanted) -> None:
+        """Add a mount, in place of the one that was asked for at the same point of the same meshes."""
+        others = [
+            each
+            for each in self._mounts
+            if (each.gather, each.point, each.meshes) != (wanted.gather, wanted.point, wanted.meshes)
+        ]
+        self._mounts = (*others, wanted)
 
     def _mount(self, state: JobState, wanted: Collection[_Wanted]) -> None:
         """Mount what is wanted, show what is mounted as it is now, and unmount what is not wanted any more, or on other hosts."""
+        keys = {}
+        for each in wanted:
+            names = tuple(state._hosts) if each.meshes is None else each.meshes
+            for name in names:
+                mesh: HostMesh = getattr(state, name)
+                mesh.initialized.get()
+                keys[each, name, tuple(mesh._hosts)] = name if len(names) > 1 else "", mesh
         before = {(each, name, hosts): mount for each, name, hosts, mount in self._mounted}
-        self._mounted = ()
-        pythons = {}
-        try:
-            for each in wanted:
-                names = tuple(state._hosts) if each.meshes is None else each.meshes
-                for name in names:
-                    mesh: HostMesh = getattr(state, name)
-                    mesh.initialized.get()
-                    key = each, name, tuple(mesh._hosts)
-                    mount = before.pop(key, None)
-                    if mount is None:
-                        mount = _mount(each, name if len(names) > 1 else "", name, mesh)
-                    self._mounted += ((*key, mount),)
-                    mount.refresh()
-                    if each.python is not None:
-                        pythons[name] = os.path.join(mount.point, each.python)
-        except BaseException:
-            self._unmount()
-            raise
-        finally:
-            for mount in before.values():
+        self._mounted = tuple((*key, mount) for key, mount in before.items() if key in keys)
+        for key, mount in before.items():
+            if key not in keys:  # first: another one may be wanted at its point
                 mount.close()
+        for key, (below, mesh) in keys.items():
+            if key in before:
+                before[key].refresh()
+            else:
+                self._mounted += ((*key, _mount(key[0], below, key[1], mesh)),)
+        pythons = {
+            name: os.path.join(mount.point, each.python)
+            for each, name, _, mount in self._mounted
+            if each.python is not None
+        }
         state._hosts.update({name: state._hosts[name].with_python_executable(path) for name, path in pythons.items()})
 
     def _unmount(self) -> None:

@@ -66,7 +66,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
     _is_all_here = False  # whether all of its hosts are this machine, whose files need not be read by way of them
     _saves_itself = True  # whether there is anything that another program could connect to
     # attributes that mean nothing in another process, and are not saved
-    _LIVE: tuple[str, ...] = ("_cache", "_connected", "_mounted")
+    _LIVE: tuple[str, ...] = ("_cache", "_connected", "_mounts", "_mounted")
 
     # Defaults of the class, so that they are there in a job that was read from a file as well.
     _status = "not_running"
@@ -182,7 +182,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
             state.admin_url = access["url"]
             state.dashboard_url = access["link"] if wanted is not None and wanted.include_dashboard else None
         owner._connected += (state,)
-        owner._mount(state, self._mounts or owner._mounts)
+        owner._mount(state, self._mounts)
         return state
 
     def scale(self, *, replace_lost: bool = False, **meshes: int) -> None:
