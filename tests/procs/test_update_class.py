@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from monarch.actor import Actor, ActorError, Channel, DeadlockError, SupervisionError, concurrent_endpoint, endpoint
+from monarch.actor import (
+    Actor,
+    ActorError,
+    ActorMesh,
+    Channel,
+    DeadlockError,
+    SupervisionError,
+    concurrent_endpoint,
+    context,
+    endpoint,
+)
+from monarch.programs import ask
 from monarch.supervision import OneForOne
 
 if TYPE_CHECKING:
@@ -69,6 +80,16 @@ def second() -> Any:
     return Counter
 
 
+def edited() -> Any:
+    class Edited(Actor):
+        @endpoint
+        def names(self) -> Any:
+            here: Any = context()
+            return here.actor_instance.class_name, [each for each in here._cell.begun if each[0] != "\0"]
+
+    return Edited
+
+
 class Foreman(Actor):
     """Has a mesh that it does not own."""
 
@@ -79,7 +100,7 @@ class Foreman(Actor):
 
     @endpoint
     def update_itself(self, me: Any) -> None:
-        me.update_class(Foreman).get(timeout=LIMIT)
+        me.update_class(type("Chief", (Foreman,), {})).get(timeout=LIMIT)
 
 
 def end_each(mesh: Any) -> None:
@@ -136,11 +157,17 @@ def test_concurrent_endpoints_end_with_their_code_and_get_their_new_bound(spawn:
     class Waiter(Actor):
         def __init__(self) -> None:
             self.events: dict[str, asyncio.Event] = {}
+            self.begun = asyncio.Event()
 
         @endpoint(concurrency=1)
         async def wait(self, name: str) -> str:
+            self.begun.set()
             await self.events.setdefault(name, asyncio.Event()).wait()
             return f"first {name}"
+
+        @concurrent_endpoint
+        async def has_begun(self) -> None:
+            await self.begun.wait()
 
         @concurrent_endpoint
         async def let(self, name: str) -> None:
@@ -160,6 +187,7 @@ def test_concurrent_endpoints_end_with_their_code_and_get_their_new_bound(spawn:
 
     mesh = spawn(1).spawn("waiter", Waiter)
     old = mesh.wait.call_one("a")
+    mesh.has_begun.call_one().get(timeout=LIMIT)
     mesh.update_class(Again).get(timeout=LIMIT)
     new = [mesh.wait.call_one("b"), mesh.wait.call_one("c")]
     assert new[0].get(timeout=LIMIT) == "second b", "two at a time now: the second one has let it go"
@@ -175,7 +203,7 @@ def test_a_class_that_lays_out_its_objects_otherwise_is_refused_by_all(spawn: Sp
         def add(self) -> None: ...
 
     mesh = spawn(2).spawn("counter", first(), 0)
-    with pytest.raises(ActorError, match="laid out otherwise"):
+    with pytest.raises(ActorError, match=r"counter\.update_class failed(?s:.*)laid out otherwise"):
         mesh.update_class(Other).get(timeout=LIMIT)
     assert mesh.add.call().get(timeout=LIMIT).values() == [("first", 1), ("first", 1)]
 
@@ -194,12 +222,60 @@ def test_what_can_not_be_taken_is_refused_at_the_call(spawn: Spawn, monkeypatch:
         mesh.update_class(Async)
     with pytest.raises(ValueError, match="collides with an endpoint name: slice"):
         mesh.update_class(Taken)
+    with pytest.raises(ValueError, match="is the class that they run; define it anew"):
+        mesh.update_class(Foreman)
     with pytest.raises(TypeError, match="a subclass of monarch.actor.Actor, got 3"):
         mesh.update_class(3)  # type: ignore[arg-type]
-    edited = type("Foreman", (Actor,), {**vars(Foreman)})
-    monkeypatch.setitem(globals(), "Foreman", edited)  # as when its module is loaded again here
+    again = type("Foreman", (Actor,), {**vars(Foreman)})
+    monkeypatch.setitem(globals(), "Foreman", again)  # as when its module is loaded again here
     with pytest.raises(ValueError, match="auto_reload=True"):
-        mesh.update_class(edited)
+        mesh.update_class(again)
+
+
+def test_of_updates_in_flight_the_one_begun_last_is_what_ranks_and_handle_have(spawn: Spawn) -> None:
+    mesh = spawn(2).spawn("counter", first(), 0)
+    for start in range(0, 220, 22):
+        updates = [mesh.update_class(first()), mesh.update_class(second())]
+        for update in updates:
+            update.get(timeout=LIMIT)
+        assert mesh.twice.call().get(timeout=LIMIT).values() == [2 * start] * 2
+        assert mesh.add.call(by=22).get(timeout=LIMIT).values() == [("second", start + 22)] * 2
+
+
+def test_a_rank_that_ends_after_it_was_asked_takes_it_when_it_is_back(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh = spawn(2, restart=OneForOne(max_restarts=5, within=3600)).spawn("counter", first(), 0)
+
+    def tell(*args: Any) -> Any:
+        mesh.slice(gpus=1).exit.broadcast()
+        return ask(*args)
+
+    monkeypatch.setattr("monarch.sync.update.ask", tell)
+    mesh.update_class(second()).get(timeout=LIMIT)
+    assert [name for name, _ in mesh.add.call().get(timeout=LIMIT).values()] == ["second", "second"]
+
+
+def test_an_endpoint_looked_up_while_the_class_changes_is_not_kept(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh: Any = spawn(1).spawn("counter", first(), 0)
+    is_set = ActorMesh.__setattr__
+
+    def look_up(self: Any, name: str, value: object) -> None:
+        assert mesh.add.name  # as another thread may
+        is_set(self, name, value)
+        assert mesh.add.name
+
+    monkeypatch.setattr(ActorMesh, "__setattr__", look_up)
+    mesh.update_class(second()).get(timeout=LIMIT)
+    assert mesh.add.call_one(by=5).get(timeout=LIMIT) == ("second", 5)
+
+
+def test_programs_see_the_class_and_no_method_of_ours(spawn: Spawn) -> None:
+    mesh = spawn(1).spawn("counter", first(), 0)
+    mesh.update_class(edited()).get(timeout=LIMIT)
+    assert mesh.names.call_one().get(timeout=LIMIT) == (f"{__name__}.edited.<locals>.Edited", ["names"])
 
 
 def test_none_is_updated_where_one_is_gone_for_good(spawn: Spawn, faults: Faults) -> None:

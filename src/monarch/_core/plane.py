@@ -17,7 +17,7 @@ from .actors.pulse import begun_by, handled_by, status_of
 from .actors.request import Gather, StopCall, Stream
 from .calls.failed_call import Reply
 from .calls.future import when_done
-from .calls.message import TRACE, encode_meta
+from .calls.message import TRACE, UPDATE_CLASS, encode_meta
 from .calls.pending import PendingOperation, debugged, notice, operation_of, subscribe
 from .calls.promise import Promise, after, completed, map_future
 from .calls.remote_error import read_answer, refusal, supervision_error
@@ -82,6 +82,7 @@ __all__ = [
     "STACK_SIGNAL",
     "SYSTEM",
     "TRACE",
+    "UPDATE_CLASS",
     "BoxContent",
     "ControlRequest",
     "ControlService",

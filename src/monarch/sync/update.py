@@ -2,19 +2,22 @@
 
 An update is two calls to the actors, so it has its place among their other messages, waits for ranks that start again, and ends as
 calls do. The first one asks each rank whether it can; the second one has it done. In between, whoever owns the actors is told, so that a
-rank that fails from then on starts again with the new class.
+rank that fails from then on starts again with the new class; one that fails before it took it is asked again.
 
-What ends its wait: the answers of the ranks, their end, or that of their owner.
+What ends its wait: the answers of the ranks, their end, or that of their owner. Those end that of an update that was begun before this
+one, too, and so this one's wait for its turn.
 """
 
 from __future__ import annotations
 
 import contextvars
+import sys
 import threading
 from pickle import PickleBuffer
 from typing import Any, cast
 
 from .._core.plane import (
+    UPDATE_CLASS,
     ControlRequest,
     ControlService,
     OwnedActors,
@@ -31,7 +34,7 @@ from .._core.plane import (
     register,
 )
 from .._namedtuple import NamedTuple
-from ..actor import Actor, ActorMesh, Endpoint, Future, as_endpoint, context
+from ..actor import Actor, ActorMesh, Endpoint, Future, context, endpoint
 from ..programs import ask
 
 
@@ -61,18 +64,22 @@ class Place(NamedTuple):
     owner: ProcAddress | None
 
 
+_lock = threading.Lock()
+_latest: dict[int, threading.Event] = {}  # of the updates under way, by the uid of the mesh: set when it is over
+
+
 def update_class(mesh: ActorMesh[Any], cls: Any) -> Future[None]:
     """See `ActorMesh.update_class`."""
     _check(mesh, cls)
-    take = as_endpoint(mesh._take_class)
-    asked = take.call(cls, False)
+    take: Endpoint[..., Any] = Endpoint(mesh._target, "update_class", endpoint(take_class))
+    asked = _hidden(take).call(cls, None)
     done: Promise[None] = Promise(operation_of(asked))
-    threading.Thread(
-        target=contextvars.copy_context().run,
-        args=(_go_on, done, mesh, cls, take, asked),
-        name="monarch-update",
-        daemon=True,
-    ).start()
+    turn = threading.Event()
+    with _lock:
+        args = _take_turn, _latest.get(mesh._uid), turn, done, mesh, cls, take, asked
+        run = contextvars.copy_context().run
+        threading.Thread(target=run, args=args, name="monarch-update", daemon=True).start()
+        _latest[mesh._uid] = turn
     return done.future
 
 
@@ -81,6 +88,10 @@ def _check(mesh: ActorMesh[Any], cls: Any) -> None:
         raise TypeError(f"update_class takes a subclass of monarch.actor.Actor, got {cls!r}")
     check_names(cls)
     old: type = mesh._class
+    if cls is old:
+        raise ValueError(
+            f"{cls.__qualname__} is the class that they run; define it anew, as its edited `class` statement does"
+        )
     if describe_class(cls).is_async != describe_class(old).is_async:
         was, now = ("async def", "def") if describe_class(old).is_async else ("def", "async def")
         raise ValueError(
@@ -88,11 +99,31 @@ def _check(mesh: ActorMesh[Any], cls: Any) -> None:
             "and can't change while it lives. Spawn new actors"
         )
     same_name = (cls.__module__, cls.__qualname__) == (old.__module__, old.__qualname__)
-    if cls is not old and same_name and is_importable(cls):
+    if same_name and is_importable(cls):
         raise ValueError(
             f"{cls.__qualname__} would go by its name to procs that have imported {cls.__module__} before it was edited. Bring the "
             "new file there: `await hosts.sync_workspace(folder, auto_reload=True)`, or `monarch sync --reload`"
         )
+
+
+def _hidden(take: Endpoint[..., Any]) -> Endpoint[..., Any]:
+    take._meta = UPDATE_CLASS  # no endpoint of the class can be called that
+    return take
+
+
+def _take_turn(
+    before: threading.Event | None, turn: threading.Event, done: Promise[None], mesh: Any, *rest: Any
+) -> None:
+    """Go on after the update of this mesh that was begun before: two in turns would leave each rank with another one's class."""
+    try:
+        if before is not None:
+            before.wait()
+        _go_on(done, mesh, *rest)
+    finally:
+        with _lock:
+            if _latest.get(mesh._uid) is turn:
+                del _latest[mesh._uid]
+        turn.set()
 
 
 def _go_on(done: Promise[None], mesh: ActorMesh[Any], cls: type, take: Endpoint[..., Any], asked: Future[Any]) -> None:
@@ -104,19 +135,22 @@ def _go_on(done: Promise[None], mesh: ActorMesh[Any], cls: type, take: Endpoint[
         hub, content = current_hub(), pickling.dumps_inline(cls)
         for told in [ask(hub, owner, Succeed(mesh._uid, some, content)) for owner, some in ranks.items()]:
             told.get()
-        take.call(cls, True).get()
-        mesh._became(cls)
+        try:
+            # a rank that was lost, and starts again, may do so with the old class, as its owner was told too late
+            _hidden(take.options(retries=sys.maxsize)).call(cls, f"{cls.__module__}.{cls.__qualname__}").get()
+        finally:
+            mesh._became(cls)
     except BaseException as error:
         done.reject(error)
     else:
         done.resolve(None)
 
 
-def take_class(actor: Any, cls: type, sure: bool) -> Place:
+def take_class(actor: Any, cls: type, name: str | None) -> Place:
     """Have the actor of this thread be of another class.
 
     Args:
-        sure: Else it is only asked whether it can.
+        name: That of the class where it comes from, as a pickle does not keep it; None only asks whether it can.
 
     Raises:
         TypeError: Its objects are laid out otherwise.
@@ -129,10 +163,13 @@ def take_class(actor: Any, cls: type, sure: bool) -> Place:
             f"an actor of {old.__qualname__} can't take the new class and keep its state, as objects of that are laid out otherwise "
             f"(`__slots__`, or another base class in C): {error}. Spawn new actors"
         ) from None
-    if not sure:
+    if name is None:
         actor.__class__ = old
     here = context()
-    spec = cast("Any", here._cell)._spec
+    cell = cast("Any", here._cell)
+    if name is not None:
+        cell.record.class_name = name
+    spec = cell._spec
     return Place(here.actor_instance.rank.rank, spec.owner.proc if spec.restarts else None)
 
 

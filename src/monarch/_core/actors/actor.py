@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..calls.message import SETTLE, UPDATE_CLASS
 from ..shape import MeshTrait
 
 if TYPE_CHECKING:
@@ -47,5 +49,10 @@ class Actor(MeshTrait):
         def update_class(self, cls: type[Any]) -> Future[None]:
             """On a mesh: have every rank run the code of this class from its next message on, with the state that it has."""
 
-    def _take_class(self, cls: type[Any], sure: bool) -> Any:
-        return importlib.import_module("monarch.sync.update").take_class(self, cls, sure)
+
+def _update_class(actor: Any, *args: Any) -> Any:
+    return importlib.import_module("monarch.sync.update").take_class(actor, *args)
+
+
+OWN_METHODS: dict[str, Callable[..., Any]] = {SETTLE.decode(): lambda actor: None, UPDATE_CLASS.decode(): _update_class}
+"""Of every actor, beside its endpoints. They are in no count and no trace."""

@@ -27,7 +27,7 @@ from ..._namedtuple import NamedTuple
 from ...errors import BackpressureError
 from ..calls.exception_pickle import dump_exception
 from ..calls.future import Future
-from ..calls.message import SETTLE, SUPERVISE, decode_meta
+from ..calls.message import SUPERVISE, decode_meta
 from ..calls.rebuild import read_value
 from ..calls.remote_error import dump_error, explain, explain_result, format_remote
 from ..calls.waits import WaitRecord
@@ -43,6 +43,7 @@ from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import CANCEL, CANCELLED, ERROR, REPLY, URGENT, VALUE, Frame, new_frame
 from . import sampling
+from .actor import OWN_METHODS
 from .base_cell import BaseCell
 from .context import Context
 from .ports import Port, ResponsePort
@@ -50,7 +51,6 @@ from .ports import Port, ResponsePort
 if TYPE_CHECKING:
     from .gate import Gate
 
-_SETTLE = SETTLE.decode()
 ASIDE = URGENT | CANCEL
 """Flags of messages that do not go into the mailbox."""
 
@@ -299,8 +299,8 @@ class ActorCell(BaseCell):
         return f"proc {mesh.name}{self.record.rank!r}" if mesh is not None else "the client"
 
     def _method(self, name: str) -> Any:
-        if name == _SETTLE:
-            return _nothing
+        if name[0] == "\0":
+            return OWN_METHODS[name]
         attribute = getattr(type(self.actor), name)
         return getattr(attribute, "method", attribute)
 
@@ -361,7 +361,7 @@ class ActorCell(BaseCell):
             pass
 
     def _answer_error(self, origin: Origin, frame: Frame, name: str, error: BaseException) -> None:
-        message = f"Actor call {self.record.name}.{name} failed."
+        message = f"Actor call {self.record.name}.{name.lstrip(chr(0))} failed."
         payload = dump_error(error, message)
         with suppress(BackpressureError):
             flags = ERROR | (prints.flag(origin.peer, self.hub.root) if prints.unshown else 0)

@@ -47,21 +47,24 @@ class _Updatable(ExpendableMesh):
     def update_class(self, cls: type[Any]) -> Future[None]:
         """Have these actors run the code of another class from their next message on, with the state that they have.
 
-        Each rank takes it between two messages: what it handles now ends with the old code, concurrent endpoints included.
-        ``__init__`` does not run again. Ranks that start again after a failure do so with the new class. This handle has the new
-        endpoints; slices and references from before have the old ones.
+        Each rank takes it between two messages: what it handles now ends with the old code. That is so for concurrent endpoints,
+        too, but a method that such a call looks up on ``self`` after the update is the new one. ``__init__`` does not run again.
+        Ranks that start again after a failure do so with the new class. This handle has the new endpoints; slices and references
+        from before have the old ones. Updates that one process begins take effect in that order.
 
         Args:
             cls: The class as edited, of the script or notebook; or another one of a module that is there.
 
         Returns:
-            A future that is done when every rank runs it. All do, or none: it raises ActorError where a rank can't take it, as its
-            objects are laid out otherwise (``__slots__``), and SupervisionError where one has failed for good.
+            A future that is done when every rank runs it. It raises ActorError where a rank can't take it, as its objects are laid
+            out otherwise (``__slots__``), and SupervisionError where one has failed for good; then none does. Only if a rank fails
+            for good between being asked and taking it, the others have it.
 
         Raises:
             TypeError: `cls` is no actor class.
-            ValueError: Endpoints were ``def`` and are ``async def``, or the reverse; a name is taken by meshes; or it is a new
-                version of the module that procs have: that is what `sync_workspace` is for.
+            ValueError: It is the class that they run, edited in place; endpoints were ``def`` and are ``async def``, or the
+                reverse; a name is taken by meshes; or it is a new version of the module that procs have: that is what
+                `sync_workspace` is for.
         """
         return update_class(self, cls)
 
@@ -112,10 +115,10 @@ class ActorMesh(_Updatable, Generic[T]):
 
     def _became(self, cls: type[T]) -> None:
         """The actors are of another class now."""
+        self._class = cls  # first: who looks something up meanwhile sees it, or has kept what is dropped below
         for name, attribute in list(self.__dict__.items()):
             if isinstance(attribute, (Endpoint, _NotAnEndpoint)):
-                del self.__dict__[name]
-        self._class = cls
+                self.__dict__.pop(name, None)
 
     if not TYPE_CHECKING:  # 0.7 has no such methods, so programs may have endpoints of these names
         select = _UnlessOfItsClass()
@@ -160,13 +163,16 @@ class ActorMesh(_Updatable, Generic[T]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        attribute = getattr(self._class, name, _MISSING)
+        cls = self._class
+        attribute = getattr(cls, name, _MISSING)
         if attribute is _MISSING:
-            raise AttributeError(_unknown(self._class, name))
+            raise AttributeError(_unknown(cls, name))
         found: Any = _NotAnEndpoint(self, name)
         if isinstance(attribute, EndpointDefinition):
             found = Endpoint(self._target, name, attribute)
         self.__dict__[name] = found  # so that `mesh.e is mesh.e`, and the next look-up is a dict's
+        if self._class is not cls:  # any more
+            self.__dict__.pop(name, None)
         return found
 
     def __setattr__(self, name: str, value: object) -> None:
