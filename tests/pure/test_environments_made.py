@@ -64,7 +64,8 @@ def test_two_clients_at_once_make_one_environment(project: Path, monkeypatch: py
 
     with ThreadPoolExecutor(2) as pool:
         one, two = pool.map(client, range(2))
-    assert one.python == two.python and one.new != two.new and len(commands) == 1
+    assert one.python == two.python and one.new != two.new
+    assert sum("venv" in command for command in commands) == 1
 
 
 def test_what_was_left_half_made_is_made_anew(project: Path) -> None:
@@ -114,11 +115,26 @@ def test_unused_environments_are_removed_and_those_in_use_stay(project: Path, mo
     assert running.stdout is not None and running.stdout.readline() == "up\n"
     for each in (used, unused):
         os.utime(folder_of(each) / "complete", (0, 0))
+    half = folder_of(used).with_name("half")
+    half.mkdir()
     kept = made_of(project, "")
+    assert not half.exists() and not half.with_suffix(".lock").exists()
     assert folder_of(used).exists() and folder_of(kept).exists() and not folder_of(unused).exists()
     running.communicate("\n", timeout=100)
     made_of(project, "-e another")
     assert not folder_of(used).exists() and folder_of(kept).exists()
+
+
+def test_what_could_not_be_made_leaves_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MONARCH_SYNC_FOLDER")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
+    with pytest.raises(EnvironmentFailed, match="Invalid requirement"):
+        made_of(project, "no such thing ???")
+    base = project / "cache" / "monarch" / "environments"
+    assert [each.suffix for each in base.iterdir()] == [".lock"]
+    made = made_of(project, "")
+    folder = folder_of(made)
+    assert folder.parent == base and {each.name for each in base.iterdir()} == {folder.name, f"{folder.name}.lock"}
 
 
 def test_what_can_not_be_read_is_said(project: Path) -> None:
@@ -270,7 +286,9 @@ CONDA = """#!/bin/bash
 echo "$@" >> $ASKED
 case $2 in
 export) printf 'name: mine\nchannels:\n- main\ndependencies:\n- python\nprefix: /x\n';;
-create) for last in "$@"; do :; done; cp $last $ASKED.yml; exec PYTHON -m venv --without-pip ${@: -3:1};;
+create) for last in "$@"; do :; done; cp $last $ASKED.yml; folder=${@: -3:1}
+    PYTHON -m venv --without-pip $folder; ln -s $folder/lib/python3.* $folder/lib/python3.1;  # as conda does
+    eval "$THEN";;
 esac
 """
 
@@ -292,6 +310,15 @@ def test_a_conda_environment_is_made_again_on_hosts(project: Path, monkeypatch: 
     assert Path(f"{asked}.yml").read_text() == text
     (project / "environment.yml").write_text(text)
     assert make(Wanted("environment.yml", "", False)) == made._replace(new=False)
+    monkeypatch.setenv("THEN", "rm $folder/bin/python")
+    with pytest.raises(EnvironmentFailed, match="has no Python: it needs python=3"):
+        make(Wanted("", "", False, "without"))
+    monkeypatch.setenv(
+        "THEN",
+        "rm $folder/bin/python; printf '#!/bin/sh\\necho 2.7 /x\\n' > $folder/bin/python; chmod +x $folder/bin/python",
+    )
+    with pytest.raises(EnvironmentFailed, match="has Python 2.7: it needs python=3"):
+        make(Wanted("", "", False, "older"))
     monkeypatch.setenv("PATH", "/none")
     with pytest.raises(EnvironmentFailed, match="conda is not on the PATH"):
         make(Wanted("", "", False, "another"))

@@ -4,8 +4,8 @@
     BASE/environments/DIGEST/complete   written when all of it is there, and locked by each process that runs in it
     BASE/environments/DIGEST.lock       held by who makes or removes it, and by the installer, which may outlive who has started it
 
-So what a process left that has died is seen: it has no ``complete``, and the next one makes it anew. One that nobody has asked for
-in a while, and no process runs in, is removed when another one is made.
+So what a process left that has died is seen: it has no ``complete``, and the next one removes it, or makes it anew. One that
+nobody has asked for in a while, and no process runs in, is removed when another one is made.
 
 What ends a wait: `_LIMIT`, for the installer, and for another process that makes the same one.
 """
@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import EnvironmentFailed
-from ..sync.store import base_folder
+from ..sync.store import base_folder, own_folder
 from .requirements import Requirements, content_of, text_of
 
 _LIMIT = 3600.0  # seconds
@@ -110,18 +110,29 @@ def make(wanted: Wanted) -> Made:
     folder = root if wanted.conda else source.parent
     conda = wanted.conda or (text_of(source) if source.suffix in YAML else "")
     plan = _Plan(Requirements(folder) if conda else _read(source), folder, wheels, wanted.offline, conda)
-    base = base_folder() / "environments"
-    base.mkdir(mode=0o700, exist_ok=True)
+    base = own_folder(_base())
     folder = base / plan.digest
     with _locked(Path(f"{folder}.lock"), _LIMIT) as lock:
         new = not (folder / _COMPLETE).exists()
         if new:
             shutil.rmtree(folder, ignore_errors=True)
-            _make(folder, plan, lock)
+            try:
+                _make(folder, plan, lock)
+            except BaseException:
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
         os.utime(folder / _COMPLETE)
     if new:
         _collect(base)
     return Made(f"{folder}/bin/python", new)
+
+
+def _base() -> Path:
+    """Not among temporary files, by default: of an environment there, files that nobody has read for days are removed."""
+    if os.environ.get("MONARCH_SYNC_FOLDER"):
+        return base_folder() / "environments"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(cache, "monarch", "environments")
 
 
 def _read(source: Path) -> Requirements:
@@ -147,12 +158,29 @@ def _make(folder: Path, plan: _Plan, lock: int) -> None:
         _make_by_conda(folder, plan, lock)
     else:
         _make_venv(folder, plan, lock)
-    (packages,) = folder.glob("lib/python*/site-packages")
+    packages = _packages(folder)
     # Python runs lines that begin with `import` when it starts; the lock ends with the process.
     used = f"import fcntl, os; fcntl.flock(os.open({str(folder / _COMPLETE)!r}, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)"
     below = [f"import site; site.addsitedir({each!r})" for each in _below()]
     (packages / "zz_monarch.pth").write_text("\n".join([used, *plan.of.editable, *below, ""]))
     (folder / _COMPLETE).touch()
+
+
+def _packages(folder: Path) -> Path:
+    """Where its Python looks for packages; as that of the worker, as procs load the same extension modules.
+
+    Raises:
+        EnvironmentFailed: It has none, or another version.
+    """
+    mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        raise EnvironmentFailed(f"the environment has no Python: it needs python={mine}, as of the worker")
+    asked = "import sysconfig; print(sysconfig.get_python_version(), sysconfig.get_path('purelib'))"
+    version, _, packages = _run([str(python), "-I", "-c", asked], folder).strip().partition(" ")
+    if version != mine:
+        raise EnvironmentFailed(f"the environment has Python {version}: it needs python={mine}, as of the worker")
+    return Path(packages)
 
 
 def _make_by_conda(folder: Path, plan: _Plan, lock: int) -> None:
@@ -225,16 +253,25 @@ def _run(command: Sequence[str], folder: Path, lock: int | None = None) -> str:
 
 @contextmanager
 def _locked(path: Path, seconds: float) -> Iterator[int]:
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    end = time.monotonic() + seconds
+    while (lock := _lock_of(path)) is None:
+        if time.monotonic() >= end:
+            raise EnvironmentFailed(f"another process has held {path} for {seconds:g} s")
+        time.sleep(_PAUSE)
     try:
-        end = time.monotonic() + seconds
-        while not _lock(lock):
-            if time.monotonic() >= end:
-                raise EnvironmentFailed(f"another process has held {path} for {seconds:g} s")
-            time.sleep(_PAUSE)
         yield lock
     finally:
         os.close(lock)
+
+
+def _lock_of(path: Path) -> int | None:
+    """Open and lock a file; None where another process holds it, or has just removed it."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with suppress(FileNotFoundError):
+        if _lock(lock) and os.path.samestat(os.fstat(lock), os.stat(path)):
+            return lock
+    os.close(lock)
+    return None
 
 
 def _lock(fd: int) -> bool:
@@ -246,11 +283,21 @@ def _lock(fd: int) -> bool:
 
 
 def _collect(base: Path) -> None:
-    """Remove environments that nobody has asked for in a while, and no process runs in."""
-    for complete in base.glob(f"*/{_COMPLETE}"):
-        with suppress(OSError, EnvironmentFailed), _locked(Path(f"{complete.parent}.lock"), 0):
-            if time.time() - complete.stat().st_mtime > _KEPT:
-                with open(complete) as file:
-                    if _lock(file.fileno()):
-                        complete.unlink()  # first: what is left if this process dies is no environment
-                        shutil.rmtree(complete.parent)
+    """Remove environments that nobody has asked for in a while, and no process runs in; and what is left of half made ones."""
+    for folder in {each.with_suffix("") for each in base.iterdir()}:
+        path = Path(f"{folder}.lock")
+        with suppress(OSError, EnvironmentFailed), _locked(path, 0):
+            if not _is_needed(folder / _COMPLETE):
+                (folder / _COMPLETE).unlink(
+                    missing_ok=True
+                )  # first: what is left if this process dies is no environment
+                shutil.rmtree(folder, ignore_errors=True)
+                path.unlink()
+
+
+def _is_needed(complete: Path) -> bool:
+    try:
+        with open(complete, "r+") as file:  # some file systems want that for a lock
+            return time.time() - complete.stat().st_mtime <= _KEPT or not _lock(file.fileno())
+    except FileNotFoundError:
+        return False

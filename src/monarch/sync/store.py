@@ -48,7 +48,17 @@ def base_folder() -> Path:
     Raises:
         PermissionError: It belongs to somebody else, who could have procs run other code.
     """
-    path = Path(os.environ.get("MONARCH_SYNC_FOLDER") or Path(tempfile.gettempdir(), f"monarch-sync-{os.getuid()}"))
+    return own_folder(
+        Path(os.environ.get("MONARCH_SYNC_FOLDER") or Path(tempfile.gettempdir(), f"monarch-sync-{os.getuid()}"))
+    )
+
+
+def own_folder(path: Path) -> Path:
+    """Make a folder that only this user can write to, unless it is there.
+
+    Raises:
+        PermissionError: It belongs to somebody else, who could have procs run other code.
+    """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = os.stat(path)
     if status.st_uid != os.getuid() or status.st_mode & 0o022:
