@@ -40,6 +40,13 @@ MOUNTS = """
                 file.write(data)
 
         @endpoint
+        def point_at(self, step: str) -> None:
+            own = f"{folder}/run/hosts_{context().actor_instance.rank['hosts']}"
+            with open(f"{own}/.latest", "w") as file:
+                file.write(step)
+            os.replace(f"{own}/.latest", f"{own}/latest")
+
+        @endpoint
         def value(self) -> tuple[int, str, str | None]:
             sys.path.insert(0, there)
             import of_client
@@ -76,6 +83,13 @@ MOUNTS = """
             while chunk := file.read(1 << 20):
                 seen += chunk
             print("GREW", seen == b"first" + data)
+        wrong = []
+        for step in range(1, 40):  # mostly within the time for which the kernel trusts what it knows
+            last.point_at.call_one("9" * step).get()
+            with open(f"{own}/latest") as file:
+                if (pointed := file.read()) != "9" * step:
+                    wrong.append(pointed)
+        print("POINTED", wrong)
         try:
             open(f"{own}/new", "w")
         except OSError as error:
@@ -134,6 +148,7 @@ def mount_and_read(home: Home, kind: str, hosts: int) -> None:
         f"SHOWN {[f'hosts_{rank}' for rank in range(hosts)]}",
         "LISTED ['step 1.pt']",
         "GREW True",
+        "POINTED []",
         "WRITTEN Read-only file system",
         "VALUES True",
         "ODD {'odd'}",

@@ -19,6 +19,7 @@ from typing import Any
 import mfusepy
 
 from ..errors import MountError
+from .folder import Attributes
 from .table import find_mounts, own_name, unmount
 from .tree import Tree
 from .view import STALE_SECONDS, OpenFile
@@ -26,6 +27,7 @@ from .view import STALE_SECONDS, OpenFile
 _LIVE_SECONDS = 0.05  # for which the kernel believes what it knows of files that others write
 _READ_AHEAD = 4 << 20  # bytes that the kernel asks for before they are read, in questions of 1 MiB
 _THREADS = 8  # that answer the kernel
+_MOST_TOLD = 100_000  # files of which is known what the kernel was told; others are read past its cache
 _MOUNTED = 30.0  # seconds in which the kernel must have the mount
 _KEEPER = 'read -r _; if grep -q "^$1 " /proc/mounts; then exec fusermount3 -u -z -q -- "$0"; fi'
 
@@ -40,13 +42,19 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         self._ready = ready
         self._files: dict[int, OpenFile] = {}
         self._numbers = itertools.count(1)
+        self._told: dict[str, Attributes] = {}  # what the kernel knows of files
         self._ids = {"st_uid": os.getuid(), "st_gid": os.getgid(), "st_nlink": 1}
 
     def init(self, path: str) -> None:
         self._ready.set()
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
-        mode, size, mtime, _ = self._tree.stat(path[1:])
+        attributes = self._tree.stat(path[1:])
+        if fh is None:  # else it may be libfuse that asks, which tells nobody
+            if len(self._told) > _MOST_TOLD:
+                self._told.clear()
+            self._told[path] = attributes
+        mode, size, mtime, _ = attributes
         times = {"st_mtime": mtime, "st_ctime": mtime, "st_atime": mtime}
         return {"st_mode": mode, "st_size": size, "st_blocks": -(-size // 512), **times, **self._ids}
 
@@ -58,16 +66,19 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
     def readlink(self, path: str) -> str:
         return self._tree.link(path[1:])
 
-    def open(self, path: str, flags: int) -> int:
-        number = next(self._numbers)
-        self._files[number] = self._tree.open(path[1:])
-        return number
+    def open(self, path: str, info: Any) -> int:
+        file = self._tree.open(path[1:])
+        info.fh = next(self._numbers)
+        self._files[info.fh] = file
+        # Where the file is another one than the kernel believes, it would read as far as that was long, from its cache.
+        info.direct_io = self._told.get(path) != file.attributes
+        return 0
 
-    def read(self, path: str, size: int, offset: int, fh: int) -> bytes:
-        return self._files[fh].read(offset, size)
+    def read(self, path: str, size: int, offset: int, info: Any) -> bytes:
+        return self._files[info.fh].read(offset, size)
 
-    def release(self, path: str, fh: int) -> int:
-        del self._files[fh]
+    def release(self, path: str, info: Any) -> int:
+        del self._files[info.fh]
         return 0
 
 
@@ -96,7 +107,7 @@ def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None
     def run() -> None:
         try:
             mfusepy.FUSE(
-                operations, point, foreground=True, ro=True, default_permissions=True, auto_cache=True,
+                operations, point, raw_fi=True, foreground=True, ro=True, default_permissions=True, auto_cache=True,
                 fsname=name, subtype="monarch", attr_timeout=seconds, entry_timeout=seconds, negative_timeout=seconds,
                 max_threads=_THREADS, max_idle_threads=_THREADS,
             )  # fmt: skip

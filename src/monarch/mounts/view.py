@@ -189,14 +189,14 @@ class OpenFile:
     def __init__(self, view: View, path: str, attributes: Attributes) -> None:
         self._view = view
         self._path = path
-        self._attributes = attributes
+        self.attributes = attributes
         self._last = -1  # block that was read last
         self._ahead = 1  # blocks that are fetched while one is read
 
     def read(self, offset: int, size: int) -> bytes:
         """Fewer bytes at the end of the file."""
-        attributes = self._view.stat(self._path) if self._view.live else self._attributes
-        if attributes.inode != self._attributes.inode:
+        attributes = self._view.stat(self._path) if self._view.live else self.attributes
+        if attributes.inode != self.attributes.inode:
             raise OSError(errno.EIO, "the file was replaced by another one", self._path)
         end = min(offset + size, attributes.size)
         if offset >= end:
