@@ -56,7 +56,7 @@ DEATHS = """
 
         pid = served("shown")
         os.kill(pid, signal.SIGKILL)
-        wait(lambda: not os.path.ismount("shown"))
+        wait(lambda: os.path.realpath("shown") not in {each.point for each in find_mounts()})
         print("UNMOUNTED", os.listdir("shown"))
         shown.refresh()
         print("AGAIN", sorted(os.listdir("shown")), served("shown") != pid)

@@ -32,7 +32,11 @@ def lacking() -> str:
         return str(error)
     with tempfile.TemporaryDirectory() as folder:
         probe = subprocess.run([sys.executable, "-c", _PROBE, folder], capture_output=True, text=True, timeout=60)
-    return f"FUSE can't be used here: {probe.stderr[-500:]}" if probe.returncode else ""
+    if probe.returncode == 0:
+        return ""
+    # What fusermount3 says is about this machine; all else is about the code.
+    assert "fusermount3:" in probe.stderr, probe.stderr
+    return f"FUSE can't be used here: {probe.stderr[-500:]}"
 
 
 def mounted_below(folder: object) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..actor import Actor, Future, endpoint
 from ..errors import MountError
-from .table import check_fuse, remove_stale, unmount
+from .table import check_fuse, find_mounts, remove_stale, unmount
 from .tree import Tree
 from .view import MOST_AHEAD, STALE_SECONDS, Ask, View
 from .watch import Changes
@@ -70,8 +70,10 @@ class Daemon(Actor):
             OSError: The folder can't be made.
         """
         self._point = os.path.realpath(point)
-        os.makedirs(self._point, exist_ok=True)
-        if os.path.ismount(self._point):
+        taken = self._point in (each.point for each in find_mounts())  # `ismount` denies one whose process has died
+        if not taken:
+            os.makedirs(self._point, exist_ok=True)
+        if taken or os.path.ismount(self._point):
             raise MountError(f"{self._point} on {socket.gethostname()} is a mount already")
         kept = max(2 * MOST_AHEAD, _BLOCKS // len(sources))
         self._tree = Tree({path: View(_asking(*actors), live, kept) for path, actors in sources.items()})
