@@ -22,7 +22,7 @@ import nbformat
 from nbclient import NotebookClient
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-CELL_SECONDS = 60
+CELL_SECONDS = 150
 LOCAL = [
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"/tmp/ipykernel_\d+/\d+\.py"), "cell.py"),

@@ -44,6 +44,10 @@ class Seen:
         """Type keys."""
         await self._pilot.press(*keys)
 
+    async def click(self, line: int) -> None:
+        """Click on a line of what the screen lists."""
+        await self._pilot.click(self.app.pane.listing, offset=(3, line))
+
     async def enlarge(self) -> None:
         """Make the terminal large."""
         await self._pilot.resize_terminal(*LARGE)

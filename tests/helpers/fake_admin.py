@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,6 +51,7 @@ class FakeAdmin:
     verdict: What `/v1/why` says.
     lines: Of the logs.
     asked: Paths, in the order in which they were asked for.
+    pages: Paths at which a proxy answers with a page.
     """
 
     def __init__(self, picture: dict[str, Any]) -> None:
@@ -58,7 +60,9 @@ class FakeAdmin:
         self.lines: list[dict[str, Any]] = []
         self.tree = "root  ->  http://h/v1/root\n└── h0 (0 procs)  ->  http://h/v1/host%3Aagent%40h0\n"
         self.asked: list[str] = []
-        self.port = 0
+        self.pages: set[str] = set()
+        self._kept = _bound(socket.socket(), 0)  # nobody else gets the port between two that serve
+        self.port: int = self._kept.getsockname()[1]
         self._stop = threading.Event()
         self._server: ThreadingHTTPServer | None = None
         self._thread: threading.Thread | None = None
@@ -70,8 +74,9 @@ class FakeAdmin:
     def start(self) -> None:
         """Serve; the second time at the same port."""
         self._stop.clear()
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler())
-        self.port = self._server.server_address[1]
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler(), bind_and_activate=False)
+        _bound(self._server.socket, self.port)
+        self._server.server_activate()
         self._thread = threading.Thread(target=self._server.serve_forever, args=(_BEAT,))
         self._thread.start()
 
@@ -83,6 +88,11 @@ class FakeAdmin:
             self._thread.join()
             self._server.server_close()  # waits for those that are answered
             self._server = None
+
+    def close(self) -> None:
+        """Serve no more at all."""
+        self.end()
+        self._kept.close()
 
     def _json(self, path: str) -> Any:
         if path == "/v1/why":
@@ -111,6 +121,12 @@ class FakeAdmin:
             def do_GET(self) -> None:
                 path = urlsplit(self.path).path
                 fake.asked.append(path)
+                if path in fake.pages:
+                    self.send_response(200)
+                    self.send_header("Content-Type", "text/html")
+                    self.end_headers()
+                    self.wfile.write(b"<html>a proxy</html>")
+                    return
                 self.send_response(200)
                 if path in ("/v1/now/events", "/v1/logs/follow"):
                     self.send_header("Content-Type", "text/event-stream")
@@ -141,4 +157,10 @@ def fake_admin(picture: dict[str, Any]) -> Iterator[FakeAdmin]:
     try:
         yield fake
     finally:
-        fake.end()
+        fake.close()
+
+
+def _bound(made: socket.socket, port: int) -> socket.socket:
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind(("127.0.0.1", port))
+    return made

@@ -148,11 +148,8 @@ def test_logs_are_shown_and_what_many_ranks_say_once(shown: dict[str, list[Any]]
 
 def test_rows_of_a_query_are_kept_by_name_and_shown(shown: dict[str, list[Any]]) -> None:
     assert shown["sql"] == []
-    assert re.sub("<[^>]*>", " ", html(shown["rows"])).split() == [
-        "name",
-        "rank",
-        *["counter", "0", "counter", "1", "counter", "2", "counter", "3"],
-    ]
+    cells = re.findall("<td[^>]*>([^<]*)</td>", html(shown["rows"]))  # of a DataFrame, too, where pandas is installed
+    assert cells == ["counter", "0", "counter", "1", "counter", "2", "counter", "3"]
     assert "42" in html(shown["line"])
 
 

@@ -15,12 +15,13 @@ for _name in ("torch", "nbclient", "ipykernel"):
 ROOT = Path(__file__).parent.parent.parent
 
 
+@pytest.mark.timeout(320)
 @pytest.mark.parametrize("name", ["getting_started", "debugging_a_hang", "tensors"])
 def test_a_notebook_shows_what_is_saved_in_it_without_paths_of_a_machine(name: str, tmp_path: Path) -> None:
     saved = (ROOT / "examples" / f"{name}.ipynb").read_text()
     assert not any(place in saved for place in ("/tmp", "/home", "/root", "/usr", "\\u001b"))
     command = [sys.executable, str(ROOT / "docs" / "notebook.py"), "--check", name]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

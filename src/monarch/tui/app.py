@@ -14,6 +14,7 @@ from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.color import Color
 from textual.containers import Container
+from textual.content import Content
 from textual.filter import LineFilter
 from textual.message import Message
 from textual.screen import ModalScreen
@@ -21,7 +22,7 @@ from textual.widgets import Input, Static
 
 from .failures import Failures
 from .feed import Feed
-from .http import FAILURES, Access, Line
+from .http import Access, Line, told, unreadable
 from .listing import Listing
 from .logs import Logs
 from .now import Now
@@ -89,7 +90,7 @@ class Overlay(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         box = Container(self._listing)
-        box.border_title = Text(plain(f"{self._title}, Esc closes")).markup
+        box.border_title = Content(plain(f"{self._title}, Esc closes")).markup
         yield box
 
     def on_mount(self) -> None:
@@ -180,7 +181,8 @@ class Dashboard(App[None]):
         pane = next(each for each in self.panes if each.id == name)
         self._open(pane)
         if about is not None:
-            pane.seek(about)
+            with pane.reading():
+                pane.seek(about)
 
     def look_now(self) -> None:
         """Have what is shown looked at without delay."""
@@ -203,8 +205,8 @@ class Dashboard(App[None]):
         def run() -> None:
             try:
                 answer, trouble = question(Line(self._access)), ""
-            except FAILURES as error:
-                answer, trouble = None, str(error) or type(error).__name__
+            except Exception as error:  # an answer may be anything
+                answer, trouble = None, told(error)
             self.post_message(Answered(take, answer, trouble))
 
         threading.Thread(target=run, name="monarch-tui-ask", daemon=True).start()
@@ -232,20 +234,21 @@ class Dashboard(App[None]):
             return
         source = message.feed.source
         source.trouble = message.trouble
-        if not message.trouble:
-            try:
-                if message.update is not None:
-                    source.take(message.update)
-                if message.update is not None or source.heard:
-                    source.heard = time.monotonic()
-            except (LookupError, TypeError, ValueError, AttributeError) as error:
-                source.trouble = f"an answer that this version can't read: {error!r}"
-            if message.update is not None:
+        if message.update is not None:
+            source.odd = ""
+            with self._pane.reading():
+                source.take(message.update)
+            if not source.odd:
                 self._pane.rebuild()
+        if not source.trouble and not source.odd and (message.update is not None or source.heard):
+            source.heard = time.monotonic()
         self._show_status()
 
     def on_answered(self, message: Answered) -> None:
-        message.take(message.answer, message.trouble)
+        try:
+            message.take(message.answer, message.trouble)
+        except Exception as error:
+            self.say(unreadable(error))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.input.display = False
@@ -315,9 +318,12 @@ class Dashboard(App[None]):
         for number, pane in enumerate(self.panes, 1):
             tabs.append(f" {number} {pane.TITLE} ", "bold reverse" if pane is self._pane else "")
         status = Text("")
+        note = ""
+        with self._pane.reading():
+            note = self._pane.note()
         trouble, state = self._connection()
         status.append(plain(state), _STALE if trouble else "")
-        for text in (self._said or self._pane.note(), self._access.url):
+        for text in (self._said or note, self._access.url):
             if text:
                 status.append("  •  ", "dim")
                 status.append(plain(text))
@@ -332,8 +338,8 @@ class Dashboard(App[None]):
         if source is None:
             return False, "asks when told to"
         age = duration(time.monotonic() - source.heard)
-        if source.trouble:
-            return True, f" LOST: {source.trouble} " + (f"- what is shown is {age} old " if source.heard else "")
+        if trouble := source.trouble or source.odd:
+            return True, f" LOST: {trouble} " + (f"- what is shown is {age} old " if source.heard else "")
         if self._held:
             return False, f"HELD, {age} old; f goes on"
         return False, "live" if source.heard else "connecting"

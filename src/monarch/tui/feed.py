@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .http import FAILURES, Access, Line
+from .http import Access, Line, told
 from .sources import Source
 
 _EASE = 4.0  # times as long as a look has taken it rests: ten thousand ranks are looked at less often
@@ -52,8 +52,8 @@ class Feed:
                         return
                     self._tell(self, update, "")
                 rest = max(rest, min(_EASE * (time.monotonic() - begun), _LONGEST))
-            except FAILURES as error:
+            except Exception as error:  # whatever an answer has done to it: it is told, and looked again
                 if not self._over:
-                    self._tell(self, None, str(error).partition("\n")[0] or type(error).__name__)
+                    self._tell(self, None, told(error).partition("\n")[0])
             self._news.wait(rest)
             self._news.clear()

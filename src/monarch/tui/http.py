@@ -64,19 +64,24 @@ class Line:
         self._closed = False
 
     def get(self, path: str, **query: str | int) -> Any:
-        """The JSON of an answer; a text where it is none.
+        """The JSON of an answer.
 
         Raises:
-            AdminError: It is refused.
+            AdminError: It is refused, or no JSON: a proxy answers.
             OSError: There is no connection. See `FAILURES`.
         """
         with self._asked("GET", path + (f"?{urlencode(query)}" if query else ""), None, PATIENCE) as answer:
-            return _content(answer)
+            return _json(answer)
+
+    def text(self, path: str) -> str:
+        """Likewise, of an answer that is a text."""
+        with self._asked("GET", path, None, PATIENCE) as answer:
+            return _content(answer, "text/plain").decode(errors="replace")
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """Likewise."""
         with self._asked("POST", path, json.dumps(body).encode(), PATIENCE) as answer:
-            return _content(answer)
+            return _json(answer)
 
     def node(self, reference: str) -> Any:
         """The payload of a node of the tree."""
@@ -201,11 +206,25 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def _content(answer: http.client.HTTPResponse) -> Any:
-    body = answer.read()
-    return (
-        json.loads(body) if answer.headers.get_content_type() == "application/json" else body.decode(errors="replace")
-    )
+def told(error: Exception) -> str:
+    """What a person is told of a question that has failed."""
+    return str(error) or type(error).__name__ if isinstance(error, FAILURES) else unreadable(error)
+
+
+def unreadable(error: Exception) -> str:
+    """Likewise, of an answer that is of another version, or of no admin interface at all."""
+    return f"an answer that this version can't read: {error!r}"
+
+
+def _json(answer: http.client.HTTPResponse) -> Any:
+    return json.loads(_content(answer, "application/json"))
+
+
+def _content(answer: http.client.HTTPResponse, wanted: str) -> bytes:
+    kind = answer.headers.get_content_type()
+    if kind != wanted:
+        raise AdminError("http", f"the server answers with {kind}, not {wanted}, as no admin interface does")
+    return answer.read()
 
 
 def _error(answer: http.client.HTTPResponse) -> AdminError:

@@ -13,7 +13,8 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from .text import Row, of_row, plain
+from .http import unreadable
+from .text import Row, plain
 
 _SIDEWAYS = 16  # columns
 
@@ -62,7 +63,7 @@ class Listing(Widget, can_focus=True):
             cursor: Where it is to stand; None for where it stands.
         """
         self.lines = lines
-        self._head = head
+        self._head = _harmless(head)
         self._put(self.cursor if cursor is None else cursor)
         self.refresh()
 
@@ -82,7 +83,7 @@ class Listing(Widget, can_focus=True):
         count = len(self.lines)
         for away in range(first, count + first):
             index = (self.cursor + step * away) % count
-            if self._wanted and self._wanted in of_row(self.lines[index]).lower():
+            if self._wanted and self._wanted in "".join(text for text, _ in self._line(index)).lower():
                 self.action_jump(index)
                 return True
         return False
@@ -96,13 +97,20 @@ class Listing(Widget, can_focus=True):
         if index >= len(self.lines):
             return Strip.blank(width, base)
         marked = index == self.cursor and self.has_focus
-        return self._strip(self.lines[index], base + Style(reverse=True) if marked else base, width, marked)
+        return self._strip(self._line(index), base + Style(reverse=True) if marked else base, width, marked)
+
+    def _line(self, index: int) -> Row:
+        """A line, harmless. It is made only now, of an answer that may be of another version."""
+        try:
+            return _harmless(self.lines[index])
+        except Exception as error:
+            return [(f"a line that can't be made: {unreadable(error)}", "bold red")]
 
     def _strip(self, row: Row, base: Style, width: int, marked: bool = False) -> Strip:
         segments = [
             Segment(part, base + (_style("bold underline") if found else Style() if marked else _style(style)))
             for text, style in row
-            for part, found in self._parts(plain(text))
+            for part, found in self._parts(text)
         ]
         strip = Strip(segments)
         return strip.crop(self._left, self._left + width).adjust_cell_length(width, base)
@@ -129,7 +137,8 @@ class Listing(Widget, can_focus=True):
         self.action_move(-3)
 
     def on_click(self, event: events.Click) -> None:
-        self.action_jump(self._top + event.y - bool(self._head))
+        if event.y or not self._head:
+            self.action_jump(self._top + event.y - bool(self._head))
 
     def action_move(self, lines: int) -> None:
         """Go down, or up."""
@@ -167,6 +176,10 @@ class Listing(Widget, can_focus=True):
         self.cursor = max(0, min(cursor, len(self.lines) - 1))
         self._top = max(0, min(self._top, self.cursor, len(self.lines) - self._height))
         self._top = max(self._top, self.cursor - self._height + 1)
+
+
+def _harmless(row: Row) -> Row:
+    return [(plain(text), style) for text, style in row]
 
 
 _style = lru_cache(512)(Style.parse)

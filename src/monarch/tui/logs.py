@@ -16,7 +16,8 @@ from .pane import Pane
 from .sources import LogSource
 from .text import Made, Row, wrapped
 
-_FILTER = re.compile(r"(?:(?P<mesh>[^\[\]\s]+)(?:\[(?P<rank>[^\]]*)\])?)?\s*(?P<level>[A-Z]+)?")
+_LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
+_FILTER = re.compile(rf"(?:(?P<mesh>(?!{_LEVEL}$)[^\[\]\s]+)(?:\[(?P<rank>[^\]]*)\])?)?\s*(?P<level>[A-Z]+)?")
 _MOST_SHOWN = 100_000  # characters
 
 
@@ -30,7 +31,7 @@ class Logs(Pane):
         "new ones push the others up; G goes there. m asks whose lines to show: trainers, trainers[0,3-5], trainers WARNING, or\n"
         "nothing for all. / finds a text and leaves what stands around it. Enter shows all of a long line."
     )
-    BINDINGS = [("m", "filter", "Which")]
+    BINDINGS = [("m", "filter", "Which"), ("escape", "leave", "Leave")]
 
     def __init__(self, source: LogSource) -> None:
         super().__init__(source)
@@ -97,6 +98,12 @@ class Logs(Pane):
         prompt = self.query_one("#whose", Input)
         prompt.display = True
         prompt.focus()
+
+    def action_leave(self) -> None:
+        """Leave the prompt, and mark nothing any more."""
+        self.query_one("#whose", Input).display = False
+        self.listing.find("")
+        self.listing.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, cast
 
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.widget import Widget
 
-from .http import Line
+from .http import Line, unreadable
 from .listing import Listing
 from .sources import Source
 from .text import Row
@@ -71,10 +72,22 @@ class Pane(Container):
         yield self.listing
 
     def rebuild(self) -> None:
-        """Make the lines anew. The cursor stays with what it is at."""
-        about = self.about()
-        lines, head = self.rows()
-        self.listing.show(lines, head, self.place_of(about) if about is not None else None)
+        """Make the lines anew, or keep those that are there if they can't be made. The cursor stays with what it is at."""
+        with self.reading():
+            about = self.about()
+            lines, head = self.rows()
+            self.listing.show(lines, head, self.place_of(about) if about is not None else None)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Something is made of answers: one that can't be read is told, and ends nothing."""
+        try:
+            yield
+        except Exception as error:
+            if self.source is not None:
+                self.source.odd = unreadable(error)
+            else:
+                self.dashboard.say(unreadable(error))
 
     def rows(self) -> tuple[Sequence[Row], Row]:
         """The lines, and the head above them."""
@@ -104,7 +117,8 @@ class Pane(Container):
 
     def on_listing_chosen(self, event: Listing.Chosen) -> None:
         event.stop()
-        self.choose()
+        with self.reading():
+            self.choose()
 
     @property
     def focused_first(self) -> Widget:
@@ -156,6 +170,7 @@ class Folded(Pane):
 
     def action_fold_all(self) -> None:
         """Fold all groups, or unfold them."""
-        abouts = {about for about, _, _ in self.groups() if about is not None}
-        self._folded = set() if abouts <= self._folded else abouts
+        with self.reading():
+            abouts = {about for about, _, _ in self.groups() if about is not None}
+            self._folded = set() if abouts <= self._folded else abouts
         self.rebuild()

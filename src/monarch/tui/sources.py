@@ -18,11 +18,13 @@ class Source:
     """Attributes:
     heard: When the program was heard last, by the monotonic clock; 0 for never.
     trouble: Why nothing comes; empty if all is well.
+    odd: Why what has come last can't be shown; empty if it can.
     """
 
     def __init__(self) -> None:
         self.heard = 0.0
         self.trouble = ""
+        self.odd = ""
 
     def look(self, line: Line) -> Iterator[Any]:
         """Ask; yields what comes, None for a sign of life. On the thread of a feed."""
@@ -106,7 +108,7 @@ class TreeSource(Source):
 
     def look(self, line: Line) -> Iterator[Any]:
         wanted = self.wanted
-        nodes = list(parse_tree(line.get("/v1/tree")))
+        nodes = list(parse_tree(line.text("/v1/tree")))
         root = line.get("/v1/root")
         try:
             details = line.node(wanted or (nodes[0].reference if nodes else "root"))

@@ -48,11 +48,6 @@ def plain(text: str) -> str:
     return tamed.encode(errors="replace").decode()  # halves of surrogate pairs, which no terminal takes
 
 
-def of_row(row: Row) -> str:
-    """What a line says."""
-    return "".join(plain(text) for text, _ in row)
-
-
 def wrapped(text: str, width: int, style: str = "", indent: str = "") -> Iterator[Row]:
     """A text of several lines, none of them wider.
 
