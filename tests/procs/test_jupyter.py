@@ -80,12 +80,17 @@ while not ranks.meshes and not ranks.error:
     time.sleep(0.05)
 release.touch()
 waiting.get()
+again = %monarch ranks
+assert again is ranks
 ranks
 """,
     "state": """
 import json
 print(json.dumps({"error": ranks.error, "sentence": ranks.sentence, "states": ranks.states, "meshes": ranks.meshes}))
 ranks.close()
+anew = %monarch ranks
+assert anew is not ranks
+anew.close()
 """,
     "edited": """
 class Counter(Actor):

@@ -5,7 +5,7 @@
     %monarch logs [MESH] [--rank] [--level] [--grep] [--since 5m] [--last 50]
     %monarch sql SELECT ...                         rows, as a DataFrame where pandas is installed
     %%monarch sql [NAME] [--timeout 10]             the same of a whole cell; kept under that name
-    %monarch ranks                                  a live map of all ranks
+    %monarch ranks                                  the live map of all ranks
 
 What is asked gives an object, which the cell shows if it stands last: ``verdict = %monarch why``.
 """
@@ -132,7 +132,7 @@ def _stacks(arguments: argparse.Namespace) -> Any:
 
 
 def _ranks(arguments: argparse.Namespace) -> Any:
-    return import_module(".rank_map", __package__).RankMap()
+    return import_module(".rank_map", __package__).of_this_program()
 
 
 def _logs(arguments: argparse.Namespace) -> None:

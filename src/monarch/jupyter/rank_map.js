@@ -7,16 +7,23 @@ const COLOURS = {
   "silent host": "#4e342e", ended: "#d0d0d0", failed: "#c62828", starts: "#b39ddb", silent: "#4e342e",
 };
 const OTHER = "#000";
-const MOST_CELL = 18;
-const WIDTH = 640;
+const MOST_CELL = 18, LEAST_CELL = 3;
+const WIDTH = 640, HEIGHT = 640;
+const BEAT = 10_000; // milliseconds
 
 export function layout(count, shape) {
-  // The last dimension is a row, where it is of a handy length; else as square as it gets.
+  // The last dimension is a row, or several side by side where there are too many rows; else as square as it gets.
   const sizes = Object.values(shape);
   const last = sizes.length > 1 ? sizes[sizes.length - 1] : 0;
-  const columns = last >= 2 && last <= 128 && count / last <= 256 ? last : Math.max(1, Math.min(count, Math.ceil(Math.sqrt(count * 2))));
-  const cell = Math.max(3, Math.min(MOST_CELL, Math.floor(WIDTH / columns)));
-  return { columns, rows: Math.ceil(count / columns), cell };
+  const laid = (columns) => {
+    const cell = Math.max(LEAST_CELL, Math.min(MOST_CELL, Math.floor(WIDTH / columns)));
+    return { columns, rows: Math.ceil(count / columns), cell };
+  };
+  for (let columns = last; last >= 2 && columns * LEAST_CELL <= WIDTH; columns += last) {
+    const found = laid(columns);
+    if (found.rows * found.cell <= HEIGHT) return found;
+  }
+  return laid(Math.max(1, Math.min(count, Math.ceil(Math.sqrt(count * 2)))));
 }
 
 export function point(rank, shape) {
@@ -64,8 +71,10 @@ function drawMesh(model, mesh, states, parent, say) {
     }
   }
   const rankAt = (event) => {
-    const rank = Math.floor(event.offsetY / cell) * columns + Math.floor(event.offsetX / cell);
-    return rank < mesh.ranks.length && event.offsetX < canvas.width ? rank : undefined;
+    const scale = canvas.width / canvas.clientWidth; // a narrow page shrinks it
+    const column = Math.floor((event.offsetX * scale) / cell), row = Math.floor((event.offsetY * scale) / cell);
+    const rank = row * columns + column;
+    return rank < mesh.ranks.length && column < columns ? rank : undefined;
   };
   const select = (rank) => {
     model.set("selected", [mesh.name, rank]);
@@ -88,7 +97,7 @@ function render({ model, el }) {
   const box = element("div", "", el);
   box.style.font = "13px system-ui, sans-serif";
   const draw = () => {
-    const focused = [...box.querySelectorAll("canvas")].indexOf(document.activeElement);
+    const focused = [...box.querySelectorAll("canvas")].indexOf(box.getRootNode().activeElement);
     box.replaceChildren();
     const sentence = element("div", model.get("sentence"), box);
     sentence.setAttribute("role", "status");
@@ -121,7 +130,14 @@ function render({ model, el }) {
   };
   for (const trait of traits) model.on(`change:${trait}`, soon);
   draw();
+  const beat = () => {
+    model.set("beat", Date.now()); // somebody looks
+    model.save_changes();
+  };
+  beat();
+  const beating = setInterval(beat, BEAT);
   return () => {
+    clearInterval(beating);
     for (const trait of traits) model.off(`change:${trait}`, soon);
   };
 }
