@@ -16,6 +16,7 @@ from helpers.dashboards import LARGE, Seen, watching
 from helpers.fake_admin import fake_admin, picture_of
 from monarch.tui.app import Overlay
 from monarch.tui.ranks import Ranks
+from monarch.tui.text import Row
 
 pytestmark = pytest.mark.timeout(180)  # each wait has 60 s
 
@@ -202,7 +203,12 @@ def test_hostile_text_is_shown_harmless_on_every_screen(size: tuple[int, int]) -
 def test_ten_thousand_ranks_are_on_the_screen_and_keys_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
     make = Ranks._row
-    monkeypatch.setattr(Ranks, "_row", lambda pane, index: (made.append(index), make(pane, index))[1])
+
+    def counted(pane: Ranks, index: int) -> Row:
+        made.append(index)
+        return make(pane, index)
+
+    monkeypatch.setattr(Ranks, "_row", counted)
     with fake_admin(picture_of(10_000, states={4_170: "stands"})) as fake:
 
         async def typed(seen: Seen) -> None:
