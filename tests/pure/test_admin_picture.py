@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from monarch.admin.picture import COLUMNS, RANK_STATES, TABLES, delta, picture
 from monarch.telemetry import TABLES as ALL_TABLES
 from monarch.telemetry import Collected
+from monarch.telemetry.ids import mesh_id
 from monarch.why import Standing, Verdict
 
 
@@ -87,10 +88,19 @@ def test_a_rank_that_does_not_answer_and_one_that_has_not_started_say_so() -> No
 def test_the_first_failure_comes_first_and_what_follows_from_others_last() -> None:
     failures = [
         {"node_id": name, "failure_error_message": name, "failure_occurred_at": at, "failure_is_propagated": follows}
-        for name, at, follows in (("c", 3, False), ("b", 1, True), ("a", 2, False))
+        for name, at, follows in (("c", 3, False), ("d", None, False), ("b", 1, True), ("a", 2, False))
     ]
     shown = picture(collected([], actor_failures=failures), Verdict("fine", "Fine."))
-    assert [each["reference"] for each in shown["failures"]] == ["a", "c", "b"]
+    assert [each["reference"] for each in shown["failures"]] == ["a", "c", "d", "b"]
+
+
+def test_two_meshes_of_one_name_have_each_its_own_ranks() -> None:
+    first, second = mesh_id("5a"), mesh_id("6b")
+    stuck = STUCK.classes[0]._replace(mesh="trainers#6b")
+    found = collected([proc(1, mesh_id=first), proc(1, mesh_id=second)], hosts=HOSTS)
+    shown = picture(found, Verdict("stuck", "Stuck.", 43.0, (stuck,)))
+    states = {uid: RANK_STATES[mesh["columns"]["state"][1]] for uid, mesh in shown["meshes"].items()}
+    assert states == {str(first): "idle", str(second): "stands"}
 
 
 def applied(before: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from ..errors import MonarchError, QueryError, SupervisionError
 from . import guard, routes
@@ -120,7 +120,8 @@ class App:
         role = self._guard.keys.use_code(link.code, time.time())
         if role is None:
             raise ApiError("unauthorized", "this link was used, or is too old: `monarch admin` prints another one")
-        response = RedirectResponse("./", 303)
+        # no redirect: after one from another site, as of a link in a chat, a browser does not send a strict cookie
+        response = Response(headers={"Refresh": "0; url=./"})
         cookie = self._guard.keys.session(role, time.time())
         response.set_cookie(
             self._guard.cookie,

@@ -15,6 +15,7 @@ from ..actor import Future
 from ..control import KillProcs, OwnedMesh
 from ..programs import PATIENCE, Connection, HostedProc, ProcAddress, procs_of
 from ..stacks.gather import of_program as stacks
+from ..telemetry.ids import mesh_id
 from ..telemetry.profile import Profile
 from ..telemetry.prometheus import CONTENT_TYPE, exposition
 from ..telemetry.run_file import snapshot_source, write_run
@@ -219,7 +220,7 @@ def _owned(call: Call) -> tuple[str, ProcAddress]:
     """The id of the mesh that a path names, and the process that owns it."""
     connection, wanted = call.program.connection, call.path["mesh"]
     procs, silent = _procs(connection)
-    uids = {proc.mesh_id for proc in procs if wanted in (proc.mesh, proc.mesh_id)}
+    uids = {proc.mesh_id for proc in procs if wanted in (proc.mesh, proc.mesh_id, str(mesh_id(proc.mesh_id)))}
     if len(uids) > 1:
         raise ApiError("conflict", f"several meshes are called {wanted!r}: name one by its id", {"ids": sorted(uids)})
     for uid in uids:

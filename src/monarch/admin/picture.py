@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..telemetry import Collected
+from ..telemetry.ids import mesh_id
 from ..why.model import STATES, Verdict
 
 TABLES = ("procs", "actors", "meshes", "hosts", "actor_failures")
@@ -50,14 +51,14 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
         sums = queues.setdefault(row["proc_id"], [0, 0])
         sums[0] += row["queue_depth"]
         sums[1] += row["handled"]
-    stands = {(each.mesh, rank): each for each in verdict.classes for rank in each.ranks}
+    stands = {(_told_by(each.mesh), rank): each for each in verdict.classes for rank in each.ranks}
     silent = " ".join(found.silent)
     meshes: dict[str, dict[str, Any]] = {}
     for row in sorted(found.rows("procs"), key=_order):
         mesh = meshes.setdefault(str(row["mesh_id"]), _mesh(row, shapes.get(row["mesh_id"], "{}")))
         if row["rank"] >= mesh["size"]:
             continue
-        standing = stands.get((row["mesh"], row["rank"]))
+        standing = stands.get((row["mesh"], row["rank"])) or stands.get((row["mesh_id"], row["rank"]))
         waiting, handled = queues.get(row["id"], (0, 0))
         values = {
             "state": RANK_STATES.index(_state(row, standing.state if standing else IDLE, silent)),
@@ -117,6 +118,12 @@ def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]
     return found
 
 
+def _told_by(mesh: str) -> str | int:
+    """What rows say of the mesh of a standing: its name, or its id where several have the name."""
+    name, _, uid = mesh.rpartition("#")
+    return mesh_id(uid) if name else mesh
+
+
 def _order(row: Mapping[str, Any]) -> tuple[str, int, bool]:
     """What has ended comes before what runs in its place."""
     return str(row["mesh_id"]), row["rank"], row["state"] != "ended"
@@ -149,9 +156,12 @@ def _blamed(standing: dict[str, Any]) -> dict[str, Any]:
 
 def _failures(found: Collected) -> list[dict[str, Any]]:
     """The first one first: it is often the cause of the others."""
-    rows = sorted(
-        found.rows("actor_failures"), key=lambda row: (row["failure_is_propagated"], row["failure_occurred_at"])
-    )
+
+    def order(row: Mapping[str, Any]) -> tuple[bool, bool, int]:
+        at = row["failure_occurred_at"]  # None: nobody knows when
+        return bool(row["failure_is_propagated"]), at is None, at or 0
+
+    rows = sorted(found.rows("actor_failures"), key=order)
     return [
         {
             "reference": row["node_id"],

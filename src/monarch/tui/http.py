@@ -181,7 +181,7 @@ def _session(access: Access, code: str) -> str:
         connection.request("GET", f"{urlsplit(access.url).path}/login?{urlencode({'code': code})}")
         with connection.getresponse() as answer:
             cookie = answer.headers.get("Set-Cookie")
-            if answer.status != 303 or cookie is None:
+            if answer.status != 200 or cookie is None:
                 raise _error(answer)
             return cookie.partition(";")[0]
     finally:
