@@ -83,7 +83,7 @@ def test_who_waits_for_whom_is_a_row_with_both_actors(spawn: Spawn) -> None:
             return [row for row in found.rows("waits") if row["endpoint"] == "ask"]
 
         [row] = wait_until(waits, what="the wait")
-        limited = procs.slice(gpus=0).spawn("limited", Asks).ask_within.call_one(asked, PATIENCE)
+        limited = procs.slice(gpus=0).spawn("limited", Asks).ask_within.call_one(asked, 10 * PATIENCE)
         wait_until(  # which notes no time: the pulse sees it
             lambda: [
                 each

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,6 +13,7 @@ import pytest
 
 from monarch._core.actors.pulse import ActorPulse
 from monarch._core.calls.pending import FutureState
+from monarch._core.calls.promise import Promise
 
 
 class Timers:
@@ -182,3 +185,20 @@ def test_a_concurrent_call_that_stays_is_stuck_while_others_of_its_endpoint_come
         del cell.active[other]
     since = pulse.since(cell.uid, item)
     assert since is not None and since / 1e9 <= 101
+
+
+def test_a_future_that_the_program_has_dropped_is_not_held(
+    timers: Timers, pulse: ActorPulse, cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell.begin("step")
+    future: Any = Promise[None]("an answer").future
+    waits = {future}
+    monkeypatch.setattr("monarch._core.actors.pulse.waited_for", waits)
+    pulse.start()
+    timers.pass_by(1)
+    assert pulse.waited_since(future) is not None
+    seen = weakref.ref(future)
+    waits.clear()
+    del future
+    gc.collect()
+    assert seen() is None

@@ -73,6 +73,16 @@ def test_after_a_flood_all_of_few_messages_are_looked_at_again() -> None:
     assert looks(sampling, clock, 1_000, 100) == [(0, 1)] * 1_000
 
 
+def test_to_ease_is_to_look_next_and_the_thread_that_looks_does_the_rest() -> None:
+    clock = Clock()
+    sampling = Sampling(clock, seed=6)
+    looks(sampling, clock, 200_000, 200_000)
+    weight, clock.now = sampling.weight, clock.now + 10
+    sampling.ease()
+    assert (sampling.gap, sampling.weight) == (1, weight), "a count of the other thread is left alone"
+    assert sampling.looked() == sampling.weight < weight
+
+
 def test_a_burst_is_looked_at_whole_for_a_moment_only() -> None:
     clock = Clock()
     assert len(looks(Sampling(clock, seed=5), clock, 10_000, 100_000)) < RATE / 2

@@ -45,11 +45,12 @@ def read(
     found: Promise[Collected] = Promise(f"{', '.join(tables)} of this program")
 
     def asked(agents: Future[list[ProcAddress]]) -> None:
-        error = agents.exception()
-        if error is not None:
+        try:
+            answers = gather(hub, agents.get(), wanted)
+        except BaseException as error:  # of this callback nobody would hear
             found.reject(error)
-            return
-        when_done(gather(hub, agents.get(), wanted), lambda done: found.resolve(done, Future.get))
+        else:
+            when_done(answers, lambda done: found.resolve(done, Future.get))
 
     when_done(agents_here(), asked)
     return found.future

@@ -136,6 +136,8 @@ class _Exporter:
                         raise ConnectionError("it takes nothing, or does not answer")
                 self._failing.discard(signal)
             except Exception as error:
+                if signal in self._failing:
+                    continue
                 self._failing.add(signal)
                 text = f"OpenTelemetry's collector fails for {signal.lower()}: {error}; it is tried again, and this is said once"
                 self._complain(text, str(error))

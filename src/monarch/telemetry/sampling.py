@@ -37,6 +37,7 @@ class Sampling:
         self.weight = 1
         self.gap = 1
         self._looks = 0
+        self._eased = False
         self._since = clock()
 
     def adapt(self, adaptive: bool) -> None:
@@ -46,6 +47,9 @@ class Sampling:
 
     def looked(self) -> int:
         """Called after each look. Returns what it stands for."""
+        if self._eased:  # this one was not drawn
+            self._eased = False
+            self._follow()
         weight = self.weight
         self._looks += 1
         if self._adaptive and (weight > 1 or self._looks >= RATE * _WINDOW):
@@ -56,8 +60,8 @@ class Sampling:
     def ease(self) -> None:
         """Called once a second, on any thread: few messages that come after a flood would wait long for their next look."""
         if self.weight > 1:
-            self._follow()
-            self._draw()
+            self._eased = True
+            self.gap = 1  # the rest is done by the thread that looks: two that count would lose a reset of each other
 
     def _draw(self) -> None:
         self.gap = 1 if self.weight == 1 else 1 + int(self._random() * (2 * self.weight - 1))

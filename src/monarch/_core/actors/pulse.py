@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,8 @@ class ActorPulse:
         self._poller = hub.poller
         self._cells = cells
         self._seen: dict[tuple[int, int], _Seen] = {}  # by id of the actor, and of what it handles
-        self._waits: dict[FutureState, int] = {}  # since the first tick that saw somebody wait for it
+        # since the first tick that saw somebody wait for it; a future is its program's to drop
+        self._waits: MutableMapping[FutureState, int] = weakref.WeakKeyDictionary()
         self._slow: deque[BoxCall] = deque(maxlen=_SLOW)
         self._timer: object = None
 
@@ -108,7 +109,7 @@ class ActorPulse:
             self.beating = True
         now = time.monotonic_ns()
         waits = waited_for.copy() if self.beating else ()  # nothing is held by a process that is idle
-        self._waits = {future: self._waits.get(future, now) for future in waits}
+        self._waits = weakref.WeakKeyDictionary({future: self._waits.get(future, now) for future in waits})
         if went_on or self.beating:
             self._go_on(_PERIOD)
         for hook in self.hooks:
