@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.usefixtures("_process_test"), pytest.mark.timeout(180)]
 
 LAUNCHER = """
-    import asyncio, sys
+    import asyncio, os, signal, sys
     from types import SimpleNamespace as Any
     from monarch.actor import Actor, endpoint
     from monarch.tools import commands
@@ -45,6 +45,10 @@ LAUNCHER = """
             print("VALUES", (await procs.spawn("trainer", Trainer).value.call()).values())
             await procs.stop()
         if "end" in sys.argv:
+            os.kill(job._all_workers()[0].pid, signal.SIGKILL)
+            while (found := await commands.server_ready(server.server_handle)).is_running:
+                await asyncio.sleep(0.05)
+            print("LOST", found.state.name, sum(len(mesh.hostnames) for mesh in found.meshes))
             await commands.kill_and_confirm(server.server_handle)
             print("LEFT", commands.info(server.server_handle))
 
@@ -66,6 +70,7 @@ def test_a_server_is_started_once_found_by_its_name_and_ended(home: Home) -> Non
     again = home.run(LAUNCHER, "use", "end", env=env)
     assert job(again) == job(said)
     assert "VALUES [(7, 'x'), (7, 'x')]" in again and "LEFT None" in again
+    assert "LOST FAILED 2" in again
 
 
 def job(said: str) -> str:

@@ -49,6 +49,17 @@ def test_a_mesh_spec_is_read_from_text_and_from_the_metadata_of_an_application()
             mesh_spec_from_str(wrong)
 
 
+@pytest.mark.parametrize("env", [{"A B": "x"}, {"A": 1}, {"": "x"}])
+def test_variables_that_no_shell_can_set_are_refused(env: Any) -> None:
+    with pytest.raises(ValueError, match="has a name of the shell and a string, got"):
+        create(Config(scheduler="slurm", appdef=appdef(role("trainers", 1, env=env)), dryrun=True), "run")
+
+
+def test_two_roles_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two roles have the same name: trainers, trainers"):
+        create(Config(scheduler="slurm", appdef=appdef(role("trainers", 1), role("trainers", 2)), dryrun=True), "run")
+
+
 def test_a_server_spec_finds_its_meshes_and_is_json() -> None:
     mesh = MeshSpec("trainers", 1, hostnames=["node7"], state=AppState.RUNNING)
     server = ServerSpec("run", "slurm", AppState.RUNNING, [mesh, MeshSpec("empty", 1)])

@@ -27,6 +27,7 @@ from .mesh_spec import AppState, MeshSpec, ServerSpec, mesh_spec_from_metadata
 from .utils import MONARCH_HOME
 
 _HANDLE = re.compile(r"(?P<scheduler>\w+)://(?P<session>[^/]*)/(?P<name>\w[\w.-]*)")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOCAL = ("local", "local_cwd")
 _SCHEDULERS = ("local_cwd", "slurm", "kubernetes")
 _CHECK_INTERVAL = timedelta(seconds=5)
@@ -69,7 +70,7 @@ def job_of(server_handle: str) -> JobTrait:
 
 
 def info(server_handle: str) -> ServerSpec | None:
-    """What is known of a server; None if there is none, or it has ended."""
+    """What is known of a server; None if there is none, or it has ended. Its state is FAILED if hosts are lost that nobody replaces."""
     path = _path(server_handle)
     if not path.exists():
         return None
@@ -77,11 +78,16 @@ def info(server_handle: str) -> ServerSpec | None:
     if not job.active or not job._is_running():
         return None
     scheduler, _, name = server_handle.partition(":///")
-    described, state, hostnames = _described(job), AppState.RUNNING, _hostnames(job)
+    reported = cast("WorkersJob", job)._reported()
+    lost = cast("WorkersJob", job)._lost_hosts(reported)
+    described, state = _described(job), AppState.RUNNING
+    hostnames = _hostnames({host: address for host, address in reported.items() if host not in lost})
     for mesh in described:
         mesh.hostnames = hostnames.get(mesh.name, [])
         if len(mesh.hostnames) < mesh.num_hosts:
             state = AppState.PENDING
+    if lost and not isinstance(job, KubernetesJob):  # pods come again by themselves
+        state = AppState.FAILED
     for mesh in described:
         mesh.state = state
     return ServerSpec(name, scheduler, state, described)
@@ -95,11 +101,11 @@ async def server_ready(server_handle: str, check_interval: timedelta = _CHECK_IN
         check_interval: How long to wait between two looks.
 
     Returns:
-        What is known of it; None if there is none, or it has ended.
+        What is known of it, RUNNING, or FAILED if hosts are lost; None if there is none, or it has ended.
     """
     while True:
         found = await asyncio.to_thread(info, server_handle)
-        if found is None or found.is_running:
+        if found is None or found.state != AppState.PENDING:
             return found
         await asyncio.sleep(check_interval.total_seconds())
 
@@ -116,7 +122,7 @@ async def get_or_create(
         force_restart: End it first, if it runs.
 
     Raises:
-        JobError: One of that name runs and has other hosts; or it has ended before all of its hosts were there.
+        JobError: One of that name runs and has other hosts; or it has ended before all of its hosts were there, or lost some.
     """
     handle = f"{config.scheduler}:///{name}"
     if force_restart:
@@ -125,6 +131,9 @@ async def get_or_create(
     found = await server_ready(handle, check_interval)
     if found is None:
         raise JobError(f"server {handle!r} has ended before all of its hosts were there")
+    if not found.is_running:
+        there = ", ".join(f"{len(mesh.hostnames)} of {mesh.num_hosts} in {mesh.name}" for mesh in found.meshes)
+        raise JobError(f"server {handle!r} has lost hosts, {there} are left: force_restart=True starts it anew")
     if config.workspace.dirs:
         await asyncio.to_thread(_sync, handle, config)
     return found
@@ -189,6 +198,8 @@ def _job(config: Config, name: str) -> JobTrait:
         )
     described = [cast("MeshSpec", mesh_spec_from_metadata(config.appdef, role.name)) for role in roles]
     meshes = {mesh.name: mesh.num_hosts for mesh in described}
+    if len(meshes) < len(described):
+        raise ValueError(f"two roles have the same name: {', '.join(mesh.name for mesh in described)}")
     args, env = dict(config.scheduler_args), _env(roles)
     job: JobTrait
     if config.scheduler in _LOCAL:
@@ -232,6 +243,10 @@ def _env(roles: list[Any]) -> dict[str, str]:
     env: dict[str, str] = {}
     for role in roles:
         for key, value in (getattr(role, "env", None) or {}).items():
+            if not isinstance(key, str) or not _VARIABLE.fullmatch(key) or not isinstance(value, str):
+                raise ValueError(
+                    f"a variable of {role.name!r} has a name of the shell and a string, got {key!r}: {value!r}"
+                )
             if (
                 "${img_root}" not in value and env.setdefault(key, value) != value
             ):  # what is in an image is set by a sync
@@ -246,10 +261,10 @@ def _described(job: JobTrait) -> list[MeshSpec]:
     return described
 
 
-def _hostnames(job: JobTrait) -> dict[str, list[str]]:
-    """The machines that are there, by mesh; without waiting."""
+def _hostnames(reported: Mapping[tuple[str, int], str]) -> dict[str, list[str]]:
+    """The machines that are there, by mesh."""
     found: dict[str, list[str]] = {}
-    for (mesh, _), address in sorted(cast("WorkersJob", job)._reported().items()):
+    for (mesh, _), address in sorted(reported.items()):
         scheme, _, where = address.partition("://")
         found.setdefault(mesh, []).append(where.rpartition(":")[0].strip("[]") if scheme == "tcp" else "localhost")
     return found
