@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -137,6 +138,21 @@ def test_a_look_that_fails_is_told_once_and_tried_again() -> None:
 
     texts = asyncio.run(read(Feed(lambda: Counted(look), threading.Event(), 0.001), lambda texts: "tick" in texts[-1]))
     assert [text.partition("\n")[0] for text in texts[1:]] == ["event: error", "event: tick"]
+
+
+def test_who_joins_a_feed_that_fails_is_told_why() -> None:
+    def look() -> Iterable[Event]:
+        raise ValueError("lost")
+
+    async def story() -> None:
+        feed = Feed(lambda: Counted(look), threading.Event(), 0.001)
+        first = Reader(feed).texts()
+        while "lost" not in await first.__anext__():
+            pass
+        await asyncio.wait_for(read(feed, lambda texts: "lost" in texts[-1]), 60)
+        await first.aclose()
+
+    asyncio.run(story())
 
 
 def test_numbers_and_times_that_are_none_are_refused() -> None:
@@ -285,7 +301,7 @@ class Noisy:
     """A program with more lines than are read."""
 
     def __init__(self) -> None:
-        self.wanted: list[object] = []
+        self.wanted: list[Any] = []
 
     def collect(self, *tables: str, lines: object, **how: object) -> Any:
         self.wanted.append(lines)
@@ -300,8 +316,11 @@ def test_which_lines_are_wanted_is_said_to_hosts_and_what_was_left_out_is_told()
     answer = logs._logs(Call(program, {}, {"grep": "x.", "until": "9"}, {}, "", "view"))  # type: ignore[arg-type]
     assert answer["left_out"] == 17
     following = logs._Following(program, LineFilter(mesh="m", since=1.0))  # type: ignore[arg-type]
+    began = time.time()
     assert list(following.look()) == [Event("not_read", {"lines": 17})]
     assert program.wanted == [LineFilter(grep=r"x\.", until=9.0), LineFilter(mesh="m", since=1.0)]
+    list(following.look())  # nothing was found, and what was read is not read again
+    assert began - 3 <= program.wanted[-1].since <= time.time()
 
 
 @pytest.fixture

@@ -95,14 +95,15 @@ class Feed:
                     error = ""
                 except Exception as problem:  # the program may be about to end, or a host is slow: it is tried again
                     said = str(problem).partition("\n")[0] or type(problem).__name__
-                    texts = [Event("error", {"message": said}).text] if said != error else []
+                    texts = [Event("error", {"message": said}).text]
                     error = said
                 for reader in readers:
                     if state is not None and reader.lacks_state:
                         reader.put([state])
                         reader.lacks_state = False
-                    else:
+                    elif not error or reader.told != error:
                         reader.put(texts)  # it lacks the state again if it has lost some
+                    reader.told = error
                 self._ended.wait(self._interval)
         finally:
             if source is not None:
@@ -131,6 +132,7 @@ class Reader:
 
     def __init__(self, feed: Feed, most: int = MOST_BYTES) -> None:
         self.lacks_state = True
+        self.told = ""  # why the last look has failed
         self._feed = feed
         self._most = most
         self._loop = asyncio.get_running_loop()

@@ -64,7 +64,7 @@ def _follow(call: Call) -> Events:
 
 
 class _Following(Source):
-    """Asks for the lines since those that came last, and a little before, and knows those again."""
+    """Asks for the lines since the look before, and a little earlier, and knows those again."""
 
     def __init__(self, program: Watched, wanted: LineFilter) -> None:
         self._program = program
@@ -73,11 +73,12 @@ class _Following(Source):
         self._seen: set[LogLine] = set()
 
     def look(self) -> Iterable[Event]:
+        looked = time.time()
         found = _collect(self._program, self._wanted._replace(since=self._since))
         lines = _lines(found)
         news = [line for line in lines if line not in self._seen]
-        if lines:
-            self._since = max(self._since, lines[-1].time - _LATE)  # never before the first time that is wanted
+        # by the clock of here: a line of a clock that is ahead hides no others, and a filter that finds nothing reads nothing again
+        self._since = max(self._since, looked - _LATE)  # never before the first time that is wanted
         self._seen = {line for line in lines if line.time >= self._since}
         shown = [line._asdict() for line in news]
         if left_out := found.left_out.get("logs", 0):
