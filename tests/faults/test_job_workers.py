@@ -44,8 +44,9 @@ def is_zombie(pid: int) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A folder for temporary files that no other test uses at the same time; its path is short enough for sockets."""
+    tmp_path_factory.getbasetemp()  # is made when it is first asked for, and not in there
     with tempfile.TemporaryDirectory(prefix="mj") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         yield

@@ -108,11 +108,10 @@ class ProcessJob(WorkersJob):
             del self._workers[mesh][rank]
 
     def _end_worker(self, worker: Worker) -> None:
-        """End a worker that may have ended, and with it what it runs."""
-        lives = self._lives(worker)  # if not, it may be a zombie
-        if lives:
+        """End a worker that may have ended, or be about to, and with it what it runs."""
+        if self._lives(worker):
             os.kill(worker.pid, signal.SIGKILL)
-        processes.reap(worker.pid, processes.GRACE if lives else 0.0)
+        processes.reap(worker.pid, processes.GRACE)
 
     def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
         hosts = [(mesh, rank) for mesh in self._workers for rank in sorted(self._workers[mesh])]
