@@ -77,6 +77,12 @@ def test_a_failure_says_which_rank_of_which_mesh_and_why() -> None:
     assert (known["ranks"], known["cause"], known["signal"], known["process"]) == ("3", "killed", "9", "7")
 
 
+def test_a_link_that_lets_in_is_not_shown() -> None:
+    state = State(0)
+    state.admin_url = "http://127.0.0.1:7/login?code=secret"
+    assert "127.0.0.1:7<" in html.job_state(state) and "secret" not in html.job_state(state)
+
+
 def test_rows_beyond_those_that_are_shown_are_counted() -> None:
     assert "<caption>9,980 more</caption>" in rows_of(10_000)._repr_html_()
     assert "9,980 more" in errors_of(10_000)._repr_html_()

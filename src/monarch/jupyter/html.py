@@ -69,7 +69,9 @@ def job_state(state: Any) -> str:
     """The host meshes of a job, and where to look at it."""
     rows = [(name, repr(hosts.extent)) for name, hosts in state._hosts.items()]
     urls = [(name, getattr(state, f"{name}_url")) for name in ("dashboard", "admin", "telemetry")]
-    return _table(("hosts", "extent"), rows) + _table((), [(name, url) for name, url in urls if url])
+    return _table(("hosts", "extent"), rows) + _table(
+        (), [(name, url.partition("/login?code=")[0]) for name, url in urls if url]
+    )
 
 
 def verdict(found: Any) -> str:

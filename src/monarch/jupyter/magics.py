@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
+from keyword import iskeyword
 from operator import itemgetter
 from typing import Any, NoReturn
 
@@ -108,7 +109,7 @@ class _Monarch(Magics):
             parser.add_argument("--timeout", type=float, default=seconds)
             options = parser.parse_args(shlex.split(line))
             name, seconds, sql = options.name, options.timeout, cell
-            if name and not name.isidentifier():
+            if name and (not name.isidentifier() or iskeyword(name)):
                 raise UsageError(f"%%monarch sql keeps rows under the name of a variable, not {name!r}")
         found = QueryEngineClient().query(sql, seconds)
         rows = found
@@ -136,6 +137,8 @@ def _ranks(arguments: argparse.Namespace) -> Any:
 
 
 def _logs(arguments: argparse.Namespace) -> None:
+    if arguments.last < 1:
+        raise ValueError(f"--last is how many lines to show, 1 or more, got {arguments.last}")
     lowest = parse_level(arguments.level) if arguments.level else 0
     earliest = parse_since(arguments.since, time.time()) if arguments.since else 0.0
     matches = LineFilter(arguments.mesh, arguments.rank, lowest, arguments.grep, earliest).matcher()
