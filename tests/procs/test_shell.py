@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 JOB = "from monarch.job import ProcessJob\njob = ProcessJob({'first': 2})\n"
 _PATIENCE = 50.0  # seconds
+# What a command inherits of the rest of stdin depends on the shell: dash reads on in blocks, bash by lines.
+READS_BY_LINES = "/bin/bash"
 
 ALONE = """
     import sys
@@ -225,8 +227,8 @@ def test_without_a_terminal_commands_are_read_from_stdin(home: Home) -> None:
     def piped(text: str, *args: str, status: int) -> tuple[str, str]:
         """Its output and its errors."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "monarch.tools", "shell", *args], cwd=home.folder,
-            env=home.environment({"SHELL": "/bin/bash"}), text=True,
+            [sys.executable, "-m", "monarch.tools", "shell", "-e", f"SHELL={READS_BY_LINES}", *args],
+            cwd=home.folder, env=home.environment({}), text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         try:
@@ -284,7 +286,7 @@ def stdin_of(text: str, folder: Path) -> Iterator[None]:
 def test_input_and_output_of_any_length_come_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     lines = "".join(f"{number}\n" for number in range(1, 200001))
     with stdin_of("seq 1 200000\ncat\n" + lines, tmp_path):
-        assert shell(this_host()) == 0
+        assert shell(this_host(), {"SHELL": READS_BY_LINES}) == 0
     assert capfd.readouterr().out == lines + lines
 
 
