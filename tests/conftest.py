@@ -178,6 +178,7 @@ def _booted(request: pytest.FixtureRequest) -> None:
     import monarch.actor
     from helpers.actors import Echo
     from helpers.faults import Faults
+    from monarch._core.calls.callbacks import continuation_thread
     from monarch._core.net.waiter import put_back, take_waiter
     from monarch.actor import get_or_spawn_controller, this_host
 
@@ -189,6 +190,7 @@ def _booted(request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("--no-leak-check"):
         # The threads that run callbacks, pass on output and call the fault hook; the link that tells of a death.
         answer.add_done_callback(lambda _: None)
+        continuation_thread.jobs()
         echo.slice(warm_up=0).show.call_one("warm up").get(timeout=30)
         previous = monarch.actor.unhandled_fault_hook
         monarch.actor.unhandled_fault_hook = hook = Faults()

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 import weakref
+from concurrent.futures import Future as Outcome
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ import pytest
 from helpers.actors import Echo, Failing, Gate, open_channel
 from helpers.waiting import wait_until
 from monarch.actor import Actor, ActorError, Future, endpoint, returns_future
+from monarch.telemetry import gather
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -222,6 +224,27 @@ def test_a_callback_of_a_failed_future_finds_the_error(spawn: Spawn) -> None:
     spawn(1).spawn("f", Failing).fail.call_one().add_done_callback(note)
     assert called.wait(20)
     assert isinstance(errors[0], ActorError)
+
+
+def bootstrap() -> None:
+    """A function that procs wait for."""
+
+
+def test_a_callback_may_wait_for_what_the_engine_goes_on_with_itself(spawn: Spawn) -> None:
+    seen: Outcome[int] = Outcome()
+
+    def wait(_: Future[int]) -> None:
+        try:
+            procs = spawn(1, bootstrap=bootstrap)
+            said = procs.spawn("more", Echo).say.call_one(4).get(timeout=60)
+            procs.stop().get(timeout=60)
+            assert gather.read("procs").get(timeout=60).rows("procs")
+            seen.set_result(said)
+        except BaseException as error:
+            seen.set_exception(error)
+
+    spawn(1).spawn("e", Echo).say.call_one(3).add_done_callback(wait)
+    assert seen.result(timeout=120) == 4
 
 
 def test_a_callback_that_raises_is_reported_and_harms_neither_the_future_nor_the_others(

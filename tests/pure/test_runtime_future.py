@@ -426,7 +426,7 @@ def test_a_hook_that_raises_stops_no_callback(error: type[BaseException], monkey
 
 def test_the_thread_for_callbacks_starts_with_the_first() -> None:
     before = threading.active_count()
-    CallbackThread()
+    CallbackThread("callbacks")
     assert threading.active_count() == before
 
 

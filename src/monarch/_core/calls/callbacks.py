@@ -1,4 +1,4 @@
-"""The thread that runs the callbacks which programs attach to futures, and what else must not happen where it comes up."""
+"""The threads that run what is attached to futures: callbacks of programs, and what the engine goes on with."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
-CALLBACK_THREAD = "monarch-callbacks"
-
 
 class CallbackThread:
-    """Runs user callbacks, so that one which blocks cannot stop the I/O thread. Started on first use."""
+    """Calls what must not be called where it comes up, as it may block: on the I/O thread, in a finalizer. Started on first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self._lock = threading.Lock()
         self._jobs: SimpleQueue[Callable[[], object]] | None = None
 
@@ -29,7 +28,7 @@ class CallbackThread:
         with self._lock:
             if self._jobs is None:
                 jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
-                threading.Thread(target=self._run, args=(jobs,), name=CALLBACK_THREAD, daemon=True).start()
+                threading.Thread(target=self._run, args=(jobs,), name=self.name, daemon=True).start()
                 self._jobs = jobs
             return self._jobs
 
@@ -49,5 +48,9 @@ class CallbackThread:
                     threading.excepthook(threading.ExceptHookArgs(arguments))
 
 
-callback_thread = CallbackThread()
-os.register_at_fork(after_in_child=callback_thread.forget)
+callback_thread = CallbackThread("monarch-callbacks")
+continuation_thread = CallbackThread("monarch-continuations")
+"""What the engine goes on with has a thread of its own: a callback of a program may wait for it."""
+
+for _thread in (callback_thread, continuation_thread):
+    os.register_at_fork(after_in_child=_thread.forget)

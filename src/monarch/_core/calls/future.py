@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from .callbacks import callback_thread
+from .callbacks import callback_thread, continuation_thread
 from .cancelled import is_cancelled
 from .failed_call import Outcome
 from .pending import FutureState, notice, subscribe
@@ -221,9 +221,15 @@ class _UserCallback:
 
 
 def when_done(future: Future[Any], callback: Callable[[Future[Any]], object]) -> None:
-    """`add_done_callback` of what the engine goes on with: on the callback thread always, as an event loop, that of a notebook for
-    one, may stand in a ``get`` that waits for this very callback."""
-    subscribe(future, _UserCallback(callback, future, None))
+    """`add_done_callback` of what the engine goes on with: neither on an event loop nor beside callbacks of the program, as both may
+    stand in a ``get`` that waits for this very callback."""
+    go_on = functools.partial(copy_context().run, callback, future)
+
+    def done() -> None:
+        notice(future)
+        continuation_thread.jobs().put(go_on)
+
+    subscribe(future, done)
 
 
 def _check_timeout(timeout: float) -> None:

@@ -129,7 +129,7 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
             bootstrap.stop()
         subscribe(started, lambda: ready.resolve(None, lambda _: started.get() and (ran.get() is not None)))
 
-    when_done(ran, open_gate)  # on the callback thread: what it raised is unpickled
+    when_done(ran, open_gate)  # not on the I/O thread: what it raised is unpickled
     return ready.future
 
 

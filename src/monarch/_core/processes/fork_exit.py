@@ -22,7 +22,7 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import NoReturn
 
-from ..calls.callbacks import CALLBACK_THREAD
+from ..calls.callbacks import callback_thread, continuation_thread
 
 _MOMENT = 0.1  # seconds
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)  # in the order in which their data flows
@@ -65,9 +65,10 @@ def _is_alone() -> bool:
         for each in threading.enumerate()
         if each is not threading.current_thread() and not isinstance(each, threading._DummyThread)
     ]
+    waiting_for_ever = (callback_thread.name, continuation_thread.name)  # in code that stays
     end = time.monotonic() + _MOMENT
     for thread in others:
-        if thread.name != CALLBACK_THREAD:  # which waits for ever, in code that stays
+        if thread.name not in waiting_for_ever:
             thread.join(max(0.0, end - time.monotonic()))
             if thread.is_alive():
                 return False
