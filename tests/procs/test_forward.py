@@ -6,20 +6,23 @@ import os
 import signal
 import socket
 import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from helpers.waiting import wait_until
 from monarch.actor import Actor, ActorError, endpoint, this_proc
 from monarch.job import PortForwarder
+from monarch.job.forward import ForwardedPort
 
 if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
 _PATIENCE = 60.0  # seconds
+Ports = Callable[[int], list[int]]
 MUCH = 256 << 20  # bytes: more than all buffers of the kernel on the way
 
 
@@ -78,12 +81,19 @@ class Server(Actor):
         return os.getpid()
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+@pytest.fixture
+def free_ports() -> Iterator[Ports]:
+    """Ports that nobody listens on. They stay bound, so that the kernel gives them to nobody else; who names one can listen there."""
+    with ExitStack() as held:
+
+        def bind(count: int) -> list[int]:
+            sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+            for each in sockets:
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                each.bind(("127.0.0.1", 0))
+            return [each.getsockname()[1] for each in sockets]
+
+        yield bind
 
 
 def all_of(connection: socket.socket) -> bytes:
@@ -94,7 +104,7 @@ def all_of(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def test_a_connection_reaches_the_proc_at_the_same_point(spawn: Spawn) -> None:
+def test_a_connection_reaches_the_proc_at_the_same_point(spawn: Spawn, free_ports: Ports) -> None:
     there, here = spawn({"gpus": 2}), spawn({"gpus": 2})
     servers = there.spawn("servers", Server)
     behind = [servers.slice(gpus=rank).serve.call_one(rank).get() for rank in range(2)]
@@ -117,7 +127,9 @@ def test_a_connection_reaches_the_proc_at_the_same_point(spawn: Spawn) -> None:
         socket.create_connection(("127.0.0.1", front[0]), _PATIENCE)
 
 
-def test_a_port_of_nobody_is_a_closed_connection_and_so_is_a_dead_listener(spawn: Spawn, faults: Faults) -> None:
+def test_a_port_of_nobody_is_a_closed_connection_and_so_is_a_dead_listener(
+    spawn: Spawn, faults: Faults, free_ports: Ports
+) -> None:
     there, here = spawn(), spawn()
     servers = there.spawn("servers", Server)
     listeners = here.spawn("listeners", Server)
@@ -136,11 +148,11 @@ def test_a_port_of_nobody_is_a_closed_connection_and_so_is_a_dead_listener(spawn
         assert connection.recv(4) == b"rank"
         os.kill(listeners.pid.call_one().get(), signal.SIGKILL)
         wait_until(lambda: servers.ended.call_one().get() == 1, what="the end of the connection on the other side")
-    assert len(faults) == 1  # the test's own actor there
+    faults.wait_for(1)  # the test's own actor there
     forwarder.stop("enough").get()
 
 
-def test_who_reads_slowly_slows_the_writer_and_gets_all_of_it(spawn: Spawn) -> None:
+def test_who_reads_slowly_slows_the_writer_and_gets_all_of_it(spawn: Spawn, free_ports: Ports) -> None:
     procs = spawn()
     server = procs.spawn("servers", Server)
     (front,) = free_ports(1)
@@ -175,6 +187,13 @@ def test_what_is_no_port_or_address_is_refused(spawn: Spawn, port: Any, address:
         forwarder.forward.call_one(procs, port, procs, address).get()
     assert isinstance(raised.value.exception, ValueError) and why in str(raised.value.exception)
     forwarder.stop("enough").get()
+
+
+@pytest.mark.parametrize(("port", "local"), [(70000, 0), (0, 0), (-1, 0), (8000, 70000), (8000, -1), (True, 0)])
+def test_a_port_of_a_host_that_is_none_is_refused_at_the_call(port: int, local: int) -> None:
+    nowhere = cast("Any", None)  # nothing is asked of it
+    with pytest.raises(ValueError, match="a port is a number from 1 to 65535, got"):
+        ForwardedPort(nowhere, port, local)
 
 
 def test_meshes_of_another_extent_and_addresses_that_are_taken_are_refused(spawn: Spawn) -> None:

@@ -84,8 +84,9 @@ def test_a_server_on_a_host_is_in_ones_browser(
     page = (tmp_path / "page").read_bytes()
     with ThreadPoolExecutor(8) as pool:
         assert all(content == page for content in pool.map(get, [port] * 16))
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        free = nobody.getsockname()[1]
+    nobody = socket.socket()  # bound, so that nobody else gets it; it does not listen
+    nobody.bind(("127.0.0.1", 0))
+    free = nobody.getsockname()[1]
     command.send_signal(signal.SIGINT)  # the way to end it
     assert command.communicate(timeout=_PATIENCE) == ("", "") and command.returncode == 0
 
@@ -99,4 +100,5 @@ def test_a_server_on_a_host_is_in_ones_browser(
     os.kill(saved._all_workers()[1].pid, signal.SIGKILL)
     _, said = command.communicate(timeout=_PATIENCE)
     assert command.returncode == 1 and "error: hosts[1] is gone: " in said and "Traceback" not in said, said
+    nobody.close()
     home.monarch("kill")

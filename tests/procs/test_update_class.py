@@ -74,6 +74,10 @@ def second() -> Any:
             return 2 * self.count
 
         @endpoint
+        def class_name(self) -> str | None:
+            return context().actor_instance.class_name
+
+        @endpoint
         def exit(self) -> None:
             os._exit(3)
 
@@ -144,57 +148,99 @@ def test_what_a_rank_handles_ends_with_the_old_code(spawn: Spawn) -> None:
 def test_a_rank_that_starts_again_has_the_new_class(spawn: Spawn) -> None:
     procs = spawn(2, restart=OneForOne(max_restarts=5, within=3600))
     mesh = procs.spawn("counter", first(), 1)
-    mesh.slice(gpus=0).update_class(second()).get(timeout=LIMIT)
+    part: Any = mesh.slice(gpus=0)
+    part.update_class(second()).get(timeout=LIMIT)
     end_each(mesh)
     assert mesh.add.call().get(timeout=LIMIT).values() == [("second", 111), ("first", 2)], "the new __init__, too"
+    named = part.class_name.call_one().get(timeout=LIMIT)
+    assert named == f"{__name__}.second.<locals>.Counter", "as telemetry and admin have it, too"
     foreman = spawn(1).spawn("foreman", Foreman)
     assert foreman.update.call_one(mesh, second()).get(timeout=LIMIT) == [222, 4]
     end_each(mesh)
     assert mesh.add.call().get(timeout=LIMIT).values() == [("second", 111), ("second", 111)], "as its owner was told"
 
 
-def test_concurrent_endpoints_end_with_their_code_and_get_their_new_bound(spawn: Spawn) -> None:
+def waiter(name: str, mark: Any) -> Any:
     class Waiter(Actor):
         def __init__(self) -> None:
             self.events: dict[str, asyncio.Event] = {}
-            self.begun = asyncio.Event()
+            self.running: list[str] = []
 
-        @endpoint(concurrency=1)
-        async def wait(self, name: str) -> str:
-            self.begun.set()
-            await self.events.setdefault(name, asyncio.Event()).wait()
-            return f"first {name}"
+        def event(self, name: str) -> asyncio.Event:
+            return self.events.setdefault(name, asyncio.Event())
+
+        @mark  # type: ignore[untyped-decorator]
+        async def wait(self, which: str) -> str:
+            self.running.append(which)
+            self.event(f"{which} runs").set()
+            await self.event(which).wait()
+            self.running.remove(which)
+            return f"{name} {which}"
 
         @concurrent_endpoint
-        async def has_begun(self) -> None:
-            await self.begun.wait()
+        async def runs(self, which: str) -> None:
+            await self.event(f"{which} runs").wait()
 
         @concurrent_endpoint
-        async def let(self, name: str) -> None:
-            self.events.setdefault(name, asyncio.Event()).set()
+        async def let(self, which: str) -> list[str]:
+            self.event(which).set()
+            return self.running
 
-    class Again(Waiter):
-        @endpoint(concurrency=2)
-        async def wait(self, name: str) -> str:
-            if name == "c":
-                self.events["b"].set()
-            await self.events.setdefault(name, asyncio.Event()).wait()
-            return f"second {name}"
+    return Waiter
 
+
+def test_one_bound_holds_for_calls_of_the_old_and_the_new_class(spawn: Spawn) -> None:
+    mesh: Any = spawn(1).spawn("waiter", waiter("first", endpoint(concurrency=1)))
+
+    def call(which: str) -> Any:
+        return mesh.wait.call_one(which)
+
+    def let(which: str) -> Any:
+        return mesh.let.call_one(which).get(timeout=LIMIT)
+
+    a, b = call("a"), call("b")  # one waits
+    mesh.runs.call_one("a").get(timeout=LIMIT)
+    mesh.update_class(waiter("second", endpoint(concurrency=2))).get(timeout=LIMIT)
+    mesh.runs.call_one("b").get(timeout=LIMIT)  # as two may run now
+    c, d = call("c"), call("d")
+    assert let("nothing") == ["a", "b"]
+    let("b")
+    assert b.get(timeout=LIMIT) == "second b", "it has begun after the update"
+    mesh.runs.call_one("c").get(timeout=LIMIT)
+    mesh.update_class(waiter("third", endpoint(concurrency=1))).get(timeout=LIMIT)
+    let("a")
+    assert a.get(timeout=LIMIT) == "first a"
+    assert let("nothing") == ["c"], "fewer may run now, so nothing has taken its place"
+    let("c")
+    assert c.get(timeout=LIMIT) == "second c"
+    mesh.runs.call_one("d").get(timeout=LIMIT)
+    e, f = call("e"), call("f")
+    mesh.update_class(waiter("fourth", concurrent_endpoint)).get(timeout=LIMIT)
+    for which in "ef":
+        mesh.runs.call_one(which).get(timeout=LIMIT)
+    assert let("nothing") == ["d", "e", "f"]
+    for which, answer in zip("def", [d, e, f], strict=True):
+        let(which)
+        assert answer.get(timeout=LIMIT) == f"{'third' if which == 'd' else 'fourth'} {which}"
+
+
+def test_what_waits_for_a_bound_is_taken_up_in_order_where_there_is_none_any_more(spawn: Spawn) -> None:
+    first: Any = waiter("first", endpoint(concurrency=1))
+
+    class Plain(first):  # type: ignore[misc]
         @endpoint
-        async def let(self, name: str) -> None:
-            self.events.setdefault(name, asyncio.Event()).set()
+        async def wait(self, which: str) -> list[str]:
+            self.running.append(which)
+            await asyncio.sleep(0)
+            return [*self.running]
 
-    mesh = spawn(1).spawn("waiter", Waiter)
-    old = mesh.wait.call_one("a")
-    mesh.has_begun.call_one().get(timeout=LIMIT)
-    mesh.update_class(Again).get(timeout=LIMIT)
-    new = [mesh.wait.call_one("b"), mesh.wait.call_one("c")]
-    assert new[0].get(timeout=LIMIT) == "second b", "two at a time now: the second one has let it go"
-    mesh.let.call_one("c").get(timeout=LIMIT)
+    mesh: Any = spawn(1).spawn("waiter", first)
+    a, b, c = (mesh.wait.call_one(which) for which in "abc")
+    mesh.runs.call_one("a").get(timeout=LIMIT)
+    mesh.update_class(Plain).get(timeout=LIMIT)
+    assert (b.get(timeout=LIMIT), c.get(timeout=LIMIT)) == (["a", "b"], ["a", "b", "c"])
     mesh.let.call_one("a").get(timeout=LIMIT)
-    assert new[1].get(timeout=LIMIT) == "second c"
-    assert old.get(timeout=LIMIT) == "first a"
+    assert a.get(timeout=LIMIT) == "first a"
 
 
 def test_a_class_that_lays_out_its_objects_otherwise_is_refused_by_all(spawn: Spawn) -> None:

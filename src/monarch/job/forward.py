@@ -115,15 +115,19 @@ class ForwardedPort:
     Raises:
         OSError: The port here is taken.
         SupervisionError: The host is gone.
+        ValueError: A port is none.
     """
 
     def __init__(self, host: HostMesh, port: int, local: int) -> None:
+        _port(port)
+        if local:
+            _port(local)
         self._owner: Any = this_proc().spawn("port_forward", _HostForwarder)
         try:
             self._dialer, self.local = self._owner.open.call_one(host, port, local).get()
-        except ActorError as error:
+        except BaseException as error:
             self.close()
-            raise error.exception from None
+            raise getattr(error, "exception", error) from None
 
     def wait(self) -> None:
         """Wait until the host is lost.
@@ -297,7 +301,7 @@ def _end(writer: asyncio.StreamWriter, whole: bool) -> None:
 
 
 def _port(port: Any) -> int:
-    if not isinstance(port, int) or not 0 < port <= _LAST_PORT:
+    if type(port) is not int or not 0 < port <= _LAST_PORT:
         raise ValueError(f"a port is a number from 1 to {_LAST_PORT}, got {port!r}")
     return port
 

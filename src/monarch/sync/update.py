@@ -44,11 +44,13 @@ class Succeed(NamedTuple):
     Attributes:
         uid: Of the actors.
         ranks: Of the whole mesh.
+        name: Its name, which its pickle does not keep.
         successor: Its pickle.
     """
 
     uid: int
     ranks: list[int]
+    name: str
     successor: bytes
 
 
@@ -132,12 +134,12 @@ def _go_on(done: Promise[None], mesh: ActorMesh[Any], cls: type, take: Endpoint[
         for rank, owner in asked.get().values():
             if owner is not None:
                 ranks.setdefault(owner, []).append(rank)
-        hub, content = current_hub(), pickling.dumps_inline(cls)
-        for told in [ask(hub, owner, Succeed(mesh._uid, some, content)) for owner, some in ranks.items()]:
+        hub, content, name = current_hub(), pickling.dumps_inline(cls), f"{cls.__module__}.{cls.__qualname__}"
+        for told in [ask(hub, owner, Succeed(mesh._uid, some, name, content)) for owner, some in ranks.items()]:
             told.get()
         try:
             # a rank that was lost, and starts again, may do so with the old class, as its owner was told too late
-            _hidden(take.options(retries=sys.maxsize)).call(cls, f"{cls.__module__}.{cls.__qualname__}").get()
+            _hidden(take.options(retries=sys.maxsize)).call(cls, name).get()
         finally:
             mesh._became(cls)
     except BaseException as error:
@@ -169,6 +171,8 @@ def take_class(actor: Any, cls: type, name: str | None) -> Place:
     cell = cast("Any", here._cell)
     if name is not None:
         cell.record.class_name = name
+        if describe_class(cls).is_async:
+            cell.queue_again()
     spec = cell._spec
     return Place(here.actor_instance.rank.rank, spec.owner.proc if spec.restarts else None)
 
@@ -179,7 +183,7 @@ def _succeed(service: ControlService, request: ControlRequest, record: Succeed) 
         mesh = owner.ownership.get(record.uid)
         if isinstance(mesh, OwnedActors) and mesh.init is not None:
             init = pickling.dumps(_Successor(mesh.init, record.successor))
-            mesh.successors.update(dict.fromkeys(record.ranks, init))
+            mesh.successors.update(dict.fromkeys(record.ranks, (record.name, init)))
     request.answer(None)
 
 

@@ -57,7 +57,7 @@ def _ended(asked: Asked, mesh: OwnedActors) -> Iterator[Row]:
             continue
         yield (
             actor_id(address, spec.uid), _us(mesh.since), mesh_id(spec.uid), rank, mesh.path(rank), spec.name, spec.name,
-            spec.class_name, proc_id(address), 0, "Failed", None, 0, 0, mesh.incarnation(rank), None,
+            mesh.class_name(rank), proc_id(address), 0, "Failed", None, 0, 0, mesh.incarnation(rank), None,
         )  # fmt: skip
 
 

@@ -27,7 +27,6 @@ from ..wire.frame import EXPLICIT, Frame
 from .actor_loop import ActorLoop, limited_tasks
 from .cell import ASIDE, ActorCell, report_cleanup_error
 from .context import Context, NotYet, current
-from .endpoint import EndpointDefinition
 
 _YIELD_EVERY = 64  # messages, so that a backlog cannot starve the other tasks of the loop
 
@@ -36,31 +35,33 @@ class Slots:
     """How many invocations of one endpoint run, and which calls of it wait for one to end. Waits for nothing.
 
     Used on the actor's thread. What waits may be taken out on any thread, when the actor ends.
-
-    Args:
-        count: How many may run at a time.
     """
 
-    __slots__ = ("_free", "waiting")
+    __slots__ = ("_bound", "_running", "waiting")
 
-    def __init__(self, count: int) -> None:
-        self._free = count
+    def __init__(self) -> None:
+        self._bound = self._running = 0
         self.waiting: deque[tuple[Origin, Frame]] = deque()
 
-    def take(self) -> bool:
-        """Whether one more may run, from now on."""
-        if not self._free:
+    def take(self, bound: int) -> bool:
+        """Whether one more may run, from now on.
+
+        Args:
+            bound: How many may run at a time. Another class may have another one, which counts those of the old class, too.
+        """
+        self._bound = bound
+        if self._running >= bound:
             return False
-        self._free -= 1
+        self._running += 1
         return True
 
     def give_back(self) -> tuple[Origin, Frame] | None:
         """One has ended: what takes its place, if something waits."""
-        try:
-            return self.waiting.popleft()
-        except IndexError:
-            self._free += 1
-            return None
+        if self._running <= self._bound:
+            with suppress(IndexError):
+                return self.waiting.popleft()
+        self._running -= 1
+        return None
 
 
 class AsyncCell(ActorCell):
@@ -76,7 +77,7 @@ class AsyncCell(ActorCell):
         self._arrival: asyncio.Future[None] | None = None
         self._end_seen: asyncio.Future[None] | None = None
         self._concurrent: set[asyncio.Task[None]] = set()
-        self._slots: dict[EndpointDefinition[Any, Any], Slots] = {}  # of those with a bound on their concurrency
+        self._slots: dict[str, Slots] = {}  # of endpoints with a bound on their concurrency
         self._supervising: asyncio.Lock | None = None
         self._early: deque[Callable[[], object]] = deque()
         self._serving: asyncio.Task[None] | None = None
@@ -243,7 +244,7 @@ class AsyncCell(ActorCell):
             name, _ = decode_meta(item[1].meta)
             attribute: Any = getattr(type(self.actor), name, None)
             if getattr(attribute, "concurrent", False):
-                self._start_concurrent(item, attribute)
+                self._start_concurrent(item, name, attribute.concurrency)
             elif sampler is None:
                 await handle(*item)
                 await self._absorb_cancel()
@@ -348,13 +349,13 @@ class AsyncCell(ActorCell):
         finally:
             asyncio._set_running_loop(self._loop)
 
-    def _start_concurrent(self, item: tuple[Origin, Frame], definition: EndpointDefinition[Any, Any]) -> None:
+    def _start_concurrent(self, item: tuple[Origin, Frame], name: str, bound: int | None) -> None:
         slots = None
-        if definition.concurrency is not None:
-            slots = self._slots.get(definition)
+        if bound is not None:
+            slots = self._slots.get(name)
             if slots is None:
-                slots = self._slots[definition] = Slots(definition.concurrency)
-            if not slots.take():
+                slots = self._slots[name] = Slots()
+            if not slots.take(bound):
                 slots.waiting.append(item)
                 self.pressure.set_aside(*item)
                 if self._ending is not None:  # and what waits may have been refused already
@@ -376,6 +377,18 @@ class AsyncCell(ActorCell):
         if item is not None:
             self.pressure.taken_up(item[1])
             self._run_concurrent(item, slots)
+
+    def queue_again(self) -> None:
+        """Have calls that wait for a slot be looked at once more: their endpoint may have another bound now, or none."""
+        for slots in self._slots.values():
+            with suppress(IndexError):  # whoever ends this actor may drain, too
+                while True:
+                    item = slots.waiting.pop()
+                    self._inbox.appendleft(item)
+                    self.pressure.taken_up(item[1])
+                    self.pressure.came(*item)
+        if self._ending is not None:  # and what waits may have been refused already
+            self._refuse_queued(self._ending)
 
     def _start_task(self, coroutine: Any) -> None:
         assert self._loop is not None

@@ -35,7 +35,7 @@ class OwnedActors(Owned):
         spec: What was spawned.
         since: When, in seconds since 1970.
         init: As given.
-        successors: What some ranks start again with in its place, by rank.
+        successors: Name of the class, and `init`, that some ranks start again with, by rank.
     """
 
     def __init__(
@@ -56,8 +56,13 @@ class OwnedActors(Owned):
         self._procs = procs
         self._is_async = is_async
         self.init = init if group is not None else None
-        self.successors: dict[int, tuple[bytes, Any]] = {}
+        self.successors: dict[int, tuple[str, tuple[bytes, Any]]] = {}
         self.stopping: Future[None] | None = None
+
+    def class_name(self, rank: int) -> str:
+        """Of the class that a rank starts with."""
+        name, _ = self.successors.get(rank, (self.spec.class_name, None))
+        return name
 
     def stop(self, reason: str) -> Future[None]:
         """Ask every rank to end; done when all have, or are known to be gone."""
@@ -98,8 +103,9 @@ class OwnedActors(Owned):
         procs = [self._procs[rank] for rank in ranks]
         request = SpawnCall(f"{self.name}: {len(ranks)} ranks to start again", procs, self._actor)
         for index, rank in enumerate(ranks):
-            again = self.spec._replace(incarnation=self.incarnation(rank), rank=rank)
-            record = spawn_record(again, self._is_async, self.successors.get(rank, self.init))
+            again = self.spec._replace(class_name=self.class_name(rank), incarnation=self.incarnation(rank), rank=rank)
+            _, init = self.successors.get(rank, ("", self.init))
+            record = spawn_record(again, self._is_async, init)
             send_record(self._cell.hub, procs[index], record, request, self._cell.uid, ranks=[index])
         return [request.future]
 
