@@ -62,9 +62,8 @@ def kill_agent(episode: Episode) -> None:
         for instance in proc.instances:
             event.may_be_heard(instance, Death(HOST))
     for hearing in event.hearings.values():
-        hearing.deaths.add(
-            Death(KILLED, int(signal.SIGKILL))
-        )  # the processes go with the agent: either may be seen first
+        # the processes go with the agent: either may be seen first
+        hearing.deaths.add(Death(KILLED, int(signal.SIGKILL)))
         if hearing.hearer is not None or (isinstance(hearing.subject, Proc) and hearing.subject.instances):
             hearing.certain = False
     episode.note("kill the host agent")

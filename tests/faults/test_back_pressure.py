@@ -94,9 +94,8 @@ def test_calls_that_wait_for_their_turn_count_against_the_limit_of_the_mailbox(s
     door = tmp_path / "door"
     with configured(mailbox_limit=8):
         narrow = spawn(1).spawn("narrow", Narrow)
-        taken = [
-            narrow.take.call_one(number, str(door)) for number in range(9)
-        ]  # one runs, eight wait: that is the limit
+        # one runs, eight wait: that is the limit
+        taken = [narrow.take.call_one(number, str(door)) for number in range(9)]
         taken.append(narrow.take.call_one(9, str(door)))
         wait_until(lambda: bool(client().hub.full), what="the word that there is no more room")
         door.touch()

@@ -443,9 +443,8 @@ def test_an_actor_ends_though_the_thread_that_delivered_its_last_message_is_slow
     pressure = cell.pressure
 
     class SlowPressure:
-        def came(
-            self, *args: Any
-        ) -> None:  # the message is in the mailbox; here its receiver handles it already, and ends
+        # the message is in the mailbox; here its receiver handles it already, and ends
+        def came(self, *args: Any) -> None:
             wait_until(lambda: cell._ending is not None and len(cell._inbox) > 0, what="the end of the actor")
             pressure.came(*args)
 

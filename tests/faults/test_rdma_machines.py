@@ -104,6 +104,5 @@ def test_the_interface_is_the_one_that_leads_to_the_other_machine(network: Netwo
         assert interface_between(here, "a-client") == "eth0"
         assert interface_between("a-client", "another") is None
         assert interface_between("ipc:///tmp/w0", "tcp://127.0.0.1:26600") is None
-        assert (
-            interface_between(here, "tcp://192.0.2.77:26600") == "eth0"
-        )  # no way there, but others come from somewhere
+        # no way there, but others come from somewhere
+        assert interface_between(here, "tcp://192.0.2.77:26600") == "eth0"

@@ -451,9 +451,8 @@ def test_a_process_that_dies_while_its_actor_starts_again_is_replaced_at_once(sp
     mesh = spawn(2, restart=OneForOne()).spawn("doomed", Doomed)
     steps(mesh)
     mesh.slice(gpus=0).fail.broadcast()
-    wait_incarnations(
-        mesh, [2, 0]
-    )  # well before `pending_actor_delivery_timeout`, which is what a wait for itself takes
+    # well before `pending_actor_delivery_timeout`, which is what a wait for itself takes
+    wait_incarnations(mesh, [2, 0])
     assert steps(mesh) == [(1, 2), (2, 0)]
     assert len(faults) == 0
 

@@ -61,9 +61,8 @@ def two_workers(_booted: None) -> Iterator[Workers]:
     """Workers that no test of this file ends."""
     with pytest.MonkeyPatch.context() as patch, workers(2, tcp=True) as found:
         patch.setenv("MONARCH_SECRET", SECRET)
-        hosts = attach_to_workers(
-            workers=found.addresses
-        )  # links stay when hosts are let go: no test is to make the first
+        # links stay when hosts are let go: no test is to make the first
+        hosts = attach_to_workers(workers=found.addresses)
         hosts.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=PATIENCE)
         hosts.stop().get(timeout=PATIENCE)
         yield found

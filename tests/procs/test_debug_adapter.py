@@ -293,9 +293,8 @@ def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp
             assert state.startswith("in an editor") and f"(pid {command.pid})" in attached
             assert "1 rank: trainer 1\n" in shown and "self.steps += 1  # a breakpoint is here" in shown
             assert "trainer 1 is in an editor, " in shown and "trainer 1: an editor, " in shown
-            why = program.monarch(
-                "why", "-p", str(program.pid), "--seconds", "3"
-            ).stdout  # takes longer than the limit of the call
+            # takes longer than the limit of the call
+            why = program.monarch("why", "-p", str(program.pid), "--seconds", "3").stdout
             assert "is stopped in an editor" in why
             editor.ask("continue", threadId=stopped["threadId"])
             assert program.wait_for("answer") == "answer 43"

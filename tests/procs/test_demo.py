@@ -73,9 +73,8 @@ def test_each_fault_has_a_verdict_here() -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_verdict_names_the_rank_with_the_fault(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "monarch.why.gather._LIMIT", 0.1
-    )  # a host that is silent takes all of it; others answer at once
+    # a host that is silent takes all of it; others answer at once
+    monkeypatch.setattr("monarch.why.gather._LIMIT", 0.1)
     found = verdict(fault)
     status, sentence = VERDICTS[fault]
     assert found.status == status and re.fullmatch(sentence, found.sentence), found.sentence

@@ -62,9 +62,8 @@ def test_text_without_a_newline_is_shown_before_the_answer(spawn: Spawn, shown: 
     prints.say.call_one("first").get(timeout=PATIENCE)
     shown()
     prints.say.call_one("50 %\r", end="").get(timeout=PATIENCE)
-    prints.complain.call_one("then a line").get(
-        timeout=PATIENCE
-    )  # from now on the first text was written, not only said
+    # from now on the first text was written, not only said
+    prints.complain.call_one("then a line").get(timeout=PATIENCE)
     assert "50 %\r" in shown()
 
 

@@ -150,9 +150,8 @@ def test_the_io_threads_sleep_through_a_loop_of_calls(spawn: Spawn) -> None:
         after = [this_proc().statistics().get().item(), *procs.statistics().get().values()]
         return sum(b.io_thread_wakeups - a.io_thread_wakeups for a, b in zip(before, after, strict=True)) / CALLS
 
-    assert (
-        min(once() for _ in range(ROUNDS)) <= 9
-    )  # once per process and call, where a machine is too busy for loans to linger
+    # once per process and call, where a machine is too busy for loans to linger
+    assert min(once() for _ in range(ROUNDS)) <= 9
 
 
 MANY = 5000

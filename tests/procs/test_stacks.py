@@ -133,9 +133,8 @@ def test_ranks_that_hang_in_different_ways_are_told_apart_from_another_terminal(
             "awaits: sleep at train.py:",
             f"[7], process {pids[7]}: is stopped",
         )
-        assert (
-            shown.startswith("client\n") and f"  process {program.pid}: get at train.py:" in shown
-        )  # whose main thread is blocked
+        # whose main thread is blocked
+        assert shown.startswith("client\n") and f"  process {program.pid}: get at train.py:" in shown
         assert "(C code holds the GIL)" in shown
         assert "> deeper" in shown and "> awaits" in shown
 

@@ -100,9 +100,8 @@ def test_in_tmux_without_colours_a_program_is_found_watched_and_left(reported: R
         assert "owned" not in shown and "owned" not in terminal.title()
         styled = terminal.screen("-e")
         numbers = {number for codes in re.findall(r"\x1b\[([0-9;]*)m", styled) for number in codes.split(";") if number}
-        assert numbers & {"1", "7"} and numbers <= {"0", "1", "2", "4", "7", "39", "49"}, (
-            numbers
-        )  # bold, faint, underlined, reverse
+        # bold, faint, underlined, reverse
+        assert numbers & {"1", "7"} and numbers <= {"0", "1", "2", "4", "7", "39", "49"}, numbers
         terminal.press("2")
         terminal.until("tmuxtrainers[2]", "state▼")
         terminal.press("?")

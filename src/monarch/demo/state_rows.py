@@ -49,16 +49,8 @@ def _meshes(asked: Question) -> Iterator[Row]:
         shape, view = json.dumps(mesh.extent), json.dumps({"hosts": hosts})
         number = world.mesh_number(mesh)
         yield (
-            number,
-            began,
-            "Proc",
-            mesh.name,
-            f"<root>.<{mesh.name}>",
-            shape,
-            host_id(hosts[0]),
-            view,
-            world.client_actor,
-        )
+            number, began, "Proc", mesh.name, f"<root>.<{mesh.name}>", shape, host_id(hosts[0]), view, world.client_actor
+        )  # fmt: skip
         kind = f"Python<{mesh.class_name.rpartition('.')[2]}>"
         yield (
             mesh_id(mesh.actor_uid), began, kind, mesh.actor, f"<root>.<{mesh.actor}>", shape, number, shape, world.client_actor
@@ -114,9 +106,8 @@ def _gpus(asked: Question) -> Iterator[Row]:
         gpu = proc.coordinates["gpus"]
         lasts, odd = world.lasts(asked.now), world.is_odd(proc)
         hangs = lasts and not world.fault.speed
-        busy = (
-            0.0 if hangs and odd else 100.0 if hangs else 88.0 + 8.0 * _noise(proc, asked)
-        )  # a collective that waits spins
+        # a collective that waits spins
+        busy = 0.0 if hangs and odd else 100.0 if hangs else 88.0 + 8.0 * _noise(proc, asked)
         hot = 84.0 if lasts and odd and world.fault_name == "straggler" else 58.0 + 6.0 * _noise(proc, asked)
         used = (71 * _GIB if world.lives(proc, asked.now) else 0) + (1 << 28)
         yield (

@@ -288,9 +288,8 @@ def _collect(base: Path) -> None:
         path = Path(f"{folder}.lock")
         with suppress(OSError, EnvironmentFailed), _locked(path, 0):
             if not _is_needed(folder / _COMPLETE):
-                (folder / _COMPLETE).unlink(
-                    missing_ok=True
-                )  # first: what is left if this process dies is no environment
+                # first: what is left if this process dies is no environment
+                (folder / _COMPLETE).unlink(missing_ok=True)
                 shutil.rmtree(folder, ignore_errors=True)
                 path.unlink()
 

@@ -195,9 +195,8 @@ class _Listener(Actor):
             refused = getattr(error, "exception", None)
             if isinstance(refused, ConnectionRefusedError):
                 logger.warning("a connection was refused: %s", refused)
-        except (
-            asyncio.CancelledError
-        ):  # by `__cleanup__` alone; up to Python 3.11, asyncio.streams shows one as an error
+        # by `__cleanup__` alone; up to Python 3.11, asyncio.streams shows one as an error
+        except asyncio.CancelledError:
             pass
         finally:
             self._tasks.discard(task)

@@ -124,9 +124,8 @@ class _Shell(Actor):
         process = self._at_pipes(program) if self._size is None else self._at_terminal(program, self._size)
         self._process = process
         self._ended = os.pidfd_open(process.pid)
-        os.set_blocking(
-            self._input, False
-        )  # it takes what it has room for: what the shell has started may hold it, and read nothing
+        # it takes what it has room for: what the shell has started may hold it, and read nothing
+        os.set_blocking(self._input, False)
 
     def _at_terminal(self, program: str, size: Size) -> subprocess.Popen[bytes]:
         ours, theirs = os.openpty()

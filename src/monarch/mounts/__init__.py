@@ -14,8 +14,7 @@ from .._lazy import lazy_names
 if TYPE_CHECKING:
     from .mount import SUBDIR, Mount, gather_folders, show_folder
 
-__getattr__, __dir__ = lazy_names(
-    __name__, {"mount": ("SUBDIR", "Mount", "gather_folders", "show_folder")}
-)  # few jobs mount anything
+# few jobs mount anything
+__getattr__, __dir__ = lazy_names(__name__, {"mount": ("SUBDIR", "Mount", "gather_folders", "show_folder")})
 
 __all__ = ["SUBDIR", "Mount", "gather_folders", "show_folder"]

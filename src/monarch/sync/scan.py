@@ -29,9 +29,8 @@ CHUNK = 1 << 20
 _FORMAT = 2
 _TICK = 50_000_000  # ns: what has changed so shortly before it was looked at may have changed again without a new time
 
-_Folder = tuple[
-    str, dict[str, Any]
-]  # the rules there; by name, a folder's with a slash: status and digest of a file, or why it is left out
+# The rules there; by name, a folder's with a slash: status and digest of a file, or why it is left out.
+_Folder = tuple[str, dict[str, Any]]
 
 
 class Scan(NamedTuple):

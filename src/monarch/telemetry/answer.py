@@ -12,9 +12,8 @@ from .registry import Incomplete
 from .tables import EVENTS, TABLES
 
 _TIME, _LASTS = "timestamp_us", "duration_us"
-_TOLD_TWICE = {
-    "actors": ("id", "pid")
-}  # an actor that has ended: by its owner, without a pid, and by the agent that has its black box
+# An actor that has ended: by its owner, without a pid, and by the agent that has its black box.
+_TOLD_TWICE = {"actors": ("id", "pid")}
 Columns = dict[str, dict[str, list[Any]]]
 """Of each table its columns, which are equally long."""
 

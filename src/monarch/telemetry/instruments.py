@@ -121,9 +121,8 @@ def _instruments() -> Iterator[tuple[str, Any, int]]:
 
 
 def _typed(value: Any) -> tuple[float | None, int | None]:
-    return (
-        (None, value) if isinstance(value, int) and fits(value) else (float(value), None)
-    )  # a sum may have grown beyond
+    # a sum may have grown beyond
+    return (None, value) if isinstance(value, int) and fits(value) else (float(value), None)
 
 
 def _json(key: Key) -> str:

@@ -155,9 +155,8 @@ def trace_context() -> dict[str, str]:
 def _outside(here: Any) -> str:
     """What a span is a part of that no other span of Monarch is around."""
     library = sys.modules.get("opentelemetry.trace")
-    if library is not None and not getattr(
-        library.__spec__, "_initializing", False
-    ):  # the exporter may be importing it
+    # the exporter may be importing it
+    if library is not None and not getattr(library.__spec__, "_initializing", False):
         theirs = library.get_current_span().get_span_context()
         if theirs.is_valid:
             return f"00-{theirs.trace_id:032x}-{theirs.span_id:016x}-{theirs.trace_flags:02x}"

@@ -137,9 +137,8 @@ class _Drawing:
 
     def _draw_messages(self) -> None:
         """With the sends, and arrows between those that are shown."""
-        arrows: defaultdict[tuple[int, int], list[int]] = defaultdict(
-            list
-        )  # by who has sent, and the number of the call
+        # by who has sent, and the number of the call
+        arrows: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         names = {row["id"]: f"{row['name']}[{row['rank']}]" for row in self._tables["actors"]}
         for row in self._tables["sent_messages"]:
             sender, at = row["sender_actor_id"], row["timestamp_us"]

@@ -247,9 +247,8 @@ def _env(roles: list[Any]) -> dict[str, str]:
                 raise ValueError(
                     f"a variable of {role.name!r} has a name of the shell and a string, got {key!r}: {value!r}"
                 )
-            if (
-                "${img_root}" not in value and env.setdefault(key, value) != value
-            ):  # what is in an image is set by a sync
+            # what is in an image is set by a sync
+            if "${img_root}" not in value and env.setdefault(key, value) != value:
                 raise ValueError(
                     f"hosts of a job have the same variables: {key} is {env[key]!r} and, of {role.name!r}, {value!r}"
                 )

@@ -226,9 +226,8 @@ class _Case:
 
     def _slow(self, ends: Sequence[int]) -> list[int]:
         """Of the ends those that run though ranks of their own mesh wait for them, and the collectives that run."""
-        awaited: dict[
-            object, set[int]
-        ] = {}  # by whole meshes: one way through the graph for each of them, not for each end
+        # by whole meshes: one way through the graph for each of them, not for each end
+        awaited: dict[object, set[int]] = {}
         found = []
         for number in ends:
             node = self._nodes[number]

@@ -230,9 +230,8 @@ def _tell(call: FailedCall) -> None:
 
 def tell_all() -> None:
     """The program ends: warn of everything that it has not read."""
-    if not _telling.acquire(
-        timeout=_PATIENCE
-    ):  # the thread of callbacks may be about to, and dies with the interpreter
+    # the thread of callbacks may be about to, and dies with the interpreter
+    if not _telling.acquire(timeout=_PATIENCE):
         return
     for call in list(_unread):
         try:

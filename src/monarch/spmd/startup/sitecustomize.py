@@ -65,9 +65,8 @@ class _Store:
         import warnings
 
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", DeprecationWarning
-            )  # there may be threads; the fork needs nothing of theirs
+            # there may be threads; the fork needs nothing of theirs
+            warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child:
             for fd in self._fds:
