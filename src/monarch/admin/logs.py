@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from ..logs.filter import LEVELS, LineFilter, parse_level
+from ..logs.filter import LineFilter, parse_level
 from ..logs.line import LogLine
 from ..telemetry import Collected
+from ..telemetry.rows import line_of
 from .feeds import Event, Feed, Source
 from .program import Watched
 from .routes import EVENTS, ApiError, Call, Events, Field, route
@@ -111,12 +112,7 @@ def _lines(found: Collected) -> list[LogLine]:
 
 
 def _made(rows: Iterable[Mapping[str, Any]], points: Mapping[Any, str]) -> Iterator[LogLine]:
-    for row in rows:
-        yield LogLine(
-            row["timestamp_us"] / 1e6, row["stream"], LEVELS.get(row["level"] or "", 0), row["text"], row["host"], row["mesh"],
-            row["rank"] or 0, points.get((row["mesh"], row["rank"]), ""), row["job"] or "", row["incarnation"] or 0,
-            row["actor"] or "", row["endpoint"] or "", row["logger"] or "", row["location"] or "",
-        )  # fmt: skip
+    return (line_of(row, points.get((row["mesh"], row["rank"]), "")) for row in rows)
 
 
 def _point(row: Mapping[str, Any]) -> str:

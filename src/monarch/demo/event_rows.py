@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 
-from ..logs.line import LogLine
 from ..telemetry.ids import event_id, mesh_id, message_id
+from ..telemetry.rows import event_row, log_row
 from . import logs
 from .faults import STAGES
 from .question import MOST, Question, Row, fills
@@ -118,25 +117,11 @@ def _spans(asked: Question) -> Iterator[Row]:
 @fills("logs")
 def _logs(asked: Question) -> Iterator[Row]:
     matches = asked.lines.matcher() if asked.lines is not None else None
-    for line in logs.of_host(asked.world, asked.host, asked.since, asked.now):
-        if matches is None or matches(line):
-            yield (
-                int(line.time * 1e6), line.host, line.mesh, line.rank, line.stream, _level(line), line.logger or None,
-                line.location or None, line.actor, line.endpoint, line.incarnation, line.job, line.text,
-            )  # fmt: skip
+    lines = logs.of_host(asked.world, asked.host, asked.since, asked.now)
+    return (log_row(line) for line in lines if matches is None or matches(line))
 
 
 @fills("events")
 def _events(asked: Question) -> Iterator[Row]:
-    for line in logs.of_host(asked.world, asked.host, asked.since, asked.now):
-        if line.logger:
-            file, _, number = line.location.rpartition(":")
-            fields = {"message": line.text, "mesh": line.mesh, "rank": line.rank}
-            yield (
-                f"event {line.location}", line.logger, _level(line), json.dumps(fields), int(line.time * 1e6), None, 0, "",
-                line.logger, file or None, int(number) if number else None,
-            )  # fmt: skip
-
-
-def _level(line: LogLine) -> str | None:
-    return logging.getLevelName(line.level) if line.level else None
+    lines = logs.of_host(asked.world, asked.host, asked.since, asked.now)
+    return (event_row(line) for line in lines if line.logger)

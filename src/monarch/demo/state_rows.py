@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..stacks.host import GetHostStacks
 from ..telemetry.ids import actor_id, host_id, mesh_id, proc_id
+from ..telemetry.rows import stack_rows
 from . import stacks
 from .question import NOW, Question, Row, fills
 from .world import Proc, noise
@@ -162,14 +163,7 @@ def _handled(asked: Question) -> Iterator[Row]:
 
 @fills("stacks")
 def _stacks(asked: Question) -> Iterator[Row]:
-    for proc in stacks.of_host(asked.world, asked.host, GetHostStacks(ended=True), asked.now):
-        of_proc = proc.mesh, proc.rank, proc.pid, proc.host, proc.how, proc.note or None
-        for thread in proc.threads:
-            of_thread = thread.name, thread.actor or None, thread.endpoint or None, thread.waits_for or None
-            for depth, frame in enumerate(thread.frames):
-                yield *of_proc, *of_thread, depth, frame.function, frame.file, frame.line
-        if not proc.threads:
-            yield *of_proc, None, None, None, None, None, None, None, None
+    return stack_rows(stacks.of_host(asked.world, asked.host, GetHostStacks(ended=True), asked.now))
 
 
 # the tree of Monarch 0.7

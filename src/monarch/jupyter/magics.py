@@ -31,13 +31,14 @@ from ..errors import MonarchError
 from ..logs import flush_logs
 from ..logs.aggregate import Aggregator
 from ..logs.entry import Entry
-from ..logs.filter import LEVELS, LineFilter, parse_level, parse_since
+from ..logs.filter import LineFilter, parse_level, parse_since
 from ..logs.line import LogLine
 from ..logs.text import dated
 from ..stacks import Stacks
 from ..stacks.gather import of_this_program
 from ..telemetry import read
 from ..telemetry.client import QueryEngineClient
+from ..telemetry.rows import line_of
 from ..why import Verdict, why
 from ..why.report import lines as lines_of
 
@@ -145,7 +146,7 @@ def _logs(arguments: argparse.Namespace) -> None:
     flush_logs().get(timeout=_PATIENCE)
     found = read("logs", since_us=int(earliest * 1e6) or None).get()
     rows = sorted(found.rows("logs"), key=itemgetter("timestamp_us"))
-    lines = list(filter(matches, map(_line, rows)))
+    lines = list(filter(matches, map(line_of, rows)))
     for entry in _merged(lines[-arguments.last :]):
         sys.stdout.write(dated(entry, colours=True))
     for host, reason in found.silent.items():
@@ -163,11 +164,3 @@ def _merged(lines: Iterable[LogLine]) -> Iterator[Entry]:
         yield from meshes.setdefault(line.mesh, Aggregator(_WINDOW)).take(line, line.time)
     for mesh in meshes.values():
         yield from mesh.flush()
-
-
-def _line(row: dict[str, Any]) -> LogLine:
-    texts: dict[str, Any] = {name: row.get(name) or "" for name in LogLine._fields}
-    time_of, level = row["timestamp_us"] / 1e6, LEVELS.get(row["level"] or "", 0)
-    return LogLine(
-        **{**texts, "time": time_of, "level": level, "rank": row["rank"], "incarnation": row["incarnation"] or 0}
-    )

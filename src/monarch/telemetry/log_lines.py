@@ -6,22 +6,18 @@ It reads them on the thread of the question: of each file the last bytes, and si
 from __future__ import annotations
 
 import heapq
-import json
-import logging
 import os
 import threading
 from collections.abc import Iterator
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from ..logs.filter import LineFilter
 from ..logs.keep import files_of
 from ..logs.line import LogLine
 from ..logs.reader import RankFile
 from .registry import AGENT, Asked, Incomplete, produces
-
-Row = tuple[Any, ...]
+from .rows import Row, event_row, log_row
 
 _MOST_BYTES = 32 << 20  # that are read for a question on a host, a second or two of work
 _WRITTEN_WITHIN = 1.0  # seconds for lines that the agent has, and the disk has not
@@ -29,37 +25,12 @@ _WRITTEN_WITHIN = 1.0  # seconds for lines that the agent has, and the disk has 
 
 @produces("logs", AGENT)
 def _logs(asked: Asked) -> Iterator[Row]:
-    for line in _lines(asked):
-        yield (
-            _time(line), line.host, line.mesh, line.rank, line.stream, _level(line), line.logger or None, line.location or None,
-            line.actor or None, line.endpoint or None, line.incarnation, line.job or None, line.text,
-        )  # fmt: skip
+    return map(log_row, _lines(asked))
 
 
 @produces("events", AGENT)
 def _events(asked: Asked) -> Iterator[Row]:
-    for line in _lines(asked):
-        if line.logger:
-            file, _, number = line.location.rpartition(":")
-            place = (file, int(number)) if number.isdigit() else (None, None)
-            fields = {
-                "message": line.text,
-                "mesh": line.mesh,
-                "rank": line.rank,
-                "actor": line.actor,
-                "endpoint": line.endpoint,
-            }
-            yield (
-                f"event {line.location}", line.logger, _level(line), json.dumps(fields), _time(line), None, 0, "", line.logger, *place
-            )  # fmt: skip
-
-
-def _time(line: LogLine) -> int:
-    return int(line.time * 1e6)
-
-
-def _level(line: LogLine) -> str | None:
-    return logging.getLevelName(line.level) if line.level else None
+    return (event_row(line) for line in _lines(asked) if line.logger)
 
 
 def _lines(asked: Asked) -> Iterator[LogLine]:

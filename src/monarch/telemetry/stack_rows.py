@@ -17,8 +17,7 @@ from .._namedtuple import NamedTuple
 from ..stacks.dump import py_spy, run_py_spy, state_of
 from ..stacks.host import GetHostStacks, HostStacks
 from .registry import AGENT, Asked, Incomplete, produces
-
-Row = tuple[Any, ...]
+from .rows import Row, stack_rows
 
 _LOOK = 5.0  # seconds for one process
 _ALL = 8.0  # seconds after which none is looked at any more
@@ -27,14 +26,7 @@ _ALL = 8.0  # seconds after which none is looked at any more
 @produces("stacks", AGENT)
 def _stacks(asked: Asked) -> Iterator[Row]:
     wanted = GetHostStacks(asked.root, py_spy=False, ended=True)
-    for proc in HostStacks(asked.service.hub, wanted, asked.description).collect():
-        of_proc = proc.mesh, proc.rank, proc.pid, proc.host, proc.how, proc.note or None
-        for thread in proc.threads:
-            of_thread = thread.name, thread.actor or None, thread.endpoint or None, thread.waits_for or None
-            for depth, frame in enumerate(thread.frames):
-                yield *of_proc, *of_thread, depth, frame.function, frame.file, frame.line
-        if not proc.threads:
-            yield *of_proc, None, None, None, None, None, None, None, None
+    return stack_rows(HostStacks(asked.service.hub, wanted, asked.description).collect())
 
 
 class _Dump(NamedTuple):
