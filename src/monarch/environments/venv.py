@@ -12,7 +12,6 @@ What ends a wait: `_LIMIT`, for the installer, and for another process that make
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import EnvironmentFailed
-from ..sync.store import base_folder, own_folder
+from ..sync.store import base_folder, own_folder, try_lock
 from .requirements import Requirements, content_of, text_of
 
 _LIMIT = 3600.0  # seconds
@@ -268,18 +267,10 @@ def _lock_of(path: Path) -> int | None:
     """Open and lock a file; None where another process holds it, or has just removed it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with suppress(FileNotFoundError):
-        if _lock(lock) and os.path.samestat(os.fstat(lock), os.stat(path)):
+        if try_lock(lock) and os.path.samestat(os.fstat(lock), os.stat(path)):
             return lock
     os.close(lock)
     return None
-
-
-def _lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _collect(base: Path) -> None:
@@ -297,6 +288,6 @@ def _collect(base: Path) -> None:
 def _is_needed(complete: Path) -> bool:
     try:
         with open(complete, "r+") as file:  # some file systems want that for a lock
-            return time.time() - complete.stat().st_mtime <= _KEPT or not _lock(file.fileno())
+            return time.time() - complete.stat().st_mtime <= _KEPT or not try_lock(file.fileno())
     except FileNotFoundError:
         return False

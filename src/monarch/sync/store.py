@@ -68,6 +68,15 @@ def own_folder(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def try_lock(fd: int) -> bool:
+    """Lock an open file, or folder, against other processes that do; False where one has."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 class Store:
     """The folder of one workspace.
 
@@ -148,7 +157,7 @@ class Store:
     def _locked(self) -> Iterator[None]:
         with open(self._folder / "lock", "w") as file:
             end = time.monotonic() + _LOCK_PATIENCE
-            while not _lock(file.fileno()):
+            while not try_lock(file.fileno()):
                 if time.monotonic() > end:
                     raise TimeoutError(f"another process has held {file.name} for {_LOCK_PATIENCE:g} s")
                 time.sleep(_LOCK_PAUSE)
@@ -462,20 +471,12 @@ def _load(path: Path) -> Manifest | None:
 _load_again = functools.lru_cache(maxsize=1)(_load)  # the file of a version never changes
 
 
-def _lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _remove_unlocked(path: Path) -> None:
     """Remove a version that was never complete, unless somebody makes it right now."""
     with suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            if _lock(fd):
+            if try_lock(fd):
                 shutil.rmtree(path, ignore_errors=True)
         finally:
             os.close(fd)

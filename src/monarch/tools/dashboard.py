@@ -13,11 +13,10 @@ import typer
 
 from ..admin.door import Door
 from ..admin.keys import ACT, VIEW
-from ..control import GetAdmin
 from ..errors import SupervisionError
-from ..programs import PATIENCE, connect, find
+from ..programs import connect, find
 from ..telemetry.run_file import RunFile
-from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, open_for, serve
+from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, find_access, open_for, serve
 from .programs import reach
 from .status import JSON
 
@@ -84,8 +83,8 @@ def _link(url: str, role: str) -> str:
     if wanted.scheme not in ("http", "https") or not wanted.netloc:
         raise ValueError(f"a URL is http://host:port, as `monarch admin` prints it, not {url!r}")
     for program in find():
-        with suppress(ConnectionError, SupervisionError, TimeoutError), connect(program) as connection:
-            access = connection.ask(connection.root, GetAdmin(role)).get(timeout=PATIENCE)
+        with suppress(ConnectionError, SupervisionError, TimeoutError):
+            _, access = find_access(connect(program), role)
             if access is not None and urlsplit(access["url"])[:2] == wanted[:2]:
                 return str(access["link"])
     raise ValueError(
