@@ -62,9 +62,7 @@ class MountingJob:
         Raises:
             ValueError: There is no such folder, or no such interpreter in it.
         """
-        source = os.path.abspath(os.path.expanduser(source))
-        if not os.path.isdir(source):
-            raise ValueError(f"the folder to mount must be one on this machine, got {source!r}")
+        source = mounts.folder_here(source)
         if python_exe is not None and not os.path.isfile(os.path.join(source, python_exe)):
             raise ValueError(
                 f"{os.path.join(source, python_exe)!r} should be the interpreter of procs there, and is no file; "

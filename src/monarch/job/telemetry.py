@@ -30,7 +30,7 @@ _looks_on = False
 
 
 def look_on() -> None:
-    """This program only looks at jobs, or serves those who do: it is nobody to be asked, and no run of a job."""
+    """This program only looks at jobs, or serves those who do: it is nobody to be asked, no run of a job, and mounts nothing."""
     global _looks_on
     _looks_on = True
 

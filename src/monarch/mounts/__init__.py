@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 from .._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .mount import SUBDIR, Mount, gather_folders, show_folder
+    from .mount import SUBDIR, Mount, folder_here, gather_folders, show_folder
 
 # few jobs mount anything
-__getattr__, __dir__ = lazy_names(__name__, {"mount": ("SUBDIR", "Mount", "gather_folders", "show_folder")})
+__getattr__, __dir__ = lazy_names(
+    __name__, {"mount": ("SUBDIR", "Mount", "folder_here", "gather_folders", "show_folder")}
+)
 
-__all__ = ["SUBDIR", "Mount", "gather_folders", "show_folder"]
+__all__ = ["SUBDIR", "Mount", "folder_here", "gather_folders", "show_folder"]

@@ -181,11 +181,21 @@ class _Owner(Actor):
                 end.get()
 
 
+def folder_here(path: str | os.PathLike[str]) -> str:
+    """A folder of this machine to mount, as an absolute path.
+
+    Raises:
+        ValueError: There is none.
+    """
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(path):
+        raise ValueError(f"the folder to mount must be one on this machine, got {path!r}")
+    return path
+
+
 def show_folder(hosts: HostMesh, source: str | os.PathLike[str], point: str | os.PathLike[str] | None) -> Mount:
     """See `monarch.remotemount.remotemount`."""
-    source = os.path.abspath(os.path.expanduser(source))
-    if not os.path.isdir(source):
-        raise ValueError(f"the folder to mount must be one on this machine, got {source!r}")
+    source = folder_here(source)
     where = os.fspath(point) if point is not None else source
     return Mount(Plan(None, [source], [""], [".monarch"], hosts, where, False)).open()
 

@@ -152,7 +152,6 @@ def apply(
     """Start the job of the active context, if it does not run."""
     described = scale.applied(spec)
     telemetry.look_on()
-    described._mounts = ()  # they are those of the program beside this
     described.state()
     scale.say(as_json, f"running: {described!r}", job=repr(described), id=described.apply_id)
 

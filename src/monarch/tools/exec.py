@@ -58,7 +58,6 @@ def run(
         configure(log_format="json")
     described = job.load_current_job()
     telemetry.look_on()
-    described._mounts = ()  # they are those of the program beside this
     meshes = described.state()._hosts
     found = list(meshes.values()) if everywhere else [pick(meshes, mesh)]
     rank = 0 if not everywhere and mesh is None and point is None else None

@@ -36,7 +36,6 @@ def shell(
     place = numbers(point, "--point")
     described = job.load_current_job()
     telemetry.look_on()
-    described._mounts = ()  # they are those of the program beside this
     hosts = pick(described.state()._hosts, mesh)
     number, _ = places_of(hosts.sizes, None, place)[0]
     host = hosts.flatten("rank").slice(rank=number) if hosts.sizes else hosts
