@@ -267,6 +267,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
 
 
 @pytest.fixture(scope="session")
+def fuse() -> None:
+    from helpers.fuse import lacking
+
+    if reason := lacking():
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
 def slurm_of_session() -> Iterator[Slurm]:
     from helpers.slurm import running_slurm, why_not
 

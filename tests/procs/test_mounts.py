@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helpers.fuse import lacking, mounted_below
+from helpers.fuse import mounted_below
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
     from helpers.slurm import Slurm
 
 pytestmark = pytest.mark.usefixtures("_process_test", "fuse")
-
-
-@pytest.fixture(scope="module")
-def fuse() -> None:
-    if why := lacking():
-        pytest.skip(why)
 
 
 MOUNTS = """

@@ -9,7 +9,7 @@ from typing import Any
 from .http import Line
 from .pane import Folded
 from .sources import NowSource
-from .text import Row, wrapped
+from .text import LOOKING, Row, wrapped
 
 
 class Failures(Folded):
@@ -29,7 +29,7 @@ class Failures(Folded):
     def groups(self) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
         parts = self._picture.parts
         if not parts:
-            yield None, [("looking ...", "dim")], ()
+            yield None, LOOKING, ()
             return
         failures = parts["failures"]
         width = max(20, self.listing.size.width - 4)

@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from .pane import Pane
 from .sources import LogSource
-from .text import Made, Row, wrapped
+from .text import LOOKING, Made, Row, wrapped
 
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
 _FILTER = re.compile(rf"(?:(?P<mesh>(?!{_LEVEL}$)[^\[\]\s]+)(?:\[(?P<rank>[^\]]*)\])?)?\s*(?P<level>[A-Z]+)?")
@@ -52,7 +52,7 @@ class Logs(Pane):
         ]
         if not lines:
             notes = [row for note in self._logs.notes for row in wrapped(note, self.listing.size.width, "yellow")]
-            return notes or [[("no lines yet" if self._logs.heard else "looking ...", "dim")]], ()
+            return notes or [[("no lines yet", "dim")] if self._logs.heard else LOOKING], ()
         return Made(len(self._places), self._row), ()
 
     def rebuild(self) -> None:

@@ -10,7 +10,7 @@ from ..logs.ranks import runs
 from .pane import Pane
 from .picture import BLAMED, LOOKS, Look, drawn
 from .sources import NowSource
-from .text import Row, duration, size, wrapped
+from .text import LOOKING, Row, duration, size, wrapped
 
 STATUS = {"fine": "bold green", "slow": "bold yellow", "stuck": "bold red"}
 _RAMP = [f"{text} on {color}" for color, text in (
@@ -46,7 +46,7 @@ class Now(Pane):
     def rows(self) -> tuple[Sequence[Row], Row]:
         parts = self._picture.parts
         if not parts:
-            return [[("looking ...", "dim")]], ()
+            return [LOOKING], ()
         width = max(20, self.listing.size.width)
         above = [("stacks", row) for row in verdict(parts["verdict"], width)]
         above += [("ranks", [(f"! {who} did not answer: {why}", "yellow")]) for who, why in parts["silent"].items()]

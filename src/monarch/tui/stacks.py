@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .now import STATUS, who
-from .pane import Folded
+from .judged import Judged
+from .now import who
 from .sources import WhySource
-from .text import Row, duration, wrapped
+from .text import Row, duration
 
 _RANK = re.compile(r"(.*)\[(\d+)\]", re.DOTALL)
 
 
-class Stacks(Folded):
+class Stacks(Judged):
     """Why it is wrong."""
 
     TITLE = "Stacks"
@@ -27,7 +27,6 @@ class Stacks(Folded):
 
     def __init__(self, source: WhySource) -> None:
         super().__init__(source)
-        self._why = source
         self._sought = ""
 
     def rebuild(self) -> None:
@@ -36,20 +35,13 @@ class Stacks(Folded):
             sought, self._sought = self._sought, ""
             self.seek(sought)
 
-    def groups(self) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
-        found = self._why.verdict
-        if not found:
-            yield None, [("looking ...", "dim")], ()
-            return
-        width = max(20, self.listing.size.width)
-        for row in wrapped(found["sentence"], width, STATUS.get(found["status"], "bold")):
-            yield None, row, ()
+    def parts(self, verdict: Mapping[str, Any]) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
         largest: dict[str, set[tuple[Any, ...]]] = {}
-        for each in found["classes"]:
+        for each in verdict["classes"]:
             largest.setdefault(each["mesh"], {_frame(line) for line in each["lines"]})
-        for each in sorted(found["classes"], key=lambda each: not each["blamed"]):
+        for each in sorted(verdict["classes"], key=lambda each: not each["blamed"]):
             yield _key(each), _head(each), [_line(line, largest[each["mesh"]]) for line in each["lines"]]
-        for host, reason in found["silent"].items():
+        for host, reason in verdict["silent"].items():
             yield None, [(f"{host} did not answer: {reason}", "yellow")], ()
 
     def choose(self) -> None:

@@ -13,6 +13,9 @@ Piece = tuple[str, str]
 Row = Sequence[Piece]
 """A line on the screen."""
 
+LOOKING: Row = [("looking ...", "dim")]
+"""What stands where nothing has come yet."""
+
 
 class Made(Sequence[Row]):
     """Lines that are made when they are looked at.

@@ -15,7 +15,7 @@ from .health import report
 from .listing import Listing
 from .pane import Pane
 from .sources import Node, TreeSource
-from .text import Row, duration, wrapped
+from .text import LOOKING, Row, duration, wrapped
 
 _STATUS = {"failed": "bold red", "processing": "yellow", "stopped": "dim", "idle": "green"}
 
@@ -56,7 +56,7 @@ class Tree(Pane):
     def rows(self) -> tuple[Sequence[Row], Row]:
         self._shown = list(self._visible())
         self._details.show(list(self._about(self._tree.details, max(20, self._details.size.width - 2))))
-        return [self._row(node) for node in self._shown] or [[("looking ...", "dim")]], ()
+        return [self._row(node) for node in self._shown] or [LOOKING], ()
 
     def about(self) -> Any:
         node = self._node()

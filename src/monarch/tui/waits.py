@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .now import STATUS, who
-from .pane import Folded
-from .sources import WhySource
-from .text import Row, duration, wrapped
+from .judged import Judged
+from .now import who
+from .text import Row, duration
 
 
-class Waits(Folded):
+class Waits(Judged):
     """Who waits for whom."""
 
     TITLE = "Waits"
@@ -21,25 +20,14 @@ class Waits(Folded):
         "of others. Then mailboxes that are full, and meshes with ranks that are slower than the others. Enter shows a stack."
     )
 
-    def __init__(self, source: WhySource) -> None:
-        super().__init__(source)
-        self._why = source
-
-    def groups(self) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
-        found = self._why.verdict
-        if not found:
-            yield None, [("looking ...", "dim")], ()
-            return
-        width = max(20, self.listing.size.width)
-        for row in wrapped(found["sentence"], width, STATUS.get(found["status"], "bold")):
-            yield None, row, ()
-        for circle in found["circles"]:
+    def parts(self, verdict: Mapping[str, Any]) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
+        for circle in verdict["circles"]:
             yield None, [("circle: " + " → ".join([*circle, circle[0]]), "bold red")], ()
-        classes = found["classes"]
+        classes = verdict["classes"]
         waiting: dict[int, list[int]] = {}
-        for each in found["waits"]:
+        for each in verdict["waits"]:
             waiting.setdefault(each["for"], []).append(each["waits"])
-        busy = {each["waits"] for each in found["waits"]}
+        busy = {each["waits"] for each in verdict["waits"]}
         roots = [number for number in waiting if number not in busy]
         if len(roots) == 0 and waiting:  # all are in circles
             roots = [next(iter(waiting))]
@@ -50,8 +38,8 @@ class Waits(Folded):
             head = [mark, *who(each), (f"  {doing}", "yellow")]
             yield _rank(each), head, list(_below(classes, waiting, root, 1, {root}))
         for title in ("full", "frozen", "swapping"):
-            yield from ((None, [(f"{title}: {text}", "yellow")], ()) for text in found[title])
-        if not found["waits"]:
+            yield from ((None, [(f"{title}: {text}", "yellow")], ()) for text in verdict[title])
+        if not verdict["waits"]:
             yield None, [("nobody waits for anybody", "dim")], ()
 
     def choose(self) -> None:
