@@ -20,6 +20,7 @@ LAYERS = {
     "monarch._lazy": 0,
     "monarch._engine_log": 0.5,
     "monarch._namedtuple": 0,
+    "monarch._proc_stat": 0,
     "monarch._core.shape": 1,
     "monarch._core.supervision": 1,
     "monarch._core.wire": 1,

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import quote
 
 from .. import config, control, trust
+from .._proc_stat import STARTED, stat_of
 from ..actor import this_host
 from .address import Address, Tls, listen, names_of, parse, tls_files
 from .keys import ACT, ROLES, Keys
@@ -231,11 +232,8 @@ def access(role: str = ACT, addr: str | None = None) -> dict[str, str]:
 
 def _identity(pid: int) -> str:
     """Of a process, among all of the cluster: its id may have been that of another one, or is that of one elsewhere."""
-    try:
-        since = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:  # it is gone, and the helper will see that
-        since = ""
-    return f"{socket.gethostname()} {pid} {since}"
+    stat = stat_of(pid)  # of one that is gone there is none, and the helper will see that
+    return f"{socket.gethostname()} {pid} {stat[STARTED] if stat else ''}"
 
 
 def _url(address: Address, tls: Tls) -> str:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from .._proc_stat import SESSION, STATE, stat_of
 from ..errors import JobError
 
 TAG = "MONARCH_JOB"
@@ -125,15 +126,6 @@ def _wait(pidfds: dict[int, int], timeout: float) -> None:
             reap(waiting.pop(fd))
 
 
-def _stat(pid: int) -> list[str] | None:
-    """State, parent, group, session and the rest; None if there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()
-    except OSError:
-        return None
-
-
 def _sessions(job: str) -> set[int]:
     return {process.pid for process in _scan(job) if process.tagged and process.session == process.pid}
 
@@ -147,6 +139,6 @@ def _scan(job: str) -> Iterator[_Process]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             pid = int(name)
-            stat = _stat(pid)
-            if stat is not None and stat[0] != "Z":
-                yield _Process(pid, int(stat[3]), is_tagged(pid, job))
+            stat = stat_of(pid)
+            if stat and stat[STATE] != "Z":
+                yield _Process(pid, int(stat[SESSION]), is_tagged(pid, job))

@@ -11,6 +11,7 @@ import subprocess
 from contextlib import suppress
 
 from .._namedtuple import NamedTuple
+from .._proc_stat import STARTED, STATE, stat_of
 from ..errors import MountError
 
 _TYPE = "fuse.monarch"
@@ -71,12 +72,8 @@ def check_fuse() -> None:
 
 
 def _started(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    stat = stat_of(pid)
+    return stat[STARTED] if stat and stat[STATE] not in "ZX" else ""
 
 
 def _unescaped(text: str) -> str:

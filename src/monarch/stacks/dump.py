@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from .._core.plane import STACK_FILE, STACK_SIGNAL
+from .._proc_stat import STATE, stat_of
 from .model import ThreadStack
 from .traces import parse_faulthandler, parse_py_spy
 
@@ -29,18 +30,14 @@ _one_at_a_time = threading.Lock()  # a process has one file, from which two woul
 
 def state_of(pid: int) -> str:
     """What the kernel says of a process, in words; empty if it runs, or sleeps, as processes do."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            letter = file.read().rpartition(")")[2].split()[0]
-    except OSError:
-        return "has ended"
+    stat = stat_of(pid)
     return {
         "T": "is stopped (SIGSTOP, or Ctrl-Z)",
         "t": "is stopped by a debugger",
         "Z": "has ended",
         "X": "has ended",
         "D": "is in a system call that nothing interrupts: a disk, a network file system, a driver",
-    }.get(letter, "")
+    }.get(stat[STATE] if stat else "X", "")
 
 
 def by_signal(pids: Sequence[int]) -> dict[int, tuple[ThreadStack, ...]]:

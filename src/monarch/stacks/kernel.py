@@ -9,6 +9,7 @@ import os
 import time
 from contextlib import suppress
 
+from .._proc_stat import MAJOR_FAULTS, STATE, stat_of
 from .model import Kernel
 
 _CALLS: dict[str, dict[int, str]] = {
@@ -60,12 +61,13 @@ def system_call(number: int) -> str:
 def look_at(pid: int) -> Kernel | None:
     """What there is to say of a process of this machine; None if it has ended."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            words = file.read().rpartition(")")[2].split()
         ran = time.clock_gettime_ns((~pid << 3) | 2)
-    except (OSError, IndexError):
+    except OSError:
+        return None
+    stat = stat_of(pid)
+    if not stat:
         return None
     swapped = 0
     with suppress(OSError, ValueError, StopIteration), open(f"/proc/{pid}/status") as file:
         swapped = int(next(line for line in file if line.startswith("VmSwap:")).split()[1]) * 1024
-    return Kernel(words[0], ran, swapped, int(words[9]))
+    return Kernel(stat[STATE], ran, swapped, int(stat[MAJOR_FAULTS]))

@@ -19,6 +19,7 @@ from typing import Any
 
 from .._core.plane import ControlRequest, HostedProc, ProcAddress, handles, register
 from .._namedtuple import NamedTuple
+from .._proc_stat import STARTED, stat_of
 from .manifest import Manifest, decode
 from .store import Build, Store, base_folder, changes
 
@@ -341,12 +342,8 @@ def _now() -> float:
 
 def _started(pid: int) -> float:
     """When a process began, in seconds since the machine did; 0 where it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            ticks = int(file.read().rpartition(")")[2].split()[19])
-    except OSError:
-        return 0.0
-    return ticks / os.sysconf("SC_CLK_TCK")
+    stat = stat_of(pid)
+    return int(stat[STARTED]) / os.sysconf("SC_CLK_TCK") if stat else 0.0
 
 
 register(_look, _offer, _pieces, _settle, _find_lagging, _reloaded)

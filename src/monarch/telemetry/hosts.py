@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from .._core.plane import SYSTEM
+from .._proc_stat import RESIDENT, STATE, SYSTEM_TICKS, THREADS, USER_TICKS, VIRTUAL, stat_of
 from . import dead
 from .ids import actor_id, host_id, mesh_id, proc_id
 from .processes import status_events
@@ -99,15 +100,16 @@ def _procs(asked: Asked) -> Iterator[Row]:
 
 def _process(pid: int) -> Row:
     """CPU seconds, resident and virtual bytes, threads, descriptors, state; nothing of one that has just ended."""
-    folder = f"/proc/{pid}"
+    stat = stat_of(pid)
     try:
-        with open(f"{folder}/stat") as file:
-            stat = file.read().rpartition(")")[2].split()
-        descriptors = len(os.listdir(f"{folder}/fd"))
+        descriptors = len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
         return (None,) * 6
-    cpu = (int(stat[11]) + int(stat[12])) / _TICK
-    return cpu, int(stat[21]) * _PAGE, int(stat[20]), int(stat[17]), descriptors, _STATES.get(stat[0], stat[0])
+    if not stat:
+        return (None,) * 6
+    cpu = (int(stat[USER_TICKS]) + int(stat[SYSTEM_TICKS])) / _TICK
+    rss, state = int(stat[RESIDENT]) * _PAGE, stat[STATE]
+    return cpu, rss, int(stat[VIRTUAL]), int(stat[THREADS]), descriptors, _STATES.get(state, state)
 
 
 def _fields(path: str) -> dict[str, int]:

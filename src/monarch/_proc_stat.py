@@ -1,0 +1,15 @@
+"""What the kernel says of a process of this machine, in ``/proc/PID/stat``."""
+
+from __future__ import annotations
+
+STATE, SESSION, MAJOR_FAULTS, USER_TICKS, SYSTEM_TICKS, THREADS = 0, 3, 9, 11, 12, 17
+STARTED, VIRTUAL, RESIDENT = 19, 20, 21  # in ticks since the machine began; in bytes; in pages
+
+
+def stat_of(pid: int) -> list[str]:
+    """The fields behind the name of a process; none of one that is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
