@@ -18,6 +18,7 @@ LAYERS = {
     "monarch.errors": 0,
     "monarch.config": 0,
     "monarch._lazy": 0,
+    "monarch._duration": 0,
     "monarch._engine_log": 0.5,
     "monarch._namedtuple": 0,
     "monarch._proc_stat": 0,

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from .._core.plane import Hub
+from .._duration import duration
 from . import server
 from .console import Console, PlainTerminal
 from .protocol import Row
-from .views import duration, grouped_ranks, who
+from .views import grouped_ranks, who
 
 _GATHER = 0.15  # seconds without another rank that stops, after which those that have are told together
 _LONGEST = 1.0  # seconds, however many stop

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from .._duration import duration
 from .protocol import Row
 
 HEADINGS = ("Actor Name", "Rank", "Coords", "Hostname", "Function", "Line No.", "State", "Attached")
@@ -29,14 +30,6 @@ def _cells(row: Row) -> tuple[str, ...]:
     state = f"{('in an editor' if row.in_editor else 'stopped') if row.stopped else 'running'} {duration(row.since)}"
     coordinates = ", ".join(f"{name}={index}" for name, index in row.who.coordinates.items())
     return row.who.name, row.label, coordinates, row.who.host, line.function, str(line.number), state, row.driver
-
-
-def duration(seconds: float) -> str:
-    """A time for people: ``40 s``, ``12 min``, ``3 h``."""
-    for size, unit in ((3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def stacks(rows: Iterable[Row]) -> str:

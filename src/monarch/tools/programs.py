@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .._duration import duration
 from ..errors import SupervisionError
 from ..programs import Connection, Program, connect, find, procs_of
 
@@ -90,11 +91,3 @@ def console() -> Console:
     """For tables on stdout: of the terminal's width, or as wide as it takes for what is no terminal."""
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=_WIDEST)
-
-
-def duration(seconds: float) -> str:
-    """A time for people: ``40 s``, ``12 min``, ``3 h``, ``2 d``."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"

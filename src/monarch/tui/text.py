@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
+from .. import _duration
 from ..logs.terminal import tame
 
 Piece = tuple[str, str]
@@ -69,10 +70,7 @@ def duration(seconds: float | None) -> str:
     """A time: ``0.4 s``, ``43 s``, ``12 min``, ``3 h``, ``2 d``; empty if it is not known."""
     if seconds is None:
         return ""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{max(0.0, seconds):.1f} s"
+    return f"{max(0.0, seconds):.1f} s" if seconds < 10 else _duration.duration(seconds)
 
 
 def size(number: float | None) -> str:

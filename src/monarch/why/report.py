@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from .._duration import duration
 from ..stacks.grouping import compact
 from ..stacks.model import CLIENT
 from .model import FINE, RUNS, SILENT, SLOW, Standing, Verdict
-from .words import duration, who
+from .words import who
 
 GOOD, LATE, BAD, HEAD, PLAIN, BLAMED = "good", "late", "bad", "head", "plain", "blamed"
 """What a line is: the sentence, by the status; a heading; any other; what is about those who are to blame."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .._duration import duration
 from ..telemetry import QueryEngineClient
 from .model import FINE, SLOW, STUCK, Verdict
-from .words import duration
 
 _FAILED = """
     SELECT mesh, rank, reason FROM procs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from .._duration import duration
 from ..stacks.grouping import compact
 from ..stacks.model import CLIENT, HAS_ENDED, ProcStacks
 from ..stacks.report import Stacks
@@ -97,14 +98,6 @@ def who(each: Standing, single: bool = False) -> str:
     if len(each.ranks) > max(_FEW, each.size // 2) or len(text) > 24:
         return f"{len(each.ranks)} ranks{of}"
     return f"ranks {text}{of}"
-
-
-def duration(seconds: float) -> str:
-    """``43 s``, ``12 min``, ``3 h``."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _who_where(each: Standing, single: bool) -> str:
