@@ -101,6 +101,7 @@ def test_actions_save_files_and_start_again_a_mesh_whose_rank_has_stopped(browse
         context = browser.new_context()
         tab = Tab(context, program.url)
         tab.page.goto(program.link)
+        tab.wait_for(".verdict")  # where the link leads
         page = tab.open("debugger")
         tab.wait_for("article", "check_loss")
         tab.wait_for("article code", "attach trainer 6")

@@ -98,7 +98,7 @@ class FakeAdmin:
         if path == "/v1/why":
             return self.verdict
         if path == "/v1/logs":
-            return {"lines": self.lines, "left_out": 0, "not_read": 0, "silent": {}}
+            return {"lines": self.lines, "left_out": 0, "silent": {}}
         if path == "/v1/root":
             root: dict[str, Any] = {"num_hosts": 1, "started_at": None, "started_by": "somebody", "system_children": []}
             return {"identity": "root", "properties": {"Root": root}, "children": [], "parent": None, "as_of": ""}

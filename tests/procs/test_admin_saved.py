@@ -64,6 +64,7 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path) -> Non
         assert now["verdict"]["status"] == "stuck" and re.search(
             r"trainers\[\d+\] has ended", now["verdict"]["sentence"]
         )
+        assert get("/v1/access") == {"role": "act", "saved": True}
         found = get("/v1/logs?mesh=trainers&rank=3&grep=step&limit=10000")
         assert isinstance(found, dict) and found["lines"] and {line["rank"] for line in found["lines"]} == {3}
         for path in ("/v1/waits", "/v1/meshes", "/v1/root", "/api/summary", "/api/dag"):

@@ -28,6 +28,13 @@ def digest_of_sources() -> str:
     return sha256("".join(each).encode()).hexdigest()
 
 
+def too_old(node: str) -> str:
+    """Why a version of node does not do; empty if it does."""
+    wanted = json.loads((WEB / "package.json").read_text())["engines"]["node"]
+    least, found = (tuple(map(int, version.split("."))) for version in (wanted.removeprefix(">="), node.strip()[1:]))
+    return "" if found >= least else f"node {wanted} builds the pages, and here is {node.strip()}"
+
+
 def built(folder: Path) -> dict[str, str]:
     return {
         path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.name != "manifest.json"
@@ -45,8 +52,15 @@ def test_nobody_has_changed_the_built_files_by_hand() -> None:
 def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
     if shutil.which("node") is None or not (WEB / "node_modules").is_dir():
         pytest.skip("dashboard/web/node_modules is not there: npm ci makes it")
+    if reason := too_old(subprocess.run(["node", "--version"], capture_output=True, text=True, timeout=100).stdout):
+        pytest.skip(reason)
     subprocess.run(["node", "build.mjs", str(tmp_path / "static")], cwd=WEB, check=True, timeout=100)
     assert built(tmp_path / "static") == MANIFEST["files"], AGAIN
+
+
+def test_an_old_node_is_said_to_be_too_old() -> None:
+    assert too_old("v18.19.0\n").endswith("builds the pages, and here is v18.19.0")
+    assert too_old("v20.12.0") == too_old("v22.1.0") == ""
 
 
 def test_all_built_files_are_served_and_have_at_most_300_kilobytes() -> None:

@@ -1,7 +1,7 @@
 """The server, as an ASGI application: looks at a request, finds its route, has it answered on a thread, within a time.
 
 Routes that ask the program take a place in a queue, of which some are served at a time; nobody is sent away. What ends the wait of who
-asks: the answer, or the time of the route, or the end of the program.
+asks: the answer, or the time of the route, or the end of the program, or that he has closed the connection.
 """
 
 from __future__ import annotations
@@ -108,11 +108,15 @@ class App:
             raise ApiError("bad_request", f"the body did not come within {_BODY_LIMIT:g} s") from None
         call = Call(
             self._program, names, dict(request.query_params), body, str(request.base_url).rstrip("/"), role,
-            headers.get("accept", ""),
+            headers.get("accept", ""), headers.get("last-event-id", ""),
         )  # fmt: skip
+        stranger = next((name for name in call.query if name not in chosen.fields), None)
+        if stranger is not None and path.startswith("/v1/") and method != "POST":
+            known = ", ".join(chosen.fields) or "none"
+            raise ApiError("bad_request", f"{path} has no parameter {stranger[:80]!r}; it has {known}")
         if method == "HEAD" and (is_open or chosen.answers == routes.EVENTS):  # which would use up the link, or go on
             return Response(media_type=chosen.answers)
-        answer = await self._ask(chosen, call)
+        answer = await self._ask(chosen, call, request)
         return self._exchange(request, answer) if isinstance(answer, Link) else self._response(answer)
 
     def _exchange(self, request: Request, link: Link) -> Response:
@@ -133,27 +137,33 @@ class App:
         )
         return response
 
-    async def _ask(self, chosen: Route, call: Call) -> Any:
-        """What the handler returns, within its time."""
+    async def _ask(self, chosen: Route, call: Call, request: Request) -> Any:
+        """What the handler returns, within its time, and as long as somebody waits for it."""
         if not chosen.asks:
             return await self._run(chosen, call)
-        seconds = chosen.limit
-        end = time.monotonic() + seconds
+        begun = asyncio.Event()
+        asking = asyncio.ensure_future(self._in_turn(chosen, call, begun))
+        over, gone = asyncio.ensure_future(self._over.wait()), asyncio.ensure_future(_gone(request))
         try:
-            await asyncio.wait_for(self._places.acquire(), seconds)
-        except asyncio.TimeoutError:
-            raise ApiError("gateway_timeout", f"no place in the queue became free within {seconds:g} s") from None
+            await asyncio.wait([asking, over, gone], timeout=chosen.limit, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            if gone.done():
+                raise ClientDisconnect
+            if over.done():
+                raise ApiError("service_unavailable", "the program has ended")
+            why = "the program did not answer" if begun.is_set() else "no place in the queue became free"
+            raise ApiError("gateway_timeout", f"{why} within {chosen.limit:g} s")
+        finally:
+            for each in (asking, over, gone):  # who still waits for a place leaves the queue
+                each.cancel()
+
+    async def _in_turn(self, chosen: Route, call: Call, begun: asyncio.Event) -> Any:
+        await self._places.acquire()
+        begun.set()
         running = asyncio.ensure_future(self._run(chosen, call))
-        running.add_done_callback(self._left)  # also of one that nobody waits for any more
-        over = asyncio.ensure_future(self._over.wait())
-        left = max(0.0, end - time.monotonic())
-        await asyncio.wait([running, over], timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        over.cancel()
-        if running.done():
-            return running.result()
-        if self._over.is_set():
-            raise ApiError("service_unavailable", "the program has ended")
-        raise ApiError("gateway_timeout", f"the program did not answer within {seconds:g} s")
+        running.add_done_callback(self._left)
+        return await asyncio.shield(running)  # a thread goes on to its end, and keeps the place until then
 
     def _left(self, running: asyncio.Future[Any]) -> None:
         self._places.release()
@@ -198,6 +208,12 @@ class App:
                     yield text
         finally:
             self.streams -= 1
+
+
+async def _gone(request: Request) -> None:
+    """Waits until who asks has closed the connection; the body must have been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _path(request: Request) -> str:

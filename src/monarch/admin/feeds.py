@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Any
@@ -18,22 +19,26 @@ from .._namedtuple import NamedTuple
 MOST_BYTES = 1 << 20
 """Of the events that wait for a reader."""
 
-_HEARTBEAT = 15.0  # seconds after which a reader hears something: proxies close what is silent
+HEARTBEAT = 5.0
+"""Seconds after which a reader hears something: what is silent for longer has lost its server, or a proxy closes it."""
 
 
 class Event(NamedTuple):
     """Attributes:
     name: What it is.
     data: What `json` takes.
+    place: What a reader says who was cut off, in the header `Last-Event-ID`, to go on behind this; empty: as the event before.
     """
 
     name: str
     data: Any
+    place: str = ""
 
     @property
     def text(self) -> str:
         """As it is sent."""
-        return f"event: {self.name}\ndata: {json.dumps(self.data, separators=(',', ':'), default=str)}\n\n"
+        place = f"id: {self.place}\n" if self.place else ""
+        return f"event: {self.name}\n{place}data: {json.dumps(self.data, separators=(',', ':'), default=str)}\n\n"
 
 
 class Source:
@@ -67,6 +72,12 @@ class Feed:
         self._lock = threading.Lock()
         self._readers: list[Reader] = []
         self._running = False
+        self._looked = time.monotonic()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last look that has not failed, or since somebody looks."""
+        return time.monotonic() - self._looked
 
     def open(self, reader: Reader) -> None:
         """Send events to a reader from now on."""
@@ -74,6 +85,7 @@ class Feed:
             self._readers.append(reader)
             if not self._running:
                 self._running = True
+                self._looked = time.monotonic()
                 threading.Thread(target=self._run, name="monarch-admin-feed", daemon=True).start()
 
     def close(self, reader: Reader) -> None:
@@ -92,7 +104,7 @@ class Feed:
                     texts = [event.text for event in source.look()]
                     if any(reader.lacks_state for reader in readers) and (found := source.state()) is not None:
                         state = found.text
-                    error = ""
+                    self._looked, error = time.monotonic(), ""
                 except Exception as problem:  # the program may be about to end, or a host is slow: it is tried again
                     said = str(problem).partition("\n")[0] or type(problem).__name__
                     texts = [Event("error", {"message": said}).text]
@@ -185,9 +197,9 @@ class Reader:
                 if self._over and not self._texts:
                     return
                 try:
-                    await asyncio.wait_for(self._news.wait(), _HEARTBEAT)
+                    await asyncio.wait_for(self._news.wait(), HEARTBEAT)
                     self._news.clear()
                 except asyncio.TimeoutError:
-                    yield ": still here\n\n"
+                    yield Event("beat", {"age": round(self._feed.age, 1)}).text
         finally:
             self._feed.close(self)

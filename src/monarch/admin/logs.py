@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from math import inf
 from typing import Any
 
 from ..logs.filter import LineFilter, parse_level
@@ -22,6 +24,8 @@ _READ = 10.0  # seconds in which a host must have read its files
 _MOST_LINES = 10_000  # of an answer
 _FOLLOW = 0.5  # seconds between looks at what is followed
 _LATE = 3.0  # seconds by which a line may come later than it was printed: hosts write, and have clocks of their own
+_AT_ONCE = 500  # lines of an event
+_RETOLD = 10.0  # seconds after which a reader hears of the place also where no lines come: who goes on there reads little again
 _LAST = 253402300800.0  # the year 10000
 _FIELDS = {
     "mesh": Field("string", "Name of a mesh of procs"),
@@ -46,7 +50,7 @@ def _logs(call: Call) -> Any:
     """The last lines that ranks have printed and logged, by time, on all hosts, of ranks that have ended as well. Hosts choose
     at the files: lines that do not match push out none that do. `left_out` counts older ones that match."""
     wanted = _filter(call)._replace(until=_time(call.text("until", ""), 0.0))
-    limit = int(call.number("limit", 1000, 1, _MOST_LINES))
+    limit = call.integer("limit", 1000, 1, _MOST_LINES)
     found = _collect(call.program, wanted)
     lines = _lines(found)
     return {
@@ -58,10 +62,11 @@ def _logs(call: Call) -> Any:
 
 @route("GET", "/v1/logs/follow", seconds=0, answers=EVENTS, fields=_FIELDS)
 def _follow(call: Call) -> Events:
-    """Lines as they come: an event `lines` for those of a moment. Without `since`, from now on."""
+    """Lines as they come: an event `lines` for those of a moment. Without `since`, from now on. Who was cut off goes on by the header
+    `Last-Event-ID`, and gets lines of the last moment again."""
     wanted, program = _filter(call), call.program
-    wanted = wanted._replace(since=wanted.since or time.time())
-    return Events(Feed(lambda: _Following(program, wanted), program.ended, _FOLLOW))
+    since = _time(call.place, wanted.since or time.time())
+    return Events(Feed(lambda: _Following(program, wanted._replace(since=since)), program.ended, _FOLLOW))
 
 
 class _Following(Source):
@@ -71,21 +76,32 @@ class _Following(Source):
         self._program = program
         self._wanted = wanted
         self._since = wanted.since
-        self._seen: set[LogLine] = set()
+        self._seen: Counter[LogLine] = Counter()
+        self._told = -inf
 
     def look(self) -> Iterable[Event]:
         looked = time.time()
         found = _collect(self._program, self._wanted._replace(since=self._since))
         lines = _lines(found)
-        news = [line for line in lines if line not in self._seen]
+        known = self._seen.copy()
+        news = [line for line in lines if not _counted(known, line)]
         # by the clock of here: a line of a clock that is ahead hides no others, and a filter that finds nothing reads nothing again
         self._since = max(self._since, looked - _LATE)  # never before the first time that is wanted
-        self._seen = {line for line in lines if line.time >= self._since}
+        self._seen = Counter(line for line in lines if line.time >= self._since)
         shown = [line._asdict() for line in news]
         if left_out := found.left_out.get("logs", 0):
             yield Event("not_read", {"lines": left_out})
-        for at in range(0, len(shown), 500):
-            yield Event("lines", shown[at : at + 500])
+        *full, last = [shown[at : at + _AT_ONCE] for at in range(0, max(1, len(shown)), _AT_ONCE)]
+        yield from (Event("lines", each) for each in full)  # who was cut off between these gets all of them again
+        if last or self._since >= self._told + _RETOLD:
+            self._told = self._since
+            yield Event("lines", last, f"{self._since:.6f}")
+
+
+def _counted(known: Counter[LogLine], line: LogLine) -> bool:
+    """Whether it is one of those; a rank may say the same twice in a microsecond."""
+    known[line] -= 1
+    return known[line] >= 0
 
 
 def _collect(program: Watched, wanted: LineFilter) -> Collected:

@@ -38,6 +38,12 @@ _MESH = Field("string", "Name of a mesh of procs")
 _RANK = Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4")
 
 
+@route("GET", "/v1/access", seconds=0)
+def _access(call: Call) -> Any:
+    """What who asks may do here: the `role`, and whether what is looked at is the file of a run, which is only read (`saved`)."""
+    return {"role": call.role, "saved": call.program.saved}
+
+
 @route(
     "GET",
     "/v1/why",

@@ -69,6 +69,7 @@ class Watched:
         connection: To it.
 
     Attributes:
+        saved: Whether it is the file of one that has ended.
         ended: Set when the program has ended.
         tree: Of all hosts, procs and actors.
         verdict: Why it does not go on.
@@ -76,6 +77,8 @@ class Watched:
         feeds: That are there, by name.
         dumps: Those of py-spy that are kept, by id.
     """
+
+    saved = False
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection

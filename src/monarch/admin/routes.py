@@ -112,6 +112,7 @@ class Call(NamedTuple):
         base: The URL of this server, as the one who asks has it.
         role: Of who asks.
         accept: Types of the answer that are taken, as the header has them.
+        place: Where a stream goes on that was cut off; see `feeds.Event`.
     """
 
     program: Watched
@@ -121,6 +122,7 @@ class Call(NamedTuple):
     base: str
     role: str
     accept: str = ""
+    place: str = ""
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
         """A number from the body, or the query.
@@ -136,6 +138,13 @@ class Call(NamedTuple):
         if not low <= found <= high:
             raise ApiError("bad_request", f"{name} is a number from {low:g} to {high:g}, not {str(given)[:80]!r}")
         return found
+
+    def integer(self, name: str, default: int, low: float, high: float) -> int:
+        """Likewise, a whole one."""
+        found = self.number(name, default, low, high)
+        if found != int(found):
+            raise ApiError("bad_request", f"{name} is a whole number, not {found:g}")
+        return int(found)
 
     def flag(self, name: str, default: bool = False) -> bool:
         """A boolean from the body; from the query ``true`` or ``1``.

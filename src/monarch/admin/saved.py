@@ -32,6 +32,8 @@ class SavedRun(Watched):
         path: The file.
     """
 
+    saved = True
+
     def __init__(self, path: str) -> None:
         super().__init__(cast(Connection, _NoProgram()))
         self._path = path

@@ -132,8 +132,7 @@ def _kept_dump(call: Call) -> Any:
 def _profile(call: Call) -> Page:
     """A flame graph of what a process does for some seconds, by py-spy."""
     longest = min(300.0, config.value("mesh_admin_pyspy_max_profile_duration"))
-    seconds = int(call.number("duration_s", 0, 1, longest))
-    rate = int(call.number("rate_hz", 100, 1, 1000))
+    seconds, rate = call.integer("duration_s", 0, 1, longest), call.integer("rate_hz", 100, 1, 1000)
     process = call.program.proc(call.path["proc"])
     wanted = RunPySpy(
         process, 0, seconds, rate, call.flag("native"), call.flag("threads"), call.flag("nonblocking")

@@ -18,7 +18,7 @@ from ..errors import MonarchError
 PATIENCE = 60.0
 """Seconds without a byte after which an answer is given up; routes answer within this."""
 SILENCE = 40.0
-"""Likewise for events: the server says something every 15 s."""
+"""Likewise for events: the server says something every 5 s."""
 
 FAILURES = (MonarchError, OSError, http.client.HTTPException, ValueError)
 """What a question may raise: refused, no connection, cut off, no JSON."""
@@ -99,7 +99,7 @@ class Line:
                 if line.startswith(b"event: "):
                     name = line[7:].strip().decode()
                 elif line.startswith(b"data: "):
-                    yield name, json.loads(line[6:])
+                    yield (name, json.loads(line[6:])) if name != "beat" else ("", None)
                 elif line.startswith(b":"):
                     yield "", None
         raise ConnectionError("the server has closed the connection")

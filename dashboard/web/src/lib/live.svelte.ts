@@ -1,78 +1,158 @@
 /** What comes from the server as long as somebody looks: streams of events, and answers that are asked for again and again. */
-import { ApiError } from "./api";
+import { untrack } from "svelte";
+import { ApiError, events } from "./api";
 
-/** `off`: nobody looks at it. `lost`: it is tried again. `ended`: the program has ended, and what is shown is the last of it. */
-export type Link = "off" | "connecting" | "live" | "lost" | "ended";
+/**
+ * `off`: nobody looks at it. `silent`: the server is connected, and says nothing. `lost`: it is tried again. `refused`: it is not, as nothing
+ * would change. `ended`: the program has ended, and what is shown is the last of it.
+ */
+export type Link = "off" | "connecting" | "live" | "silent" | "lost" | "refused" | "ended";
+
+const QUIET = 12_000; // milliseconds without a byte: in a stream, the server says something every 5 s
+const GIVEN_UP = 40_000; // likewise, after which another connection is tried: a network that is gone says nothing
+const BEHIND = 15; // seconds that the server may not have seen the program
+const [SOON, LATEST] = [1000, 30_000]; // milliseconds before a connection is tried again: twice as many each time
+const STEP = 5; // seconds: ages are shown in steps, so that nothing is drawn, or read out, each second
 
 let link = $state.raw<Link>("off");
-let since = $state.raw(Date.now());
+let why = $state.raw("");
+let at = $state.raw(0);
+let age = $state.raw(0);
+let silence = $state.raw(0);
+let behind = $state.raw(0);
+
+let heard = 0; // when a byte came last, or something began to be waited for
+let waiting = 0; // streams and questions
 
 /** The state of the connection that the visible page has. */
 export const connection = {
   get link() {
     return link;
   },
-  /** When something was heard last, in milliseconds since 1970. */
-  get since() {
-    return since;
+  /** Of a connection that is refused, or lost. */
+  get why() {
+    return why;
+  },
+  /** When what is shown was so, in milliseconds since 1970; 0 if nothing has come yet. */
+  get at() {
+    return at;
+  },
+  /** Seconds since then. */
+  get age() {
+    return age;
+  },
+  /** Seconds since the server has said something. */
+  get silence() {
+    return silence;
+  },
+  /** For how many seconds the server, which answers, has not seen the program; 0 where it sees it. */
+  get behind() {
+    return behind;
   },
 };
 
-function set(state: Link): void {
+function set(state: Link, reason = ""): void {
   link = state;
-  if (state === "live") since = Date.now();
+  why = reason;
+  if (state === "off") at = behind = 0;
+  count();
 }
 
-const AGAIN = 2000; // milliseconds after which a connection that the browser has given up is tried again
+function count(): void {
+  const now = Date.now();
+  const steps = (since: number) => Math.floor((now - since) / 1000 / STEP) * STEP;
+  if (waiting > 0 && now - heard > QUIET && (link === "live" || link === "connecting")) link = "silent";
+  silence = link === "silent" ? steps(heard) : 0;
+  age = at && link !== "live" ? steps(at) : 0;
+}
 
-type Handlers = Record<string, (data: never) => void>;
+window.setInterval(() => document.hidden || count(), 1000);
+
+/** A byte has come. */
+function hear(): void {
+  heard = Date.now();
+  if (link !== "live") set("live");
+}
+
+function show(seen: number): void {
+  at = seen;
+  behind = 0;
+}
+
+function wait(): void {
+  if (waiting++ === 0 && link !== "silent") heard = Date.now();
+}
+
+/** Whether it makes no sense to ask again: who is not let in now will not be, and what there is not will not be there. */
+export const isFinal = (problem: unknown): problem is ApiError =>
+  problem instanceof ApiError && problem.status >= 400 && problem.status < 500 && ![408, 425, 429].includes(problem.status);
+
+const told = (problem: unknown) => (problem instanceof Error ? problem.message : String(problem));
+
+/** What happens to each event, by its name; `place` is where a stream goes on behind it, if it says so. */
+type Handlers = Record<string, (data: never, place: string) => void>;
 
 /**
  * Listen to a stream while the document is visible; for `$effect`, as it returns what ends it. A hidden tab has no connection, and the
- * server asks nobody for it.
+ * server asks nobody for it. A stream that was cut off goes on at the place of the last event; the handler `again` is told it before.
  */
 export function listen(url: string, handlers: Handlers): () => void {
-  let source: EventSource | undefined;
-  let again = 0;
+  let attempt: AbortController | undefined;
+  let place = "";
 
-  function open(): void {
-    set("connecting");
-    const opened = (source = new EventSource(url));
-    for (const [name, handler] of Object.entries(handlers)) {
-      opened.addEventListener(name, (event) => {
-        if (!(event instanceof MessageEvent)) return; // of the connection, which has the same name
-        set("live");
-        handler(JSON.parse(event.data as string) as never);
-      });
-    }
-    opened.addEventListener("end", () => {
-      opened.close();
-      set("ended");
-    });
-    opened.onopen = () => set("live");
-    opened.onerror = () => {
-      if (link === "ended" || source !== opened) return;
-      set("lost");
-      if (opened.readyState === EventSource.CLOSED) {
-        again = window.setTimeout(open, AGAIN);
+  async function read(): Promise<void> {
+    for (let pause = SOON; ; pause = Math.min(2 * pause, LATEST)) {
+      const mine = (attempt = new AbortController());
+      const begun = Date.now();
+      const watch = window.setInterval(() => Date.now() - Math.max(heard, begun) > GIVEN_UP && mine.abort(), 1000);
+      if (link === "off") set("connecting");
+      wait();
+      try {
+        if (place) handlers.again?.(undefined as never, place);
+        for await (const all of events(url, place, mine.signal)) {
+          hear();
+          pause = SOON;
+          for (const { name, data, id } of all) {
+            place = id || place;
+            if (name === "end") return set("ended");
+            if (name === "beat") beat((data as { age: number }).age);
+            else if (name !== "error") show(Date.now());
+            handlers[name]?.(data as never, id);
+          }
+        }
+        set("lost");
+      } catch (problem) {
+        if (attempt !== mine) return;
+        if (isFinal(problem)) return set("refused", told(problem));
+        if (!mine.signal.aborted) set("lost", problem instanceof ApiError ? told(problem) : "");
+      } finally {
+        waiting--;
+        window.clearInterval(watch);
       }
-    };
+      await new Promise((done) => window.setTimeout(done, pause));
+      if (attempt !== mine) return;
+    }
+  }
+
+  function beat(seconds: number): void {
+    if (seconds < BEHIND) show(Date.now() - seconds * 1000);
+    else behind = Math.floor(seconds / STEP) * STEP;
   }
 
   function close(): void {
-    window.clearTimeout(again);
-    source?.close();
-    source = undefined;
+    const last = attempt;
+    attempt = undefined;
+    last?.abort();
     set("off");
   }
 
   function turn(): void {
     if (document.hidden) close();
-    else if (source === undefined) open();
+    else if (attempt === undefined) void read();
   }
 
   document.addEventListener("visibilitychange", turn);
-  turn();
+  untrack(turn); // what calls this depends on nothing that it reads
   return () => {
     document.removeEventListener("visibilitychange", turn);
     close();
@@ -87,26 +167,32 @@ export class Asked<T> {
   /** When the answer came, in milliseconds since 1970. */
   at = $state.raw(0);
   #asking: AbortController | undefined;
+  #refused = false;
 
   /** Ask; who asks again meanwhile gets only the later answer. Tells whether there is one. */
   async ask(question: (signal: AbortSignal) => Promise<T>): Promise<boolean> {
     this.#asking?.abort();
     const asking = (this.#asking = new AbortController());
     this.busy = true;
+    wait();
     try {
       const value = await question(asking.signal);
       if (asking.signal.aborted) return false;
       this.value = value;
-      this.at = Date.now();
       this.error = "";
-      set("live");
+      hear();
+      show((this.at = Date.now()));
       return true;
     } catch (problem) {
       if (asking.signal.aborted) return false;
-      this.error = problem instanceof Error ? problem.message : String(problem);
-      set(problem instanceof ApiError ? "live" : "lost");
+      this.error = told(problem);
+      this.#refused = isFinal(problem) && problem.status !== 400; // the same question may have an answer later
+      if (isFinal(problem) && problem.status === 401) set("refused", this.error);
+      else if (problem instanceof ApiError) hear();
+      else set("lost");
       return false;
     } finally {
+      waiting--;
       if (this.#asking === asking) this.busy = false;
     }
   }
@@ -117,15 +203,16 @@ export class Asked<T> {
     set("off");
   }
 
-  /** Ask now, and again so many milliseconds after each answer; returns what ends it, for `$effect`. */
+  /** Ask now, and again so many milliseconds after each answer, until it is refused; returns what ends it, for `$effect`. */
   every(milliseconds: number, question: (signal: AbortSignal) => Promise<T>): () => void {
     let timer = 0;
     let over = false;
     const again = async () => {
       if (!document.hidden) await this.ask(question);
-      if (!over) timer = window.setTimeout(again, milliseconds);
+      if (this.#refused && !over) set("refused", this.error);
+      else if (!over) timer = window.setTimeout(again, milliseconds);
     };
-    void again();
+    untrack(() => void again());
     return () => {
       over = true;
       window.clearTimeout(timer);
