@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("_process_test", "fuse")
 
 
 DEATHS = """
-    import os, signal, time
+    import glob, os, signal, subprocess, time
     from monarch.gather_mount import gather_mount
     from monarch.job import ProcessJob
     from monarch.mounts.table import find_mounts
@@ -27,10 +27,20 @@ DEATHS = """
         (pid,) = [int(each.name.split(":")[1]) for each in find_mounts() if each.point == os.path.realpath(point)]
         return pid
 
+    def stat_of(pid: int) -> str:
+        with open(f"/proc/{pid}/stat") as file:
+            name, _, state = file.read().partition("(")[2].partition(") ")
+        return f"{name} {state[0]}"
+
+    def source_below(pid: int) -> int:
+        children = [int(each) for path in glob.glob(f"/proc/{pid}/task/*/children") for each in open(path).read().split()]
+        named = [each for each in children if stat_of(each).startswith("mounted_folders")]
+        return named[0] if named else sum(map(source_below, children))
+
     def parts_of(path: str) -> None:
         with open(path, "rb", buffering=0) as file:
-            while file.read(1 << 16):
-                yield
+            while part := file.read(1 << 16):
+                yield part
 
     def wait(condition) -> None:
         end = time.monotonic() + 60
@@ -54,6 +64,19 @@ DEATHS = """
         print("UNMOUNTED", os.listdir("shown"))
         shown.refresh()
         print("AGAIN", sorted(os.listdir("shown")), served("shown") != pid)
+
+        # More of them than the kernel has questions in the background by itself, and libfuse threads.
+        opened = [open("gathered/hosts_1/data", "rb") for _ in range(14)]
+        for place, file in enumerate(opened, 1):
+            os.lseek(file.fileno(), place * (4 << 20), os.SEEK_SET)
+        source = source_below(job._workers["hosts"][1].pid)
+        os.kill(source, signal.SIGSTOP)
+        readers = [subprocess.Popen(["head", "-c", "1"], stdin=file, stdout=subprocess.PIPE) for file in opened]
+        wait(lambda: all(stat_of(each.pid) in ("head S", "head D") for each in readers))
+        print("HEALTHY", sum(len(part) for part in parts_of("gathered/hosts_0/data")) == 64 << 20)
+        print("FROZEN", {each.poll() for each in readers})
+        os.kill(source, signal.SIGCONT)
+        print("THAWED", {each.communicate() for each in readers})
 
         reading = parts_of("gathered/hosts_1/data")
         next(reading)
@@ -83,6 +106,9 @@ def test_a_dead_worker_is_an_error_and_a_dead_client_leaves_nothing_mounted(home
         assert said == [
             "UNMOUNTED []",
             "AGAIN ['hosts_0', 'hosts_1'] True",
+            "HEALTHY True",
+            "FROZEN {None}",
+            "THAWED {(b'\\x00', None)}",
             *["DEAD Input/output error"] * 3,
             "BOUND True",
             "OTHERS ['hosts_0', 'hosts_1'] ['data']",
@@ -110,7 +136,9 @@ STALE = """
 
 NEXT = """
     import os
+    from concurrent.futures import ThreadPoolExecutor
     from monarch.actor import this_host
+    from monarch.gather_mount import gather_mount
     from monarch.remotemount import remotemount
 
     if __name__ == "__main__":
@@ -119,11 +147,25 @@ NEXT = """
             print("SHOWN", os.listdir("shown"))
         with remotemount(this_host(), "run") as same:
             print("SAME", os.path.ismount(same.point))
-        with remotemount(this_host(), "run", "shown"):
+
+        def at_once(_: int) -> str:  # each by a process of its own, as those of several programs are
             try:
-                remotemount(this_host(), "run", "shown")
+                mounts.append(remotemount(this_host(), "run", "shown"))
+                return "MOUNTED"
             except Exception as error:
-                print("TAKEN", type(error).__name__, "is a mount already" in str(error))
+                return f"{type(error).__name__} {'is a mount already' in str(error)}"
+
+        mounts = []
+        with ThreadPoolExecutor() as threads:
+            print("ONE", sorted(threads.map(at_once, range(3))), os.listdir("shown"))
+        mounts[0].close()
+        os.symlink("run", "link")
+        for point in ("link/there/seen", "."):
+            for mount in (remotemount, gather_mount):
+                try:
+                    mount(this_host(), "run", os.path.abspath(point))
+                except Exception as error:
+                    print("NESTED", type(error).__name__, str(error).partition(",")[0])
 """
 
 
@@ -135,6 +177,11 @@ def test_what_a_run_has_left_mounted_is_removed_by_the_next(home: Home) -> None:
     assert [line for line in said.splitlines() if line[:1].isupper()] == [
         "SHOWN ['there']",
         "SAME False",
-        "TAKEN MountError True",
+        "ONE ['MOUNTED', 'MountError True', 'MountError True'] ['there']",
+        *[
+            f"NESTED MountError {home.folder / point} shows {path}"
+            for point in ("link/there/seen", ".")
+            for path in (f"{home.folder}/run", "run")
+        ],
     ], said
     assert mounted_below(home.folder) == []

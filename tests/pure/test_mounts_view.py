@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,30 @@ from monarch._core.plane import Promise, completed
 from monarch.actor import Future
 from monarch.errors import MountError
 from monarch.mounts import table, view
+from monarch.mounts.blocks import BLOCK
 from monarch.mounts.folder import Folder
 from monarch.mounts.source import tried
 from monarch.mounts.tree import Tree
-from monarch.mounts.view import BLOCK, View
+from monarch.mounts.view import OpenFile, View
 
 
 class Asked:
-    """The other side of a view, in this process; `questions` have been asked."""
+    """The other side of a view, in this process; `questions` have been asked, `sent` bytes of content came."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Folder(str(folder))
         self.questions: list[tuple[Any, ...]] = []
+        self.sent = 0
 
     def __call__(self, what: str, *args: Any) -> Future[Any]:
         self.questions.append((what, *args))
-        return completed(tried(getattr(self.folder, what), *args))
+        answer = tried(getattr(self.folder, what), *args)
+        self.sent += len(answer[2]) if what == "read" and not isinstance(answer, int) else 0
+        return completed(answer)
+
+
+def read(file: OpenFile, offset: int, size: int) -> bytes:
+    return b"".join(file.read(offset, size))
 
 
 def refused(function: Callable[..., object], *args: Any) -> int | None:
@@ -84,14 +93,14 @@ def test_a_live_view_follows_a_file_that_grows_once_it_is_told(tmp_path: Path) -
     path.write_bytes(b"a")
     live = View(Asked(tmp_path), live=True)
     file = live.open("log")
-    assert file.read(0, 100) == b"a"
+    assert read(file, 0, 100) == b"a"
     data = os.urandom(3 * BLOCK)
     with path.open("ab") as end:
         end.write(data)
     live.forget({"": {"log"}})
     assert live.stat("log").size == len(data) + 1
-    assert file.read(BLOCK - 5, 10) == (b"a" + data)[BLOCK - 5 : BLOCK + 5]
-    assert file.read(len(data), 100) == data[-1:] and file.read(len(data) + 1, 100) == b""
+    assert read(file, BLOCK - 5, 10) == (b"a" + data)[BLOCK - 5 : BLOCK + 5]
+    assert read(file, len(data), 100) == data[-1:] and read(file, len(data) + 1, 100) == b""
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -115,7 +124,7 @@ def test_content_that_is_not_what_was_opened_is_an_error_and_growth_is_none(tmp_
         changed.write(b"more")
     os.utime(path, (1, 1))
     if change == "grown":
-        assert file.read(3 * BLOCK - 2, 10) == b"\0\0"
+        assert read(file, 3 * BLOCK - 2, 10) == b"\0\0"
     else:
         assert refused(file.read, 2 * BLOCK, 2) == errno.EIO
 
@@ -126,12 +135,12 @@ def test_a_file_that_was_edited_since_it_was_listed_is_opened_as_it_is_now(
     path = tmp_path / "file"
     path.write_text("old")
     kept = View(Asked(tmp_path), live=False)
-    assert kept.open("file").read(0, 10) == b"old"
+    assert read(kept.open("file"), 0, 10) == b"old"
     path.write_text("edited")
     monkeypatch.setattr(view, "_LIFE", 0.0)
     assert refused(kept.open, "file") == errno.ESTALE  # at which the kernel looks at it again, and opens it again
     monkeypatch.undo()
-    assert kept.open("file").read(0, 10) == b"edited"
+    assert read(kept.open("file"), 0, 10) == b"edited"
 
 
 def test_who_does_not_answer_is_an_error_within_its_bound_and_is_asked_again(
@@ -147,19 +156,99 @@ def test_who_does_not_answer_is_an_error_within_its_bound_and_is_asked_again(
         assert refused(function, "file") == errno.EIO
     hangs = False
     file = seen.open("file")
-    assert file.read(0, 10) == b"text"
+    assert read(file, 0, 10) == b"text"
 
 
 def test_blocks_are_fetched_ahead_of_who_reads_in_order(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(40 * BLOCK))
     asked = Asked(tmp_path)
     file = View(asked, live=False).open("file")
-    for index in range(4):
-        file.read(index * BLOCK, 1)
-    fetched = [offset // BLOCK for what, *args in asked.questions if what == "read" for offset in args[1:2]]
-    assert fetched == list(range(4 + 8))
-    file.read(30 * BLOCK, 1)  # somebody jumps
-    assert len(asked.questions) == 1 + len(fetched) + 2
+
+    def fetched() -> list[int]:
+        runs = [
+            range(args[1] // BLOCK, (args[1] + args[2]) // BLOCK) for what, *args in asked.questions if what == "read"
+        ]
+        return [index for run in runs for index in run]
+
+    for index in (0, 1, 3, 2):  # as the kernel asks for several at once, in any order
+        read(file, index * BLOCK, 1)
+    assert fetched() == list(range(4 + 8))
+    for index in range(4, 8):
+        read(file, index * BLOCK, 1)
+    assert fetched() == list(range(8 + 8)) and asked.questions[-1][2:] == (
+        12 * BLOCK,
+        4 * BLOCK,
+    )  # several in one answer
+    read(file, 30 * BLOCK, 1)  # somebody jumps
+    assert fetched()[16:] == [30, 31]
+
+
+@pytest.mark.parametrize("change", ["larger", "same size and time", "same size"])
+def test_a_kept_file_that_is_rewritten_in_place_is_an_error_for_who_has_it_open(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"a" * 30 * BLOCK)
+    before = path.stat()
+    kept = View(Asked(tmp_path), live=False)
+    file = kept.open("file")
+    assert read(file, 0, 3) == b"aaa"
+    path.write_bytes(b"b" * (31 if change == "larger" else 30) * BLOCK)
+    if change == "same size and time":
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert refused(file.read, 20 * BLOCK, 3) == errno.EIO
+    assert refused(file.read, 20 * BLOCK, 3) == errno.EIO
+    assert read(kept.open("file"), 20 * BLOCK, 3) == b"bbb"
+
+
+def test_a_kept_file_that_gets_another_name_meanwhile_is_still_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(30 * BLOCK))
+    file = View(Asked(tmp_path), live=False, kept=16).open("file")
+    content = read(file, 0, 12 * BLOCK)
+    (tmp_path / "other").hardlink_to(path)
+    assert content + read(file, 12 * BLOCK, 18 * BLOCK) == path.read_bytes()
+
+
+def test_of_a_file_that_grows_only_what_is_new_is_sent(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(os.urandom(BLOCK // 2))
+    asked = Asked(tmp_path)
+    live = View(asked, live=True)
+    file = live.open("log")
+    seen = read(file, 0, BLOCK)
+    asked.sent = 0
+    for size in (1, 100, BLOCK):
+        with path.open("ab") as end:
+            end.write(os.urandom(size))
+        live.forget({"": {"log"}})
+        while part := read(file, len(seen), 4096):
+            seen += part
+    assert seen == path.read_bytes()
+    assert asked.sent == 101 + BLOCK
+    with path.open("r+b") as again:
+        again.write(b"rewritten")
+    live.forget({"": {"log"}})
+    assert read(file, 0, 9) == b"rewritten"
+
+
+def test_of_a_folder_that_is_silent_a_few_are_waited_for_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "MOST_PATIENT", 3)
+    monkeypatch.setattr(view, "SILENCE", 0.05)
+    silent: Promise[Any] = Promise("an answer")
+    seen = View(lambda *_: silent.future, live=True)
+    with ThreadPoolExecutor(8) as threads:
+        waiting = {threads.submit(seen.stat, "file") for _ in range(8)}
+        refused_at_once, patient = wait(waiting, return_when="FIRST_EXCEPTION")
+        while len(patient) > 3:
+            done, patient = wait(patient, return_when="FIRST_COMPLETED")
+            refused_at_once |= done
+        for each in refused_at_once:
+            assert isinstance(error := each.exception(), OSError) and error.errno == errno.EIO
+        assert refused(seen.stat, "file") == errno.EIO
+        assert not any(each.done() for each in patient)
+        silent.resolve(Folder(str(tmp_path)).stat(""))
+        assert [each.result().mode for each in patient] == [tmp_path.stat().st_mode] * 3
 
 
 def test_views_are_folders_of_a_tree_which_are_there_whatever_happens(tmp_path: Path) -> None:
@@ -167,7 +256,7 @@ def test_views_are_folders_of_a_tree_which_are_there_whatever_happens(tmp_path: 
     gone = View(lambda *_: completed(errno.EIO), live=True)
     tree = Tree({"a/x": View(Asked(tmp_path), live=True), "a/y": gone})
     assert {name for name, _ in tree.list("")} == {"a"} and {name for name, _ in tree.list("a")} == {"x", "y"}
-    assert tree.open("a/x/file").read(0, 9) == b"text"
+    assert read(tree.open("a/x/file"), 0, 9) == b"text"
     assert tree.stat("a/y") == tree.stat("a") == tree.stat("")
     assert refused(tree.list, "a/y") == errno.EIO
     assert refused(tree.stat, "b") == refused(tree.stat, "a/z/w") == errno.ENOENT

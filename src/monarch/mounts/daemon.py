@@ -12,28 +12,14 @@ from typing import Any
 
 from ..actor import Actor, Future, endpoint
 from ..errors import MountError
-from .table import check_fuse, find_mounts, remove_stale, unmount
+from .blocks import Ask
+from .place import Place, place_of
+from .table import check_fuse, find_mounts, mounting_alone, remove_stale, unmount
 from .tree import Tree
-from .view import MOST_AHEAD, STALE_SECONDS, Ask, View
+from .view import MOST_AHEAD, STALE_SECONDS, View
 from .watch import Changes
 
 _BLOCKS = 256  # that stay in memory, about, of all sources together
-
-Place = tuple[str, int, int, int]
-"""A folder, wherever it is looked at from: the machine, the table of mounts there, and the numbers of the folder; 0 if there is none."""
-
-
-def place_of(path: str) -> Place:
-    """Which folder this is."""
-    with open("/proc/sys/kernel/random/boot_id") as file:
-        machine = file.read().strip()
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        device = inode = 0
-    else:
-        device, inode = status.st_dev, status.st_ino
-    return machine, os.stat("/proc/self/ns/mnt").st_ino, device, inode
 
 
 class Daemon(Actor):
@@ -70,15 +56,17 @@ class Daemon(Actor):
             OSError: The folder can't be made.
         """
         self._point = os.path.realpath(point)
-        taken = self._point in (each.point for each in find_mounts())  # `ismount` denies one whose process has died
-        if not taken:
-            os.makedirs(self._point, exist_ok=True)
-        if taken or os.path.ismount(self._point):
-            raise MountError(f"{self._point} on {socket.gethostname()} is a mount already")
         kept = max(2 * MOST_AHEAD, _BLOCKS // len(sources))
         self._tree = Tree({path: View(_asking(*actors), live, kept) for path, actors in sources.items()})
-        self._serving.set()
-        import_module(".fuse", __package__).serve(self._tree, self._point, key, live, self._serving.clear)
+        fuse = import_module(".fuse", __package__)
+        with mounting_alone():  # of two programs that mount at the same point, the second one sees the first one's
+            taken = self._point in (each.point for each in find_mounts())  # `ismount` denies one whose process has died
+            if not taken:
+                os.makedirs(self._point, exist_ok=True)
+            if taken or os.path.ismount(self._point):
+                raise MountError(f"{self._point} on {socket.gethostname()} is a mount already")
+            self._serving.set()
+            fuse.serve(self._tree, self._point, key, live, self._serving.clear)
 
     @endpoint
     def changed(self, path: str, changes: Changes | None) -> None:

@@ -6,6 +6,7 @@ Nothing stays open between two calls: whoever asks says each time what it takes 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterator
@@ -23,12 +24,14 @@ class Attributes(NamedTuple):
 
     Attributes:
         mode: Kind and permissions.
-        mtime: When it was changed last, in ns since 1970.
+        mtime: When its content was changed last, in ns since 1970, as far as it admits it.
+        ctime: When anything of it was changed last, which no program can set.
     """
 
     mode: int
     size: int
     mtime: int
+    ctime: int
     inode: int
 
 
@@ -69,13 +72,26 @@ class Folder:
         with self._opened(parent, _ONWARD) as fd:
             return os.readlink(name, dir_fd=fd)
 
-    def read(self, path: str, offset: int, size: int) -> tuple[Attributes, bytes]:
-        """Some of a file, and what the file was before that was read."""
+    def read(
+        self, path: str, offset: int, size: int, length: int = 0, digest: bytes = b""
+    ) -> tuple[Attributes, bool, bytes]:
+        """Some of a file, and what the file was before that was read.
+
+        Args:
+            length: Bytes that whoever asks has already, from `offset` on.
+            digest: What `digest_of` says of them.
+
+        Returns:
+            Attributes; whether these bytes are still the same, so that only what follows them is there; content.
+        """
         with self._opened(path, _FILE) as fd:
             attributes = _attributes(os.fstat(fd))
             if not stat.S_ISREG(attributes.mode):
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
-            return attributes, os.pread(fd, size, offset)
+            data = os.pread(fd, size, offset)
+        if length and len(data) >= length and digest_of(memoryview(data)[:length]) == digest:
+            return attributes, True, data[length:]
+        return attributes, False, data
 
     @contextmanager
     def watchable(self, path: str) -> Iterator[str]:
@@ -102,5 +118,10 @@ class Folder:
             os.close(fd)
 
 
+def digest_of(content: bytes | memoryview) -> bytes:
+    """Tells whether content is the same as some other."""
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
 def _attributes(status: os.stat_result) -> Attributes:
-    return Attributes(status.st_mode, status.st_size, status.st_mtime_ns, status.st_ino)
+    return Attributes(status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)

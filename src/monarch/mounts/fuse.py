@@ -7,10 +7,12 @@ killed as well, as at the end of a batch job, the next mount of this user on tha
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,30 +24,41 @@ from ..errors import MountError
 from .folder import Attributes
 from .table import find_mounts, own_name, unmount
 from .tree import Tree
-from .view import STALE_SECONDS, OpenFile
+from .view import MOST_PATIENT, STALE_SECONDS, OpenFile
 
 _LIVE_SECONDS = 0.05  # for which the kernel believes what it knows of files that others write
 _READ_AHEAD = 4 << 20  # bytes that the kernel asks for before they are read, in questions of 1 MiB
-_THREADS = 8  # that answer the kernel
+_IDLE = 8  # threads that wait for questions of the kernel
 _MOST_TOLD = 100_000  # files of which is known what the kernel was told; others are read past its cache
 _MOUNTED = 30.0  # seconds in which the kernel must have the mount
 _KEEPER = 'read -r _; if grep -q "^$1 " /proc/mounts; then exec fusermount3 -u -z -q -- "$0"; fi'
 
 
 class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for some only
-    """What the kernel asks."""
+    """What the kernel asks. Its cache has the content of a file once, for all who read it, so it holds one that they may all see.
+
+    Args:
+        threads: That may answer it at once.
+        ready: Set once it asks.
+    """
 
     use_ns = True
 
-    def __init__(self, tree: Tree, ready: threading.Event) -> None:
+    def __init__(self, tree: Tree, threads: int, ready: threading.Event) -> None:
         self._tree = tree
+        self._threads = threads
         self._ready = ready
-        self._files: dict[int, OpenFile] = {}
+        self._files: dict[int, tuple[OpenFile, bool]] = {}  # with whether it is read by way of the cache
         self._numbers = itertools.count(1)
         self._told: dict[str, Attributes] = {}  # what the kernel knows of files
+        self._cached: dict[str, Attributes] = {}  # what files were whose content it may have
+        self._readers: Counter[str] = Counter()  # of its cache
+        self._lock = threading.Lock()  # of the last two
         self._ids = {"st_uid": os.getuid(), "st_gid": os.getgid(), "st_nlink": 1}
 
-    def init(self, path: str) -> None:
+    def init_with_config(self, connection: Any, config: Any) -> None:
+        # What it reads ahead counts: without this, a dozen such questions that wait hold up all others.
+        connection.max_background = connection.congestion_threshold = min(self._threads, 0xFFFF)
         self._ready.set()
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
@@ -54,8 +67,8 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
             if len(self._told) > _MOST_TOLD:
                 self._told.clear()
             self._told[path] = attributes
-        mode, size, mtime, _ = attributes
-        times = {"st_mtime": mtime, "st_ctime": mtime, "st_atime": mtime}
+        mode, size, mtime, ctime, _ = attributes
+        times = {"st_mtime": mtime, "st_ctime": ctime, "st_atime": mtime}
         return {"st_mode": mode, "st_size": size, "st_blocks": -(-size // 512), **times, **self._ids}
 
     def readdir(self, path: str, fh: int) -> Iterator[tuple[str, int, int]]:
@@ -68,18 +81,45 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
 
     def open(self, path: str, info: Any) -> int:
         file = self._tree.open(path[1:])
+        attributes = file.attributes
+        with self._lock:
+            before = self._cached.get(path)
+            # Where the file is another one than the kernel believes, it would read as far as that was long, from its cache.
+            known = self._told.get(path) == attributes
+            shared = known and (before is None or not self._readers[path] or file.follows(before))
+            if shared:
+                info.keep_cache = before == attributes
+                self._cached[path] = attributes
+                self._readers[path] += 1
+        info.direct_io = not shared
         info.fh = next(self._numbers)
-        self._files[info.fh] = file
-        # Where the file is another one than the kernel believes, it would read as far as that was long, from its cache.
-        info.direct_io = self._told.get(path) != file.attributes
+        self._files[info.fh] = file, shared
         return 0
 
-    def read(self, path: str, size: int, offset: int, info: Any) -> bytes:
-        return self._files[info.fh].read(offset, size)
+    def read(self, path: str, size: int, offset: int, info: Any) -> list[memoryview]:
+        return self._files[info.fh][0].read(offset, size)
 
     def release(self, path: str, info: Any) -> int:
-        del self._files[info.fh]
+        _, shared = self._files.pop(info.fh)
+        if shared:
+            with self._lock:
+                self._readers[path] -= 1
+                if not self._readers[path]:
+                    del self._readers[path]
+                    if len(self._cached) > _MOST_TOLD:
+                        self._cached = {each: self._cached[each] for each in self._readers}
         return 0
+
+
+class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
+    def read(self, path: bytes, buffer: Any, size: int, offset: int, info: Any) -> int:
+        """As the original, which needs all of it as one object of bytes: that would be one more copy."""
+        memory = memoryview((ctypes.c_ubyte * size).from_address(ctypes.addressof(buffer.contents))).cast("B")
+        filled = 0
+        for part in self.operations.read(path.decode(self.encoding, self.errors), size, offset, info.contents):
+            memory[filled : filled + len(part)] = part
+            filled += len(part)
+        return filled
 
 
 def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None]) -> None:
@@ -100,16 +140,17 @@ def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None
         start_new_session=True, cwd="/", env={"PATH": os.environ.get("PATH", os.defpath)},
     )  # fmt: skip
     changed = threading.Event()
-    operations = Operations(tree, changed)
+    threads = _IDLE + MOST_PATIENT * len(tree.views)  # so that some are left when all folders are waited for
+    operations = Operations(tree, threads, changed)
     seconds = _LIVE_SECONDS if live else STALE_SECONDS
     failure: list[BaseException] = []
 
     def run() -> None:
         try:
-            mfusepy.FUSE(
-                operations, point, raw_fi=True, foreground=True, ro=True, default_permissions=True, auto_cache=True,
+            _Fuse(
+                operations, point, raw_fi=True, foreground=True, ro=True, default_permissions=True,
                 fsname=name, subtype="monarch", attr_timeout=seconds, entry_timeout=seconds, negative_timeout=seconds,
-                max_threads=_THREADS, max_idle_threads=_THREADS,
+                max_threads=threads, max_idle_threads=_IDLE,
             )  # fmt: skip
         except BaseException as error:
             failure.append(error)

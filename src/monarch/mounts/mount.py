@@ -33,7 +33,9 @@ from ..actor import (
     this_host,
     this_proc,
 )
-from .daemon import Daemon, place_of
+from ..errors import MountError
+from .daemon import Daemon
+from .place import Place
 from .source import Source
 
 SUBDIR = "$SUBDIR"
@@ -88,16 +90,15 @@ class Mount:
             SupervisionError: A host has died meanwhile.
         """
         if self._owner is None:
-            owner: Any = this_proc().spawn(f"mount_{random_uid():x}", _Owner, self._plan)
+            self._owner = this_proc().spawn(f"mount_{random_uid():x}", _Owner, self._plan)
             try:
-                owner.open.call_one().get()
+                self._owner.open.call_one().get()
             except BaseException as error:
-                owner.stop("it can't mount").get()
+                self.close()  # hosts that have mounted
                 cause = error
                 while isinstance(cause, ActorError):  # of a daemon, in that of the owner
                     cause = cause.exception
                 raise cause from None
-            self._owner = owner
         return self
 
     def refresh(self) -> None:
@@ -153,12 +154,19 @@ class _Owner(Actor):
             for told in [_at(names, rank).tell.call_one(daemons, place) for rank, place in enumerate(plan.places)]:
                 told.get()
         actors = {place: (_at(names, rank), _at(content, rank)) for rank, place in enumerate(plan.places)}
-        # Where the folder is there by itself, under this path, nothing is mounted.
-        there = None if plan.sources else place_of(plan.paths[0])
+        folders: list[Place] = list(names.place.call().get().values())
         seen = set()
-        for rank, place in enumerate(daemons.look.call(plan.point).get().values()):
-            if place != there and place[:2] not in seen:
-                seen.add(place[:2])  # hosts may share a machine: one of them mounts
+        for rank, point in enumerate(daemons.look.call(plan.point).get().values()):
+            if not plan.live and point == folders[0]:
+                continue  # the folder is there by itself, under this path
+            for path, folder in zip(plan.paths, folders, strict=True):
+                if point.within(folder) or folder.within(point):
+                    raise MountError(
+                        f"{plan.point} shows {path}, so it must be neither that folder, nor in it, nor around it, "
+                        "on the same machine: whoever reads one would wait for the other"
+                    )
+            if point.machine not in seen:
+                seen.add(point.machine)  # hosts may share a machine: one of them mounts
                 self._mounted.append(_at(daemons, rank))
         for answer in [each.mount.call_one(plan.point, actors, key, plan.live) for each in self._mounted]:
             answer.get()

@@ -8,10 +8,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from pickle import PickleBuffer
 from typing import Any, TypeVar
 
 from ..actor import Actor, current_rank, endpoint
 from .folder import Attributes, Folder
+from .place import Place, place_of
 from .watch import Watch
 
 T = TypeVar("T")
@@ -26,8 +28,13 @@ class Source(Actor):
     """
 
     def __init__(self, paths: Collection[str], hidden: Collection[str]) -> None:
-        self._folder = Folder(list(paths)[current_rank().rank], hidden)
+        self._path = list(paths)[current_rank().rank]
+        self._folder = Folder(self._path, hidden)
         self._watch: Watch | None = None
+
+    @endpoint
+    def place(self) -> Place:
+        return place_of(self._path)
 
     @endpoint
     def tell(self, daemon: Any, key: str) -> None:
@@ -49,8 +56,14 @@ class Source(Actor):
         return tried(self._folder.link, path)
 
     @endpoint
-    def read(self, path: str, offset: int, size: int) -> tuple[Attributes, bytes] | int:
-        return tried(self._folder.read, path, offset, size)
+    def read(
+        self, path: str, offset: int, size: int, length: int = 0, digest: bytes = b""
+    ) -> tuple[Attributes, bool, PickleBuffer] | int:
+        answer = tried(self._folder.read, path, offset, size, length, digest)
+        if isinstance(answer, int):
+            return answer
+        attributes, same, data = answer
+        return attributes, same, PickleBuffer(data)  # which goes beside the pickle, and is not copied into it
 
     def _look_at(self, folder: str) -> None:
         if self._watch is not None and folder not in self._watch:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import re
 import shutil
 import socket
 import subprocess
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from .._namedtuple import NamedTuple
 from .._proc_stat import STARTED, STATE, stat_of
 from ..errors import MountError
 
 _TYPE = "fuse.monarch"
+_DEVICE = "/dev/fuse"
 _SECONDS = 10.0  # in which `fusermount3` ends; it waits for nothing
+_TURN = 60.0  # seconds in which those who mount on this machine before us have done so
 
 
 class Mounted(NamedTuple):
@@ -57,10 +62,32 @@ def unmount(point: str) -> None:
         )
 
 
+@contextmanager
+def mounting_alone() -> Iterator[None]:
+    """Let no other process of Monarch on this machine mount meanwhile.
+
+    Raises:
+        MountError: Others hold it up.
+    """
+    with open(_DEVICE, "rb", buffering=0) as device:  # of which there is one, whatever folders the processes share
+        end = time.monotonic() + _TURN
+        while True:
+            try:
+                fcntl.flock(device, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    raise MountError(
+                        f"{socket.gethostname()}: another process has been mounting for {_TURN:.0f} s"
+                    ) from None
+                time.sleep(0.01)
+        yield
+
+
 def check_fuse() -> None:
     """Raise MountError where this machine can mount nothing."""
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        why = "/dev/fuse is missing, or not accessible"
+    if not os.access(_DEVICE, os.R_OK | os.W_OK):
+        why = f"{_DEVICE} is missing, or not accessible"
     elif shutil.which("fusermount3") is None:
         why = "fusermount3 is missing, which is in the system's package fuse3"
     elif importlib.util.find_spec("mfusepy") is None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from .folder import Attributes
 from .view import OpenFile, View
 
-_OWN = Attributes(stat.S_IFDIR | 0o755, 0, 0, 0)
+_OWN = Attributes(stat.S_IFDIR | 0o755, 0, 0, 0, 0)
 
 T = TypeVar("T")
 

@@ -1,10 +1,12 @@
-"""A folder as it is seen from elsewhere: what is known of it, blocks of its files, and what it takes to ask for more.
+"""A folder as it is seen from elsewhere: what is known of it, and what it takes to ask for more.
 
 Two kinds of view differ in how long they believe what they know. A *live* one is that of files which others write: it asks again
 after a second, or as soon as it is told of a change. One that is *kept* believes what it has seen until `forget`, and answers
 from that what is not there, which is most of what an import asks.
 
-What ends a wait: the answer, the end of who is asked, or `PATIENCE`. Whatever goes wrong over there is an OSError.
+What ends a wait: the answer, the end of who is asked, or `PATIENCE`. Who waits takes up a thread that views of other folders need, so
+`MOST_PATIENT` operations at most go on waiting once the other side has been silent for `SILENCE`. Whatever goes wrong over there is an
+OSError.
 """
 
 from __future__ import annotations
@@ -15,19 +17,22 @@ import os
 import stat
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, cast
 
-from .._core.plane import notice
 from ..actor import Future
+from .blocks import BLOCK, Ask, Block, Blocks
 from .folder import Attributes
 
 PATIENCE = 30.0
 """Seconds in which the other side answers, else the operation fails."""
 
-BLOCK = 1 << 20
-"""Bytes that are fetched at once."""
+SILENCE = 5.0
+"""Seconds without any answer, while some are waited for, after which the other side may hang."""
+
+MOST_PATIENT = 16
+"""Operations that wait for `PATIENCE` even so."""
 
 STALE_SECONDS = 0.25
 """For how long the kernel answers by itself what it has asked a kept view before."""
@@ -37,9 +42,6 @@ MOST_AHEAD = 8
 
 _LIFE = 1.0  # seconds for which a live view believes what it knows
 _MOST = 500_000  # names that are known at once
-
-Ask = Callable[..., Future[Any]]
-"""Asks the other side: ``ask("stat", path)``. The answer is a value, or the number of an error."""
 
 
 class View:
@@ -53,12 +55,13 @@ class View:
         self.live = live
         self._ask = ask
         self._life = _LIFE if live else math.inf
-        self._kept = kept
         # By path: when it was asked for, and what it was; an error where there is none.
         self._known: dict[str, tuple[float, Attributes | int]] = {}
         self._listed: dict[str, tuple[float, dict[str, None]]] = {}
-        self._blocks: OrderedDict[tuple[str, Attributes, int], Future[Any]] = OrderedDict()
-        self._lock = threading.Lock()  # of the blocks
+        self._blocks = Blocks(ask, live, kept)
+        self._lock = threading.Lock()  # of who waits
+        self._waiting = 0  # operations
+        self._heard = 0.0  # when the last answer came, or the first of those began to wait
 
     def stat(self, path: str) -> Attributes:
         """What is known of a file, or a folder, or a symlink itself."""
@@ -107,10 +110,7 @@ class View:
         if not stat.S_ISREG(attributes.mode):
             raise _error(errno.EISDIR if stat.S_ISDIR(attributes.mode) else errno.EINVAL, path)
         asked = time.monotonic()
-        with self._lock:
-            self._blocks.pop((path, attributes, 0), None)  # what was read before says nothing of now
-        (answer,) = self.blocks(path, attributes, range(1))
-        now, _ = self._answer_of_block((path, attributes, 0), answer)
+        now, _ = self._content(path, self._blocks.first(path, attributes))
         if now != attributes:
             known_since = self._known.get(path, (0.0,))[0]
             self._known[path] = asked, now
@@ -129,57 +129,69 @@ class View:
             for name in names:
                 self._known.pop(f"{folder}/{name}" if folder else name, None)
 
-    def blocks(self, path: str, attributes: Attributes, indices: range) -> list[Future[Any]]:
-        """Of a file, as it is: asked for now, or before."""
-        with self._lock:
-            futures = []
-            for index in indices:
-                key = path, attributes, index
-                if key not in self._blocks:
-                    self._blocks[key] = self._ask("read", path, index * BLOCK, BLOCK)
-                    notice(self._blocks[key])  # nobody may come to read it
-                self._blocks.move_to_end(key)
-                futures.append(self._blocks[key])
-            while len(self._blocks) > self._kept:
-                self._blocks.popitem(last=False)
-        return futures
+    def read(
+        self, path: str, attributes: Attributes, needed: range, ahead: int
+    ) -> Iterator[tuple[Attributes, memoryview]]:
+        """Blocks of a file, and what it was when each was read; see `Blocks.get`."""
+        for block in self._blocks.get(path, attributes, needed, ahead):
+            yield self._content(path, block)
 
-    def content(self, path: str, attributes: Attributes, index: int, answer: Future[Any]) -> bytes:
-        """That of a block, if the file is still the same; a live one follows it."""
-        now, data = self._answer_of_block((path, attributes, index), answer)
-        if now.inode != attributes.inode or not (self.live or now == attributes or now.size > attributes.size):
-            self._known.pop(path, None)
-            raise OSError(errno.EIO, "the file is another one by now", path)
-        return data
+    def unchanged(self, path: str, attributes: Attributes, seen: Collection[int]) -> bool:
+        """Whether a file still holds what was seen of it, when it was as `attributes` say. What is in memory no more counts as changed."""
+        there, answers = self._blocks.ask_again(path, attributes)
+        return there.issuperset(seen) and all(self._answer(answer, path)[1] for answer in answers)
+
+    def lost(self, path: str) -> None:
+        """A file is not what is known of it."""
+        self._known.pop(path, None)
 
     def _fresh(self, known: dict[str, tuple[float, Any]], path: str) -> Any:
         asked, found = known.get(path, (-math.inf, None))
         return found if time.monotonic() - asked < self._life else None
 
-    def _answer_of_block(self, key: tuple[str, Attributes, int], answer: Future[Any]) -> tuple[Attributes, bytes]:
+    def _content(self, path: str, block: Block) -> tuple[Attributes, memoryview]:
         try:
-            found: tuple[Attributes, bytes] = self._answer(answer, key[0])
+            answer = self._answer(block.answer, path)
         except BaseException:
-            with self._lock:
-                if self._blocks.get(key) is answer:  # so that it is asked for again
-                    del self._blocks[key]
-            self._known.pop(key[0], None)
+            self._blocks.drop(path, block)
+            self.lost(path)
             raise
-        return found
+        return answer[0], block.data(answer)
 
     def _answer(self, future: Future[Any], path: str, errors: Collection[int] = ()) -> Any:
         try:
-            answer = future.get(timeout=PATIENCE)
+            answer = future.get() if future.done() else self._wait(future)
         except Exception as error:  # it has ended, or hangs
             raise OSError(errno.EIO, str(error).partition("\n")[0], path) from error
         if isinstance(answer, int) and answer not in errors:
             raise _error(answer, path)
         return answer
 
+    def _wait(self, future: Future[Any]) -> Any:
+        began = time.monotonic()
+        with self._lock:
+            if not self._waiting:
+                self._heard = began
+            patience = PATIENCE if self._waiting < MOST_PATIENT else SILENCE
+            self._waiting += 1
+        try:
+            while not future.done():
+                since = began if patience == PATIENCE else self._heard
+                left = since + patience - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"no answer for {patience:g} s")
+                with suppress(TimeoutError):
+                    future.get(timeout=left)
+            self._heard = time.monotonic()
+            return future.get()
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
 
 class OpenFile:
-    """A file that is being read. If it is replaced by another one meanwhile, that is an error, and so is any change but
-    growth where the view is kept.
+    """A file that is being read. If it is replaced by another one meanwhile, that is an error. A live one is followed; one that is kept
+    is as long as it was, and if what was read of it has changed, that is an error.
 
     Args:
         view: What it is a part of.
@@ -190,31 +202,51 @@ class OpenFile:
         self._view = view
         self._path = path
         self.attributes = attributes
+        self._alike = {attributes}  # what it was when it still held what has been read
+        self._seen: set[int] = set()  # blocks that have been read
         self._last = -1  # block that was read last
         self._ahead = 1  # blocks that are fetched while one is read
 
-    def read(self, offset: int, size: int) -> bytes:
-        """Fewer bytes at the end of the file."""
+    def follows(self, earlier: Attributes) -> bool:
+        """Whether who has opened the file when it was that may be shown the same content."""
+        return earlier.inode == self.attributes.inode if self._view.live else earlier == self.attributes
+
+    def read(self, offset: int, size: int) -> list[memoryview]:
+        """What to put together; fewer bytes at the end of the file."""
         attributes = self._view.stat(self._path) if self._view.live else self.attributes
         if attributes.inode != self.attributes.inode:
             raise OSError(errno.EIO, "the file was replaced by another one", self._path)
         end = min(offset + size, attributes.size)
         if offset >= end:
-            return b""
-        first, last = offset // BLOCK, (end - 1) // BLOCK
-        if abs(first - self._last) > 1:
+            return []
+        needed = range(offset // BLOCK, (end - 1) // BLOCK + 1)
+        if abs(needed.start - self._last) > MOST_AHEAD:  # the kernel asks for several at once, in any order
             self._ahead = 1
-        elif first > self._last:
+        elif needed.start > self._last:
             self._ahead = min(MOST_AHEAD, 2 * self._ahead)
-        self._last = last
-        most = -(-attributes.size // BLOCK)
-        futures = self._view.blocks(self._path, attributes, range(first, min(last + 1 + self._ahead, most)))
+        self._last = needed[-1]
         parts = []
-        for index, answer in zip(range(first, last + 1), futures, strict=False):
-            data = self._view.content(self._path, attributes, index, answer)
-            begin = index * BLOCK
-            parts.append(data[max(0, offset - begin) : end - begin])
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        for index, (now, data) in zip(
+            needed, self._view.read(self._path, attributes, needed, self._ahead), strict=True
+        ):
+            self._check(now)
+            self._seen.add(index)
+            parts.append(data[max(0, offset - index * BLOCK) : end - index * BLOCK])
+        return parts
+
+    def _check(self, now: Attributes) -> None:
+        """That a block may stand beside those that were read, by what the file was when it was read itself."""
+        known = self.attributes
+        if now in self._alike or (self._view.live and now.inode == known.inode):
+            return
+        if now.inode == known.inode and now.size >= known.size:
+            # Where only `ctime` differs, it is rather its permissions, or another name, than its content.
+            seen = self._seen if (now.size, now.mtime) != (known.size, known.mtime) else ()
+            if self._view.unchanged(self._path, known, seen):
+                self._alike.add(now)
+                return
+        self._view.lost(self._path)
+        raise OSError(errno.EIO, "the file is another one by now", self._path)
 
 
 def _error(number: int, path: str) -> OSError:
