@@ -209,7 +209,7 @@ class World:
                 return
             self.now += 1
             self.told.update(self.random.choice(can)())
-            self.was_up |= self.entry.is_up
+            self.was_up |= self.entry.state in (UP, STOPPING)
         raise AssertionError(f"{self.entry} still goes on")
 
 

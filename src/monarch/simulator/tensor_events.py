@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     import torch
 
 
-class StorageCreationEvent(NamedTuple):
-    """Memory is taken on some ranks; the fields are those of `TensorDeletionEvent`, and `size` in bytes, where it is known."""
+class _OfStorage(NamedTuple):
+    """The fields are those of `TensorDeletionEvent`, and `size` in bytes, where it is known."""
 
     command_id: int
     storage_id: int
@@ -22,54 +22,47 @@ class StorageCreationEvent(NamedTuple):
     stream_name: str
 
 
-class StorageDeletionEvent(NamedTuple):
+class StorageCreationEvent(_OfStorage):
+    """Memory is taken on some ranks."""
+
+    __slots__ = ()
+
+
+class StorageDeletionEvent(_OfStorage):
     """Memory is given back: nothing is in it any more."""
 
+    __slots__ = ()
+
+
+class _OfTensor(NamedTuple):
+    """The fields are those of `TensorDeletionEvent`, but for the last."""
+
     command_id: int
+    DTensorRef: int
     storage_id: int
-    size: int | None
+    dtype: torch.dtype | None
+    dims: tuple[int, ...] | None
     devices: list[int]
     mesh_ref: int | None
     stream_name: str
 
 
-class TensorCreationEvent(NamedTuple):
+class TensorCreationEvent(_OfTensor):
     """A tensor is made, in memory of its own or in that of another."""
 
-    command_id: int
-    DTensorRef: int
-    storage_id: int
-    dtype: torch.dtype | None
-    dims: tuple[int, ...] | None
-    devices: list[int]
-    mesh_ref: int | None
-    stream_name: str
+    __slots__ = ()
 
 
-class TensorAccessEvent(NamedTuple):
+class TensorAccessEvent(_OfTensor):
     """A tensor is read, written or made."""
 
-    command_id: int
-    DTensorRef: int
-    storage_id: int
-    dtype: torch.dtype | None
-    dims: tuple[int, ...] | None
-    devices: list[int]
-    mesh_ref: int | None
-    stream_name: str
+    __slots__ = ()
 
 
-class TensorMutationEvent(NamedTuple):
+class TensorMutationEvent(_OfTensor):
     """A tensor is changed in place."""
 
-    command_id: int
-    DTensorRef: int
-    storage_id: int
-    dtype: torch.dtype | None
-    dims: tuple[int, ...] | None
-    devices: list[int]
-    mesh_ref: int | None
-    stream_name: str
+    __slots__ = ()
 
 
 class TensorDeletionEvent(NamedTuple):

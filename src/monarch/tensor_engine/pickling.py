@@ -125,15 +125,9 @@ def _rebuild_tensor(
         return tensor.requires_grad_() if requires_grad else tensor
 
 
-def _rebuild_parameter(
-    storage: torch.UntypedStorage,
-    dtype: torch.dtype,
-    offset: int,
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
-    requires_grad: bool,
-) -> Parameter:
-    return Parameter(_rebuild_tensor(storage, dtype, offset, size, stride, False), requires_grad)
+def _rebuild_parameter(*parts: Any) -> Parameter:
+    *of_tensor, requires_grad = parts
+    return Parameter(_rebuild_tensor(*of_tensor, False), requires_grad)
 
 
 def _reduce_sparse(tensor: torch.Tensor) -> Any:

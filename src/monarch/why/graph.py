@@ -70,14 +70,7 @@ def those_who_wait(ends: Sequence[int], edges: Mapping[int, Sequence[int]]) -> s
     for node, targets in edges.items():
         for target in targets:
             backwards.setdefault(target, []).append(node)
-    found = set(ends)
-    queue = list(ends)
-    for node in queue:
-        for waiting in backwards.get(node, ()):
-            if waiting not in found:
-                found.add(waiting)
-                queue.append(waiting)
-    return found - set(ends)
+    return those_waited_for(ends, backwards) - set(ends)
 
 
 def those_waited_for(starts: Sequence[int], edges: Mapping[int, Sequence[int]]) -> set[int]:

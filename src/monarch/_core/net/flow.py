@@ -96,10 +96,6 @@ class Stream:
         return f"<Stream: {self.peer}, {state}, {self._queued} bytes queued>"
 
     @property
-    def is_closed(self) -> bool:
-        return self._closed
-
-    @property
     def queued(self) -> int:
         """Bytes that the kernel has not taken yet."""
         return self._queued

@@ -206,10 +206,6 @@ class ProcEntry:
         """Whether it takes connections, and is to go on with that."""
         return self.state in _LISTENING
 
-    @property
-    def is_up(self) -> bool:
-        return self.state in (UP, STOPPING)
-
     def outcome(self, connected: float, now: float, waited: bool = False) -> tuple[bool, Failure | None]:
         """Whether it is known what became of it, and what: None that it listens, else how it ended.
 
