@@ -127,7 +127,7 @@ def _rebuild_tensor(
 
 def _rebuild_parameter(*parts: Any) -> Parameter:
     *of_tensor, requires_grad = parts
-    return Parameter(_rebuild_tensor(*of_tensor, False), requires_grad)
+    return Parameter(_rebuild_tensor(*of_tensor, requires_grad=False), requires_grad)
 
 
 def _reduce_sparse(tensor: torch.Tensor) -> Any:
