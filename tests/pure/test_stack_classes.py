@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from monarch._words import ranges
 from monarch.stacks import Frame, ProcStacks, Stacks, ThreadStack
-from monarch.stacks.grouping import ENGINE, LIBRARY, NATIVE, STANDARD, USER, classes, compact, kind_of
+from monarch.stacks.grouping import ENGINE, LIBRARY, NATIVE, STANDARD, USER, classes, kind_of
 from monarch.stacks.traces import parse_faulthandler, parse_py_spy
 
 CORE = "/opt/venv/lib/python3.12/site-packages/monarch/_core/actors/sync_cell.py"
@@ -114,7 +115,7 @@ def test_classes_are_shown_as_json() -> None:
 
 @pytest.mark.parametrize(("ranks", "text"), [((), ""), ((3,), "3"), ((0, 1, 2), "0-2"), ((0, 2, 3, 4, 9), "0,2-4,9")])
 def test_ranks_are_written_as_a_compact_set(ranks: tuple[int, ...], text: str) -> None:
-    assert compact(ranks) == text
+    assert ranges(ranks) == text
 
 
 @pytest.mark.parametrize(

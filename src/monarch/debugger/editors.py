@@ -17,12 +17,12 @@ from contextlib import suppress
 from typing import Any
 
 from .._core.plane import ControlRequest, HostedProc, Hub, ProcAddress
+from .._words import ranges
 from ..errors import SupervisionError
 from ..programs import PATIENCE, agents_here, procs_of
 from .dap import Port
 from .notices import say
 from .protocol import Offered
-from .views import ranges
 
 _FIRST = 5678  # port of the first rank; others have the next ones, those that are taken any
 _MOST = 64  # ports

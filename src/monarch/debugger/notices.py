@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from .._core.plane import Hub
-from .._duration import duration
+from .._words import duration
 from . import server
 from .console import Console, PlainTerminal
 from .protocol import Row

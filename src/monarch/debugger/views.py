@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .._duration import duration
+from .._words import duration, ranges
 from .protocol import Row
 
 HEADINGS = ("Actor Name", "Rank", "Coords", "Hostname", "Function", "Line No.", "State", "Attached")
@@ -61,14 +61,3 @@ def grouped_ranks(rows: Iterable[Row]) -> list[list[Row]]:
 def who(group: Sequence[Row]) -> str:
     """Name and ranks of rows of one name: ``trainer 0-3,7``."""
     return f"{group[0].who.name} {ranges(row.who.rank for row in group)}"
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers, in order: ``0-3,7``."""
-    parts: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if parts and parts[-1][-1] == number - 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-_MOST_RUNS = 24  # in one list: what is longer than a line is read by nobody
+from .._words import ranges
+
+_MOST_RANGES = 24  # in one list: what is longer than a line is read by nobody
 
 
 def describe(points: Mapping[int, str]) -> str:
@@ -30,19 +32,8 @@ def describe(points: Mapping[int, str]) -> str:
 
 
 def runs(numbers: Iterable[int]) -> str:
-    """Write whole numbers as runs, ``0-3,7``; the end of a very long list is counted only."""
-    found: list[list[int]] = []
-    total = 0
-    for number in sorted(set(numbers)):
-        total += 1
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    shown = found[:_MOST_RUNS]
-    text = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in shown)
-    left = total - sum(last - first + 1 for first, last in shown)
-    return f"{text},... ({left} more)" if left else text
+    """Write whole numbers as ``0-3,7``; the end of a very long list is counted only."""
+    return ranges(numbers, _MOST_RANGES)
 
 
 def coordinates(point: str) -> dict[str, int]:

@@ -90,17 +90,6 @@ def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[Stack
     return sorted(made, key=lambda each: (order.index(each.mesh), -len(each.ranks), each.ranks))
 
 
-def compact(ranks: Sequence[int]) -> str:
-    """Numbers in order as ``0-3,7``."""
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
-
-
 def kind_of(frame: Frame) -> str:
     """Whose code a frame is, by where its file lies."""
     path = frame.file

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from .._lazy import shown_by
-from .grouping import ENGINE, USER, StackClass, classes, compact
+from .._words import ranges
+from .grouping import ENGINE, USER, StackClass, classes
 from .model import CLIENT, ProcStacks
 
 HEAD, PROGRAM, PLAIN, TROUBLE = "head", "program", "plain", "trouble"
@@ -80,7 +81,7 @@ class Stacks:
         return f"<Stacks of {len(self.procs)} processes, {len(self.classes)} classes>"
 
     def _who(self, each: StackClass) -> str:
-        who = "" if each.mesh == CLIENT else f"{_count(len(each.ranks))} [{compact(each.ranks)}]"
+        who = "" if each.mesh == CLIENT else f"{_count(len(each.ranks))} [{ranges(each.ranks)}]"
         process = f"process {each.pids[0]}" if len(each.pids) == 1 else ""
         where = f" on {each.hosts[0]}" if len(each.hosts) == 1 and self._several_hosts else ""
         return ", ".join(filter(None, (who, process))) + where

@@ -126,8 +126,8 @@ def _rebuild_tensor(
 
 
 def _rebuild_parameter(*parts: Any) -> Parameter:
-    *of_tensor, requires_grad = parts
-    return Parameter(_rebuild_tensor(*of_tensor, requires_grad=False), requires_grad)
+    tensor = _rebuild_tensor(*parts)
+    return Parameter(tensor, tensor.requires_grad)
 
 
 def _reduce_sparse(tensor: torch.Tensor) -> Any:

@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from .._duration import duration
+from .._words import duration
 from ..errors import SupervisionError
 from ..programs import Connection, Program, connect, find, procs_of
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import overload
 
-from .. import _duration
+from .. import _words
 from ..logs.terminal import tame
 
 Piece = tuple[str, str]
@@ -70,7 +70,7 @@ def duration(seconds: float | None) -> str:
     """A time: ``0.4 s``, ``43 s``, ``12 min``, ``3 h``, ``2 d``; empty if it is not known."""
     if seconds is None:
         return ""
-    return f"{max(0.0, seconds):.1f} s" if seconds < 10 else _duration.duration(seconds)
+    return f"{max(0.0, seconds):.1f} s" if seconds < 10 else _words.duration(seconds)
 
 
 def size(number: float | None) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from .._duration import duration
-from ..stacks.grouping import compact
+from .._words import duration, ranges
 from ..stacks.model import CLIENT
 from .model import FINE, RUNS, SILENT, SLOW, Standing, Verdict
 from .words import who
@@ -41,7 +40,7 @@ def lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield from _section("silent hosts", [f"{host}: {reason}" for host, reason in verdict.silent.items()])
     odd = next((each for each in verdict.blamed if each.lines), None)
     if odd is not None and verdict.status != FINE:
-        ranks = f" --rank {compact(odd.ranks)}" if odd.mesh != CLIENT and len(odd.ranks) < odd.size else ""
+        ranks = f" --rank {ranges(odd.ranks)}" if odd.mesh != CLIENT and len(odd.ranks) < odd.size else ""
         yield HEAD, "more"
         yield PLAIN, f"  monarch stacks --mesh {odd.mesh.rpartition('#')[2]}{ranks}"  # which takes an id as well
 
@@ -88,7 +87,7 @@ def _section(title: str, found: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _short(ranks: Sequence[int]) -> str:
-    text = compact(ranks)
+    text = ranges(ranks)
     return text if len(text) <= 40 else f"{text[:40].rpartition(',')[0] or text[:40]},..."
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .._duration import duration
+from .._words import duration
 from ..telemetry import QueryEngineClient
 from .model import FINE, SLOW, STUCK, Verdict
 

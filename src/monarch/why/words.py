@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from .._duration import duration
-from ..stacks.grouping import compact
+from .._words import duration, ranges
 from ..stacks.model import CLIENT, HAS_ENDED, ProcStacks
 from ..stacks.report import Stacks
 from .model import FINE, FROZEN, RUNS, SILENT, STUCK, Standing
@@ -94,7 +93,7 @@ def who(each: Standing, single: bool = False) -> str:
     of = "" if single else f" of {each.mesh}"
     if len(each.ranks) == 1:
         return f"rank {each.ranks[0]}{of}"
-    text = compact(each.ranks)
+    text = ranges(each.ranks)
     if len(each.ranks) > max(_FEW, each.size // 2) or len(text) > 24:
         return f"{len(each.ranks)} ranks{of}"
     return f"ranks {text}{of}"
