@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+import ssl
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +16,11 @@ pytest.importorskip("textual")
 
 from textual.content import Content
 
+from helpers.certificates import authority
 from helpers.dashboards import LARGE, Seen, watching
 from helpers.fake_admin import fake_admin, picture_of
+from monarch.tools.tui import _tls as tls_of
+from monarch.tui import diagnose, open_access
 from monarch.tui.app import Overlay
 from monarch.tui.ranks import Ranks
 from monarch.tui.text import Row
@@ -256,3 +263,52 @@ def test_the_dashboard_imports_no_engine() -> None:
     code = "import sys, monarch.tui.app; print([name for name in sys.modules if name.startswith('monarch._core')])"
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert got.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("answer", ["not an object", {}, {"children": 7}, {"children": [7]}, None, []])
+def test_a_report_on_answers_of_another_version_is_a_report_and_fails(
+    answer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake_admin(picture_of(16)) as fake:
+        fake._json = lambda path: answer  # type: ignore[method-assign]
+        assert diagnose(fake.access) == 1
+    found = json.loads(capsys.readouterr().out)
+    failed = [check["message"] for check in found["checks"] if check["status"] == "fail"]
+    assert failed and all(message.startswith("an answer that this version can't read: ") for message in failed)
+    assert all("\n" not in message for message in failed)
+
+
+def test_a_report_on_nobody_or_another_server_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_admin(picture_of(16)) as fake:
+        fake.pages |= {"/v1/root", "/v1/why", "/v1/admin"}
+        assert diagnose(fake.access) == 1
+        assert "answers with text/html" in json.loads(capsys.readouterr().out)["checks"][0]["message"]
+        fake.end()
+        assert diagnose(fake.access) == 1
+        assert "refused" in json.loads(capsys.readouterr().out)["checks"][0]["message"]
+
+
+def test_why_there_is_no_tls_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    issuer, stranger = authority(), authority("another one")
+    server = issuer.sign_address("127.0.0.1")
+    texts = {"server": server.pem + server.key_pem(), "stranger": stranger.pem, "none": "no certificate"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    serves = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serves.load_cert_chain(tmp_path / "server")
+    trusts = tls_of(tmp_path / "stranger", None, None)
+
+    def said(port: int) -> str:
+        assert diagnose(open_access(f"https://127.0.0.1:{port}", "token", context=trusts)) == 1
+        return str(json.loads(capsys.readouterr().out)["checks"][0]["message"])
+
+    with fake_admin(picture_of(16)) as fake:
+        assert f"127.0.0.1:{fake.port} does not speak TLS as this does: " in said(fake.port)
+        assert fake._server is not None
+        fake._server.socket = serves.wrap_socket(fake._server.socket, server_side=True)
+        assert re.fullmatch(
+            r"the certificate of \S+ is not trusted: .*; --tls-ca names who has signed it", said(fake.port)
+        )
+    for name in ("none", "gone"):
+        with pytest.raises(ValueError, match=f"^{tmp_path / name} can't be read as certificates: [a-z ]+$"):
+            tls_of(tmp_path / name, None, None)

@@ -33,11 +33,13 @@ from ..logs.aggregate import Aggregator
 from ..logs.entry import Entry
 from ..logs.filter import LineFilter, parse_level, parse_since
 from ..logs.line import LogLine
+from ..logs.terminal import tame
 from ..logs.text import dated
 from ..stacks import Stacks
 from ..stacks.gather import of_this_program
 from ..telemetry import read
 from ..telemetry.client import QueryEngineClient
+from ..telemetry.result import QueryResult
 from ..telemetry.rows import line_of
 from ..why import Verdict, why
 from ..why.report import lines as lines_of
@@ -51,10 +53,16 @@ def load(shell: Any) -> None:
     shell.register_magics(_Monarch)
     if shell.display_formatter is not None:  # what a terminal shows; notebooks take HTML
         plain = shell.display_formatter.formatters["text/plain"]
-        plain.for_type(Stacks, lambda found, printer, cycle: printer.text(str(found)))
-        plain.for_type(
-            Verdict, lambda found, printer, cycle: printer.text("\n".join(text for _, text in lines_of(found)))
-        )
+        plain.for_type(Stacks, _tamed(str))
+        plain.for_type(Verdict, _tamed(lambda found: "\n".join(text for _, text in lines_of(found))))
+        plain.for_type(QueryResult, _tamed(repr))
+        # of rows of others as well: pandas shows texts as they are
+        plain.for_type_by_name("pandas.core.frame", "DataFrame", _tamed(repr))
+
+
+def _tamed(text: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
+    """How something is printed that has texts of ranks in it, which a terminal must not obey."""
+    return lambda found, printer, cycle: printer.text(tame(text(found), False))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -98,7 +106,7 @@ class _Monarch(Magics):
             arguments = _parser().parse_args(shlex.split(line))
             return arguments.function(arguments)
         except (MonarchError, ValueError, ImportError, TimeoutError) as error:
-            raise UsageError(f"monarch {command}: {error}") from None
+            raise UsageError(tame(f"monarch {command}: {error}", False)) from None
 
     monarch.__doc__ = __doc__
 
@@ -117,7 +125,7 @@ class _Monarch(Magics):
         if find_spec("pandas") is not None:
             rows = found.df()
             for missing in found.warnings:
-                print(missing)
+                print(tame(missing, False))
         if not name:
             return rows
         assert self.shell is not None
@@ -150,7 +158,7 @@ def _logs(arguments: argparse.Namespace) -> None:
     for entry in _merged(lines[-arguments.last :]):
         sys.stdout.write(dated(entry, colours=True))
     for host, reason in found.silent.items():
-        print(f"{host} did not answer: {reason}")
+        print(tame(f"{host} did not answer: {reason}", False))
     if not rows and not config.value("enable_file_capture"):
         print("No lines are kept: call configure(enable_file_capture=True) before anything is spawned, or use a job.")
     elif not lines:

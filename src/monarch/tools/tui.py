@@ -64,11 +64,7 @@ def tui(
             raise ImportError("the terminal dashboard needs textual: pip install 'pymonarch[tui]'", name="textual")
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise ValueError("the dashboard needs a terminal; --diagnose prints a report anywhere")
-    context = None
-    if tls_ca is not None or tls_cert is not None:
-        context = ssl.create_default_context(cafile=tls_ca)
-        if tls_cert is not None:
-            context.load_cert_chain(tls_cert, tls_key)
+    context = _tls(tls_ca, tls_cert, tls_key)
     if addr is None:
         way: AbstractContextManager[faces.Access] = _own(program, context)
     else:
@@ -79,6 +75,22 @@ def tui(
             raise typer.Exit(faces.diagnose(access))
         logging.getLogger().handlers.clear()  # what they say would stand in the middle of the screen
         faces.run(access, refresh_ms / 1000, theme.value)
+
+
+def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """How to know the server, and be known to it; None: as the system has it."""
+    if ca is None and cert is None:
+        return None
+    read = ca
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if cert is not None:
+            read = cert
+            context.load_cert_chain(cert, key)
+    except OSError as error:  # those of TLS do not say what they were about
+        why = error.reason if isinstance(error, ssl.SSLError) and error.reason else error.strerror or str(error)
+        raise ValueError(f"{read} can't be read as certificates: {why.replace('_', ' ').lower()}") from None
+    return context
 
 
 @contextmanager

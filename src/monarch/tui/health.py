@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from .http import FAILURES, Access, AdminError, Line
+from .http import Access, AdminError, Line, told
+
+T = TypeVar("T")
 
 SLOW = 1.0
 """Seconds after which an answer is slow; that alone is no fault."""
@@ -18,10 +20,7 @@ _MOST_NODES = 2000  # hosts and procs that are asked for
 
 def diagnose(access: Access) -> int:
     """Print a report as JSON; returns the exit status: 0 if all is well, else 1."""
-    try:
-        found = report(Line(access))
-    except FAILURES as error:
-        found = {"healthy": False, "url": access.url, "error": str(error), "checks": []}
+    found = report(Line(access))
     print(json.dumps({"url": access.url, **found}, indent=2))
     return 0 if found["healthy"] else 1
 
@@ -33,40 +32,52 @@ def report(line: Line) -> dict[str, Any]:
         `healthy`; `checks`, each with `group`, `name`, `status` (``pass``, ``slow``, ``fail``), `ms` and `message`; `verdict`;
         `nodes_left_out`: how many were too many to ask for.
     """
-    root_check, root = _ask(_SERVER, "/v1/root", line.get)
-    why_check, why = _ask(_SERVER, "/v1/why", line.get)
+    root_check, waiting = _ask(_SERVER, "/v1/root", lambda path: _children(line.get(path)))
+    why_check, verdict = _ask(_SERVER, "/v1/why", lambda path: _verdict(line.get(path)))
     checks = [_ask(_SERVER, "/v1/admin", line.get)[0], root_check, why_check]
-    waiting = list(root["children"]) if root else []
+    waiting = list(waiting or ())
     asked = 0
     while waiting and asked < _MOST_NODES:
         asked += 1
-        check, node = _ask(_MESH, waiting.pop(0), line.node)
-        properties = node["properties"] if node else {}
-        if "Host" in properties:
-            waiting += node["children"]
-        if error := properties.get("Error"):
-            check.update(status="fail", message=error["message"])
-        elif failed := properties.get("Proc", {}).get("failed_actor_count"):
-            check.update(status="fail", message=f"{failed} actors of {properties['Proc']['mesh_rank']} have failed")
+        check, node = _ask(_MESH, waiting.pop(0), lambda reference: _node(line.node(reference)))
+        below, fault = node or ((), "")
+        waiting += below
+        if fault:
+            check.update(status="fail", message=fault)
         checks.append(check)
-    verdict = None
-    if why:
-        verdict = {name: why[name] for name in ("status", "sentence", "failures", "silent")}
+    if verdict:
         wrong = verdict["status"] != "fine" or verdict["failures"] or verdict["silent"]
         checks.append(_row(_MESH, "verdict", "fail" if wrong else "pass", 0.0, str(verdict["sentence"])))
     healthy = all(check["status"] != "fail" for check in checks)
     return {"healthy": healthy, "verdict": verdict, "checks": checks, "nodes_left_out": len(waiting)}
 
 
-def _ask(group: str, name: str, ask: Callable[[str], Any]) -> tuple[dict[str, Any], Any]:
-    """The row of a question, and the answer; None if there is none."""
+def _children(node: Any) -> list[str]:
+    return list(node["children"])
+
+
+def _verdict(why: Any) -> dict[str, Any]:
+    return {name: why[name] for name in ("status", "sentence", "failures", "silent")}
+
+
+def _node(node: Any) -> tuple[list[str], str]:
+    """What is to be asked next, and what is wrong with it."""
+    properties = node["properties"]
+    if error := properties.get("Error"):
+        return [], str(error["message"])
+    if failed := properties.get("Proc", {}).get("failed_actor_count"):
+        return [], f"{failed} actors of {properties['Proc']['mesh_rank']} have failed"
+    return _children(node) if "Host" in properties else [], ""
+
+
+def _ask(group: str, name: str, ask: Callable[[str], T]) -> tuple[dict[str, Any], T | None]:
+    """The row of a question, and the answer; None if there is none, or none that this version can read."""
     begun = time.monotonic()
     try:
         answer = ask(name)
-    except AdminError as error:
-        return _row(group, name, "fail", time.monotonic() - begun, f"{error.code}: {error}"), None
-    except FAILURES as error:
-        return _row(group, name, "fail", time.monotonic() - begun, str(error) or type(error).__name__), None
+    except Exception as error:  # whatever an answer has done to it
+        said = f"{error.code}: {error}" if isinstance(error, AdminError) else told(error)
+        return _row(group, name, "fail", time.monotonic() - begun, said), None
     seconds = time.monotonic() - begun
     return _row(group, name, "slow" if seconds > SLOW else "pass", seconds, ""), answer
 

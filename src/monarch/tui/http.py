@@ -118,7 +118,8 @@ class Line:
     def _asked(self, method: str, path: str, body: bytes | None, patience: float) -> Iterator[http.client.HTTPResponse]:
         connection = _connect(self._access, patience)
         try:
-            connection.connect()
+            with _without_tls_told(self._access):
+                connection.connect()
             self._socket = connection.sock
             if self._closed:
                 raise ConnectionError("it is over")
@@ -178,6 +179,8 @@ def _session(access: Access, code: str) -> str:
     """The cookie for which a link is exchanged, as a header."""
     connection = _connect(access, PATIENCE)
     try:
+        with _without_tls_told(access):
+            connection.connect()
         connection.request("GET", f"{urlsplit(access.url).path}/login?{urlencode({'code': code})}")
         with connection.getresponse() as answer:
             cookie = answer.headers.get("Set-Cookie")
@@ -195,6 +198,20 @@ def _connect(access: Access, patience: float) -> http.client.HTTPConnection:
     if parts.scheme == "https":
         return http.client.HTTPSConnection(host, parts.port, timeout=patience, context=access.context)
     return http.client.HTTPConnection(host, parts.port, timeout=patience)
+
+
+@contextmanager
+def _without_tls_told(access: Access) -> Iterator[None]:
+    """Say in a line why there is no TLS."""
+    where = urlsplit(access.url).netloc
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        why = f"the certificate of {where} is not trusted: {error.verify_message}; --tls-ca names who has signed it"
+        raise ConnectionError(why) from None
+    except ssl.SSLError as error:
+        why = (error.reason or str(error)).replace("_", " ").lower()
+        raise ConnectionError(f"{where} does not speak TLS as this does: {why}; is it an http URL?") from None
 
 
 def _is_here(host: str) -> bool:
