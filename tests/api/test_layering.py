@@ -48,6 +48,7 @@ LAYERS = {
     "monarch.debugger": 5,
     "monarch.telemetry": 5.2,  # reads logs and stacks
     "monarch.why": 5.3,  # reads stacks and telemetry
+    "monarch.service": 5.3,  # counts in telemetry
     "monarch.sync": 5,
     "monarch.mounts": 5,
     "monarch.gather_mount": 5.5,

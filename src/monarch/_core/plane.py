@@ -15,11 +15,12 @@ from .actors.endpoint import describe_class
 from .actors.log import set_level
 from .actors.pulse import begun_by, handled_by, status_of
 from .actors.request import Gather, StopCall, Stream
-from .calls.failed_call import Reply
+from .calls.failed_call import FailedCall, Reply
 from .calls.future import when_done
-from .calls.message import TRACE, UPDATE_CLASS, encode_meta
-from .calls.pending import PendingOperation, debugged, notice, operation_of, subscribe
+from .calls.message import SETTLE, TRACE, UPDATE_CLASS, encode_meta
+from .calls.pending import PendingCall, PendingOperation, debugged, notice, operation_of, subscribe
 from .calls.promise import Promise, after, completed, map_future
+from .calls.rebuild import read_value
 from .calls.remote_error import read_answer, refusal, supervision_error
 from .calls.waiting import block, running_loop
 from .client.client import client
@@ -45,7 +46,7 @@ from .shape.ndslice import row_major_strides
 from .supervision.failure import Failure
 from .wire import pickling
 from .wire.address import SYSTEM, ProcAddress, random_uid
-from .wire.frame import DEAD, ERROR, EXPLICIT, Frame
+from .wire.frame import DEAD, ERROR, EXPLICIT, VALUE, Frame
 from .wire.pickling import OUT_OF_BAND_SIZE
 from .wire.reducers import Dumped, Reducer, register_lender
 
@@ -78,17 +79,20 @@ __all__ = [
     "ERROR",
     "EXPLICIT",
     "OUT_OF_BAND_SIZE",
+    "SETTLE",
     "STACK_FILE",
     "STACK_SIGNAL",
     "SYSTEM",
     "TRACE",
     "UPDATE_CLASS",
+    "VALUE",
     "BoxContent",
     "ControlRequest",
     "ControlService",
     "DeadProc",
     "DescribeHost",
     "Dumped",
+    "FailedCall",
     "Failure",
     "Frame",
     "Gather",
@@ -103,6 +107,7 @@ __all__ = [
     "OwnedActors",
     "OwnedProcs",
     "Owner",
+    "PendingCall",
     "PendingOperation",
     "ProcAddress",
     "Promise",
@@ -152,6 +157,7 @@ __all__ = [
     "pickling",
     "random_uid",
     "read_answer",
+    "read_value",
     "refusal",
     "register",
     "register_lender",

@@ -1,0 +1,292 @@
+"""Calls to a service. A `Call` is what its caller waits for; an `Attempt` is one message of it to one replica.
+
+An attempt is over when all ranks of its replica have answered, or are gone: until then it counts as outstanding there. Its call hears of
+it earlier: with the first rank that fails. Nothing here waits. What ends a call: an answer; the failure of its last attempt; the end of
+its time; `Router.patience` without a replica; the end of this process's part in the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .._core.plane import (
+    DEAD,
+    ERROR,
+    VALUE,
+    FailedCall,
+    Failure,
+    Frame,
+    Owner,
+    PendingCall,
+    PendingOperation,
+    ProcAddress,
+    Promise,
+    Reply,
+    Shape,
+    pickling,
+    read_value,
+)
+from ..actor import ActorError, Extent, SupervisionError, ValueMesh
+
+if TYPE_CHECKING:
+    from .router import Replica, Router
+
+Site = tuple[Any, int]
+
+
+class Message:
+    """What is sent to one replica, or to several.
+
+    Args:
+        name: Of the call, for people.
+        site: Where it was made.
+        cell: The actor that made it.
+        meta: The endpoint, as a frame carries it.
+        flags: Of the frame.
+        content: The arguments, pickled.
+    """
+
+    __slots__ = ("cell", "content", "flags", "meta", "name", "site")
+
+    def __init__(self, name: str, site: Site, cell: Owner, meta: bytes, flags: int, content: tuple[Any, Any]) -> None:
+        self.name = name
+        self.site = site
+        self.cell = cell
+        self.meta = meta
+        self.flags = flags
+        self.content = content
+
+
+class Attempt:
+    """One message to all ranks of one replica, as a request.
+
+    Args:
+        call: Is told of the first failure, or of all answers.
+        replica: Counts this as outstanding already.
+    """
+
+    __slots__ = ("_call", "_failed", "answers", "left", "replica", "timer")
+
+    def __init__(self, call: Call | CallToAll, replica: Replica) -> None:
+        self._call = call
+        self.replica = replica
+        self.left = replica.size
+        self.answers: list[Reply | None] = [None] * replica.size
+        self._failed = False
+        self.timer: Any = None
+
+    def send(self, message: Message) -> None:
+        """Send it; what can't be sent is not outstanding.
+
+        Raises:
+            ValueError, BackpressureError: As the adverbs of a mesh.
+        """
+        try:
+            self.replica.target.cast(message.meta, message.content, self, flags=message.flags, sender=message.cell)
+        except BaseException:
+            self.replica.release()
+            raise
+
+    def reply(self, frame: Frame) -> bool:
+        return self._take(frame.rank, frame, frame.flags == VALUE)
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        for rank, proc in enumerate(self.replica.target.procs):
+            if proc == address:
+                self._take(rank, failure, False)
+        return self.left == 0
+
+    def _take(self, rank: int, reply: Reply, is_value: bool) -> bool:
+        replica = self.replica
+        with replica.lock:
+            if self.answers[rank] is not None:
+                return self.left == 0
+            self.answers[rank] = reply
+            self.left = left = self.left - 1
+            first, self._failed = not is_value and not self._failed, self._failed or not is_value
+            failed = self._failed
+        if not left:
+            if self.timer is not None:
+                self.timer.cancel()
+            replica.release()
+        if first:
+            self._call.failed(self, rank, reply)
+        elif not left and not failed:
+            self._call.answered(self)
+        return not left
+
+
+def loss(reply: Reply) -> Failure | None:
+    """The end of an actor, where that is what an answer tells."""
+    if isinstance(reply, Failure):
+        return reply
+    found: Failure | None = pickling.loads(reply.payload) if reply.flags == DEAD else None
+    return found
+
+
+class _Lost(FailedCall):
+    """The loss of a replica, with what its caller must know of it.
+
+    Args:
+        note: That.
+    """
+
+    __slots__ = ("_note",)
+
+    def __init__(self, endpoint: str, site: Site, note: str) -> None:
+        super().__init__(endpoint, None, site)
+        self._note = note
+
+    def read(self, rank: int, reply: Reply) -> BaseException:
+        error = super().read(rank, reply)
+        if isinstance(error, SupervisionError) and not isinstance(error, ActorError):
+            error.args = (f"{error.args[0]}\n{self._note}",)
+        return error
+
+
+class Call(PendingOperation, Promise[Any]):
+    """A call to one replica: `call_one`. The value is that of its first rank.
+
+    Args:
+        router: Knows the replicas.
+        message: What is sent.
+        session: As of `ServiceEndpoint.options`, and so are `timeout` and `retries`.
+        safe: Whether it may be done twice.
+    """
+
+    __slots__ = ("_attempt", "_made", "_retries", "_router", "_safe", "_timeout", "message", "name", "session", "until")
+
+    def __init__(
+        self, router: Router, message: Message, session: str | None, timeout: float | None, retries: int, safe: bool
+    ) -> None:
+        self.name = message.name
+        self.message = message
+        self.session = session
+        self.until = 0.0  # when waiting for a replica ends
+        self._router = router
+        self._timeout = timeout
+        self._retries = retries
+        self._safe = safe
+        self._made = 0
+        self._attempt: Attempt | None = None
+        Promise.__init__(self, self)
+
+    @property
+    def last(self) -> Replica | None:
+        """The replica that was asked before."""
+        return self._attempt.replica if self._attempt is not None else None
+
+    def send(self, replica: Replica) -> None:
+        """Ask this replica, which counts it as outstanding already. For errors see `Attempt.send`."""
+        self._made += 1
+        self._attempt = attempt = Attempt(self, replica)
+        attempt.send(self.message)
+        if self._timeout is not None:
+            attempt.timer = self._router.hub.poller.call_later(self._timeout, lambda: self._expired(attempt))
+            if not attempt.left:  # meanwhile
+                attempt.timer.cancel()
+
+    def answered(self, attempt: Attempt) -> None:
+        self.resolve(attempt.answers[0], read_value)
+
+    def failed(self, attempt: Attempt, rank: int, reply: Reply) -> None:
+        if attempt is not self._attempt:  # its time was up: another one has been asked
+            return
+        lost = loss(reply)
+        if lost is None:
+            call = FailedCall(self.name, None, self.message.site)
+        elif self._again():
+            return
+        else:
+            call = _Lost(self.name, self.message.site, self._why_not_again())
+        call.add(rank, reply)
+        self.fail(call, lambda: call.error(rank))
+
+    def _again(self) -> bool:
+        """Whether another replica is going to be asked."""
+        if not self._safe or self._made > self._retries or self.future.done() or self._router.hub.end is not None:
+            return False
+        self._router.retried += 1
+        self._router.wait(self)
+        return True
+
+    def _why_not_again(self) -> str:
+        if self._safe:
+            return f"Attempts made: {self._made}."
+        return (
+            "Whether that replica has done it, or a part of it, is not known. It is not asked for again, as the service does "
+            "not declare this endpoint idempotent."
+        )
+
+    def _expired(self, attempt: Attempt) -> None:
+        if attempt is self._attempt and not self.future.done() and not self._again():
+            self.reject(TimeoutError(f"{self.name}: no answer within {self._timeout:g}s. Attempts made: {self._made}."))
+
+    # as an operation
+
+    def describe(self) -> str:
+        last = self._attempt
+        return f"{self.name} of {last.replica.name}" if last is not None else f"{self.name}, {self._router.describe()}"
+
+    def awaited(self) -> PendingCall | None:
+        return None if self._attempt is None or self._timeout is not None else _owed(self._attempt)
+
+    def connection(self) -> Any:
+        attempt = self._attempt
+        if attempt is None or self._safe or attempt.replica.size > 1:
+            return None  # the poller's thread reads
+        peer = self._router.hub.peers.get(attempt.replica.target.procs[0])
+        return peer.connection if peer is not None else None
+
+
+class CallToAll(PendingOperation, Promise[Any]):
+    """A call to all ranks of some replicas: `call`. It fails with the first rank that does.
+
+    Args:
+        replicas: These; each counts it as outstanding already.
+        extent: Of the values.
+    """
+
+    __slots__ = ("_attempts", "_extent", "_failed", "_left", "message", "name")
+
+    def __init__(self, message: Message, replicas: Sequence[Replica], extent: Extent) -> None:
+        self.name = message.name
+        self.message = message
+        self._extent = extent
+        self._failed = FailedCall(self.name, extent, message.site)
+        Promise.__init__(self, self)
+        self._attempts = [Attempt(self, replica) for replica in replicas]
+        self._left = set(self._attempts)
+
+    def send(self) -> None:
+        """For errors see `Attempt.send`."""
+        for index, attempt in enumerate(self._attempts):
+            try:
+                attempt.send(self.message)
+            except BaseException:
+                for unsent in self._attempts[index + 1 :]:
+                    unsent.replica.release()
+                raise
+
+    def answered(self, attempt: Attempt) -> None:
+        self._left.discard(attempt)
+        if not self._left:
+            self.resolve(None, self._read)
+
+    def failed(self, attempt: Attempt, rank: int, reply: Reply) -> None:
+        self._failed.add(self._attempts.index(attempt) * attempt.replica.size + rank, reply)
+        self.fail(self._failed, self._failed.root_cause)
+
+    def _read(self, _: None) -> ValueMesh[Any]:
+        values = [read_value(answer) for attempt in self._attempts for answer in attempt.answers]  # type: ignore[arg-type]  # all are frames
+        return ValueMesh(Shape.from_extent(self._extent), values)
+
+    def awaited(self) -> PendingCall | None:
+        return next(filter(None, map(_owed, self._attempts)), None)  # each must be answered
+
+
+def _owed(attempt: Attempt) -> PendingCall | None:
+    target = attempt.replica.target
+    silent = [proc for proc, answer in zip(target.procs, attempt.answers, strict=True) if answer is None]
+    return PendingCall(attempt, target.uid, silent) if silent else None

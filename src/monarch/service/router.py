@@ -1,0 +1,359 @@
+"""Which replica takes a call: the view that one process has of one service.
+
+The keeper tells it which replicas take calls (`Members`); it counts what this process has outstanding at each. What ends the wait of a
+call for a replica: one that is ready; `patience`; the keeper, which says that there will be none, or has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from binascii import crc32
+from collections import deque
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from .._core.plane import (
+    ControlRequest,
+    ControlService,
+    Failure,
+    Frame,
+    Hub,
+    ProcAddress,
+    current_hub,
+    handles,
+    register,
+    when_done,
+)
+from ..actor import Future, SupervisionError
+from ..telemetry.metrics import Observation, get_meter
+from .records import ROUND_ROBIN, Members, Way
+
+if TYPE_CHECKING:
+    from .calls import Call
+    from .keeper import Keeper
+
+_TICK = 1.0  # seconds between two looks at what waits for a replica
+
+
+class Replica:
+    """A replica, as a process that calls it sees it.
+
+    Attributes:
+        place: Its number in the service.
+        target: Its actors.
+        lock: Held for a moment to count: that of the router.
+        outstanding: Attempts of this process that are not over.
+        takes_calls: False once the keeper has left it out, or it is known to be gone.
+    """
+
+    __slots__ = ("_router", "lock", "name", "outstanding", "place", "size", "takes_calls", "target")
+
+    def __init__(self, router: Router, place: int, target: Any) -> None:
+        self._router = router
+        self.lock = router.lock
+        self.place = place
+        self.target = target
+        self.name: str = target.name
+        self.size = len(target.procs)
+        self.outstanding = 0
+        self.takes_calls = True
+
+    def release(self) -> None:
+        """One attempt is over. On any thread."""
+        with self.lock:
+            self.outstanding -= 1
+            told = () if self.outstanding or self.takes_calls else self._router.drained()
+        for request in told:
+            request.answer()
+
+
+class Router:
+    """The replicas of one service, for all callers of this process.
+
+    Args:
+        hub: Of this process.
+        keeper: Knows the replicas.
+
+    Attributes:
+        calls: How many were begun.
+        retried: How many attempts were made after the first.
+        lost: How many calls ended without a replica.
+    """
+
+    def __init__(self, hub: Hub, uid: int, name: str, keeper: Keeper, way: Way) -> None:
+        self.hub: Any = hub
+        self.name = name
+        self.lock = threading.Lock()
+        self.calls = self.retried = self.lost = 0
+        self._uid = uid
+        self._keeper = keeper
+        self._in_turn = way.route == ROUND_ROBIN
+        self._patience = way.patience
+        self._replicas: deque[Replica] = deque()
+        self._leaving: list[Replica] = []
+        self._drains: list[ControlRequest] = []
+        self._version = 0
+        self._hopeless = ""
+        self._waiting: deque[Call] = deque()
+        self._standing = 0  # the number of the request that hears of this process's end, while something waits
+        self._asking: Future[Members] | None = None
+        self.ask()
+
+    # picking
+
+    def begin(self, call: Call) -> None:
+        """Send a call to a replica, now or when there is one. For errors see `Attempt.send`."""
+        self.calls += 1
+        replica = self._pick(call)
+        if replica is None:
+            self.wait(call)
+        else:
+            call.send(replica)
+
+    def all(self) -> list[Replica]:
+        """Every replica that takes calls, by place; each counts one more outstanding."""
+        with self.lock:
+            self._drop_dead()
+            found = sorted(self._replicas, key=attrgetter("place"))
+            for replica in found:
+                replica.outstanding += 1
+        self.calls += 1
+        return found
+
+    def _pick(self, call: Call) -> Replica | None:
+        """A replica that counts the call as outstanding from now on."""
+        replicas = self._replicas
+        with self.lock:
+            while replicas:
+                replica = self._prefer(call)
+                if replica.target.known_failure(self.hub) is None:
+                    replica.outstanding += 1
+                    return replica
+                self._leave(replica)  # it is gone: the keeper will say so
+        return None
+
+    def _prefer(self, call: Call) -> Replica:
+        replicas = self._replicas
+        last = call.last
+        if call.session is not None:
+            # rendezvous hashing: every process prefers the same one, and those of other sessions stay where they are
+            return max(replicas, key=lambda each: (each is not last, crc32(f"{each.place} {call.session}".encode())))
+        replicas.rotate(-1)  # the next one, among equals
+        if last is not None:
+            return min(replicas, key=lambda each: (each is last, each.outstanding))
+        return replicas[0] if self._in_turn else min(replicas, key=_outstanding)
+
+    def _drop_dead(self) -> None:
+        for replica in [each for each in self._replicas if each.target.known_failure(self.hub) is not None]:
+            self._leave(replica)
+
+    def _leave(self, replica: Replica) -> None:
+        self._replicas.remove(replica)
+        replica.takes_calls = False
+        if replica.outstanding:
+            self._leaving.append(replica)
+
+    def drained(self) -> Iterable[ControlRequest]:
+        """Those who wait for this process to have nothing outstanding at replicas that take no more calls, if it hasn't. Called with the
+        lock."""
+        self._leaving = [each for each in self._leaving if each.outstanding]
+        if self._leaving:
+            return ()
+        drains, self._drains = self._drains, []
+        return drains
+
+    # waiting for a replica
+
+    def wait(self, call: Call) -> None:
+        """Send a call later: soon, if a replica is there. On any thread."""
+        if not call.until:
+            call.until = time.monotonic() + self._patience
+        with self.lock:
+            self._waiting.append(call)
+            if not self._standing:
+                self._standing = next(self.hub.request_ids)
+                self.hub.requests[self._standing] = self
+                self.hub.poller.call_later(_TICK, self._tick)
+        self.hub.poller.call_soon(self._send_waiting)
+        if self.hub.end is not None:
+            self._end(SupervisionError(f"{self.name}: this process has left the program", self.name))
+
+    def _send_waiting(self) -> None:
+        """On the poller's thread, where sending never waits for room."""
+        now = time.monotonic()
+        for _ in range(len(self._waiting)):
+            try:
+                call = self._waiting.popleft()
+            except IndexError:
+                break
+            if call.future.done():
+                continue
+            replica = self._pick(call)
+            if replica is not None:
+                try:
+                    call.send(replica)
+                except Exception as error:  # who waits must hear of it
+                    call.reject(error)
+            elif self._hopeless or now >= call.until:
+                self._give_up(call)
+            else:
+                self._waiting.append(call)
+
+    def _tick(self) -> None:
+        """Look after what waits, on the poller's thread; and at the keeper, which may have ended."""
+        self._send_waiting()
+        with self.lock:
+            if not self._waiting:
+                self.hub.requests.pop(self._standing, None)
+                self._standing = 0
+                return
+        self.hub.poller.call_later(_TICK, self._tick)
+        self.ask()
+
+    def _give_up(self, call: Call) -> None:
+        self.lost += 1
+        why = self._hopeless or f"none was ready within {self._patience:g}s. Service.status() says why"
+        call.reject(SupervisionError(f"{call.name} has no replica: {why}", call.name))
+
+    def _end(self, error: BaseException) -> None:
+        while self._waiting:
+            try:
+                self._waiting.popleft().reject(error)
+            except IndexError:
+                return
+
+    def describe(self) -> str:
+        """What a call waits for that has no replica."""
+        return f"a replica of {self.name}: none is ready"
+
+    # the request that stands for what waits
+
+    def reply(self, frame: Frame) -> bool:
+        return False
+
+    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
+        if self.hub.end is None:
+            return False
+        self._end(SupervisionError(f"{self.name}: {failure.reason}", self.name))
+        return True
+
+    # what the keeper says
+
+    def ask(self) -> None:
+        """Ask the keeper which replicas there are, and to be told of changes, unless that is under way."""
+        if self._asking is None:
+            self._asking = future = self._keeper.join.call_one(self.hub.address)
+            when_done(future, self._told)
+
+    def _told(self, future: Future[Members]) -> None:
+        self._asking = None
+        error = future.exception()
+        if error is None:
+            self.update(future.get())
+        else:
+            self._hopeless = f"it has ended.\n{error}"
+            self.hub.poller.call_soon(self._send_waiting)
+
+    def update(self, members: Members, request: ControlRequest | None = None) -> None:
+        """Take over which replicas take calls.
+
+        Args:
+            request: Is answered when this process has nothing outstanding at others.
+        """
+        with self.lock:
+            if members.version > self._version:
+                self._version = members.version
+                self._hopeless = members.hopeless
+                self._take(members)
+            if request is not None:
+                self._drains.append(request)
+            told = self.drained()
+        for each in told:
+            each.answer()
+        if self._waiting:
+            self.hub.poller.call_soon(self._send_waiting)
+
+    def _take(self, members: Members) -> None:
+        known = {replica.target.uid: replica for replica in self._replicas}
+        wanted = {target.uid for _, target in members.replicas}
+        for uid, replica in known.items():
+            if uid not in wanted:
+                self._leave(replica)
+        gone = {each.target.uid for each in self._leaving}
+        for place, target in members.replicas:
+            if target.uid not in known and target.uid not in gone:
+                self._replicas.append(Replica(self, place, target))
+
+    def outstanding(self) -> dict[str, int]:
+        """Attempts that are not over, by replica."""
+        return {replica.name: replica.outstanding for replica in [*self._replicas, *self._leaving]}
+
+
+_outstanding = attrgetter("outstanding")
+_routers: dict[int, Router] = {}
+_making = threading.Lock()
+
+
+def router_of(uid: int, name: str, keeper: Keeper, way: Way) -> Router:
+    """The router of this process for a service; made by its first call."""
+    hub = current_hub()
+    with _making:
+        router = _routers.get(uid)
+        if router is None or router.hub is not hub:  # that of a process which has forked this one, or of another session
+            for ended in [each for each, known in _routers.items() if known.hub is not hub]:
+                del _routers[ended]
+            router = _routers[uid] = Router(hub, uid, name, keeper, way)
+            _measure()
+        return router
+
+
+def forget(uid: int) -> None:
+    """A service has been stopped here."""
+    _routers.pop(uid, None)
+
+
+@handles(Members)
+def _members(service: ControlService, request: ControlRequest, record: Members) -> None:
+    router = _routers.get(record.uid)
+    if router is None:
+        request.answer()  # it calls no more
+    else:
+        router.update(record, request)
+
+
+register(_members)
+
+
+def _forget_all() -> None:
+    global _making
+    _making = threading.Lock()
+    _routers.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _measure() -> None:
+    """Have this process's counts among its metrics. The functions are called when somebody asks."""
+    def each(attribute: str) -> Any:
+        return lambda _: [Observation(getattr(it, attribute), {"service": it.name}) for it in [*_routers.values()]]
+
+    meter = get_meter("monarch.service")
+    meter.create_observable_counter("service.calls", [each("calls")], "", "calls that this process has begun")
+    meter.create_observable_counter("service.retries", [each("retried")], "", "attempts after the first")
+    meter.create_observable_counter("service.refused", [each("lost")], "", "calls that found no replica")
+    meter.create_observable_gauge(
+        "service.outstanding",
+        [
+            lambda _: [
+                Observation(count, {"service": router.name, "replica": name})
+                for router in [*_routers.values()]
+                for name, count in router.outstanding().items()
+            ]
+        ],
+        "",
+        "attempts of this process that are not over",
+    )
