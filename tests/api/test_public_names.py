@@ -21,6 +21,7 @@ PACKAGES = [
     "monarch.job",
     "monarch.notebook",
     "monarch.rdma",
+    "monarch.service",
     "monarch.spmd",
     "monarch.supervision",
     "monarch.testing",

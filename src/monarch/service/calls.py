@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from .._core.plane import (
     DEAD,
-    ERROR,
     VALUE,
     FailedCall,
     Failure,
@@ -180,6 +179,7 @@ class Call(PendingOperation, Promise[Any]):
     def send(self, replica: Replica) -> None:
         """Ask this replica, which counts it as outstanding already. For errors see `Attempt.send`."""
         self._made += 1
+        self.until = 0.0
         self._attempt = attempt = Attempt(self, replica)
         attempt.send(self.message)
         if self._timeout is not None:

@@ -11,10 +11,10 @@ from .._core.plane import (
     EXPLICIT,
     Promise,
     check_names,
-    completed,
     current_hub,
     describe_class,
     encode_meta,
+    map_future,
     pickling,
     random_uid,
     subscribe,
@@ -119,6 +119,7 @@ class Service(Generic[A]):
         self._way = way
         self._owned = False
         self._known: Router | None = None
+        self._stopping: Future[None] | None = None
 
     def _router(self) -> Router:
         known = self._known
@@ -141,7 +142,7 @@ class Service(Generic[A]):
         """
         _check_number("replicas", replicas, 1)
         _check_seconds("drain", drain)
-        return self._keeper.scale.call_one(replicas, drain)
+        return map_future(self._keeper.scale.call_one(replicas, drain), self._router().update)
 
     def status(self) -> Future[list[ReplicaStatus]]:
         """Ask how each replica is."""
@@ -165,9 +166,10 @@ class Service(Generic[A]):
         if not self._owned:
             raise NotImplementedError(f"{self!r} was received in a message; only who has made it stops it")
         _check_seconds("drain", drain)
-        future = self._keeper.close.call_one(drain)
-        subscribe(future, lambda: forget(self._uid))
-        return future
+        if self._stopping is None:
+            self._stopping = self._keeper.close.call_one(drain)
+            subscribe(self._stopping, lambda: forget(self._uid))
+        return self._stopping
 
     def __enter__(self) -> Service[A]:
         return self

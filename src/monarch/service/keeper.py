@@ -12,11 +12,22 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from .._core.plane import SETTLE, Gather, ProcAddress, StopCall, current_hub, pickling, send_record
 from .._lazy import lazy_logger
-from ..actor import Actor, Future, HostMesh, MeshFailure, ProcMesh, concurrent_endpoint, context, endpoint
+from ..actor import (
+    Actor,
+    Future,
+    HostMesh,
+    MeshFailure,
+    ProcMesh,
+    SupervisionError,
+    concurrent_endpoint,
+    context,
+    endpoint,
+)
 from ..telemetry.metrics import get_meter
 from .records import Members, ReplicaStatus, Spec
 
@@ -66,6 +77,7 @@ class Keeper(Actor):
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._hosts: HostMesh = spec.hosts.flatten("host")
+        self._lost: set[int] = set()  # hosts, whose loss is final
         self._places: dict[int, _Place] = {}
         self._callers: set[ProcAddress] = set()
         self._version = 0
@@ -74,8 +86,8 @@ class Keeper(Actor):
         self._grow(spec.replicas)
 
     @endpoint(concurrency=1)
-    async def scale(self, replicas: int, drain: float) -> None:
-        """Have so many replicas: done when those that are new are ready, or given up, and others have ended."""
+    async def scale(self, replicas: int, drain: float) -> Members:
+        """Have so many replicas: done when those that are new are ready, or given up, and others have ended. Returns which there are."""
         self._grow(replicas)
         leaving = [place for place in self._places if place >= replicas]
         await self._drain(leaving, drain)
@@ -83,6 +95,7 @@ class Keeper(Actor):
             await self._changed.wait_for(
                 lambda: all(each.state in ("ready", "given up") for each in self._places.values())
             )
+        return self._members()
 
     @concurrent_endpoint
     async def close(self, drain: float) -> None:
@@ -107,6 +120,8 @@ class Keeper(Actor):
         for place in self._places.values():
             replica = place.replica
             if replica is not None and failure.mesh_name == self._name(replica.place):
+                if failure.cause == "host":
+                    self._lost.add(replica.host)
                 replica.end(failure.report())
         return True  # whether the service goes on is said to its callers
 
@@ -159,15 +174,14 @@ class Keeper(Actor):
         place.replica = None
         if was_ready:
             self._publish()
-        await replica.procs.stop(why or "the service has become smaller")
+        with suppress(Exception):  # its host is lost, for one: nothing is left to stop
+            await replica.procs.stop(why or "the service has become smaller")
         return why
 
     def _start(self, number: int) -> _Replica:
         spec = self._spec
         taken = Counter(place.replica.host for place in self._places.values() if place.replica is not None)
-        failed = self._places[number].last_failure != ""  # then elsewhere, if there is room: it may have been the host
-        hosts = range(len(self._hosts))
-        host = min(hosts, key=lambda each: (taken[each], (each - number - failed) % len(hosts)))
+        host = min(range(len(self._hosts)), key=lambda each: (each in self._lost, taken[each]))
         name = self._name(number)
         procs = self._hosts.slice(host=host).spawn_procs(spec.procs, bootstrap=spec.bootstrap, name=name)
         actors = procs.spawn(name, spec.actor, *spec.args, **spec.kwargs)
@@ -177,8 +191,8 @@ class Keeper(Actor):
         """Wait until it handles messages, then ask now and then how it is."""
         try:
             await _settled(replica)
-        except Exception as error:
-            replica.end(str(error))
+        except SupervisionError as error:
+            replica.end(error.failure.report() if error.failure is not None else str(error))
             return
         if place.state == "draining":
             return
@@ -199,7 +213,9 @@ class Keeper(Actor):
                 why = f"failed: {error}"
             if why is not None:
                 replica.end(f"its health check {spec.health} {why}")
-                replica.procs.kill(f"its health check {spec.health} {why}")  # its callers need not wait for it to clean up
+                replica.procs.kill(
+                    f"its health check {spec.health} {why}"
+                )  # its callers need not wait for it to clean up
 
     async def _now(self, place: _Place, state: str) -> None:
         place.state = state
@@ -222,7 +238,9 @@ class Keeper(Actor):
                 place.replica.end(None)
             elif place.task is not None:  # between two replicas
                 place.task.cancel()
-        await asyncio.gather(*(place.task for place in leaving.values() if place.task is not None), return_exceptions=True)
+        await asyncio.gather(
+            *(place.task for place in leaving.values() if place.task is not None), return_exceptions=True
+        )
         for number in leaving:
             self._places.pop(number, None)
 

@@ -178,6 +178,8 @@ class Router:
                 self.hub.requests[self._standing] = self
                 self.hub.poller.call_later(_TICK, self._tick)
         self.hub.poller.call_soon(self._send_waiting)
+        if not self._replicas:
+            self.hub.poller.call_soon(self.ask)  # the keeper may have ended
         if self.hub.end is not None:
             self._end(SupervisionError(f"{self.name}: this process has left the program", self.name))
 
@@ -302,7 +304,9 @@ def router_of(uid: int, name: str, keeper: Keeper, way: Way) -> Router:
     hub = current_hub()
     with _making:
         router = _routers.get(uid)
-        if router is None or router.hub is not hub:  # that of a process which has forked this one, or of another session
+        if (
+            router is None or router.hub is not hub
+        ):  # that of a process which has forked this one, or of another session
             for ended in [each for each, known in _routers.items() if known.hub is not hub]:
                 del _routers[ended]
             router = _routers[uid] = Router(hub, uid, name, keeper, way)
@@ -338,6 +342,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 def _measure() -> None:
     """Have this process's counts among its metrics. The functions are called when somebody asks."""
+
     def each(attribute: str) -> Any:
         return lambda _: [Observation(getattr(it, attribute), {"service": it.name}) for it in [*_routers.values()]]
 

@@ -1,0 +1,221 @@
+"""What a service does when its replicas, its owner or its callers die."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers.waiting import wait_until
+from monarch.actor import Actor, SupervisionError, current_rank, endpoint, this_host
+from monarch.service import Service
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+LIMIT = 60  # seconds for what takes milliseconds, on a machine that does other things
+
+
+class Replica(Actor):
+    """Fails to start while `broken` is there, is unwell while `ill` is."""
+
+    def __init__(self, folder: str = "") -> None:
+        self.folder = Path(folder)
+        if folder and (self.folder / "broken").exists():
+            raise OSError("broken")
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+    @endpoint
+    def wait_for(self, path: str) -> int:
+        """Return when this file is there; another one says that this has begun."""
+        Path(f"{path}.{os.getpid()}").touch()
+        while not os.path.exists(path):
+            time.sleep(0.005)
+        return os.getpid()
+
+    @endpoint
+    def is_well(self) -> bool:
+        return not (self.folder / f"ill.{os.getpid()}").exists()
+
+    @endpoint
+    def pid_of_rank(self) -> tuple[int, int]:
+        return current_rank().rank, os.getpid()
+
+
+class Sleeper(Actor):
+    @endpoint
+    async def sleep(self, begun: str) -> None:
+        Path(f"{begun}.{os.getpid()}").touch()
+        await asyncio.sleep(10 * LIMIT)
+
+
+class Owner(Actor):
+    """Owns a service, or holds calls to one."""
+
+    @endpoint
+    def make(self) -> Service[Replica]:
+        self.service = Service(this_host(), Replica, name="owned")
+        return self.service
+
+    @endpoint
+    def hold(self, service: Service[Sleeper], begun: str) -> None:
+        self.held = [service.sleep.call_one(begun) for _ in range(2)]
+
+    @endpoint
+    def die(self) -> None:
+        os._exit(1)
+
+
+def restarts(service: Service[Any]) -> int:
+    return sum(each.restarts for each in service.status().get(timeout=LIMIT))
+
+
+def pids_of(service: Service[Replica]) -> set[int]:
+    """The processes of all replicas that take calls; empty where one of them has died meanwhile."""
+    try:
+        return set(service.pid.call().get(timeout=LIMIT).values())
+    except SupervisionError:
+        return set()
+
+
+def another(service: Service[Replica], old: int) -> int:
+    """The process of the only replica, once it is not the old one."""
+    found = [old]
+
+    def is_new() -> bool:
+        found[0] = service.pid.options(retries=99).call_one().get(timeout=LIMIT)
+        return found[0] != old
+
+    wait_until(is_new, what="another replica")
+    return found[0]
+
+
+def test_a_replica_that_dies_is_replaced_under_the_same_handle() -> None:
+    with Service(this_host(), Replica, replicas=2, name="lives") as service:
+        service.scale(2).get(timeout=LIMIT)
+        victim, survivor = sorted(pids_of(service))
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: restarts(service) == 1, what="a restart")
+        wait_until(lambda: len(pids_of(service)) == 2, what="two replicas")
+        now = pids_of(service)
+        assert survivor in now and victim not in now
+
+
+def test_a_call_that_may_not_be_repeated_says_that_nobody_knows_its_outcome(tmp_path: Path) -> None:
+    with Service(this_host(), Replica, name="once") as service:
+        pid = service.pid.call_one().get(timeout=LIMIT)
+        held = service.wait_for.call_one(str(tmp_path / "door"))
+        wait_until(lambda: any(tmp_path.iterdir()), what="the call to begin")
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(SupervisionError, match="(?s)SIGKILL.*is not known.*idempotent") as caught:
+            held.get(timeout=LIMIT)
+        assert caught.value.failure is not None and caught.value.failure.signal == signal.SIGKILL
+        another(service, pid)
+
+
+def test_unanswered_calls_that_may_be_repeated_are_answered_by_others(tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    with Service(this_host(), Replica, replicas=2, name="again", idempotent=["wait_for"]) as service:
+        service.scale(2).get(timeout=LIMIT)
+        held = [service.wait_for.call_one(str(door)) for _ in range(20)]
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2, what="both to have begun")
+        victim = int(next(tmp_path.iterdir()).suffix[1:])
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: restarts(service) == 1, what="a restart")
+        door.touch()
+        assert victim not in [each.get(timeout=LIMIT) for each in held]
+        assert set(service.outstanding().values()) == {0}
+
+
+def test_a_service_that_can_not_start_says_why_and_may_be_asked_again(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    with Service(this_host(), Replica, (str(tmp_path),), name="broken", max_restarts=1) as service:
+        with pytest.raises(SupervisionError, match="(?s)has no replica: .*failed too often.*OSError: broken"):
+            service.pid.call_one().get(timeout=LIMIT)
+        (status,) = service.status().get(timeout=LIMIT)
+        assert (status.state, status.restarts) == ("given up", 1)
+        (tmp_path / "broken").unlink()
+        service.scale(1).get(timeout=LIMIT)
+        assert service.pid.call_one().get(timeout=LIMIT) > 0
+
+
+def test_a_call_without_a_replica_waits_for_no_longer_than_its_patience(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    with Service(this_host(), Replica, (str(tmp_path),), name="patient", max_restarts=1000, patience=0.1) as service:
+        with pytest.raises(SupervisionError, match=r"has no replica: none was ready within 0\.1s"):
+            service.pid.call_one().get(timeout=LIMIT)
+        with pytest.raises(SupervisionError, match="has no replica: none is ready"):
+            service.pid.call().get(timeout=LIMIT)
+
+
+def test_a_replica_that_fails_its_health_check_is_replaced(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"health": "is_well", "health_interval": 0.05, "health_timeout": LIMIT}
+    with Service(this_host(), Replica, (str(tmp_path),), name="checked", **options) as service:
+        first = service.pid.call_one().get(timeout=LIMIT)
+        (tmp_path / f"ill.{first}").touch()
+        wait_until(lambda: restarts(service) == 1, what="a restart")
+        assert "said that it is not well" in service.status().get(timeout=LIMIT)[0].last_failure
+        another(service, first)
+
+
+def test_the_calls_of_a_replica_that_hangs_end_and_it_is_replaced(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"health": "is_well", "health_interval": 0.05, "health_timeout": 1.0}
+    with Service(this_host(), Replica, (str(tmp_path),), name="hung", max_restarts=1000, **options) as service:
+        pid = service.pid.options(retries=99).call_one().get(timeout=LIMIT)
+        held = service.wait_for.call_one(str(tmp_path / "door"))
+        with pytest.raises(SupervisionError, match="its health check is_well did not answer within 1s"):
+            held.get(timeout=LIMIT)
+        another(service, pid)
+
+
+def test_the_death_of_one_rank_replaces_the_whole_replica() -> None:
+    with Service(this_host(), Replica, procs_per_replica={"gpus": 2}, name="whole") as service:
+        service.scale(1).get(timeout=LIMIT)
+        before = dict(service.pid_of_rank.call().get(timeout=LIMIT).values())
+        os.kill(before[1], signal.SIGKILL)
+        another(service, before[0])
+        after = dict(service.pid_of_rank.call().get(timeout=LIMIT).values())
+        assert set(after.values()).isdisjoint(before.values())
+
+
+def test_a_service_ends_with_its_owner_and_says_so_elsewhere(spawn: Spawn, faults: Faults) -> None:
+    owner = spawn().spawn("owner", Owner)
+    service = owner.make.call_one().get(timeout=LIMIT)
+    pid = service.pid.call_one().get(timeout=LIMIT)
+    owner.die.broadcast()
+    faults.wait_for(1)
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), what="the replica to end")
+    with pytest.raises(SupervisionError, match="owned.pid"):
+        service.pid.options(retries=5).call_one().get(timeout=LIMIT)
+
+
+def test_a_caller_that_dies_holds_up_no_drain(spawn: Spawn, faults: Faults, tmp_path: Path) -> None:
+    with Service(this_host(), Sleeper, replicas=2, name="drained") as service:
+        service.scale(2).get(timeout=LIMIT)
+        caller = spawn().spawn("caller", Owner)
+        caller.hold.call_one(service, str(tmp_path / "begun")).get(timeout=LIMIT)
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2, what="both to have begun")
+        smaller = service.scale(1, drain=9 * LIMIT)
+        assert not smaller.done()
+        caller.die.broadcast()
+        faults.wait_for(1)
+        smaller.get(timeout=LIMIT)
+        service.scale(1).get(timeout=LIMIT)
+
+
+def test_a_drain_takes_no_longer_than_it_may(tmp_path: Path) -> None:
+    with Service(this_host(), Sleeper, name="limited") as service:
+        held = service.sleep.call_one(str(tmp_path / "begun"))
+        wait_until(lambda: any(tmp_path.iterdir()), what="the call to begin")
+        service.stop(drain=0.05).get(timeout=LIMIT)
+        with pytest.raises(SupervisionError, match="the service has become smaller"):
+            held.get(timeout=LIMIT)
