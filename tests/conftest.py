@@ -75,16 +75,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DEFAULT_TIMEOUT))
     if hasattr(config, "workerinput"):
-        # one of several: the small files come last, so that nobody is left alone with a long one
+        # one of several: files whose tests take milliseconds come last, so that nobody is left alone with a long one
         sizes = Counter(item.path for item in items)
         items.sort(key=lambda item: (_turn(item), -sizes[item.path], item.path))
 
 
 def _turn(item: pytest.Item) -> int:
+    if _tier(item) in ("slow", "fuzz", "browser"):
+        return 0
     if not _uses_processes(item):
         return 3
-    if _tier(item) in ("slow", "fuzz"):
-        return 0
     return 2 if _mentions_torch(item.path) else 1  # once a host has imported torch, each of its procs costs more
 
 

@@ -6,6 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -168,8 +169,16 @@ def package_of(module: str) -> str:
 
 
 SOURCES = sorted(SOURCE.rglob("*.py"))
-IMPORTS = [found for path in SOURCES for found in imports_of(path)]
-OWN = [found for found in IMPORTS if found.imported == "monarch" or found.imported.startswith("monarch.")]
+
+
+@cache
+def imports() -> list[Import]:
+    return [found for path in SOURCES for found in imports_of(path)]
+
+
+@cache
+def own() -> list[Import]:
+    return [found for found in imports() if found.imported == "monarch" or found.imported.startswith("monarch.")]
 
 
 def listed(imports: list[Import]) -> str:
@@ -184,7 +193,7 @@ def test_every_module_has_a_layer() -> None:
 def test_imports_point_downward_only() -> None:
     wrong = [
         found
-        for found in OWN
+        for found in own()
         if (mine := package_of(found.importer)) != (other := package_of(found.imported))
         and LAYERS[other] >= LAYERS[mine] > 0
         and LAYERS[mine] != 9
@@ -194,7 +203,7 @@ def test_imports_point_downward_only() -> None:
 
 def test_the_lowest_layer_imports_nothing_above_itself() -> None:
     wrong = [
-        found for found in OWN if LAYERS[package_of(found.importer)] == 0 and LAYERS[package_of(found.imported)] > 0
+        found for found in own() if LAYERS[package_of(found.importer)] == 0 and LAYERS[package_of(found.imported)] > 0
     ]
     assert wrong == [], listed(wrong)
 
@@ -202,7 +211,7 @@ def test_the_lowest_layer_imports_nothing_above_itself() -> None:
 def test_only_the_public_face_and_the_planes_import_the_core() -> None:
     wrong = [
         found
-        for found in OWN
+        for found in own()
         if found.imported.startswith("monarch._core")
         and not found.importer.startswith("monarch._core")
         and LAYERS[package_of(found.importer)] not in MAY_IMPORT_CORE
@@ -213,7 +222,7 @@ def test_only_the_public_face_and_the_planes_import_the_core() -> None:
 def test_the_core_knows_neither_torch_nor_http() -> None:
     wrong = [
         found
-        for found in IMPORTS
+        for found in imports()
         if found.importer.startswith("monarch._core") and found.imported.split(".")[0] in NOT_IN_CORE
     ]
     assert wrong == [], listed(wrong)
@@ -223,7 +232,7 @@ def test_the_core_knows_neither_torch_nor_http() -> None:
 def test_a_pure_package_has_no_socket_no_thread_and_no_clock(package: str) -> None:
     wrong = [
         found
-        for found in IMPORTS
+        for found in imports()
         if (found.importer + ".").startswith(package + ".") and found.imported.split(".")[0] in NOT_PURE
     ]
     assert wrong == [], listed(wrong)
@@ -244,7 +253,7 @@ def test_only_the_net_package_of_the_core_opens_connections() -> None:
     assert wrong == []
     also_wrong = [
         found
-        for found in IMPORTS
+        for found in imports()
         if found.importer.startswith("monarch._core")
         and not found.importer.startswith("monarch._core.net")
         and found.imported.split(".")[0] in {"ssl", "selectors", "socketserver"}
@@ -254,7 +263,7 @@ def test_only_the_net_package_of_the_core_opens_connections() -> None:
 
 
 def test_few_imports_of_the_package_hide_inside_functions() -> None:
-    late = [found for found in OWN if found.inside_a_function]
+    late = [found for found in own() if found.inside_a_function]
     assert len(late) <= MOST_LATE_IMPORTS, listed(late)
 
 
@@ -262,7 +271,7 @@ def test_few_imports_of_the_package_hide_inside_functions() -> None:
 def test_no_import_of_another_package_hides_inside_a_function_of_a_low_layer(package: str) -> None:
     late = [
         found
-        for found in OWN
+        for found in own()
         if found.inside_a_function
         and (found.importer + ".").startswith(package + ".")
         and package_of(found.imported) != package
@@ -273,7 +282,7 @@ def test_no_import_of_another_package_hides_inside_a_function_of_a_low_layer(pac
 def test_the_core_depends_on_the_standard_library_and_cloudpickle_only() -> None:
     wrong = [
         found
-        for found in IMPORTS
+        for found in imports()
         if found.importer.startswith(("monarch._core", "monarch.actor", "monarch.errors", "monarch.config"))
         and (top := found.imported.split(".")[0]) not in {*sys.stdlib_module_names, "monarch", "cloudpickle"}
         and not found.for_types_only
@@ -330,7 +339,7 @@ def circles_of(imports: list[Import]) -> list[list[str]]:
 def drawn(members: list[str]) -> str:
     lines = (
         f"{found}{' inside a function' * found.inside_a_function}{' for types' * found.for_types_only}"
-        for found in OWN
+        for found in own()
         if found.importer in members and found.imported in members
     )
     return "\n".join(dict.fromkeys(lines))
@@ -343,12 +352,12 @@ def test_circles_are_found_in_a_graph() -> None:
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """An import that is put off into a function counts: it hides a circle, and does not cut it."""
-    found = circles_of([each for each in OWN if not each.for_types_only])
+    found = circles_of([each for each in own() if not each.for_types_only])
     assert found == [], "\n\n".join(map(drawn, found))
 
 
 def test_no_more_than_three_modules_know_each_other_by_their_types() -> None:
-    found = [members for members in circles_of(OWN) if len(members) > 3]
+    found = [members for members in circles_of(own()) if len(members) > 3]
     assert found == [], "\n\n".join(map(drawn, found))
 
 

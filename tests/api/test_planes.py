@@ -21,7 +21,7 @@ ENGINE = {"monarch", "monarch._core", "monarch._compat", "monarch.actor", "monar
 def of_planes() -> list[layering.Import]:
     return [
         found
-        for found in layering.OWN
+        for found in layering.own()
         if (found.imported + ".").startswith("monarch._core.")
         and not any(found.importer == each or found.importer.startswith(each + ".") for each in ENGINE - {"monarch"})
         and found.importer != "monarch"
@@ -35,7 +35,7 @@ def test_planes_import_nothing_of_the_engine_but_what_is_published() -> None:
 
 
 def test_the_engine_does_not_use_what_it_publishes_for_planes() -> None:
-    assert [found for found in layering.OWN if found.imported == PUBLISHED and found not in of_planes()] == []
+    assert [found for found in layering.own() if found.imported == PUBLISHED and found not in of_planes()] == []
 
 
 def test_the_page_on_planes_says_what_each_published_name_is_for() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.effort import shortened
 from helpers.scripts import TAG, processes_tagged
 from helpers.waiting import wait_until
 
@@ -25,11 +26,11 @@ def run_chaos(folder: Path, *arguments: str) -> None:
 
 
 def test_random_faults_in_one_tree_have_the_consequences_that_they_must_have_and_no_others(tmp_path: Path) -> None:
-    run_chaos(tmp_path, "--minutes", "0.5")
+    run_chaos(tmp_path, "--minutes", shortened("0.5", "0.25"))
 
 
 def test_trees_that_several_client_threads_use_do_not_disturb_each_other(tmp_path: Path) -> None:
-    run_chaos(tmp_path, "--minutes", "0.3", "--threads", "3")
+    run_chaos(tmp_path, "--minutes", shortened("0.3", "0.2"), "--threads", "3")
 
 
 def test_what_chaos_does_follows_from_its_seed_alone(tmp_path: Path) -> None:

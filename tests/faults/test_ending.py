@@ -517,9 +517,11 @@ class HoldsTheLock(Actor):
 
 def test_stopping_an_actor_is_bounded_though_its_process_can_say_nothing(spawn: Spawn) -> None:
     with configured(cleanup_timeout="200ms", stop_actor_timeout="200ms", process_exit_timeout="200ms"):
-        mesh = spawn(1).spawn("holds", HoldsTheLock)
+        procs = spawn(1)
+        mesh = procs.spawn("holds", HoldsTheLock)
         assert mesh.ready.call_one().get(timeout=20)
         mesh.hold.broadcast(15)
         start = time.monotonic()
         mesh.stop().get(timeout=20)
         assert time.monotonic() - start < 10
+        procs.stop().get(timeout=20)  # with these limits, not with the usual ones

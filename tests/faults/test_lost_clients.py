@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.effort import shortened
 from helpers.leaks import open_descriptors
 from helpers.processes import wait_stopped
 from helpers.remote import BOUND, RECONNECT, SLACK
@@ -195,7 +196,7 @@ def resources(hosts: Workers) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(50, marks=[SLOW, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("count", [3, pytest.param(shortened(50, 15), marks=[SLOW, pytest.mark.timeout(300)])])
 def test_clients_that_came_and_went_leave_nothing_on_a_worker(hosts: Workers, count: int, tmp_path: Path) -> None:
     script = tmp_path / "comers.py"
     script.write_text(program(COMERS))

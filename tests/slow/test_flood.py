@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.effort import shortened
 from helpers.waiting import wait_until
 from monarch.actor import Actor, endpoint
 from monarch.config import configured
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-SECONDS = 15  # in which 300 MB would gather if nobody waited
+SECONDS = shortened(15, 5)  # in which 300 MB would gather if nobody waited, or 100
 PAUSE = 0.0005  # seconds that the consumer takes for each message
 SIZE = 1000  # bytes
 MEGABYTE = 1 << 20
@@ -60,7 +61,7 @@ def test_a_flood_of_messages_that_come_faster_than_they_are_handled_takes_bounde
     with configured(mailbox_limit=5000, send_buffer_limit=4 * MEGABYTE):
         consumer = spawn(1).spawn("consumer", Consumer)
         producer = spawn(1).spawn("producer", Producer)
-    first, producer_full = producer.produce.call_one(consumer, 5).get(timeout=120)  # the queues fill up
+    first, producer_full = producer.produce.call_one(consumer, SECONDS / 3).get(timeout=120)  # the queues fill up
     _, consumer_full = consumer.state.call_one().get(timeout=120)
     sent, producer_end = producer.produce.call_one(consumer, SECONDS).get(timeout=120)
     taken, consumer_end = consumer.state.call_one().get(timeout=120)

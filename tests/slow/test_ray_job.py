@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.effort import IN_CI
 from helpers.ray_cluster import Ray, running_ray
 from helpers.slurm import command_of
 from helpers.waiting import wait_until
@@ -29,7 +30,7 @@ pytestmark = [
     ),
 ]
 
-at_a_desk = pytest.mark.skipif("CI" in os.environ, reason="CI takes the shorter part of these tests")
+at_a_desk = pytest.mark.skipif(IN_CI, reason="CI takes the shorter part of these tests")
 
 USE = """
     import os, sys
