@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -81,11 +82,32 @@ def test_a_kept_view_asks_once_for_a_folder_and_never_for_what_is_not_there(tmp_
     assert kept.stat("a").size == 1
     for absent in ("b", "c"):
         assert refused(kept.stat, absent) == errno.ENOENT
-    assert asked.questions == [("list", "")]
+    assert asked.questions == [("tree", "")]
     (tmp_path / "b").write_text("22")
     assert refused(kept.stat, "b") == errno.ENOENT
     kept.forget()
     assert kept.stat("b").size == 2 and len(asked.questions) == 2
+
+
+def test_an_import_asks_once_for_names_of_a_package_and_once_for_its_compiled_modules(tmp_path: Path) -> None:
+    compiled = tmp_path / "package" / "sub" / "__pycache__"
+    compiled.mkdir(parents=True)
+    (tmp_path / "link").symlink_to("package")
+    for module in ("a", "b"):
+        (tmp_path / "package" / "sub" / f"{module}.py").write_text("")
+        (compiled / f"{module}.pyc").write_text(module)
+    (compiled / "large.pyc").write_bytes(bytes(3 << 20))
+    asked = Asked(tmp_path)
+    kept = View(asked, live=False)
+    assert stat.S_ISDIR(kept.stat("package").mode) and stat.S_ISLNK(kept.stat("link").mode)
+    for module in ("a", "b", "a"):
+        assert kept.stat(f"package/sub/{module}.py").size == 0
+        assert read(kept.open(f"package/sub/__pycache__/{module}.pyc"), 0, 9) == module.encode()
+    assert asked.questions == [("tree", ""), ("tree", "package/sub/__pycache__")]
+    assert sum(map(len, kept.open("package/sub/__pycache__/large.pyc").read(0, 1 << 30))) == 3 << 20
+    (compiled / "a.pyc").write_text("edited")
+    kept.forget()
+    assert read(kept.open("package/sub/__pycache__/a.pyc"), 0, 9) == b"edited"
 
 
 def test_a_live_view_follows_a_file_that_grows_once_it_is_told(tmp_path: Path) -> None:

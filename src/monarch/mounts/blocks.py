@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .._core.plane import notice
+from .._core.plane import completed, notice
 from ..actor import Future
 from .folder import Attributes, digest_of
 
@@ -94,6 +94,11 @@ class Blocks:
                 self._blocks.pop((path, 0), None)
             self._fetch(path, attributes, [0])
             return self._blocks[path, 0]
+
+    def put(self, path: str, attributes: Attributes, content: bytes) -> None:
+        """That of a file of one block, which came with its name."""
+        with self._lock:
+            self._blocks[path, 0] = Block(attributes, completed((attributes, False, content)))
 
     def drop(self, path: str, lost: Block) -> None:
         """Forget one that did not come, so that it is asked for again."""

@@ -10,9 +10,13 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from .._namedtuple import NamedTuple
+
+_COMPILED = "__pycache__"  # who opens one of the files in it opens more, and Python knows what they were compiled from
+_MOST_NAMES = 1000  # after which no further folder is listed
+_MOST_CONTENT = 2 << 20  # bytes that come with names
 
 _ONWARD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -65,6 +69,35 @@ class Folder:
                 if status.st_dev == device and entry.name not in self._hidden:
                     found[entry.name] = _attributes(status)
         return found
+
+    def tree(self, path: str) -> tuple[dict[str, dict[str, Attributes]], dict[str, tuple[Attributes, bytes]]]:
+        """What an import asks for next, in one answer.
+
+        Returns:
+            The folder, and folders in it, the nearest first, until there are many names; each as `list` has it.
+            Files of the folder by path, with what they are and hold, where it is one of compiled modules.
+        """
+        listed, contents = {path: self.list(path)}, {}
+        waiting, count = [path], len(listed[path])
+        while waiting and count < _MOST_NAMES:
+            folder = waiting.pop(0)
+            for name, attributes in listed[folder].items():
+                if stat.S_ISDIR(attributes.mode) and name != _COMPILED and count < _MOST_NAMES:
+                    below = f"{folder}/{name}" if folder else name
+                    with suppress(OSError):  # it is closed to us, or gone
+                        listed[below] = self.list(below)
+                        waiting.append(below)
+                        count += len(listed[below])
+        if path.rpartition("/")[2] == _COMPILED:
+            room = _MOST_CONTENT
+            for name, attributes in listed[path].items():
+                if stat.S_ISREG(attributes.mode) and attributes.size <= room:
+                    with suppress(OSError):
+                        now, _, content = self.read(f"{path}/{name}", 0, attributes.size)
+                        if now == attributes and len(content) == now.size:
+                            contents[f"{path}/{name}"] = now, content
+                            room -= now.size
+        return listed, contents
 
     def link(self, path: str) -> str:
         """What a symlink says."""

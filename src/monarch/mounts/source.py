@@ -52,6 +52,10 @@ class Source(Actor):
         return tried(self._folder.list, path)
 
     @endpoint
+    def tree(self, path: str) -> tuple[dict[str, dict[str, Attributes]], dict[str, tuple[Attributes, bytes]]] | int:
+        return tried(self._folder.tree, path)
+
+    @endpoint
     def link(self, path: str) -> str | int:
         return tried(self._folder.link, path)
 
