@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers import netns
 from helpers.fuse import mounted_below
+from helpers.remote import run
 from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from helpers.jobs import Home
 
 pytestmark = pytest.mark.usefixtures("_process_test", "fuse")
@@ -185,3 +189,37 @@ def test_what_a_run_has_left_mounted_is_removed_by_the_next(home: Home) -> None:
         ],
     ], said
     assert mounted_below(home.folder) == []
+
+
+@pytest.mark.skipif(netns.why_not() is not None, reason=str(netns.why_not()))
+def test_folders_are_read_over_a_network_and_a_machine_out_of_reach_is_an_error(tmp_path: Path) -> None:
+    run(
+        """
+        import errno
+        from monarch.gather_mount import gather_mount
+
+        def error_of(function, *args):
+            try:
+                function(*args)
+            except OSError as error:
+                return error.errno
+
+        folder = FOLDER
+        content = os.urandom(40 << 20)
+        for rank in range(2):
+            os.makedirs(f"{folder}/run/hosts_{rank}")
+            with open(f"{folder}/run/hosts_{rank}/checkpoint", "wb") as file:
+                file.write(content)
+        with machines(2, 0) as (network, w, hosts, _, _):
+            with gather_mount(hosts, f"{folder}/run/$SUBDIR", f"{folder}/seen"):
+                with open(f"{folder}/seen/hosts_0/checkpoint", "rb") as file:
+                    assert file.read() == content
+                with open(f"{folder}/seen/hosts_1/checkpoint", "rb") as file:
+                    assert file.read(5) == content[:5]
+                    network.hosts[2].silence()
+                    assert error_of(os.pread, file.fileno(), 1, 39 << 20) == errno.EIO
+                    assert error_of(os.listdir, f"{folder}/seen/hosts_1") == errno.EIO
+                    assert os.listdir(f"{folder}/seen/hosts_0") == ["checkpoint"]
+        """.replace("FOLDER", repr(str(tmp_path)))
+    )
+    assert mounted_below(tmp_path) == []

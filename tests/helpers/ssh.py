@@ -90,6 +90,11 @@ class Ssh:
             found = [file for file in found if file.encode() not in commands and (self._tmp(name) / file).exists()]
         return found
 
+    def mounts(self, name: str) -> list[str]:
+        """What programs of Monarch have mounted on a machine, as it sees it itself."""
+        lines = Path(f"/proc/{self._init(name)}/mounts").read_text().splitlines()
+        return [line for line in lines if " fuse.monarch " in line]
+
     def left(self) -> list[str]:
         """Processes and files of jobs."""
         found = []

@@ -1,4 +1,4 @@
-"""Mounts of jobs, as a user sees them: by FUSE, on hosts that are processes or nodes of Slurm."""
+"""Mounts of jobs, as a user sees them: by FUSE, on hosts that are processes, nodes of Slurm, or reached by ssh."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.fuse import mounted_below
+from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
     from helpers.slurm import Slurm
+    from helpers.ssh import Ssh
 
 pytestmark = pytest.mark.usefixtures("_process_test", "fuse")
 
 
 MOUNTS = """
-    import os, subprocess, sys, time
+    import os, signal, subprocess, sys, time
+    import monarch.actor
     from cluster import folder, job
     from monarch.actor import Actor, context, endpoint
     from monarch.job import job_load
@@ -50,6 +53,17 @@ MOUNTS = """
         def read(self, name: str) -> str:
             with open(f"{there}/{name}") as file:
                 return file.read()
+
+        @endpoint
+        def kill_host(self) -> None:
+            with open(f"/proc/{os.getppid()}/stat") as file:
+                os.kill(int(file.read().rpartition(")")[2].split()[1]), signal.SIGKILL)
+
+    def error_of(function, *args) -> str | None:
+        try:
+            function(*args)
+        except OSError as error:
+            return error.strerror
 
     def wait(condition) -> None:
         end = time.monotonic() + 60
@@ -97,8 +111,16 @@ MOUNTS = """
         job.state()
         print("MORE", set(trainers.read.call("sub/more").get().values()))
         print("APPENDED", set(trainers.read.call("of_client.py").get().values()))
-        procs.stop().get()
-        if hosts.extent["hosts"] == 4:
+        if hosts.extent["hosts"] == 2:
+            monarch.actor.unhandled_fault_hook = lambda failure: None
+            last.save.call_one("large", bytes(40 << 20)).get()
+            wait(lambda: os.path.exists(f"{own}/large"))
+            with open(f"{own}/large", "rb") as file:
+                last.kill_host.broadcast()
+                wait(lambda: error_of(os.stat, f"{own}/absent {time.monotonic()}") == "Input/output error")
+                print("KILLED", {error_of(os.pread, file.fileno(), 1, 39 << 20), error_of(os.listdir, own)})
+        else:
+            procs.stop().get()
             job_load().state()
             command = [sys.executable, "-m", "monarch.tools", "exec", "--", "ls", folder + "/shown"]
             told = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -124,6 +146,7 @@ for _ in range(2):  # to ask twice is to ask once
 JOBS = {
     "process": "ProcessJob({'hosts': 4})",
     "slurm": "SlurmJob({'hosts': 2}, exclusive=False)",
+    "ssh": "SSHJob(ssh_args=['-F', os.environ['SSH_CONFIG']], hosts={'hosts': ['a', 'b']})",
 }
 
 
@@ -154,6 +177,8 @@ def mount_and_read(home: Home, kind: str, hosts: int) -> None:
             f"BESIDE {[word for rank in range(4) for word in ('[exec', '0]', f'hosts_{rank}')]}",
             "SCALED ['hosts_0', 'hosts_1', 'hosts_2'] ['python']",
         ]
+    else:
+        expected += ["KILLED {'Input/output error'}"]
     assert [line for line in said.splitlines() if line.split(" ")[0].isupper()] == expected, said
     assert not [line for line in mounted_below(home.folder) if "fuse.monarch" in line]
 
@@ -164,3 +189,9 @@ def test_a_checkpoint_is_read_while_it_grows_and_code_of_the_client_is_imported(
 
 def test_folders_are_shown_to_and_by_nodes_of_slurm(home: Home, slurm: Slurm) -> None:
     mount_and_read(home, "slurm", 2)
+
+
+def test_machines_that_ssh_reaches_show_folders_and_one_that_dies_is_an_error(home: Home, ssh: Ssh) -> None:
+    mount_and_read(home, "ssh", 2)
+    for name in ssh.daemons:
+        wait_until(lambda name=name: not ssh.mounts(name), what=f"the end of all mounts of {name}")

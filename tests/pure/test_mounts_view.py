@@ -89,7 +89,7 @@ def test_a_kept_view_asks_once_for_a_folder_and_never_for_what_is_not_there(tmp_
     assert kept.stat("b").size == 2 and len(asked.questions) == 2
 
 
-def test_an_import_asks_once_for_names_of_a_package_and_once_for_its_compiled_modules(tmp_path: Path) -> None:
+def test_an_import_asks_once_for_names_and_once_for_compiled_modules(tmp_path: Path) -> None:
     compiled = tmp_path / "package" / "sub" / "__pycache__"
     compiled.mkdir(parents=True)
     (tmp_path / "link").symlink_to("package")

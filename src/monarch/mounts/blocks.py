@@ -96,7 +96,7 @@ class Blocks:
             return self._blocks[path, 0]
 
     def put(self, path: str, attributes: Attributes, content: bytes) -> None:
-        """That of a file of one block, which came with its name."""
+        """The first block of a file whose content came with its name."""
         with self._lock:
             self._blocks[path, 0] = Block(attributes, completed((attributes, False, content)))
 
