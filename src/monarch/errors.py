@@ -11,6 +11,7 @@
     ├── QueryError            your SQL over telemetry, or its answer is over a limit
     ├── EnvironmentFailed     packages could not be installed for procs on some hosts
     ├── SyncError             your code could not be brought to some hosts
+    ├── ElasticError          a group that trains has lost too many ranks
     └── InternalError         our bug: please report it
 
     UnreadErrorWarning        remote code raised, and the future that says so was never read
@@ -238,6 +239,10 @@ class SyncError(MonarchError, RuntimeError):
 
     def __reduce__(self) -> Any:
         return type(self), (str(self), self.failed, self.result)
+
+
+class ElasticError(MonarchError, RuntimeError):
+    """A `monarch.elastic` group has fewer ranks left than it needs, and can't start more; its cause is the last loss."""
 
 
 class EnvironmentFailed(MonarchError, RuntimeError):

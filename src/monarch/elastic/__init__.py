@@ -1,0 +1,28 @@
+"""Training that goes on when ranks die: a group of ranks for `torch.distributed` that shrinks and grows.
+
+    group        `ElasticGroup`, what a program holds
+    coordinator  the actor beside it: who is in the next world, and when it begins
+    member       the actor on each rank, with a thread for the user's code
+    world        what that code sees: its rank, its steps, its part of the data
+    state        weights and the rest from a living rank to a new one, by `monarch.rdma`
+    connections  what brings a rank out of a collective that can't end
+
+Importing this package imports none of them, nor torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .group import ElasticGroup as ElasticGroup
+    from .group import Trainer as Trainer
+    from .world import Batches as Batches
+    from .world import Report as Report
+    from .world import World as World
+
+__all__ = ["Batches", "ElasticGroup", "Report", "Trainer", "World"]
+
+__getattr__, __dir__ = lazy_names(__name__, {"group": ("ElasticGroup", "Trainer"), "world": ("Batches", "Report", "World")})

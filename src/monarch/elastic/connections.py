@@ -1,0 +1,53 @@
+"""The TCP connections of a world's process groups, so that they can be shut down under a collective that can't end.
+
+gloo has no abort. What ends a collective is a broken connection; that of a dead process breaks by itself, but only its
+neighbours in the collective see that, and nobody sees the loss of a machine. So each rank shuts down its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+
+
+class Connections:
+    """The connections that this process makes over TCP from now on until `complete`."""
+
+    def __init__(self) -> None:
+        self._before = _sockets()
+        self._ours: dict[int, int] | None = None
+
+    def complete(self) -> None:
+        """Those that are made later do not count."""
+        if self._ours is None:
+            self._ours = self._made()
+
+    def shut_down(self) -> None:
+        """Whoever waits for their data gets an error, on both sides. The descriptors remain those of who opened them."""
+        for descriptor, inode in (self._made() if self._ours is None else self._ours).items():
+            with suppress(OSError):  # closed meanwhile, or not connected
+                _shut_down(descriptor, inode)
+
+    def _made(self) -> dict[int, int]:
+        return {descriptor: inode for descriptor, inode in _sockets().items() if self._before.get(descriptor) != inode}
+
+
+def _sockets() -> dict[int, int]:
+    """All sockets of this process: descriptor and inode."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{name}")
+            if target.startswith("socket:["):
+                found[int(name)] = int(target[8:-1])
+    return found
+
+
+def _shut_down(descriptor: int, inode: int) -> None:
+    """A copy of the descriptor is looked at, and shut down: the number may belong to something else at any time."""
+    with socket.socket(fileno=os.dup(descriptor)) as copy:
+        if os.fstat(copy.fileno()).st_ino != inode or copy.family not in (socket.AF_INET, socket.AF_INET6):
+            return
+        if not copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):  # gloo ends the process when it can't accept
+            copy.shutdown(socket.SHUT_RDWR)

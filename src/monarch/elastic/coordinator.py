@@ -1,0 +1,291 @@
+"""Who is in the next world, and when it begins: one actor, beside the program, which owns all ranks.
+
+A world lives from `Member.run` to the end of that call on all its ranks. A rank that dies ends the call with an error, within
+milliseconds; the others are told to leave, and are out of their collectives at once. When every call has ended, nobody is
+anywhere, and the next world is formed: those that have come less far take the state of one that has come farthest, so that no
+step is lost that somebody has done. A new rank comes in when it is ready to train; until then the others go on without it.
+
+What ends each wait: the rank's answer, or its end, which supervision tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+from .._lazy import lazy_logger
+from ..actor import Actor, Future, HostMesh, MeshFailure, Port, ProcMesh, SupervisionError, concurrent_endpoint
+from ..errors import ElasticError
+from .member import End, Member, NotConnectedError, Progress
+from .world import Place, Report
+
+logger = lazy_logger("monarch.elastic")
+
+
+class Plan(NamedTuple):
+    """What `ElasticGroup` was given."""
+
+    hosts: HostMesh
+    make: Callable[[], Any]
+    ranks: int
+    min_ranks: int
+    max_losses: int
+    timeout: float
+
+
+class _Rank:
+    """One that lives: which of which host, its proc, its `Member`; whether that can train."""
+
+    def __init__(self, slot: tuple[int, int], procs: ProcMesh, actor: Any) -> None:
+        self.slot = slot
+        self.procs = procs
+        self.actor = actor
+        self.ready = False
+
+    def __str__(self) -> str:
+        return f"rank {self.slot[1]} of host {self.slot[0]}"
+
+
+class _Lost(Exception):
+    """A rank has died meanwhile."""
+
+
+class Coordinator(Actor):
+    """Args:
+    plan: What is wanted.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._hosts = plan.hosts.flatten("host")
+        self._per_host = -(-plan.ranks // len(self._hosts))
+        self._wanted = plan.ranks
+        self._ranks: list[_Rank] = []
+        self._lost_hosts: set[int] = set()
+        self._losses = 0  # since a step was done
+        self._why: BaseException | None = None  # the last one
+        self._best = Progress(-1, False)
+        self._number = 0
+        self._changed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        return True  # whoever waits for the rank is told as well
+
+    @concurrent_endpoint
+    async def run(self, myself: Any, reports: Port[Report | None]) -> None:
+        """Train to the end.
+
+        Args:
+            myself: This actor, as ranks reach it.
+            reports: Where their reports go; None comes last.
+
+        Raises:
+            ElasticError: Too few ranks are left, and no more are to be had.
+        """
+        self._reports = reports
+        try:
+            self._hire()
+            while not await self._train(await self._assembled(), myself):
+                pass
+        finally:
+            reports.send(None)
+
+    @concurrent_endpoint
+    async def report(self, report: Report) -> None:
+        """Pass on what a rank says."""
+        self._reports.send(report)
+
+    @concurrent_endpoint
+    async def resize(self, ranks: int) -> None:
+        """Aim at another number of ranks; returns at once."""
+        self._wanted = ranks
+        self._per_host = max(self._per_host, -(-ranks // len(self._hosts)))
+        self._hire()
+        self._changed.set()
+
+    # ranks come and go
+
+    def _hire(self) -> None:
+        """Start as many ranks as are missing, where there is room."""
+        while len(self._ranks) < self._wanted and self._losses <= self._plan.max_losses:
+            taken = {rank.slot for rank in self._ranks}
+            free = [
+                (local, host)
+                for host in range(len(self._hosts))
+                if host not in self._lost_hosts
+                for local in range(self._per_host)
+                if (host, local) not in taken
+            ]
+            if not free:
+                return
+            local, host = min(free)
+            procs = self._hosts.slice(host=host).spawn_procs(name="elastic")
+            actor = procs.spawn("rank", Member, self._plan.make, local, self._plan.timeout)
+            self._ranks.append(_Rank((host, local), procs, actor))
+            self._begin(self._prepare(self._ranks[-1]))
+
+    async def _prepare(self, rank: _Rank) -> None:
+        try:
+            await rank.actor.make.call_one()
+        except Exception as error:  # its end, or what the constructor has raised
+            self._lose(rank, error)
+        else:
+            rank.ready = True
+            self._changed.set()
+
+    def _lose(self, rank: _Rank, error: BaseException) -> None:
+        if rank not in self._ranks:
+            return
+        logger.warning("%s is lost: %s", rank, str(error).partition("\n")[0])
+        self._losses += 1
+        self._why = error
+        failure = getattr(error, "failure", None)
+        if failure is not None and failure.cause == "host":
+            self._lost_hosts.add(rank.slot[0])
+        self._dismiss(rank)
+        self._hire()
+        self._changed.set()
+
+    def _dismiss(self, rank: _Rank) -> None:
+        self._ranks.remove(rank)
+        self._begin(_stopped(rank.procs))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _chosen(self) -> list[_Rank]:
+        """Those that are to be in a world once all are ready, in the order of their ranks."""
+        return sorted(self._ranks, key=lambda rank: rank.slot)[: self._wanted]
+
+    async def _assembled(self) -> list[_Rank]:
+        """The ranks of the next world, once there are enough; for the first one that is all."""
+        while True:
+            chosen = self._chosen()
+            fewest = min(self._plan.min_ranks if self._number else self._wanted, self._wanted)
+            if len(chosen) < fewest:
+                raise ElasticError(
+                    f"{len(chosen)} ranks are left, {fewest} are needed, and no more are started: {self._losses} were lost with "
+                    f"no step done in between, of {self._plan.max_losses} that may; {len(self._lost_hosts)} of "
+                    f"{len(self._hosts)} hosts are lost"
+                ) from self._why
+            ready = [rank for rank in chosen if rank.ready]
+            if len(ready) >= fewest:
+                for rank in set(self._ranks).difference(chosen):
+                    self._dismiss(rank)
+                return ready
+            self._changed.clear()
+            await self._changed.wait()
+
+    # a world
+
+    async def _train(self, ranks: Sequence[_Rank], myself: Any) -> bool:
+        """Train in a world of these ranks; whether the training is over."""
+        self._number += 1
+        try:
+            places = await self._formed(ranks)
+        except _Lost:
+            return False
+        losses = self._losses
+        runs = [self._run(rank, place, ranks, myself) for rank, place in zip(ranks, places, strict=True)]
+        admission = asyncio.ensure_future(self._admit(ranks, self._number))
+        try:
+            ends = await asyncio.gather(*runs)
+        finally:
+            admission.cancel()
+        if self._losses > losses:
+            return False
+        errors = [end for end in ends if isinstance(end, Exception)]
+        for error in errors:
+            if not isinstance(error, NotConnectedError) or self._losses == self._plan.max_losses:
+                raise error
+        self._losses += bool(errors)
+        return all(end is End.DONE for end in ends)
+
+    async def _formed(self, ranks: Sequence[_Rank]) -> list[Place]:
+        """All of them have the same state, and know of each other.
+
+        Raises:
+            _Lost: One has died.
+        """
+        progress: list[Progress] = await self._ask(ranks, lambda actor: actor.progress.call_one())
+        top = max(progress)
+        if top > self._best:
+            self._best, self._losses = top, 0
+        source = ranks[progress.index(top)]
+        others = [
+            rank for rank, its in zip(ranks, progress, strict=True) if rank is not source and (its != top or fresh(top))
+        ]
+        if others:
+            [lent] = await self._ask([source], lambda actor: actor.lend.call_one())
+            try:
+                await self._ask(others, lambda actor: actor.take.call_one(lent, top), source)
+            finally:
+                await self._ask([source], lambda actor: actor.take_back.call_one())
+        one_host = len({rank.slot[0] for rank in ranks}) == 1
+        [(address, port)] = await self._ask(ranks[:1], lambda actor: actor.open_store.call_one(one_host))
+        logger.info("world %d: %d ranks, at step %d", self._number, len(ranks), max(top.steps, 0) + top.applied)
+        return [Place(self._number, rank, len(ranks), address, port, one_host) for rank in range(len(ranks))]
+
+    async def _ask(self, ranks: Sequence[_Rank], call: Callable[[Any], Future[Any]], source: _Rank | None = None) -> list[Any]:
+        """The answers of all; where others than those may be to blame for an error, see whether `source` lives."""
+        answers = await asyncio.gather(*(_answer(call(rank.actor)) for rank in ranks))
+        errors = [(rank, each) for rank, each in zip(ranks, answers, strict=True) if isinstance(each, Exception)]
+        lost = [(rank, error) for rank, error in errors if isinstance(error, SupervisionError)]
+        for rank, error in lost:
+            self._lose(rank, error)
+        if lost:
+            raise _Lost
+        if errors and source is not None:
+            await self._ask([source], lambda actor: actor.progress.call_one())
+        for _, error in errors:
+            raise error
+        return answers
+
+    async def _run(self, rank: _Rank, place: Place, ranks: Sequence[_Rank], myself: Any) -> End | Exception:
+        end: End | Exception = await _answer(rank.actor.run.call_one(place, myself))
+        if isinstance(end, SupervisionError):
+            self._lose(rank, end)
+        if end is not End.DONE:
+            for other in ranks:
+                if other is not rank:
+                    _tell(other.actor.leave, place.number)
+        return end
+
+    async def _admit(self, ranks: Sequence[_Rank], number: int) -> None:
+        """End a world between two steps, the same on all ranks, once others are ready to take part, or some are to go."""
+        while (chosen := self._chosen()) == list(ranks) or not all(rank.ready for rank in chosen):
+            self._changed.clear()
+            await self._changed.wait()
+        steps = await asyncio.gather(*(_answer(rank.actor.hold.call_one(number)) for rank in ranks))
+        if any(isinstance(step, Exception) for step in steps):
+            return  # one has died: the others leave
+        end = None if None in steps else max(steps)  # who is done with its training waits for nobody
+        for rank in ranks:
+            _tell(rank.actor.end_before, number, end)
+
+
+async def _answer(call: Future[Any]) -> Any:
+    try:
+        return await call
+    except Exception as error:
+        return error
+
+
+async def _stopped(procs: ProcMesh) -> None:
+    await _answer(procs.stop("the rank is not needed"))
+
+
+def _tell(endpoint: Any, *args: Any) -> None:
+    try:
+        endpoint.broadcast(*args)
+    except SupervisionError:
+        pass  # who waits for it is told
+
+
+def fresh(top: Progress) -> bool:
+    """Whether equal progress does not mean equal states: nobody has trained, or all were broken off within a step."""
+    return top.steps < 0 or top.applied

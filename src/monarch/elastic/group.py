@@ -1,0 +1,98 @@
+"""What a program holds of its ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from ..actor import ActorError, Channel, HostMesh, this_proc
+from .coordinator import Coordinator, Plan
+from .world import Report, World
+
+
+class Trainer(Protocol):
+    """What runs on each rank: a class of yours with two methods. Its constructor makes the model and the optimizer."""
+
+    def state(self) -> Mapping[str, Any]:
+        """Return what a new rank gets from a living one: objects with ``state_dict`` and ``load_state_dict``, by name.
+
+        Called once, after the constructor.
+        """
+
+    def train(self, world: World) -> None:
+        """Train, by the steps of `World.steps`, to the end. Called again in each new world.
+
+        What knows of process groups, such as `DistributedDataParallel`, is made anew here.
+        """
+
+
+class ElasticGroup:
+    """Ranks that train together, and go on when some of them die.
+
+    Args:
+        hosts: Where they run, spread evenly.
+        make: Makes the trainer of a rank: a class, or a function without arguments.
+        ranks: How many there are to be. One that dies is replaced, on the same host.
+        min_ranks: With how many they go on until then. With fewer they wait.
+        max_losses: How many may be lost with no step done in between. No more are started then.
+        timeout: Of a collective, in seconds.
+    """
+
+    def __init__(
+        self,
+        hosts: HostMesh,
+        make: Callable[[], Trainer],
+        *,
+        ranks: int,
+        min_ranks: int = 1,
+        max_losses: int = 10,
+        timeout: float = 1800,
+    ) -> None:
+        if not isinstance(hosts, HostMesh):
+            raise TypeError(f"hosts={hosts!r}: expected a HostMesh, such as this_host()")
+        if not callable(make):
+            raise TypeError(f"make={make!r}: expected a class, or a function without arguments")
+        if not 1 <= min_ranks <= ranks:
+            raise ValueError(f"min_ranks={min_ranks}: expected 1 to ranks={ranks}")
+        self._plan = Plan(hosts, make, ranks, min_ranks, max_losses, timeout)
+        self._coordinator: Any = None
+
+    def run(self) -> Iterator[Report]:
+        """Train, to the end of `Trainer.train` on all ranks; gives what they report, as it comes.
+
+        Leaving the loop early ends the training.
+
+        Raises:
+            ElasticError: Too few ranks are left, and no more are to be had.
+            ActorError: The trainer has raised.
+            RuntimeError: It runs already, or has run.
+        """
+        if self._coordinator is not None:
+            raise RuntimeError("an ElasticGroup runs once; make another one")
+        self._coordinator = this_proc().spawn("elastic", Coordinator, self._plan)
+        return self._reports()
+
+    def _reports(self) -> Iterator[Report]:
+        port, receiver = Channel[Report | None].open()
+        running = self._coordinator.run.call_one(self._coordinator, port)
+        try:
+            while (report := receiver.recv().get()) is not None:
+                yield report
+            running.get()
+        except ActorError as error:
+            raise error.exception from None  # no trace of the coordinator is of use
+        finally:
+            self._coordinator.stop("the training is over").get()
+
+    def resize(self, ranks: int) -> None:
+        """Aim at another number of ranks, while it runs. Returns at once; the world changes between two steps.
+
+        Raises:
+            ValueError: It is less than `min_ranks`.
+            RuntimeError: It does not run.
+        """
+        if ranks < self._plan.min_ranks:
+            raise ValueError(f"ranks={ranks}: expected at least min_ranks={self._plan.min_ranks}")
+        if self._coordinator is None:
+            raise RuntimeError("run() comes first")
+        self._coordinator.resize.call_one(ranks).get()
