@@ -25,4 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Batches", "ElasticGroup", "Report", "Trainer", "World"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"group": ("ElasticGroup", "Trainer"), "world": ("Batches", "Report", "World")})
+__getattr__, __dir__ = lazy_names(
+    __name__, {"group": ("ElasticGroup", "Trainer"), "world": ("Batches", "Report", "World")}
+)

@@ -138,7 +138,7 @@ class Coordinator(Actor):
     def _lose(self, rank: _Rank, error: BaseException) -> None:
         if rank not in self._ranks:
             return
-        logger.warning("%s is lost: %s", rank, str(error).partition("\n")[0])
+        logger.warning("%s is lost: %s", rank, _reason(error))
         self._losses += 1
         self._why = error
         failure = getattr(error, "failure", None)
@@ -213,6 +213,8 @@ class Coordinator(Actor):
         """
         progress: list[Progress] = await self._ask(ranks, lambda actor: actor.progress.call_one())
         top = max(progress)
+        if top.steps < self._best.steps:
+            raise ElasticError(f"no rank is left that has come to step {self._best.steps}") from self._why
         if top > self._best:
             self._best, self._losses = top, 0
         source = ranks[progress.index(top)]
@@ -230,13 +232,15 @@ class Coordinator(Actor):
         logger.info("world %d: %d ranks, at step %d", self._number, len(ranks), max(top.steps, 0) + top.applied)
         return [Place(self._number, rank, len(ranks), address, port, one_host) for rank in range(len(ranks))]
 
-    async def _ask(self, ranks: Sequence[_Rank], call: Callable[[Any], Future[Any]], source: _Rank | None = None) -> list[Any]:
+    async def _ask(
+        self, ranks: Sequence[_Rank], call: Callable[[Any], Future[Any]], source: _Rank | None = None
+    ) -> list[Any]:
         """The answers of all; where others than those may be to blame for an error, see whether `source` lives."""
         answers = await asyncio.gather(*(_answer(call(rank.actor)) for rank in ranks))
         errors = [(rank, each) for rank, each in zip(ranks, answers, strict=True) if isinstance(each, Exception)]
         lost = [(rank, error) for rank, error in errors if isinstance(error, SupervisionError)]
-        for rank, error in lost:
-            self._lose(rank, error)
+        for rank, loss in lost:
+            self._lose(rank, loss)
         if lost:
             raise _Lost
         if errors and source is not None:
@@ -266,6 +270,13 @@ class Coordinator(Actor):
         end = None if None in steps else max(steps)  # who is done with its training waits for nobody
         for rank in ranks:
             _tell(rank.actor.end_before, number, end)
+
+
+def _reason(error: BaseException) -> str:
+    failure = getattr(error, "failure", None)
+    if failure is None:
+        return str(error).partition("\n")[0]
+    return f"{failure.cause}, signal {failure.signal}" if failure.signal else str(failure.cause)
 
 
 async def _answer(call: Future[Any]) -> Any:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
-import torch.distributed as dist
+import torch.distributed
 
 from ..actor import Actor, concurrent_endpoint
 from ..spmd.elastic import own_name
@@ -19,6 +19,7 @@ from .connections import Connections
 from .state import Lent, lend, take
 from .world import Place, World, WorldChanged
 
+dist: Any = torch.distributed  # which does not export all of its names for type checkers
 T = TypeVar("T")
 
 _CONNECT_TIMEOUT = 30.0  # seconds in which ranks connect to each other, once all of them are called to
@@ -133,6 +134,9 @@ class Member(Actor):
         try:
             self._enter(place)
         except Exception as error:
+            # torch names groups by how many a process has made, those that failed included, until it destroys the default one
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            dist.destroy_process_group()
             raise NotConnectedError(f"rank {place.rank} of {place.size} could not connect: {error}") from None
         try:
             self._trainer.train(world)

@@ -25,7 +25,7 @@ class Lent(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    index: int
+    number: int
 
 
 def lend(state: Mapping[str, Any]) -> Lent:
@@ -56,7 +56,7 @@ def take(lent: Lent, state: Mapping[str, Any]) -> None:
     tensors = [] if lent.shared is None else empty_like(lent.shared)
     if lent.shared is not None:
         pull(lent.shared, tensors, timeout=_PULL_TIMEOUT).get()
-    found = _replaced(lent.outline, lambda value: tensors[value.index] if isinstance(value, _Tensor) else value)
+    found = _replaced(lent.outline, lambda value: tensors[value.number] if isinstance(value, _Tensor) else value)
     for name, each in state.items():
         each.load_state_dict(found[name])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from random import Random
 from typing import Any, NamedTuple
 
 from ..actor import Future
@@ -62,7 +63,9 @@ class World:
         step: The one that is done now, or next.
     """
 
-    def __init__(self, place: Place, step: int, send: Callable[[Report], Future[None]], begun: Callable[[], None]) -> None:
+    def __init__(
+        self, place: Place, step: int, send: Callable[[Report], Future[None]], begun: Callable[[], None]
+    ) -> None:
         self.number = place.number
         self.rank = place.rank
         self.size = place.size
@@ -160,7 +163,7 @@ class Batches:
         epoch, position = divmod(step, self._length // self._size)
         if epoch != self._epoch:
             torch = import_module("torch")
-            generator = torch.Generator().manual_seed((self._seed << 32) + epoch)
+            generator = torch.Generator().manual_seed(Random(f"{self._seed}.{epoch}").getrandbits(32))
             self._epoch, self._order = epoch, torch.randperm(self._length, generator=generator)
         batch = self._order[position * self._size : (position + 1) * self._size]  # type: ignore[index]
         found: list[int] = batch[world.part(self._size)].tolist()

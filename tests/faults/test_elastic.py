@@ -1,0 +1,272 @@
+"""`monarch.elastic`: ranks are killed at all moments that hurt, and the training is the one that it would have been.
+
+The trainers kill themselves, at points of their own code, so that each death is where it is meant to be; a file remembers that.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import signal
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="elastic training is that of torch")
+
+import torch
+import torch.distributed as dist
+
+from helpers.workers import attached_cluster
+from monarch._core.plane import completed
+from monarch.actor import HostMesh
+from monarch.config import configured
+from monarch.elastic import Batches, ElasticGroup, Report, World
+from monarch.elastic.world import Place
+from monarch.errors import ElasticError
+
+pytestmark = [pytest.mark.may_keep("threads", "descriptors"), pytest.mark.timeout(180)]  # torch's
+
+SAMPLES, BATCH, STEPS = 96, 24, 16
+
+
+@pytest.fixture(scope="module")
+def hosts(_booted: None) -> Iterator[HostMesh]:
+    """One, on which procs that stand still are soon found."""
+    # what optimizers and DistributedDataParallel import, each for over a second
+    with configured(preload=["torch._dynamo"]), attached_cluster(1, env={"MONARCH_HEARTBEAT_TIMEOUT": "2s"}) as cluster:
+        yield cluster.hosts
+
+
+class Deaths:
+    """Kills the ranks that come to certain moments.
+
+    Args:
+        folder: Remembers how often somebody came to each.
+        at: For each moment, which of those who come to it die: 0 is the first, of all ranks and times.
+        signal: By which signal.
+    """
+
+    def __init__(self, folder: Path, at: Mapping[str, Collection[int]], signal: int = signal.SIGKILL) -> None:
+        self.folder = folder
+        self.at = at
+        self.signal = signal
+
+    def __call__(self, moment: str) -> None:
+        for number in itertools.count() if moment in self.at else ():
+            with suppress(FileExistsError):
+                (self.folder / f"{moment}.{number}").touch(exist_ok=False)
+                break
+        else:
+            return
+        if number in self.at[moment]:
+            os.kill(os.getpid(), self.signal)
+
+    def all_died(self) -> bool:
+        return all((self.folder / f"{moment}.{number}").exists() for moment in self.at for number in self.at[moment])
+
+
+class Watched(torch.optim.Adam):
+    """An optimizer of whose travels somebody wants to know."""
+
+    moment: Any = None
+
+    def state_dict(self) -> Any:
+        self.moment("lending")
+        return super().state_dict()
+
+    def load_state_dict(self, state: Any) -> None:
+        self.moment("taking")
+        super().load_state_dict(state)
+
+
+def _nothing(moment: str = "") -> None:
+    pass
+
+
+class Regression:
+    """Learns to add four numbers. Each rank computes the loss of the whole data, too, which is what it reports."""
+
+    def __init__(self, moment: Callable[[str], None] = _nothing, steps: int = STEPS) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(0)
+        moment("made")
+        self.moment = moment
+        self.stop = steps
+        self.inputs = torch.randn(SAMPLES, 4)
+        self.targets = self.inputs.sum(1, keepdim=True)
+        self.batches = Batches(SAMPLES, BATCH, seed=3)
+        self.model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        self.optimizer = Watched(self.model.parameters(), lr=0.05)
+        self.optimizer.moment = moment
+        if "connecting" in getattr(moment, "at", ()):
+            dist.init_process_group = partial(self.connect, dist.init_process_group)
+
+    def connect(self, original: Any, *args: Any, **options: Any) -> None:
+        if options["world_size"] > 1:
+            self.moment("connecting")
+        original(*args, **options)
+
+    def state(self) -> Mapping[str, Any]:
+        return {"model": self.model, "optimizer": self.optimizer}
+
+    def train(self, world: World) -> None:
+        self.moment(f"world {world.number}")
+        model = torch.nn.parallel.DistributedDataParallel(self.model)
+        for step in world.steps(self.stop):
+            self.moment(f"step {step}")
+            whole = self.whole()
+            self.learn(
+                model, self.batches.indices(step, world), world.size, lambda step=step: self.moment(f"within {step}")
+            )
+            self.moment(f"after {step}")
+            world.report((whole, os.getpid()))
+
+    def whole(self) -> float:
+        with torch.no_grad():
+            return float((self.model(self.inputs) - self.targets).square().mean())
+
+    def learn(self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]) -> None:
+        loss = (model(self.inputs[mine]) - self.targets[mine]).square().sum() * ranks / BATCH
+        self.optimizer.zero_grad()
+        loss.backward()
+        between()
+        self.optimizer.step()
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> list[float]:
+    """The loss before each step, in one process."""
+    alone = World(Place(1, 0, 1, "", 0, True), 0, lambda report: completed(None), lambda: None)
+    trainer = Regression()
+    losses = []
+    for step in range(STEPS):
+        losses.append(trainer.whole())
+        trainer.learn(trainer.model, trainer.batches.indices(step, alone), 1, _nothing)
+    return losses
+
+
+def check(reports: list[Report], undisturbed: list[float], ranks: int) -> None:
+    """Every rank that has reported any step was where it would have been; all of them have, at the end."""
+    for report in reports:
+        assert math.isclose(report.value[0], undisturbed[report.step], rel_tol=1e-3), report
+    assert {report.step for report in reports} == set(range(STEPS))
+    last = [report for report in reports if report.step == STEPS - 1]
+    assert {report.rank for report in last} == set(range(ranks)), last
+
+
+def train(hosts: HostMesh, deaths: Deaths, **options: Any) -> list[Report]:
+    reports = list(ElasticGroup(hosts, partial(Regression, deaths), **options).run())
+    assert deaths.all_died(), sorted(path.name for path in deaths.folder.iterdir())
+    return reports
+
+
+def test_killed_ranks_are_replaced_and_the_loss_is_that_of_the_undisturbed_run(
+    hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
+) -> None:
+    random = Random(20)
+    steps = sorted(random.sample(range(1, STEPS), 4))
+    deaths = {f"{random.choice(['step', 'within', 'after'])} {step}": range(random.choice([1, 1, 2])) for step in steps}
+    print(deaths)
+    reports = train(hosts, Deaths(tmp_path, deaths), ranks=3, min_ranks=3)
+    check(reports, undisturbed, 3)
+    assert {report.size for report in reports} == {3}
+
+
+def test_ranks_that_die_while_a_world_is_formed_are_replaced_as_well(
+    hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
+) -> None:
+    deaths = {"step 3": [0], "made": [3], "lending": [1], "taking": [3], "connecting": [4], "world 5": [0]}
+    reports = train(hosts, Deaths(tmp_path, deaths), ranks=3, min_ranks=3, max_losses=20)
+    check(reports, undisturbed, 3)
+
+
+def test_with_fewer_ranks_it_goes_on_and_the_loss_stays(
+    hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
+) -> None:
+    deaths = Deaths(tmp_path, {"within 2": [0, 1], "made": range(4, 100)})  # who is to replace them dies
+    group = ElasticGroup(hosts, partial(Regression, deaths), ranks=4, min_ranks=2, max_losses=3)
+    reports = list(group.run())
+    check(reports, undisturbed, 2)
+    assert {report.size for report in reports} == {4, 2}
+
+
+def test_a_rank_that_raises_ends_the_training_of_all_with_its_error(hosts: HostMesh) -> None:
+    class Wrong(Regression):
+        def learn(self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]) -> None:
+            if os.environ["RANK"] == "1":
+                raise KeyError("no such column")
+            super().learn(model, mine, ranks, between)
+
+    with pytest.raises(KeyError, match="no such column"):
+        list(ElasticGroup(hosts, Wrong, ranks=3).run())
+
+
+def test_a_group_that_keeps_dying_gives_up_and_says_why(hosts: HostMesh, tmp_path: Path) -> None:
+    deaths = Deaths(tmp_path, {"step 1": range(100)})
+    group = ElasticGroup(hosts, partial(Regression, deaths), ranks=2, min_ranks=2, max_losses=1)
+    with pytest.raises(ElasticError, match=r"were lost with no step done"):
+        list(group.run())
+
+
+def test_a_rank_that_stands_still_counts_as_dead_and_its_collective_ends(
+    hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
+) -> None:
+    reports = train(hosts, Deaths(tmp_path, {"within 4": [1]}, signal.SIGSTOP), ranks=3, min_ranks=2)
+    check(reports, undisturbed, {report.size for report in reports if report.step == STEPS - 1}.pop())
+
+
+def test_a_step_that_was_broken_off_behind_its_optimizer_is_not_done_twice(
+    hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
+) -> None:
+    class TalksAfterwards(Regression):
+        def learn(self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]) -> None:
+            super().learn(model, mine, ranks, _nothing)
+            between()
+            dist.barrier()
+
+    deaths = Deaths(tmp_path, {"within 5": [0]})
+    reports = list(ElasticGroup(hosts, partial(TalksAfterwards, deaths), ranks=3, min_ranks=3).run())
+    assert deaths.all_died()
+    steps = {report.step for report in reports}
+    assert steps == set(range(STEPS)) - {5}, "it was done, but nobody came to report it"
+    for report in reports:
+        assert math.isclose(report.value[0], undisturbed[report.step], rel_tol=1e-3), report
+
+
+def test_a_group_grows_and_shrinks_between_two_steps(hosts: HostMesh) -> None:
+    class Patient(Regression):
+        def train(self, world: World) -> None:
+            for _ in world.steps(world.step + 3 if world.size == 2 else 10**9):
+                dist.barrier()
+                world.report(None)
+
+    group = ElasticGroup(hosts, Patient, ranks=1)
+    reports: list[Report] = []
+    for report in group.run():
+        reports.append(report)
+        if len(reports) == 1:
+            group.resize(3)
+        elif report.size == 3 and reports[-2].size == 1:
+            group.resize(2)
+    assert {report.size for report in reports} == {1, 2, 3}
+    told = sorted((report.step, report.rank, report.size) for report in reports)
+    sizes = {step: size for step, _, size in told}
+    assert sorted(sizes) == list(range(len(sizes))), "a step was left out"
+    assert told == [(step, rank, size) for step, size in sizes.items() for rank in range(size)], "a step was cut in two"
+
+
+def test_what_makes_no_sense_is_refused_at_the_call(hosts: HostMesh) -> None:
+    with pytest.raises(ValueError, match="min_ranks=3: expected 1 to ranks=2"):
+        ElasticGroup(hosts, Regression, ranks=2, min_ranks=3)
+    with pytest.raises(TypeError, match="expected a HostMesh"):
+        ElasticGroup(hosts.spawn_procs, Regression, ranks=2)  # type: ignore[arg-type]
+    group = ElasticGroup(hosts, Regression, ranks=2)
+    with pytest.raises(RuntimeError, match=r"run\(\) comes first"):
+        group.resize(3)
