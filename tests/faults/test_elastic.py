@@ -39,9 +39,9 @@ SAMPLES, BATCH, STEPS = 96, 24, 16
 @pytest.fixture(scope="module")
 def hosts(_booted: None) -> Iterator[HostMesh]:
     """One, on which procs that stand still are soon found."""
-    # what optimizers and DistributedDataParallel import, each for over a second
-    with configured(preload=["torch._dynamo"]), attached_cluster(1, env={"MONARCH_HEARTBEAT_TIMEOUT": "2s"}) as cluster:
-        yield cluster.hosts
+    with attached_cluster(1, env={"MONARCH_HEARTBEAT_TIMEOUT": "2s"}) as cluster:
+        with configured(preload=["torch._dynamo"]):  # DistributedDataParallel imports it, for over a second
+            yield cluster.hosts
 
 
 class Deaths:
@@ -122,9 +122,8 @@ class Regression:
         for step in world.steps(self.stop):
             self.moment(f"step {step}")
             whole = self.whole()
-            self.learn(
-                model, self.batches.indices(step, world), world.size, lambda step=step: self.moment(f"within {step}")
-            )
+            within = partial(self.moment, f"within {step}")
+            self.learn(model, self.batches.indices(step, world), world.size, within)
             self.moment(f"after {step}")
             world.report((whole, os.getpid()))
 
