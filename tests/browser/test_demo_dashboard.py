@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -81,6 +82,112 @@ def test_a_page_of_a_thousand_ranks_complains_of_nothing_and_is_for_everybody(ta
     page.emulate_media(color_scheme="light")
 
 
+def says(tab: Tab, text: str) -> Any:
+    """The canvas of the timeline, as soon as a screen reader reads this of the chosen track."""
+    tab.page.locator(f"canvas[aria-label=Tracks][aria-valuetext*='{text}']").wait_for()
+    return tab.page.locator("canvas[aria-label=Tracks]")
+
+
+def test_a_thousand_ranks_are_bands_that_keys_unfold(tab: Tab) -> None:
+    page = tab.open("timeline?span=120")
+    tracks = says(tab, "trainers[0-15]")
+    assert 50 < int(tracks.get_attribute("aria-valuemax") or "0") < 100  # never a track for each rank
+    tab.wait_for("main", "ten times as long; the longest")
+    for theme in THEMES:
+        page.emulate_media(color_scheme=theme)
+        assert tab.violations() == []
+    page.emulate_media(color_scheme="light")
+    tab.picture("timeline")
+    for _ in range(26):
+        tracks.press("ArrowDown")
+    says(tab, "trainers[416-431]").press("Enter")
+    page.wait_for_url(re.compile("ranks=416-431"))
+    says(tab, "trainers[416]: step")
+    tracks.press("ArrowDown")
+    said = says(tab, "trainers[417]: step").get_attribute("aria-valuetext")
+    assert "goes on" in said and "waiting" not in said
+    tab.wait_for("[role=region][aria-label='What this rank did'] td", "step")
+    assert tab.violations() == []
+    page.get_by_role("button", name="all ranks").click()
+    says(tab, "trainers[0-15]")
+
+
+def test_a_pointer_unfolds_a_band_and_drags_to_another_time(tab: Tab) -> None:
+    page = tab.open("timeline?span=120")
+    tracks = says(tab, "trainers[0-15]")
+    tracks.click(position={"x": 400, "y": 20 + 11 * 5 + 5})
+    page.wait_for_url(re.compile("ranks=80-95"))
+    box = says(tab, "trainers[80]").bounding_box()
+    page.mouse.move(box["x"] + 400, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 900, box["y"] + 60, steps=5)
+    page.mouse.up()
+    page.wait_for_url(re.compile(r"at=\d"))
+    tab.wait_for("header [role=status]", "not live")
+    tracks.press("+")
+    page.wait_for_url(lambda url: "span=" not in url)  # half of 120 s is what is shown at first
+
+
+def test_a_time_is_in_the_link_and_one_key_leads_back_to_live(tab: Tab) -> None:
+    page = tab.open("now")
+    tab.wait_for(".verdict.bad")
+    page.locator("h1").click()
+    page.keyboard.press("t")
+    tab.wait_for("section[aria-label=Time]", "Not live: as of")
+    page.wait_for_url(re.compile(r"now\?at=\d"))
+    tab.wait_for("section[aria-label=Time]", "something is retained from")
+    page.get_by_role("button", name="10 s earlier").click()
+    tab.wait_for(".verdict", "1,000 of 1,12")
+    tab.picture("past")
+    assert tab.violations() == []
+    there = page.url
+    page.reload()
+    tab.wait_for(".verdict", "1,000 of 1,12")
+    assert page.url == there
+    page.get_by_role("link", name="Messages").click()
+    tab.wait_for("h2", "In the minute before")
+    tab.wait_for("td", "trainer")
+    assert page.get_by_text("Handled so far").count() == 0  # that is known of now alone
+    assert tab.violations() == []
+    page.get_by_role("link", name="Stragglers").click()
+    tab.wait_for("header [role=status]", "not live")
+    tab.wait_for("td", "trainers")
+    page.keyboard.press("Escape")
+    tab.wait_for("header [role=status]", "live")
+    assert "at=" not in page.url
+    page.get_by_role("link", name="Now").click()
+    tab.wait_for(".verdict.bad")
+
+
+def test_a_slider_leads_to_any_time_that_is_retained(tab: Tab) -> None:
+    page = tab.open(f"now?at={time.time() - 30:.0f}")
+    slider = page.get_by_role("slider", name="Time that is shown")
+    slider.wait_for()
+    before = page.url
+    slider.press("ArrowLeft")
+    page.wait_for_url(lambda url: url != before)
+    slider.press("Home")
+    tab.wait_for(".verdict", "nothing is kept of that time")
+
+
+def test_eight_ranks_have_a_track_each_and_the_straggler_is_seen(browser: Any) -> None:
+    with demo(8, "straggler") as program:
+        context = browser.new_context(viewport={"width": 1280, "height": 800})
+        tab = Tab(context, program.url)
+        tab.page.goto(program.link)
+        tab.wait_for(".verdict")
+        tab.open("timeline?span=20")
+        tracks = says(tab, "trainers[0]: step")
+        assert tracks.get_attribute("aria-valuemax") == "9"
+        for _ in range(3):
+            tracks.press("ArrowDown")
+        says(tab, "trainers[3]: step")
+        tab.wait_for("[aria-label='What this rank did'] tr:has-text('call')", "1.8 s")  # of the others 1.3
+        tab.picture("timeline_tracks")
+        assert tab.violations() == [] and tab.complaints == []
+        context.close()
+
+
 def test_a_confirmation_names_what_it_hits_and_nothing_happens_without_it(tab: Tab) -> None:
     page = tab.open("actions")
     page.get_by_role("button", name="Stop trainers").press("Enter")
@@ -141,4 +248,7 @@ def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) 
         ranks.hover(position={"x": 1, "y": 1})
         tab.wait_for("dl", "0 (hosts=0, gpus=0)")
         assert tab.complaints == []
+        tab.open("timeline?span=120")  # which asks again where the answer takes too long
+        tracks = tab.wait_for("canvas[aria-label=Tracks]")
+        assert "trainers[0-127]" in (tracks.get_attribute("aria-valuetext") or "")
         context.close()

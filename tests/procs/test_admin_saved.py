@@ -65,6 +65,12 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path) -> Non
             r"trainers\[\d+\] has ended", now["verdict"]["sentence"]
         )
         assert get("/v1/access") == {"role": "act", "saved": True}
+        seconds = get("/v1/time")
+        assert isinstance(seconds, dict) and seconds["runs"] is False
+        then = get(f"/v1/now?at={seconds['now'] - 60}")
+        assert isinstance(then, dict) and then["failures"] == [] and then["verdict"]["status"] == "unknown"
+        assert then["meshes"].keys() == now["meshes"].keys()
+        assert "15 of 19 ranks handled a call" in then["verdict"]["sentence"]
         found = get("/v1/logs?mesh=trainers&rank=3&grep=step&limit=10000")
         assert isinstance(found, dict) and found["lines"] and {line["rank"] for line in found["lines"]} == {3}
         for path in ("/v1/waits", "/v1/meshes", "/v1/root", "/api/summary", "/api/dag"):

@@ -156,7 +156,7 @@ def test_who_joins_a_feed_that_fails_is_told_why() -> None:
 
 
 def test_numbers_and_times_that_are_none_are_refused() -> None:
-    from monarch.admin.logs import _time
+    from monarch.admin.logs import moment
 
     def call(query: dict[str, str], body: dict[str, object]) -> Call:
         return Call(None, {}, query, body, "", "view")  # type: ignore[arg-type]
@@ -167,8 +167,8 @@ def test_numbers_and_times_that_are_none_are_refused() -> None:
             call({}, {"timeout": given}).number("timeout", 10, 0.1, 30)
     for text in ("inf", "-inf", "nan", "9" * 400, "1e300", "0001-01-01T00:00:00+23:00", "yesterday"):
         with pytest.raises(ApiError, match="a time is seconds since 1970, or RFC 3339, not "):
-            _time(text, 0.0)
-    assert _time("1.5", 0.0) == _time("1970-01-01T00:00:01.500Z", 0.0) == 1.5
+            moment(text, 0.0)
+    assert moment("1.5", 0.0) == moment("1970-01-01T00:00:01.500Z", 0.0) == 1.5
 
 
 def test_the_text_that_lines_must_contain_is_no_pattern() -> None:

@@ -104,6 +104,12 @@ def test_the_latest_rows_are_kept_and_the_others_counted(times: list[int], limit
     assert found.left_out.get("actor_status_events", 0) == len(wanted) - len(kept)
 
 
+def test_events_that_are_too_late_push_out_none_that_are_wanted() -> None:
+    rows = [(number, number, 7, "Idle", None) for number in range(10)]
+    found = of_rows({"actor_status_events": rows}, {}, 2, 3, until_us=6)
+    assert found.columns["actor_status_events"]["id"] == [4, 5, 6] and found.left_out == {"actor_status_events": 2}
+
+
 @given(st.lists(st.lists(st.integers(0, 1000), max_size=12), max_size=4), st.integers(0, 20))
 def test_of_joined_events_the_latest_are_kept_whoever_answers_first(answers: list[list[int]], limit: int) -> None:
     every = sorted((at for times in answers for at in times), reverse=True)

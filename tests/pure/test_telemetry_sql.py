@@ -105,6 +105,14 @@ def test_a_query_collects_the_columns_that_it_reads(sql: str, columns: dict[str,
     assert asked(sql) == Needs(columns, None)
 
 
+@pytest.mark.parametrize("how", ["", "MATERIALIZED"])
+def test_what_is_joined_to_a_named_subquery_is_collected_whole_enough(how: str) -> None:
+    needs = asked(
+        f"WITH x AS {how} (SELECT id FROM actors) SELECT m.endpoint FROM x JOIN messages m ON m.to_actor_id = x.id"
+    )
+    assert {"endpoint", "to_actor_id"} <= set(needs.columns["messages"]) and needs.columns["actors"] == ("id",)
+
+
 @pytest.mark.parametrize(
     ("sql", "since"),
     [
@@ -120,6 +128,23 @@ def test_a_query_collects_the_columns_that_it_reads(sql: str, columns: dict[str,
 )
 def test_a_time_range_is_collected_only_where_all_of_the_query_has_it(sql: str, since: int | None) -> None:
     assert asked(sql).since_us == since
+
+
+@pytest.mark.parametrize(
+    ("sql", "until"),
+    [
+        ("SELECT id FROM messages WHERE timestamp_us <= 20", 20),
+        ("SELECT id FROM messages WHERE timestamp_us BETWEEN 20 AND 40 AND endpoint = 'a'", 40),
+        ("SELECT id FROM messages WHERE timestamp_us < 20 OR endpoint = 'a'", None),
+        ("SELECT id FROM messages WHERE timestamp_us < 20 UNION ALL SELECT id FROM messages", None),
+        (
+            "SELECT id FROM messages WHERE timestamp_us < 20 UNION ALL SELECT id FROM messages WHERE timestamp_us < 70",
+            70,
+        ),
+    ],
+)
+def test_what_came_later_is_not_collected_where_nothing_of_the_query_wants_it(sql: str, until: int | None) -> None:
+    assert asked(sql).until_us == until
 
 
 def test_a_time_range_from_now_on_backwards_is_collected() -> None:

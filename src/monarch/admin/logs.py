@@ -49,7 +49,7 @@ _FIELDS = {
 def _logs(call: Call) -> Any:
     """The last lines that ranks have printed and logged, by time, on all hosts, of ranks that have ended as well. Hosts choose
     at the files: lines that do not match push out none that do. `left_out` counts older ones that match."""
-    wanted = _filter(call)._replace(until=_time(call.text("until", ""), 0.0))
+    wanted = _filter(call)._replace(until=moment(call.text("until", ""), 0.0))
     limit = call.integer("limit", 1000, 1, _MOST_LINES)
     found = _collect(call.program, wanted)
     lines = _lines(found)
@@ -65,7 +65,7 @@ def _follow(call: Call) -> Events:
     """Lines as they come: an event `lines` for those of a moment. Without `since`, from now on. Who was cut off goes on by the header
     `Last-Event-ID`, and gets lines of the last moment again."""
     wanted, program = _filter(call), call.program
-    since = _time(call.place, wanted.since or time.time())
+    since = moment(call.place, wanted.since or time.time())
     return Events(Feed(lambda: _Following(program, wanted._replace(since=since)), program.ended, _FOLLOW))
 
 
@@ -140,13 +140,18 @@ def _filter(call: Call) -> LineFilter:
     level = call.text("level", "")
     wanted = LineFilter(
         call.text("mesh", ""), call.text("rank", ""), parse_level(level) if level else 0,
-        re.escape(call.text("grep", "")), _time(call.text("since", ""), 0.0),
+        re.escape(call.text("grep", "")), moment(call.text("since", ""), 0.0),
     )  # fmt: skip
     wanted.matcher()  # says what can't be read
     return wanted
 
 
-def _time(text: str, default: float) -> float:
+def moment(text: str, default: float) -> float:
+    """A time in seconds since 1970, as a query has it.
+
+    Raises:
+        ApiError: It is none.
+    """
     if not text:
         return default
     try:

@@ -23,6 +23,8 @@ from ..why.gather import of_program as why
 from . import picture
 from .feeds import Event, Feed, Source
 from .keys import ACT
+from .logs import moment
+from .past import as_of
 from .program import Watched, rows_by
 from .routes import EVENTS, ApiError, Call, Events, Field, Page, route
 from .tree import rfc3339, with_texts
@@ -95,10 +97,22 @@ def _meshes(call: Call) -> Any:
     return {"meshes": [with_texts(row) for row in found.rows("meshes")], "silent": found.silent}
 
 
-@route("GET", "/v1/now", seconds=40.0)
+@route(
+    "GET",
+    "/v1/now",
+    seconds=65.0,
+    fields={"at": Field("string", "As of then, from what is retained; see `since` of logs")},
+)
 def _now(call: Call) -> Any:
     """What a front page shows: the verdict, each rank of each mesh as columns, failures."""
-    return _picture(call.program)
+    at = moment(call.text("at", ""), 0.0)
+    return as_of(call.program, at) if at else _picture(call.program)
+
+
+@route("GET", "/v1/time", seconds=0)
+def _time(call: Call) -> Any:
+    """The time here, in seconds since 1970; of the file of a run, when it was made."""
+    return call.program.time()
 
 
 @route("GET", "/v1/now/events", seconds=0, answers=EVENTS)

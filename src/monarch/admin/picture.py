@@ -8,7 +8,7 @@ in milliseconds, and a delta changes single places of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..telemetry import Collected
@@ -55,7 +55,8 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
     silent = " ".join(found.silent)
     meshes: dict[str, dict[str, Any]] = {}
     for row in sorted(found.rows("procs"), key=_order):
-        mesh = meshes.setdefault(str(row["mesh_id"]), _mesh(row, shapes.get(row["mesh_id"], "{}")))
+        shape = json.loads(shapes.get(row["mesh_id"], "{}"))
+        mesh = meshes.setdefault(str(row["mesh_id"]), new_mesh(row["mesh"], row["size"], shape, COLUMNS))
         if row["rank"] >= mesh["size"]:
             continue
         standing = stands.get((row["mesh"], row["rank"])) or stands.get((row["mesh_id"], row["rank"]))
@@ -129,14 +130,9 @@ def _order(row: Mapping[str, Any]) -> tuple[str, int, bool]:
     return str(row["mesh_id"]), row["rank"], row["state"] != "ended"
 
 
-def _mesh(row: Mapping[str, Any], shape: str) -> dict[str, Any]:
-    size = int(row["size"])
-    return {
-        "name": row["mesh"],
-        "size": size,
-        "shape": json.loads(shape),
-        "columns": {name: [None] * size for name in COLUMNS},
-    }
+def new_mesh(name: str, size: int, shape: Mapping[str, int], columns: Iterable[str]) -> dict[str, Any]:
+    """A mesh of which no value is known yet."""
+    return {"name": name, "size": size, "shape": shape, "columns": {column: [None] * size for column in columns}}
 
 
 def _state(row: Mapping[str, Any], standing: str, silent: str) -> str:

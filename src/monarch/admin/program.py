@@ -92,6 +92,10 @@ class Watched:
         self._lock = threading.Lock()
         self._shared: dict[str, Shared[Any]] = {}
 
+    def time(self) -> dict[str, Any]:
+        """What time it is there, and whether it goes on."""
+        return {"now": time.time(), "runs": True}
+
     def wait(self) -> None:
         """For its end."""
         self.connection.wait()

@@ -90,7 +90,8 @@ def collected(world: World, host: Host, wanted: Collect, now: float) -> Collecte
     """The answer of an agent for its host."""
     asked = Question(world, host, wanted, now)
     rows = {table: _rows(table, asked) for table in wanted.tables}
-    return of_rows(rows, wanted.columns, wanted.since_us, wanted.limit, str(host.agent))._replace(clock=asked.us)
+    found = of_rows(rows, wanted.columns, wanted.since_us, wanted.limit, str(host.agent), wanted.until_us)
+    return found._replace(clock=asked.us)
 
 
 def _rows(table: str, asked: Question) -> Iterator[Row]:

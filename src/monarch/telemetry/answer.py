@@ -45,6 +45,7 @@ def of_rows(
     since_us: int | None,
     limit: int,
     who: str = "a process",
+    until_us: int | None = None,
 ) -> Collected:
     """The answer of one process.
 
@@ -54,6 +55,7 @@ def of_rows(
         since_us: Leave out events that were over before that.
         limit: Rows of each table; the latest of a table of events.
         who: Answers, for people.
+        until_us: Leave out events that began after that.
     """
     found: Columns = {}
     silent: dict[str, str] = {}
@@ -72,6 +74,9 @@ def of_rows(
             lasts = names.index(_LASTS) if _LASTS in names else None
             recent = [at >= since_us or _ends(row, at, lasts) >= since_us for row, at in zip(kept, times, strict=True)]
             kept, times = list(compress(kept, recent)), list(compress(times, recent))
+        if until_us is not None and times is not None:
+            early = [at <= until_us for at in times]
+            kept, times = list(compress(kept, early)), list(compress(times, early))
         if len(kept) > limit:
             left_out[table] = len(kept) - limit
             kept = [kept[index] for index in _latest(times, len(kept), limit)]

@@ -47,6 +47,7 @@ class Collect(NamedTuple):
         root: The client whose processes are meant, itself among them; None for everybody's.
         patience: Seconds for which an agent waits while no process answers.
         lines: Of the table `logs` those that match; None for all. Only agents are told.
+        until_us: Of tables of events, those that had begun by then.
     """
 
     tables: tuple[str, ...]
@@ -56,6 +57,7 @@ class Collect(NamedTuple):
     root: ProcAddress | None = None
     patience: float = 1.0
     lines: LineFilter | None = None
+    until_us: int | None = None
 
 
 @handles(Collect)
@@ -86,7 +88,8 @@ def _own(service: ControlService, record: Collect, where: str, description: Host
     asked = Asked(service, time.time_ns() // 1000, record.since_us, record.root, {}, description, record.lines)
     producers = {table: producer_of(table, where) for table in record.tables}
     rows = {table: _rows(producer, asked) if producer is not None else () for table, producer in producers.items()}
-    return of_rows(rows, record.columns, record.since_us, record.limit, str(service.hub.address))
+    who = str(service.hub.address)
+    return of_rows(rows, record.columns, record.since_us, record.limit, who, record.until_us)
 
 
 def _rows(producer: Producer, asked: Asked) -> Iterator[tuple[Any, ...]]:

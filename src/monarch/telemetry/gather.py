@@ -22,6 +22,7 @@ _LIMIT = 10.0  # seconds beside the patience of agents, which say themselves who
 def read(
     *tables: str,
     since_us: int | None = None,
+    until_us: int | None = None,
     limit: int = 100_000,
     columns: Mapping[str, Sequence[str]] | None = None,
     hosts: HostMesh | None = None,
@@ -31,6 +32,7 @@ def read(
     Args:
         *tables: Their names; see `TABLES`.
         since_us: Of tables of events, those since then; in microseconds since 1970.
+        until_us: Likewise, those that had begun by then.
         limit: Rows of each table; the latest ones.
         columns: Which columns of a table are wanted; all of one that is not named.
         hosts: Where to look; by default on all hosts of the program.
@@ -39,7 +41,7 @@ def read(
         ValueError: There is no such table, or column.
     """
     hub = current_hub()
-    wanted = question(tables, since_us, limit, columns)._replace(root=hub.root)
+    wanted = question(tables, since_us, limit, columns, until_us)._replace(root=hub.root)
     if hosts is not None:
         return gather(hub, agents_of(hosts._hosts), wanted)
     found: Promise[Collected] = Promise(f"{', '.join(tables)} of this program")
@@ -72,6 +74,7 @@ def question(
     since_us: int | None = None,
     limit: int = 100_000,
     columns: Mapping[str, Sequence[str]] | None = None,
+    until_us: int | None = None,
 ) -> Collect:
     """A record that asks for tables that there are; for the arguments see `read`.
 
@@ -86,7 +89,8 @@ def question(
         unknown = [column for column in chosen if column not in TABLES[table].columns]
         if unknown:
             raise ValueError(f"table {table!r} has no column {unknown[0]!r}; it has {', '.join(TABLES[table].columns)}")
-    return Collect(names, since_us, limit, {table: tuple(chosen) for table, chosen in (columns or {}).items()})
+    chosen_columns = {table: tuple(chosen) for table, chosen in (columns or {}).items()}
+    return Collect(names, since_us, limit, chosen_columns, until_us=until_us)
 
 
 def gather(hub: Hub, agents: Sequence[ProcAddress], wanted: Collect, seconds: float = _LIMIT) -> Future[Collected]:

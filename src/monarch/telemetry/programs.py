@@ -57,8 +57,15 @@ class Processes:
 
     def _ask(self, needs: Needs) -> Future[Collected]:
         if self._connection is None:
-            return read(*needs.columns, since_us=needs.since_us, limit=self._most, columns=needs.columns)
-        return of_program(self._connection, question(needs.columns, needs.since_us, self._most, needs.columns))
+            return read(
+                *needs.columns,
+                since_us=needs.since_us,
+                until_us=needs.until_us,
+                limit=self._most,
+                columns=needs.columns,
+            )
+        wanted = question(needs.columns, needs.since_us, self._most, needs.columns, needs.until_us)
+        return of_program(self._connection, wanted)
 
 
 def unfilled(tables: Iterable[str]) -> dict[str, str]:

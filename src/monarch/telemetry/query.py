@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
 import threading
 import time
@@ -37,6 +38,7 @@ _AS_THEY_ARE = re.compile(r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|
 _NESTED = re.compile(r".*\]|(STRUCT|MAP|UNION)\(.*", re.DOTALL)
 _EXPLAIN = re.compile(r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\((\s*(FORMAT|ANALYZE)\b[^)]*)\))?", re.IGNORECASE)
 _SINCE = re.compile(r"\(*timestamp_us ?>=? ?(\d+)\)*")
+_UNTIL = re.compile(r"\(*timestamp_us ?<=? ?(\d+)\)*")
 _ANSWER = "_answer"
 
 
@@ -62,10 +64,12 @@ class Needs(NamedTuple):
     Attributes:
         columns: By table, at least one each.
         since_us: Older events are not wanted; in microseconds since 1970. None: all are.
+        until_us: Likewise later ones, so that they push out none that are.
     """
 
     columns: dict[str, tuple[str, ...]]
     since_us: int | None = None
+    until_us: int | None = None
 
 
 class Found(NamedTuple):
@@ -216,24 +220,28 @@ def _needs(database: Any, text: str, source: Source) -> Needs:
     """By duckdb's own plan, so whatever SQL can say: joins, stars, views of them. Only what could depend on the tables being
     empty still is kept from it."""
     [(known,)] = database.execute("SELECT string_agg(name) FROM duckdb_optimizers()").fetchall()
-    wanted = ("unused_columns", "filter_pushdown", "expression_rewriter")
+    wanted = ("unused_columns", "filter_pushdown", "expression_rewriter", "cte_inlining")
     others = ",".join(name for name in known.split(",") if name not in wanted)
     database.execute(f"SET disabled_optimizers = '{others}'")
     [(_, plan)] = database.execute(f"EXPLAIN (FORMAT JSON) {text}").fetchall()
     columns: dict[str, tuple[str, ...]] = {}
-    since: list[int] = []
-    for info in _scans(json.loads(plan)):
+    ranges: list[tuple[int, float]] = []
+    nodes = json.loads(plan)
+    for info in _scans(nodes):
         table = info["Table"].rpartition(".")[2].strip('"')
         if table not in source.schema:  # of the catalog
             continue
         filters = _texts(info.get("Filters"))
-        read = {*_texts(info.get("Projections")), *(word for text in filters for word in re.findall(r"\w+", text))}
-        read.update(columns.get(table, ()))
         every = source.schema[table]
+        projected = _texts(info.get("Projections") or None)
+        if not projected and _has_cte(nodes):  # beside a CTE that is kept, a scan that says nothing reads all
+            projected = tuple(every)
+        read = {*projected, *(word for text in filters for word in re.findall(r"\w+", text)), *columns.get(table, ())}
         columns[table] = tuple(name for name in every if name in read) or (next(iter(every)),)  # count(*) counts one
         if table in source.events:
-            since.append(_since(filters))
-    return Needs(columns, min(since, default=0) or None)
+            ranges.append(_range(filters))
+    since, until = min((low for low, _ in ranges), default=0), max((high for _, high in ranges), default=math.inf)
+    return Needs(columns, since or None, int(until) if until < math.inf else None)
 
 
 def _scans(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -245,15 +253,20 @@ def _scans(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         yield from _scans(node.get("children", ()))
 
 
+def _has_cte(nodes: Sequence[Mapping[str, Any]]) -> bool:
+    return any(node.get("name") == "CTE" or _has_cte(node.get("children", ())) for node in nodes)
+
+
 def _texts(info: str | Sequence[str] | None) -> Sequence[str]:
     return [info] if isinstance(info, str) else info or []
 
 
-def _since(filters: Sequence[str]) -> int:
-    """The time before which a scan reads nothing; 0 where that can't be told."""
+def _range(filters: Sequence[str]) -> tuple[int, float]:
+    """The times before and after which a scan reads nothing; 0 and infinite where that can't be told."""
     parts = [part for text in filters if " OR " not in text and "'" not in text for part in text.split(" AND ")]
-    found = [_SINCE.fullmatch(part) for part in parts]
-    return max((int(match[1]) for match in found if match is not None), default=0)
+    lows = [int(match[1]) for part in parts if (match := _SINCE.fullmatch(part))]
+    highs = [int(match[1]) for part in parts if (match := _UNTIL.fullmatch(part))]
+    return max(lows, default=0), min(highs, default=math.inf)
 
 
 def _rows(database: Any, names: Sequence[str], types: Sequence[Any]) -> list[dict[str, Any]]:

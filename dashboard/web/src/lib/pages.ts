@@ -10,6 +10,8 @@ export interface Page {
   order: number;
   /** What it answers, in a sentence. */
   about: string;
+  /** Whether it shows what was at an earlier time: see `past`. */
+  past?: boolean;
 }
 
 export interface Shown extends Page {

@@ -15,7 +15,7 @@ export interface Blamed {
 }
 
 export interface Verdict {
-  status: "fine" | "slow" | "stuck";
+  status: "fine" | "slow" | "stuck" | "unknown";
   sentence: string;
   seconds: number | null;
   full: string[];
@@ -95,7 +95,8 @@ export class Picture {
     const now = performance.now();
     const seconds = (now - this.#since) / 1000;
     for (const [uid, { columns }] of Object.entries(this.shown?.meshes ?? {})) {
-      const handled = columns.handled ?? [];
+      const handled = columns.handled;
+      if (handled === undefined) continue; // of the past, where the rate is told
       const before = this.#handled.get(uid);
       columns.rate = handled.map((count, rank) => {
         const last = before?.[rank];

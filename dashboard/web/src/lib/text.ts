@@ -33,6 +33,12 @@ export function time(seconds: number): string {
   return `${day}${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")}`;
 }
 
+/** The time of the day to the second, or to the millisecond. */
+export function clock(seconds: number, finely: boolean): string {
+  const at = new Date(seconds * 1000);
+  return `${at.toLocaleTimeString("sv")}${finely ? `.${String(at.getMilliseconds()).padStart(3, "0")}` : ""}`;
+}
+
 const ESCAPES = /\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])/g;
 const CONTROLS = /[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 

@@ -1,0 +1,114 @@
+"""The picture of the front page as of a moment that is over, from what tables of events retain: of a running program, and of a file.
+
+Stacks are of the moment of a question alone, so this is no verdict: it says who handled a call then, and what had failed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..why.model import RUNS
+from .picture import ENDED, FAILED, IDLE, RANK_STATES, STARTS, new_mesh
+from .program import Watched
+
+UNKNOWN = "unknown"
+"""The status of a moment of which no failure is known."""
+
+_RANKS = """
+    WITH calls AS (
+        SELECT actor_id, min(timestamp_us) FILTER (open) AS begin, arg_min(endpoint, timestamp_us) FILTER (open) AS endpoint
+        FROM (SELECT to_actor_id AS actor_id, timestamp_us, endpoint, coalesce(timestamp_us + duration_us > {at}, true) AS open
+            FROM messages WHERE timestamp_us <= {at}) GROUP BY ALL),
+    lives AS (
+        SELECT actor_id, arg_max(new_status, timestamp_us) AS status FROM actor_status_events WHERE timestamp_us <= {at} GROUP BY ALL),
+    counts AS (
+        SELECT DISTINCT ON (actor_id) actor_id, queue_depth, handled / seconds AS rate FROM history
+        WHERE timestamp_us <= {at} AND timestamp_us >= {recently} AND timestamp_us > {at} - (seconds + 1) * 1000000
+        ORDER BY actor_id, seconds, timestamp_us DESC)
+    SELECT p.mesh_id::VARCHAR AS uid, p.mesh, p.rank, p.size, p.pid, h.machine AS host, any_value(s.shape_json) AS shape,
+        bool_or(l.status = 'Failed') AS failed, bool_and(l.status IN ('Stopped', 'Failed')) AS ended,
+        bool_and(l.status IN ('Created', 'Initializing')) AS starts, count(c.begin) > 0 AS runs,
+        bool_or(coalesce(c.actor_id, n.actor_id) IS NOT NULL OR (a.handled = 0 AND l.actor_id IS NOT NULL)) AS known,
+        min(c.begin) AS begin, arg_min(c.endpoint, c.begin) AS endpoint,
+        sum(n.queue_depth)::BIGINT AS queue, sum(n.rate)::DOUBLE AS rate
+    FROM procs p LEFT JOIN hosts h ON h.id = p.host_id LEFT JOIN actors a ON a.proc_id = p.id LEFT JOIN calls c ON c.actor_id = a.id
+        LEFT JOIN lives l ON l.actor_id = a.id LEFT JOIN counts n ON n.actor_id = a.id
+        LEFT JOIN meshes s ON s.id = p.mesh_id AND s.class = 'Proc'
+    GROUP BY p.mesh_id, p.mesh, p.rank, p.size, p.pid, h.machine, p.state ORDER BY p.mesh_id, p.rank, p.state <> 'ended'
+"""
+_FAILURES = """
+    SELECT node_id AS reference, failure_error_message AS message, failure_occurred_at AS occurred_us,
+        coalesce(failure_root_cause_name, failure_root_cause_actor) AS root_cause, failure_is_propagated AS is_propagated
+    FROM actor_failures WHERE failure_occurred_at <= {at} ORDER BY is_propagated, occurred_us
+"""
+_RECENTLY = 12_000_000  # microseconds that the coarsest rows of `history` are apart, and a little more
+_SECONDS = 30.0
+
+COLUMNS = ("state", "seconds", "queue", "rate", "pid", "host")
+"""The columns of a mesh that are known of the past, among those of `picture`; `rate` is the number of messages in a second."""
+
+
+def as_of(program: Watched, at: float) -> dict[str, Any]:
+    """All that is shown, as `picture` has it.
+
+    Args:
+        at: When, in seconds since 1970.
+    """
+    at_us = int(at * 1e6)
+    found = program.query(_RANKS.format(at=at_us, recently=at_us - _RECENTLY), seconds=_SECONDS)
+    failures = program.query(_FAILURES.format(at=at_us), seconds=_SECONDS).rows
+    hosts = list(dict.fromkeys(row["host"] for row in found.rows if row["host"] is not None))
+    numbers = {host: number for number, host in enumerate(hosts)}
+    meshes: dict[str, dict[str, Any]] = {}
+    for row in found.rows:
+        mesh = meshes.setdefault(
+            row["uid"], new_mesh(row["mesh"], row["size"], json.loads(row["shape"] or "{}"), COLUMNS)
+        )
+        state = _state(row)
+        values = {
+            "state": RANK_STATES.index(state) if state else None,
+            "seconds": (at_us - row["begin"]) / 1e6 if row["begin"] is not None else None,
+            **{name: row[name] for name in ("queue", "rate", "pid")},
+            "host": numbers.get(row["host"]),
+        }
+        for name, value in values.items() if row["rank"] < mesh["size"] else ():
+            mesh["columns"][name][row["rank"]] = value
+    verdict = {
+        "status": "stuck" if failures else UNKNOWN,
+        "sentence": _sentence(at, found.rows, failures),
+        "seconds": None,
+    }
+    lists: dict[str, list[Any]] = {name: [] for name in ("full", "frozen", "swapping", "circles", "blamed")}
+    return {
+        "at": at, "verdict": {**verdict, **lists}, "states": RANK_STATES, "hosts": hosts, "meshes": meshes, "failures": failures,
+        "silent": found.silent,
+    }  # fmt: skip
+
+
+def _state(row: Mapping[str, Any]) -> str | None:
+    """None: nothing is kept of it, or it was not there."""
+    for name, state in (("failed", FAILED), ("ended", ENDED), ("runs", RUNS), ("starts", STARTS), ("known", IDLE)):
+        if row[name]:
+            return state
+    return None
+
+
+def _sentence(at: float, rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> str:
+    when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
+    if failures:
+        more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
+        return f"{when}: {failures[0]['root_cause']} had failed{more}: {failures[0]['message'].partition(chr(10))[0]}"
+    rows = [row for row in rows if row["mesh"] != "client"]
+    busy = [row for row in rows if row["begin"] is not None]
+    if not busy:
+        known = any(row["known"] for row in rows)
+        return f"{when}: no rank handled a call that is kept." if known else f"{when}: nothing is kept of that time."
+    longest = min(busy, key=lambda row: int(row["begin"]))
+    seconds = at - longest["begin"] / 1e6
+    return (
+        f"{when}: {len(busy):,} of {len(rows):,} ranks handled a call; the longest, for {seconds:.1f} s, was {longest['endpoint']} "
+        f"of {longest['mesh']}[{longest['rank']}]. No stacks are kept, so this is no verdict."
+    )
