@@ -61,7 +61,7 @@ def test_a_flood_of_messages_that_come_faster_than_they_are_handled_takes_bounde
     with configured(mailbox_limit=5000, send_buffer_limit=4 * MEGABYTE):
         consumer = spawn(1).spawn("consumer", Consumer)
         producer = spawn(1).spawn("producer", Producer)
-    first, producer_full = producer.produce.call_one(consumer, SECONDS / 3).get(timeout=120)  # the queues fill up
+    first, producer_full = producer.produce.call_one(consumer, 5).get(timeout=120)  # the queues fill up
     _, consumer_full = consumer.state.call_one().get(timeout=120)
     sent, producer_end = producer.produce.call_one(consumer, SECONDS).get(timeout=120)
     taken, consumer_end = consumer.state.call_one().get(timeout=120)
