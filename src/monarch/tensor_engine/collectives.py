@@ -173,7 +173,7 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
     if in_place:
         operand_checks.check_write(name, tensor)
     if out is not None:
-        _check_out(tensor, out, shape, in_place)
+        _check_out(tensor, out, shape)
     keep = None if mesh is None else _destination(mesh)
     if keep is not None and (out is not None or in_place or not _is_part(keep, tensor.mesh)):
         raise ValueError(
@@ -246,7 +246,7 @@ def reduced_shape(shape: tuple[int, ...], count: int, kind: str, scatter: bool) 
     return shape[1:] if scatter else shape
 
 
-def _check_out(tensor: Tensor, out: Any, shape: tuple[int, ...], in_place: bool) -> None:
+def _check_out(tensor: Tensor, out: Any, shape: tuple[int, ...]) -> None:
     operand_checks.check("reduce(out=...)", out)
     if tuple(out.shape) != shape or out.dtype != tensor.dtype:
         raise ValueError(

@@ -50,7 +50,7 @@ class Now(Pane):
         width = max(20, self.listing.size.width)
         above = [("stacks", row) for row in verdict(parts["verdict"], width)]
         above += [("ranks", [(f"! {who} did not answer: {why}", "yellow")]) for who, why in parts["silent"].items()]
-        below = [("failures", row) for row in _failures(parts["failures"], width)]
+        below = [("failures", row) for row in _failures(parts["failures"])]
         meshes = sorted(parts["meshes"].values(), key=lambda mesh: (mesh["name"] == "client", mesh["name"]))
         left = self.listing.size.height - len(above) - len(below) - 2 * len(meshes)
         maps = []
@@ -140,7 +140,7 @@ def who(standing: Mapping[str, Any]) -> Row:
     return [(standing["mesh"] + ranks, "bold"), (f" ({place})" if place else "", "dim"), (f"  {doing}", "")]
 
 
-def _failures(failures: Sequence[Mapping[str, Any]], width: int) -> Iterator[Row]:
+def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     if failures:
         yield [(f"{len(failures):,} failures, the first one first", "bold")]
     for each in failures[:_MOST_FAILURES]:
