@@ -57,6 +57,7 @@ LAYERS = {
     "monarch.remotemount": 5.5,
     "monarch.environments": 6,
     "monarch.testing": 5,
+    "monarch.queues": 5,
     "monarch.builtins": 6,
     "monarch.memory": 6,
     "monarch.experimental": 6,

@@ -20,6 +20,7 @@ PACKAGES = [
     "monarch.errors",
     "monarch.job",
     "monarch.notebook",
+    "monarch.queues",
     "monarch.rdma",
     "monarch.service",
     "monarch.spmd",

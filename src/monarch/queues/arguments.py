@@ -1,0 +1,29 @@
+"""Arguments of queues and replay buffers, checked where they are made."""
+
+from __future__ import annotations
+
+import math
+
+from ..actor import ProcMesh
+
+
+def one_proc(procs: ProcMesh, what: str) -> ProcMesh:
+    if not isinstance(procs, ProcMesh):
+        raise TypeError(f"{what} lives in a mesh of one process, got {procs!r}")
+    if procs.extent.nelements != 1:
+        raise ValueError(f"{what} lives in one process, {procs!r} has {procs.extent.nelements}: slice it")
+    return procs
+
+
+def whole(number: int, name: str, least: int = 1) -> int:
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"{name} must be an int, got {number!r}")
+    if number < least:
+        raise ValueError(f"{name} must be at least {least}, got {number}")
+    return number
+
+
+def seconds(number: float, name: str) -> float:
+    if not isinstance(number, (int, float)) or isinstance(number, bool) or not math.isfinite(number) or number < 0:
+        raise ValueError(f"{name} must be a finite number of seconds, at least 0, got {number!r}")
+    return number

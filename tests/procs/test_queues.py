@@ -1,0 +1,241 @@
+"""`Queue` and `ReplayBuffer`: bounded, fair, and nothing is lost with a consumer that dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from helpers.waiting import wait_until
+from monarch.actor import Actor, ActorError, SupervisionError, current_rank, endpoint, this_proc
+from monarch.queues import Empty, Full, Queue, QueueClosed, ReplayBuffer
+from monarch.rdma import RDMABuffer
+
+if TYPE_CHECKING:
+    from conftest import Spawn
+    from helpers.faults import Faults
+
+
+class Worker(Actor):
+    """Puts, takes, and says of itself which process it is."""
+
+    @endpoint
+    def produce(self, queue: Queue[tuple[int, int]], count: int) -> None:
+        for number in range(count):
+            queue.put((current_rank().rank, number)).get()
+
+    @endpoint
+    def consume(self, queue: Queue[tuple[int, int]]) -> list[tuple[int, int]]:
+        return list(queue)
+
+    @endpoint
+    def wait_for_one(self, queue: Queue[Any]) -> Any:
+        return queue.get().get()
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+
+class AsyncWorker(Actor):
+    @endpoint
+    async def consume(self, queue: Queue[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [item async for item in queue]
+
+
+def small_files() -> None:
+    """From here on no file of this process may have more than 1 MiB."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+
+def test_each_item_of_many_producers_is_taken_once_in_the_order_of_its_producer(spawn: Spawn) -> None:
+    queue: Queue[tuple[int, int]] = Queue(spawn(1), maxsize=3)
+    procs = spawn(2)
+    workers = procs.spawn("producers", Worker)
+    taken = [procs.spawn("a", Worker).consume.call(queue), procs.spawn("b", AsyncWorker).consume.call(queue)]
+    workers.produce.call(queue, 50).get(timeout=120)
+    queue.close().get(timeout=60)
+    lists = [items for each in taken for items in each.get(timeout=120).values()]
+    assert Counter(item for items in lists for item in items) == Counter((r, n) for r in range(2) for n in range(50))
+    for items in lists:
+        for rank in range(2):
+            numbers = [number for producer, number in items if producer == rank]
+            assert numbers == sorted(numbers)
+
+
+def test_who_puts_more_than_there_is_room_for_waits_or_is_told(spawn: Spawn) -> None:
+    queue: Queue[str] = Queue(spawn(1), maxsize=2)
+    queue.put("a").get(timeout=60)
+    queue.put("b").get(timeout=60)
+    with pytest.raises(Full):
+        queue.put("c", timeout=0).get(timeout=60)
+    with pytest.raises(Full):
+        queue.put("c", timeout=0.01).get(timeout=60)
+    waiting = queue.put("d")
+    assert queue.qsize().get(timeout=60) == 2
+    assert not waiting.done()
+    assert [queue.get().get(timeout=60) for _ in range(3)] == ["a", "b", "d"]
+    waiting.get(timeout=60)
+    with pytest.raises(Empty):
+        queue.get(timeout=0).get(timeout=60)
+    assert repr(queue) == "<Queue 'queue', maxsize 2>"
+
+
+def test_a_closed_queue_gives_what_it_has_and_then_says_so(spawn: Spawn) -> None:
+    queue: Queue[int] = Queue(spawn(1), maxsize=1)
+    queue.put(1).get(timeout=60)
+    refused = queue.put(2)
+    queue.close().get(timeout=60)
+    for future in (refused, queue.put(3)):
+        with pytest.raises(QueueClosed):
+            future.get(timeout=60)
+    assert list(queue) == [1]
+    with pytest.raises(QueueClosed):
+        queue.get().get(timeout=60)
+
+
+def test_an_item_for_a_consumer_that_has_died_is_given_to_another(spawn: Spawn, faults: Faults) -> None:
+    queue: Queue[str] = Queue(spawn(1), maxsize=2, lease=0.5)
+    workers = spawn(1).spawn("workers", Worker)
+    pid = workers.pid.call_one().get(timeout=60)
+    waiting = workers.wait_for_one.call_one(queue)
+    wait_until(lambda: queue.statistics().get(timeout=60).consumers == 1, what="the consumer in the line")
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(SupervisionError):
+        waiting.get(timeout=60)
+    faults.wait_for(1)
+    queue.put("first").get(timeout=60)
+    queue.put("second").get(timeout=60)
+    seen: set[str] = set()
+    while len(seen) < 2:  # within so short a lease, an item may be here twice on a busy machine
+        seen.add(queue.get().get(timeout=60))
+    assert seen == {"first", "second"}
+
+
+def test_an_end_of_its_process_ends_the_waits_for_a_queue(spawn: Spawn, faults: Faults) -> None:
+    procs = spawn(1)
+    queue: Queue[int] = Queue(procs, maxsize=1)
+    pid = procs.spawn("beside", Worker).pid.call_one().get(timeout=60)
+    waiting = queue.get()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(SupervisionError):
+        waiting.get(timeout=60)
+    with pytest.raises(SupervisionError):
+        queue.put(1).get(timeout=60)
+    faults.wait_for(1)
+
+
+def test_items_are_what_messages_may_hold(spawn: Spawn) -> None:
+    queue: Queue[Any] = Queue(spawn(1), maxsize=10)
+    workers = spawn(1).spawn("workers", Worker)
+    data = bytearray(b"x" * 100)
+    buffer = RDMABuffer(memoryview(data))
+    items = [workers, buffer, bytes(1 << 20), lambda: 5]
+    for item in items:
+        queue.put(item).get(timeout=60)
+    mesh, remote, large, function = (queue.get().get(timeout=60) for _ in items)
+    assert isinstance(mesh.pid.call_one().get(timeout=60), int)
+    into = bytearray(100)
+    remote.read_into(memoryview(into)).get(timeout=60)
+    assert (into, large, function()) == (data, bytes(1 << 20), 5)
+
+
+def test_where_a_queue_cannot_live_and_what_cannot_be_its_size(spawn: Spawn) -> None:
+    procs = spawn(2)
+    with pytest.raises(ValueError, match="lives in one process"):
+        Queue(procs, maxsize=1)
+    one = procs.slice(gpus=0)
+    with pytest.raises(ValueError, match="maxsize must be at least 1, got 0"):
+        Queue(one, maxsize=0)
+    with pytest.raises(TypeError, match="maxsize must be an int"):
+        Queue(one, maxsize=1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="mesh of one process"):
+        ReplayBuffer(this_proc, 3)  # type: ignore[arg-type]
+    buffer: ReplayBuffer[int] = ReplayBuffer(one, 3)
+    with pytest.raises(ValueError, match="more than the capacity, 3"):
+        buffer.sample(4)
+    with pytest.raises(ValueError, match="order must be one of"):
+        buffer.sample(1, order="latest")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="timeout"):
+        buffer.sample(1, timeout=float("nan"))
+
+
+def test_a_replay_buffer_draws_by_order_and_drops_what_is_too_old(spawn: Spawn) -> None:
+    buffer: ReplayBuffer[int] = ReplayBuffer(spawn(1), 4, max_age=1, seed=3)
+    for number in range(6):
+        buffer.add(number).get(timeout=60)
+    assert buffer.sample(2, order="oldest").get(timeout=60) == [2, 3]
+    assert buffer.sample(2, order="newest").get(timeout=60) == [4, 5]
+    drawn = Counter(number for _ in range(40) for number in buffer.sample(2).get(timeout=60))
+    assert set(drawn) == {2, 3, 4, 5}
+    assert drawn.total() == 80
+    buffer.add(6, version=1).get(timeout=60)
+    assert sorted(buffer.sample(4).get(timeout=60)) == [3, 4, 5, 6]
+    with pytest.raises(Empty):
+        buffer.sample(2, version=2, timeout=0).get(timeout=60)
+    buffer.add(7, version=0).get(timeout=60)  # is too old already
+    found = buffer.statistics().get(timeout=60)
+    assert (found.items, found.added, found.expired, found.dropped, found.version) == (1, 8, 4, 3, 2)
+    buffer.clear().get(timeout=60)
+    assert buffer.statistics().get(timeout=60).items == 0
+
+
+def test_where_items_are_consumed_producers_wait_for_room_and_consumers_for_a_batch(spawn: Spawn) -> None:
+    buffer: ReplayBuffer[int] = ReplayBuffer(spawn(1), 2, consume=True)
+    batch = buffer.sample(2, order="oldest")
+    buffer.add(0).get(timeout=60)
+    assert not batch.done()
+    buffer.add(1).get(timeout=60)
+    assert batch.get(timeout=60) == [0, 1]
+    with pytest.raises(Empty):
+        buffer.sample(1, timeout=0.01).get(timeout=60)
+    for number in (2, 3):
+        buffer.add(number).get(timeout=60)
+    with pytest.raises(Full):
+        buffer.add(4, timeout=0.01).get(timeout=60)
+    waiting = buffer.add(5)
+    assert sorted(buffer.sample(2).get(timeout=60)) == [2, 3]
+    waiting.get(timeout=60)
+    assert asyncio.run(_draw(buffer)) == [5]
+
+
+async def _draw(buffer: ReplayBuffer[int]) -> list[int]:
+    return await buffer.sample(1)
+
+
+def test_what_memory_does_not_hold_is_on_disk_and_gone_with_the_items(spawn: Spawn, tmp_path: Path) -> None:
+    procs = spawn(1)
+    buffer: ReplayBuffer[bytes] = ReplayBuffer(procs, 200, memory=2 << 20, folder=str(tmp_path), consume=True)
+    pid = procs.spawn("beside", Worker).pid.call_one().get(timeout=60)
+    items = [bytes([number]) * (1 << 20) for number in range(150)]
+    for item in items:
+        buffer.add(item).get(timeout=60)
+    found = buffer.statistics().get(timeout=60)
+    assert (found.items, found.spilled) == (150, 149)
+    assert found.bytes <= 2 << 20
+    assert _spilled(pid, tmp_path) == 3
+    assert list(tmp_path.iterdir()) == []  # the files have no name
+    drawn = [buffer.sample(10, order="oldest").get(timeout=60) for _ in range(15)]
+    assert [item for batch in drawn for item in batch] == items
+    assert _spilled(pid, tmp_path) == 1
+
+
+def _spilled(pid: int, folder: Path) -> int:
+    """How many files of a folder a process has open."""
+    links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()]
+    return sum(link.startswith(str(folder)) for link in links)
+
+
+def test_a_full_disk_is_told_to_who_adds_and_what_is_there_stays(spawn: Spawn) -> None:
+    buffer: ReplayBuffer[bytes] = ReplayBuffer(spawn(1, bootstrap=small_files), 10, memory=0)
+    buffer.add(b"small").get(timeout=60)
+    with pytest.raises(ActorError, match="File too large"):
+        buffer.add(bytes(2 << 20)).get(timeout=60)
+    buffer.add(b"small too").get(timeout=60)
+    assert sorted(buffer.sample(2).get(timeout=60)) == [b"small", b"small too"]
