@@ -48,7 +48,10 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def scan(*folders: Path) -> Scan:
-    return Scanner(Workspace.of(folders[0] if len(folders) == 1 else folders)).scan()
+    scanner = Scanner(Workspace.of(folders[0] if len(folders) == 1 else folders))
+    found = scanner.scan()
+    scanner.keep(found.manifest)
+    return found
 
 
 def paths(found: Scan) -> set[str]:
@@ -180,7 +183,7 @@ def test_only_what_has_changed_is_read_again(project: Path, monkeypatch: pytest.
     scan(project)
     read: list[str] = []
 
-    def note(path: str) -> tuple[str, int]:
+    def note(path: str, advance: Any) -> tuple[str, int]:
         read.append(path)
         return NOTHING, 0
 
@@ -498,4 +501,12 @@ def test_a_folder_of_somebody_else_is_no_place_for_code(tmp_path: Path, monkeypa
 
 
 def test_changes_are_what_is_new_other_or_gone() -> None:
-    assert changes({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "5", "d": "4"}) == ["b", "d", "c"]
+    before = Manifest([entry("a"), entry("b"), entry("c"), entry("m")], {"l": "a", "k": "a"}, {})
+    after = Manifest(
+        [entry("a", mtime=2), entry("b", digest="1"), entry("d"), entry("m", mode=0o755)], {"l": "b", "k": "a"}, {}
+    )
+    assert changes(before, after) == ["b", "d", "m", "l", "c"]
+
+
+def entry(path: str, mode: int = 0o644, mtime: int = 1, digest: str = "0") -> File:
+    return File(path, mode, mtime, 3, digest * 64)

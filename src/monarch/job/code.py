@@ -64,7 +64,7 @@ class Synchronizer:
 
     def has_changed(self) -> bool:
         """Whether anything has since the last sync."""
-        return self._scanner.last != self._scanner.scan().manifest.id
+        return self._scanner.sent != self._scanner.scan().manifest.id
 
     def sync(self, auto_reload: bool = False) -> SyncResult:
         """See `SyncedCode.sync`."""

@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
@@ -20,22 +20,51 @@ from typing import Any
 from .._core.plane import ControlRequest, HostedProc, ProcAddress, handles, register
 from .._namedtuple import NamedTuple
 from .._proc_stat import STARTED, stat_of
-from .manifest import Manifest, decode
+from .manifest import Change, Manifest, decode
 from .store import Build, Store, base_folder, changes
 
 _KEPT_CHANGES = 1000  # syncs of which is known what they have changed
 
 
+class Pieces(NamedTuple):
+    """Content for a version. Client ──▶ host agents. Answer: None, when it is written.
+
+    Attributes:
+        table: Of each piece: digest of the content, where in it the piece begins, its size.
+        data: All pieces.
+    """
+
+    build: str
+    table: list[tuple[str, int, int]]
+    data: Any
+
+
 class Look(NamedTuple):
-    """Use the workspace `key`, if it is there as `id` says. Client ──▶ host agents. Answer: whether it is.
+    """Use the workspace `key` as `id` says. Client ──▶ host agents. Answer: `Found`; None if it is not there.
 
     Attributes:
         dirs: Folder of the client to its path in the workspace.
+        change: What makes it of a version that may be there.
+        pieces: Contents for that.
     """
 
     key: str
     id: str
     dirs: dict[str, str]
+    change: Change | None
+    pieces: Pieces | None
+
+
+class Found(NamedTuple):
+    """Answer of a host that has the version that was asked for.
+
+    Attributes:
+        had: Whether it had it before.
+        left: As the answer of `Settle`.
+    """
+
+    had: bool
+    left: list[str]
 
 
 class Offer(NamedTuple):
@@ -50,19 +79,6 @@ class Offer(NamedTuple):
     key: str
     dirs: dict[str, str]
     manifest: Any
-
-
-class Pieces(NamedTuple):
-    """Content for a version. Client ──▶ host agents. Answer: None, when it is written.
-
-    Attributes:
-        table: Of each piece: digest of the content, where in it the piece begins, its size.
-        data: All pieces.
-    """
-
-    build: str
-    table: list[tuple[str, int, int]]
-    data: Any
 
 
 class Settle(NamedTuple):
@@ -114,16 +130,14 @@ class _Active(NamedTuple):
     Attributes:
         path: Its folder here.
         dirs: See `Look`.
-        folders: Those in it.
-        digests: See `Manifest.digests`.
+        manifest: What it consists of.
         modules: Names of the modules and packages in it, without those of the packages that they are in.
         changes: Times at which it was changed, in seconds since the machine has started, and which paths.
     """
 
     path: str
     dirs: dict[str, str]
-    folders: frozenset[str]
-    digests: dict[str, str]
+    manifest: Manifest
     modules: frozenset[str]
     changes: tuple[tuple[float, list[str]], ...] = ()
 
@@ -134,7 +148,7 @@ class _Active(NamedTuple):
                 inside = str(PurePosixPath(place, folder[len(own) + 1 :]))
                 if inside == ".":
                     return self.path
-                if inside in self.folders:
+                if inside in self.manifest.folders:
                     return f"{self.path}/{inside}"
         return None
 
@@ -149,6 +163,7 @@ class _Host:
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._builds: dict[str, tuple[Build, str, dict[str, str], ProcAddress]] = {}
+        self._stores: dict[str, Store] = {}
         self._active: dict[str, _Active] = {}  # the last one last
         self._stayed: dict[str, list[str]] = {}  # by workspace
         self._reloaded: dict[tuple[str, ProcAddress], float] = {}  # by workspace and proc: how new what it runs is
@@ -187,28 +202,48 @@ class _Host:
 
     # on the thread
 
-    def look(self, record: Look) -> bool:
-        store = Store(base_folder(), record.key)
+    def look(self, record: Look) -> Found | None:
+        store = self._store(record.key)
         manifest = store.find(record.id)
-        if manifest is None:
-            return False
-        self._activate(store, record.key, record.dirs, manifest)
-        return True
+        if manifest is not None:
+            before = self._active.get(record.key)  # another one, where a host that shares the folder was asked before
+            self._activate(store, record.key, record.dirs, manifest)
+            return Found(before is None or before.manifest.id == record.id, [])
+        build = self._changed(store, record)
+        if build is None:
+            return None
+        return Found(False, self._use(build, record.key, record.dirs))
+
+    def _changed(self, store: Store, record: Look) -> Build | None:
+        """The version that a change makes of the one in use; None where that is another one, or has not all of the rest."""
+        change, before = record.change, store.in_use()[1]
+        if change is None or before is None or before.id != change.base:
+            return None
+        manifest = change.of_version(before)
+        if manifest.id != record.id:
+            return None
+        build = store.begin(manifest)
+        try:
+            if record.pieces is not None:
+                _write(build, record.pieces, {*build.missing})  # the rest was here, in another version
+            if not build.missing:
+                return build
+        except BaseException:
+            build.drop()
+            raise
+        build.drop()
+        return None
 
     def offer(self, record: Offer, client: ProcAddress) -> list[str]:
         manifest = decode(record.manifest)
         before = self._builds.pop(record.build, None)
-        build = Store(base_folder(), record.key).begin(manifest, before and before[0])
+        build = self._store(record.key).begin(manifest, before and before[0])
         self._builds[record.build] = (build, record.key, record.dirs, client)
         return list(build.missing)
 
     def write(self, record: Pieces) -> None:
-        build = self._build(record.build)[0]
-        data, begin = memoryview(record.data), 0
         try:
-            for digest, offset, size in record.table:
-                build.write(digest, offset, data[begin : begin + size])
-                begin += size
+            _write(self._build(record.build)[0], record)
         except BaseException:
             self._forget(record.build)
             raise
@@ -218,12 +253,16 @@ class _Host:
             self._forget(record.build)
             return []
         build, key, dirs, _ = self._build(record.build)
+        del self._builds[record.build]
+        return self._use(build, key, dirs)
+
+    def _use(self, build: Build, key: str, dirs: dict[str, str]) -> list[str]:
+        """Use a version of which all is there; answer of `Settle`."""
         try:
             build.finish()
         except BaseException:
-            self._forget(record.build)
+            build.drop()
             raise
-        del self._builds[record.build]
         self._activate(build.store, key, dirs, build.manifest)
 
         def clean_up() -> None:  # when the client has its answer
@@ -238,6 +277,12 @@ class _Host:
             raise ValueError("this version was given up")
         return self._builds[name]
 
+    def _store(self, key: str) -> Store:
+        base = base_folder()  # as it is now: somebody may have removed it
+        if key not in self._stores:
+            self._stores[key] = Store(base, key)
+        return self._stores[key]
+
     def _forget(self, name: str) -> None:
         if name in self._builds:
             self._builds.pop(name)[0].drop()
@@ -245,10 +290,11 @@ class _Host:
     def _activate(self, store: Store, key: str, dirs: dict[str, str], manifest: Manifest) -> None:
         old = self._active.get(key)
         changed = old.changes if old is not None else ()
-        if old is not None and (paths := changes(old.digests, manifest.digests)):
+        if old is not None and (paths := changes(old.manifest, manifest)):
             changed = (*changed, (_now(), paths))[-_KEPT_CHANGES:]
-        folders = frozenset(manifest.folders)
-        new = _Active(str(store.current), dirs, folders, manifest.digests, _modules(manifest.digests), changed)
+        same_names = old is not None and old.manifest.entries.keys() == manifest.entries.keys()
+        modules = old.modules if old is not None and same_names else _modules(manifest.entries)
+        new = _Active(str(store.current), dirs, manifest, modules, changed)
         others = {name: active for name, active in self._active.items() if name != key}
         self._active = {**others, key: new}  # as a whole: `adapt` reads it meanwhile
 
@@ -326,6 +372,15 @@ def _find_lagging(service: Any, request: ControlRequest, record: FindLagging) ->
 @handles(Reloaded)
 def _reloaded(service: Any, request: ControlRequest, record: Reloaded) -> None:
     _host.later(service, request, lambda: _host.reloaded(record))
+
+
+def _write(build: Build, pieces: Pieces, wanted: Container[str] | None = None) -> None:
+    """Write pieces of some contents, or of all."""
+    data, begin = memoryview(pieces.data), 0
+    for digest, offset, size in pieces.table:
+        if wanted is None or digest in wanted:
+            build.write(digest, offset, data[begin : begin + size])
+        begin += size
 
 
 def _modules(paths: Iterable[str]) -> frozenset[str]:

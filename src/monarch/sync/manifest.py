@@ -35,7 +35,7 @@ class File(NamedTuple):
 
 class Manifest:
     """Args:
-    files: In any order.
+    files: By their paths, where two are to have the same `id`.
     links: Path of a symlink to what it says.
     folders: Path to permissions; a folder stands before what is in it.
     """
@@ -61,9 +61,49 @@ class Manifest:
         return sum(file.size for file in self.files)
 
     @cached_property
-    def digests(self) -> dict[str, str]:
-        """By path; a symlink has what it says."""
-        return {**{file.path: f"{file.digest} {file.mode:o}" for file in self.files}, **self.links}
+    def entries(self) -> dict[str, File | str]:
+        """Files by path; a symlink has what it says."""
+        return {**{file.path: file for file in self.files}, **self.links}
+
+
+class Change(NamedTuple):
+    """What makes one version of a workspace another one.
+
+    Attributes:
+        base: Id of the first one.
+        files: Those that are new, or other ones.
+        gone: Paths of files that are there no more.
+        links: Of the second one, all of them, as in `Manifest`; `folders` as well.
+    """
+
+    base: str
+    files: list[File]
+    gone: list[str]
+    links: dict[str, str]
+    folders: dict[str, int]
+
+    @classmethod
+    def of(cls, before: Manifest, after: Manifest) -> Change:
+        """What has happened between two versions."""
+        old = before.entries
+        files = [file for file in after.files if old.get(file.path) != file]
+        there = {file.path for file in after.files}
+        gone = [file.path for file in before.files if file.path not in there]
+        return cls(before.id, files, gone, after.links, after.folders)
+
+    def of_version(self, before: Manifest) -> Manifest:
+        """What it makes of the one that it begins at.
+
+        Raises:
+            ValueError: A path leads elsewhere, or stands for two things.
+        """
+        files = {file.path: file for file in before.files}
+        for path in self.gone:
+            files.pop(path, None)
+        files.update((file.path, file) for file in starmap(File, self.files))
+        manifest = Manifest(sorted(files.values()), dict(self.links), dict(self.folders))
+        check(manifest)
+        return manifest
 
 
 def decode(data: bytes) -> Manifest:
@@ -72,12 +112,25 @@ def decode(data: bytes) -> Manifest:
     Raises:
         ValueError: It is none; or it has a path that leads out of the workspace, or through something that is no folder.
     """
+    manifest = parse(data)
+    try:
+        check(manifest)
+    except (TypeError, AttributeError) as error:
+        raise ValueError(f"no list of files of a workspace: {error}") from error
+    return manifest
+
+
+def parse(data: bytes) -> Manifest:
+    """As `decode`, for what this side has written itself, where nobody else may write: its paths are not looked at.
+
+    Raises:
+        ValueError: It is none.
+    """
     try:
         files, links, folders = json.loads(data := bytes(data))
         manifest = Manifest(starmap(File, files), dict(links), dict(folders))
         manifest.encoded = data
-        check(manifest)
-    except (TypeError, AttributeError, UnicodeDecodeError) as error:
+    except (TypeError, UnicodeDecodeError) as error:
         raise ValueError(f"no list of files of a workspace: {error}") from error
     return manifest
 

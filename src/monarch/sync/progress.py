@@ -1,4 +1,4 @@
-"""How much of a workspace has gone, as a bar: on a terminal, with rich, and only where it takes a while."""
+"""How much of a workspace was read, or has gone, as a bar: on a terminal, with rich, and only where it takes a while."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ _SOON = 0.5  # seconds: what is done by then needs no bar
 
 class Progress:
     """Args:
-    total: Bytes.
+    what: Is done.
+    total: Bytes; None where nobody knows yet.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, what: str, total: int | None) -> None:
+        self._what = what
         self._total = total
         self._done = 0
         self._begun = time.monotonic()
@@ -25,7 +27,7 @@ class Progress:
         return self
 
     def advance(self, size: int) -> None:
-        """So many more bytes have arrived on all hosts."""
+        """So many more bytes are done."""
         self._done += size
         if self._wanted and self._bar is None and time.monotonic() - self._begun > _SOON:
             self._show()
@@ -40,9 +42,9 @@ class Progress:
         except ImportError:
             self._wanted = False
             return
-        columns = ("sync", BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        columns = (self._what, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
         self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task("sync", total=self._total)
+        self._task = self._bar.add_task(self._what, total=self._total)
         self._bar.start()
 
     def __exit__(self, *exc: object) -> None:

@@ -23,7 +23,7 @@ from ..actor import Future
 from ..errors import SyncError
 from ..programs import Gathering, agents_of, ask
 from .host import FindLagging, Look, Offer, Pieces, Reloaded, Settle
-from .manifest import Manifest
+from .manifest import Change, Manifest
 from .outcome import ProcReload, SyncResult
 from .progress import Progress
 from .reload import Reload
@@ -32,7 +32,10 @@ from .workspace import Workspace
 
 _STEP = 60.0  # seconds in which a host must do one step
 _FILES = 500  # so many files of a version add one
+_BYTES = 20 << 20  # and so many bytes, as a host may have to copy them
 _PIECE = 4 << 20  # bytes of a message with content
+_FILE = 4 << 10  # that a file counts beyond them: to make it takes time, and hosts have `_STEP` for a message
+_LITTLE = 1 << 20  # bytes of a change, in up to `_FILES` files, that hosts are sent before they say that they lack it
 _UNDER_WAY = 3  # of them, that no host has yet to have written: memory that this takes here and there
 _RELOAD = 30.0  # seconds in which a proc must reload; one whose thread holds the GIL does not
 _TRIES = 5  # where files change while they are sent; those that have are copied first the next time
@@ -69,8 +72,7 @@ def sync_hosts(
         try:
             for _ in range(_TRIES):
                 scan = scanner.scan(push.changed, copies)
-                scanner.last = scan.manifest.id
-                if push.run(scan):
+                if push.run(scan, scanner):
                     break
             else:
                 raise SyncError(f"other files change each time that they are sent, such as {max(push.changed)}", {})
@@ -115,25 +117,52 @@ class _Push:
         self.sent = self.sent_files = 0
         self.left: list[tuple[str, str]] = []
 
-    def run(self, scan: Scan) -> bool:
+    def run(self, scan: Scan, scanner: Scanner) -> bool:
         """Send what a scan has found; False where some of it has changed meanwhile: what has arrived serves the next one."""
         manifest, self._sources = scan.manifest, scan.sources
-        longer = _STEP + len(manifest.files) / _FILES
-        if self.changed:
-            self.behind = self.agents
-        else:
-            there = self._ask(self.agents, Look(self._key, manifest.id, self._dirs), longer)
-            self.behind = [agent for agent, found in there.items() if not found]
-        if not self.behind:
-            return True
+        longer = _STEP + len(manifest.files) / _FILES + manifest.size / _BYTES
+        lacking = self.agents
         known = len(self.changed)
+        if not self.changed:
+            sizes, change, pieces = self._change(manifest, scanner)
+            if self.changed:
+                return False
+            look = self._begin(self.agents, Look(self._key, manifest.id, self._dirs, change, pieces), longer)
+            scanner.keep(manifest)  # while they look
+            found = self._end(look)
+            self.behind = [agent for agent, answer in found.items() if answer is None or not answer.had]
+            lacking = [agent for agent, answer in found.items() if answer is None]
+            if len(lacking) < len(self.behind):
+                self._count(sizes)
+            self._stay({agent: answer.left for agent, answer in found.items() if answer is not None})
+        else:
+            self.behind = self.agents
+            scanner.keep(manifest)
+        if not lacking:
+            return True
         offer = Offer(self._build, self._key, self._dirs, PickleBuffer(manifest.encoded))
-        self._send(self._ask(self.behind, offer, longer), manifest)
+        self._send(self._ask(lacking, offer, longer), manifest)
         if len(self.changed) > known:
             return False
-        for agent, folders in self._ask(self._alive(self.behind), Settle(self._build, True), longer).items():
-            self.left += [(agent.host, folder) for folder in folders]
+        self._stay(self._ask(self._alive(lacking), Settle(self._build, True), longer))
         return True
+
+    def _change(self, manifest: Manifest, scanner: Scanner) -> tuple[dict[str, int], Change | None, Pieces | None]:
+        """What has changed since a version that hosts may have, with its contents and their sizes, if that is little."""
+        found = scanner.change(manifest)
+        if found is not None:
+            change, before = found
+            there = {file.digest for file in before.files}
+            sizes = {file.digest: file.size for file in change.files if file.size and file.digest not in there}
+            if len(change.files) + len(change.gone) <= _FILES and sum(sizes.values()) <= _LITTLE:
+                return sizes, change, next(self._pieces(list(sizes), sizes), None)
+        return {}, None, None
+
+    def _count(self, sizes: dict[str, int]) -> None:
+        self.sent_files, self.sent = self.sent_files + len(sizes), self.sent + sum(sizes.values())
+
+    def _stay(self, left: dict[ProcAddress, list[str]]) -> None:
+        self.left += [(agent.host, folder) for agent, folders in left.items() for folder in folders]
 
     def give_up(self) -> None:
         """Have hosts remove what has arrived; nobody waits for it."""
@@ -190,9 +219,9 @@ class _Push:
         contents: dict[tuple[int, ...], list[str]] = {}
         for digest, numbers in who.items():
             contents.setdefault(numbers, []).append(digest)
-        total = sum(sizes[digest] for digest in who)
-        self.sent_files, self.sent = self.sent_files + len(who), self.sent + total
-        with Progress(total) as progress:
+        going = {digest: sizes[digest] for digest in who}
+        self._count(going)
+        with Progress("sync", sum(going.values())) as progress:
             for numbers, digests in contents.items():
                 agents = [agent for number in numbers for agent in receivers[number]]
                 self._send_to(agents, self._pieces(digests, sizes), progress)
@@ -223,6 +252,7 @@ class _Push:
         held = 0
         for digest in digests:
             offset = 0
+            held += _FILE
             try:
                 for chunk in _read(self._sources[digest], digest, sizes[digest]):
                     table.append((digest, offset, len(chunk)))

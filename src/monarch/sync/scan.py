@@ -13,20 +13,21 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Container
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from .._namedtuple import NamedTuple
 from .ignore import QUIET, Rules, rules_above
-from .manifest import File, Manifest, check
+from .manifest import Change, File, Manifest, check, parse
+from .progress import Progress
 from .workspace import Workspace
 
 CHUNK = 1 << 20
 """Bytes that are read at once."""
 
-_FORMAT = 2
+_FORMAT = 3
 _TICK = 50_000_000  # ns: what has changed so shortly before it was looked at may have changed again without a new time
 
 # The rules there; by name, a folder's with a slash: status and digest of a file, or why it is left out.
@@ -50,7 +51,7 @@ class Scanner:
     """Looks at a workspace as often as one likes.
 
     Attributes:
-        last: Id of the version that was sent to hosts last; empty before.
+        sent: Id of the version that was sent to hosts last, by this program or another one; empty if none was.
 
     Raises:
         ImportError: It has a file of rules about what to leave out, and `pathspec` is missing.
@@ -60,11 +61,12 @@ class Scanner:
         self._workspace = workspace
         cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         self._path = Path(cache, "monarch", "sync", f"{workspace.key}.json")
-        self.last = ""
+        self.sent = ""
         self._seen: dict[str, _Folder] | None = None
         self._taken = 0
+        self._found_news = False
 
-    def scan(self, copied: Container[str] = (), copies: str = "") -> Scan:
+    def scan(self, copied: Collection[str] = (), copies: str = "") -> Scan:
         """Look.
 
         Args:
@@ -78,41 +80,57 @@ class Scanner:
         if self._seen is None:
             self._load()
         assert self._seen is not None
-        look = _Look(self._seen, self._taken, copied, copies)
         taken = time.time_ns()
-        for folder, place in self._workspace.dirs.items():
-            look.add_place(place)
-            look.walk(str(folder), place and f"{place}/", rules_above(str(folder)), str(folder))
-        manifest = Manifest(look.files, look.links, look.folders)
+        with Progress("read", None) as progress:
+            look = _Look(self._seen, self._taken, copied, copies, progress)
+            for folder, place in self._workspace.dirs.items():
+                look.add_place(place)
+                look.walk(str(folder), place and f"{place}/", rules_above(str(folder)), str(folder))
+        look.files.sort()
+        manifest = Manifest(look.files, dict(sorted(look.links.items())), dict(sorted(look.folders.items())))
         if len(self._workspace.dirs) > 1:
             check(manifest)
         if look.found_news or look.folders_seen.keys() != self._seen.keys():
-            self._seen, self._taken = look.folders_seen, taken
+            self._seen, self._taken, self._found_news = look.folders_seen, taken, True
+        return Scan(manifest, look.sources, sorted(look.skipped))
+
+    def change(self, manifest: Manifest) -> tuple[Change, Manifest] | None:
+        """What has changed since what was sent, and that; None where nothing was, or nothing has."""
+        if self.sent in ("", manifest.id):
+            return None
+        try:
+            before = parse(self._version.read_bytes())
+        except (OSError, ValueError):
+            return None
+        return Change.of(before, manifest), before
+
+    def keep(self, manifest: Manifest) -> None:
+        """Remember what was seen, and what is sent: the next scan, of this program or another one, begins with it."""
+        if self._found_news or self.sent != manifest.id:
+            self.sent, self._found_news = manifest.id, False
             with suppress(OSError):
-                self._save()
-        return Scan(manifest, look.sources, look.skipped)
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                _write(self._version, manifest.encoded)
+                content = (_FORMAT, self._taken, self.sent, self._seen)
+                _write(self._path, json.dumps(content, separators=(",", ":")).encode("ascii"))
+
+    @property
+    def _version(self) -> Path:
+        return self._path.with_suffix(".version")
 
     def _load(self) -> None:
         self._seen = {}
         with suppress(OSError, ValueError, TypeError):
-            form, taken, seen = json.loads(self._path.read_bytes())
+            form, taken, sent, seen = json.loads(self._path.read_bytes())
             if form == _FORMAT:
-                self._seen, self._taken = seen, taken
-
-    def _save(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fd, temporary = tempfile.mkstemp(dir=self._path.parent)
-        try:
-            with open(fd, "w", encoding="ascii") as file:
-                json.dump((_FORMAT, self._taken, self._seen), file, separators=(",", ":"))
-            os.replace(temporary, self._path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+                self._seen, self._taken, self.sent = seen, taken, sent
 
 
 class _Look:
-    def __init__(self, seen: dict[str, _Folder], taken: int, copied: Container[str], copies: str) -> None:
+    def __init__(
+        self, seen: dict[str, _Folder], taken: int, copied: Collection[str], copies: str, progress: Progress
+    ) -> None:
+        self._progress = progress
         self._copied = copied
         self._copies = copies
         self._seen = seen
@@ -137,7 +155,7 @@ class _Look:
         root: The folder of the workspace that it is in.
         """
         with os.scandir(folder) as listing:
-            entries = sorted(listing, key=lambda entry: entry.name)
+            entries = list(listing)
         names = {entry.name for entry in entries}
         if "pyvenv.cfg" in names and folder != root:
             self.folders.pop(place[:-1], None)
@@ -148,8 +166,15 @@ class _Look:
         known = before[1] if before is not None and before[0] == rules.fingerprint else {}
         now: dict[str, Any] = {}
         for entry in entries:
-            with suppress(FileNotFoundError):  # an editor's file, say, which is gone again
-                self._entry(entry, place, rules, root, known, now)
+            try:
+                name = entry.name
+                old = known.get(name)
+                if type(old) is list and entry.is_file(follow_symlinks=False):  # most of them
+                    now[name] = self._file(entry, place + name, old)
+                else:
+                    self._entry(entry, place, rules, root, known, now)
+            except FileNotFoundError:  # an editor's file, say, which is gone again
+                pass
         self.folders_seen[folder] = (rules.fingerprint, now)
         self.found_news |= known != now
 
@@ -158,9 +183,6 @@ class _Look:
     ) -> None:
         name = entry.name
         path, old = place + name, known.get(name)
-        if type(old) is list and entry.is_file(follow_symlinks=False):  # most of them
-            now[name] = self._file(entry, path, old)
-            return
         if is_folder := entry.is_dir(follow_symlinks=False):
             name += "/"  # rules may mean folders only
             old = known.get(name)
@@ -194,16 +216,17 @@ class _Look:
         status = entry.stat(follow_symlinks=False)
         size, mtime, ctime = status.st_size, status.st_mtime_ns, status.st_ctime_ns
         source = entry.path
-        if source in self._copied:
+        if self._copied and source in self._copied:
             fd, copy = tempfile.mkstemp(dir=self._copies)
             os.close(fd)
             source, old = shutil.copyfile(source, copy, follow_symlinks=False), None
-        if old and old[:4] == [size, mtime, ctime, status.st_ino] and ctime < self._settled > mtime:
+        inode = status.st_ino
+        if old and old[1] == mtime < self._settled > ctime == old[2] and old[0] == size and old[3] == inode:
             row: list[Any] = old
             digest: str = old[4]
         else:
-            digest, size = _hash(source)
-            row = [size, mtime, ctime, status.st_ino, digest]
+            digest, size = _hash(source, self._progress.advance)
+            row = [size, mtime, ctime, inode, digest]
             self.found_news = True
         self.files.append(File(path, status.st_mode & 0o777, mtime, size, digest))
         self.sources[digest] = source
@@ -219,10 +242,23 @@ class _Look:
         self.links[path] = target
 
 
-def _hash(path: str) -> tuple[str, int]:
+def _hash(path: str, advance: Callable[[int], None]) -> tuple[str, int]:
     digest, size = hashlib.sha256(), 0
     with open(path, "rb", buffering=0) as file:
         while chunk := file.read(CHUNK):
             digest.update(chunk)
             size += len(chunk)
+            advance(len(chunk))
     return digest.hexdigest(), size
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Have a file be there as a whole, or not at all."""
+    fd, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with open(fd, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import functools
 import hashlib
 import os
 import re
@@ -29,11 +28,11 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .manifest import File, Manifest, decode
+from .manifest import File, Manifest, parse
 from .removal import holds_only, is_intact, remove_unchanged
 
 _LOCK_PATIENCE = 30.0  # seconds
@@ -94,11 +93,12 @@ class Store:
         self._base = base
         self._folder = base / key
         self._versions = self._folder / "versions"
+        self._known: tuple[str, Manifest | None] = "", None  # that was in use last
         self.current = self._folder / "current"
 
     def find(self, wanted: str) -> Manifest | None:
         """The version in use, if it has the id `wanted`, and nobody has changed it."""
-        name, manifest = self._in_use()
+        name, manifest = self.in_use()
         if manifest is None or manifest.id != wanted:
             return None
         root = f"{self._versions}/{name}"
@@ -133,7 +133,7 @@ class Store:
                     build.claim()
             with build.disk_full_said("at its folders"):
                 build.make(old)
-            name, before = self._in_use()
+            name, before = self.in_use()
             if before is not None:
                 build.take_from(f"{self._versions}/{name}", before, by_link=True)
             build.make_empty()
@@ -146,12 +146,18 @@ class Store:
             raise
         return build
 
-    def _in_use(self) -> tuple[str, Manifest | None]:
+    def in_use(self) -> tuple[str, Manifest | None]:
+        """The folder of the version in use, and what it consists of; None if there is none, or that can't be read."""
+        name = self._name_in_use()
+        if name != self._known[0]:  # what a version consists of never changes
+            self._known = name, _load(self._versions / f"{name}.json")
+        return self._known
+
+    def _name_in_use(self) -> str:
         try:
-            name = os.path.basename(os.readlink(self.current))
+            return os.path.basename(os.readlink(self.current))
         except OSError:
-            return "", None
-        return name, _load_again(self._versions / f"{name}.json")
+            return ""
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -163,7 +169,7 @@ class Store:
                 time.sleep(_LOCK_PAUSE)
             yield
 
-    def use(self, version: Path, encoded: bytes) -> None:
+    def use(self, version: Path, manifest: Manifest) -> None:
         """Have a complete version take the place of the one in use; where that fails, nothing is left of it but its folder."""
         new, known, link = (
             Path(f"{version}.json.new"),
@@ -172,7 +178,7 @@ class Store:
         )
         with self._locked():
             try:
-                new.write_bytes(encoded)
+                new.write_bytes(manifest.encoded)
                 os.replace(new, known)
                 os.symlink(f"versions/{version.name}", link)
                 os.replace(link, self.current)
@@ -180,6 +186,7 @@ class Store:
                 for path in (new, known, link):
                     path.unlink(missing_ok=True)
                 raise
+            self._known = version.name, manifest
 
     def _recycle(self, path: Path) -> Manifest | None:
         """Have a version that nobody needs become the folder of another one: most of it is the same.
@@ -189,7 +196,7 @@ class Store:
         """
         for old in reversed(self._complete()[:-_NEEDED]):
             manifest = _load(Path(f"{old}.json"))
-            if old.name != self._in_use()[0] and manifest is not None and holds_only(str(old), manifest):
+            if old.name != self._name_in_use() and manifest is not None and holds_only(str(old), manifest):
                 os.rename(old, path)
                 Path(f"{old}.json").unlink()
                 return manifest
@@ -210,7 +217,7 @@ class Store:
         stay = []
         with self._locked():
             complete = self._complete()
-            wanted = {self._in_use()[0], *(path.name for path in complete[-_NEEDED - 1 :])}
+            wanted = {self._name_in_use(), *(path.name for path in complete[-_NEEDED - 1 :])}
             for path in [path for path in self._versions.iterdir() if not path.suffix]:
                 if path not in complete:
                     _remove_unlocked(path)
@@ -268,9 +275,8 @@ class Build:
         """
         old = old or Manifest([], {}, {})
         manifest, root = self.manifest, self._root
-        wanted = {file.path: file for file in manifest.files}
         for file in old.files:
-            if wanted.get(file.path) == file:
+            if manifest.entries.get(file.path) == file:
                 self._there.add(file.path)
                 self.missing.pop(file.digest, None)
             else:
@@ -301,12 +307,13 @@ class Build:
         Args:
             by_link: As the same files; otherwise as copies, as its programs may yet change them.
         """
-        there = {file.path: file for file in other.files}
         if by_link:  # where it has the same name
             for file in self.manifest.files:
                 if file.path in self._there:
                     continue
-                if there.get(file.path) == file and _link(f"{root}/{file.path}", f"{self._root}/{file.path}", file):
+                if other.entries.get(file.path) == file and _link(
+                    f"{root}/{file.path}", f"{self._root}/{file.path}", file
+                ):
                     self._there.add(file.path)
                     self.missing.pop(file.digest, None)
         for file in other.files:
@@ -353,14 +360,14 @@ class Build:
         if self.missing:
             raise ValueError(f"{len(self.missing)} contents have not come, such as that of {next(iter(self.missing))}")
         with self.disk_full_said("at the last step"):
-            for files in self._wanted.values():
+            for files in self._wanted.values() if len(self._there) < len(self.manifest.files) else ():
                 sources = [file for file in files if file.path in self._there]
                 for file in files:
                     if file.path not in self._there:
                         self._copy(f"{self._root}/{sources[0].path}", file)
             for path, mode in self.manifest.folders.items():
                 os.chmod(f"{self._root}/{path}", mode)
-            self.store.use(self.path, self.manifest.encoded)
+            self.store.use(self.path, self.manifest)
         self._let_go()
 
     def drop(self) -> None:
@@ -444,10 +451,17 @@ class _Arriving:
             self._fd = -1
 
 
-def changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Paths that are in one only, or stand for something else; see `Manifest.digests`."""
-    paths = [path for path, digest in after.items() if before.get(path) != digest]
-    return paths + [path for path in before if path not in after]
+def changes(before: Manifest, after: Manifest) -> list[str]:
+    """Paths that are in one only, or whose content or permissions are others."""
+    old, new = before.entries, after.entries
+    paths = [path for path, entry in new.items() if old.get(path) is not entry and _is_other(old.get(path), entry)]
+    return paths + [path for path in old if path not in new]
+
+
+def _is_other(old: File | str | None, new: File | str) -> bool:
+    if not isinstance(old, File) or not isinstance(new, File):
+        return old != new
+    return (old.mode, old.digest) != (new.mode, new.digest)
 
 
 def _link(source: str, target: str, file: File) -> bool:
@@ -463,12 +477,9 @@ def _link(source: str, target: str, file: File) -> bool:
 
 def _load(path: Path) -> Manifest | None:
     try:
-        return decode(path.read_bytes())
+        return parse(path.read_bytes())
     except (OSError, ValueError):
         return None
-
-
-_load_again = functools.lru_cache(maxsize=1)(_load)  # the file of a version never changes
 
 
 def _remove_unlocked(path: Path) -> None:
