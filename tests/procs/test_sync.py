@@ -16,6 +16,7 @@ from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import Cluster, attached_cluster
 from monarch.actor import Actor, HostMesh, endpoint, this_host
 from monarch.sync import SyncResult
+from monarch.sync.push import _Push
 
 pytestmark = pytest.mark.usefixtures("_process_test")
 
@@ -89,6 +90,29 @@ def test_new_procs_run_the_code_as_it_is_now(hosts: HostMesh, tmp_path: Path) ->
     third = sync(hosts, project)
     assert (third.behind, third.sent) == (0, 0)
     assert "nothing has changed" in str(third)
+
+
+def test_a_small_change_is_one_question_to_all_hosts(
+    hosts: HostMesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = write(tmp_path / "small", synced_small="VALUE = 1\n", synced_rest="VALUE = 5\n")
+    sync(hosts, project)
+    asked: list[str] = []
+    begin = _Push._begin
+
+    def note(self: Any, agents: Any, record: Any, seconds: float) -> Any:
+        asked.append(type(record).__name__)
+        return begin(self, agents, record, seconds)
+
+    monkeypatch.setattr(_Push, "_begin", note)
+    write(project, synced_small="VALUE = 22\n")
+    result = sync(hosts, project)  # by another `Scanner` than the first one: it is remembered what was sent
+    assert asked == ["Look"] and (result.behind, result.sent_files, result.sent) == (2, 1, 11)
+    assert run(hosts, "synced_small", "m.VALUE") == [22, 22]
+    write(project, synced_small=f"VALUE = 333\nTEXT = {'x' * (2 << 20)!r}\n")
+    assert sync(hosts, project).sent_files == 1
+    assert asked[1:3] == ["Look", "Offer"], "what is large goes to those that say that they lack it"
+    assert run(hosts, "synced_small", "m.VALUE") == [333, 333]
 
 
 def test_folders_of_the_path_lead_to_the_same_on_the_host(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from monarch._core.plane import HostedProc, ProcAddress
-from monarch.sync.host import Lagging, Reloaded, _Host
+from monarch.sync import Scanner, Workspace
+from monarch.sync.host import Lagging, Look, Offer, Pieces, Reloaded, Settle, _Host
 from monarch.sync.manifest import File, Manifest
 from monarch.sync.store import Store
 
@@ -103,3 +105,110 @@ def test_modules_of_a_workspace_are_known_by_their_names_at_any_depth(host: _Hos
     active = host._active["one"]
     assert all(map(active.has_module, ("top", "pkg", "pkg.sub.deep", "inner")))
     assert not any(map(active.has_module, ("src", "data", "torch", "")))
+
+
+class Client:
+    """Brings a folder to a host, step by step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.workspace = Workspace.of(folder)
+        self.scanner = Scanner(self.workspace)
+
+    def bring(self, host: _Host) -> None:
+        """All of it, as a first copy."""
+        found = self.scanner.scan()
+        host.offer(Offer("b", self.workspace.key, {}, found.manifest.encoded), cast(ProcAddress, "client"))
+        for digest in list(host._builds["b"][0].missing):
+            content = Path(found.sources[digest]).read_bytes()
+            host.write(Pieces("b", [(digest, 0, len(content))], content))
+        host.settle(Settle("b", True))
+        self.scanner.keep(found.manifest)
+
+    def look(self, *contents: str) -> Look:
+        """What has changed since what was sent, with some contents."""
+        found = self.scanner.scan()
+        change = self.scanner.change(found.manifest)
+        assert change is not None
+        data = [text.encode() for text in contents]
+        table = [(hashlib.sha256(each).hexdigest(), 0, len(each)) for each in data]
+        return Look(self.workspace.key, found.manifest.id, {}, change[0], Pieces("", table, b"".join(data)))
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MONARCH_SYNC_FOLDER", str(tmp_path / "store"))
+    folder = tmp_path / "project"
+    for name, text in {"a.py": "1", "b.py": "22", "pkg/c.py": "333", "pkg/deep/d.py": "4444", "gone/e.py": "5"}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "link").symlink_to("a.py")
+    return Client(folder)
+
+
+def files_below(folder: Path) -> dict[str, object]:
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (path.read_text(), path.stat().st_mode, path.is_symlink()) for path in found}
+
+
+def test_a_change_makes_of_one_version_what_a_copy_of_all_would_be(client: Client) -> None:
+    host, folder = _Host(), client.folder
+    client.bring(host)
+    (folder / "a.py").write_text("new")
+    (folder / "b.py").rename(folder / "pkg" / "b.py")
+    (folder / "pkg" / "c.py").chmod(0o755)
+    (folder / "pkg" / "deep" / "d.py").unlink()
+    (folder / "pkg" / "deep" / "e").mkdir()
+    (folder / "gone" / "e.py").unlink()
+    (folder / "gone").rmdir()
+    (folder / "gone").write_text("a file")
+    (folder / "empty.py").touch()
+    (folder / "link").unlink()
+    (folder / "link").symlink_to("gone")
+    client.scanner.scan()  # as `--watch` looks, before it says that something has changed
+    found = host.look(client.look("new", "a file"))
+    assert found is not None and not found.had
+    current = host._stores[client.workspace.key].current
+    assert files_below(current) == files_below(folder) and (current / "pkg" / "deep" / "e").is_dir()
+    assert len(host.find_lagging(client.workspace.key, None, BOTH)) == 2
+
+
+def test_a_change_of_what_a_host_does_not_have_is_not_taken(client: Client) -> None:
+    here, there = _Host(), _Host()
+    client.bring(here)
+    before = files_below(here._stores[client.workspace.key].current)
+    (client.folder / "a.py").write_text("new")
+    look = client.look("new")
+    assert here.look(look._replace(id="0" * 64)) is None, "it would be another version"
+    assert here.look(look._replace(pieces=None)) is None, "some of it has not come"
+    assert files_below(here._stores[client.workspace.key].current) == before
+    (client.folder / "b.py").write_text("newer")
+    client.scanner.keep(client.scanner.scan().manifest)
+    (client.folder / "b.py").write_text("newest")
+    assert there.look(client.look("newest")) is None, "what it begins at was never there"
+    assert [path.suffix for path in (here._stores[client.workspace.key].current.parent / "versions").iterdir()].count(
+        ""
+    ) == 1
+
+
+def test_a_change_that_leads_elsewhere_is_refused(client: Client) -> None:
+    host = _Host()
+    client.bring(host)
+    (client.folder / "a.py").write_text("new")
+    look = client.look("new")
+    assert look.change is not None
+    for path in ("../a.py", "link/a.py", "/a.py"):
+        with pytest.raises(ValueError, match="leads out of the workspace"):
+            host.look(look._replace(change=look.change._replace(files=[look.change.files[0]._replace(path=path)])))
+
+
+def test_a_host_that_shares_its_folder_with_another_one_was_behind_as_well(client: Client) -> None:
+    first, second = _Host(), _Host()
+    client.bring(first)
+    (client.folder / "a.py").write_text("new")
+    look = client.look("new")
+    assert second.look(look._replace(id=look.change.base)) is not None  # type: ignore[union-attr]
+    assert [host.look(look) for host in (first, second)] == [(False, []), (False, [])]
+    assert [host.look(look) for host in (first, second)] == [(True, []), (True, [])]

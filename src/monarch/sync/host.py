@@ -219,7 +219,7 @@ class _Host:
         change, before = record.change, store.in_use()[1]
         if change is None or before is None or before.id != change.base:
             return None
-        manifest = change.of_version(before)
+        manifest = change.applied_to(before)
         if manifest.id != record.id:
             return None
         build = store.begin(manifest)

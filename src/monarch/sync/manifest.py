@@ -82,16 +82,7 @@ class Change(NamedTuple):
     links: dict[str, str]
     folders: dict[str, int]
 
-    @classmethod
-    def of(cls, before: Manifest, after: Manifest) -> Change:
-        """What has happened between two versions."""
-        old = before.entries
-        files = [file for file in after.files if old.get(file.path) != file]
-        there = {file.path for file in after.files}
-        gone = [file.path for file in before.files if file.path not in there]
-        return cls(before.id, files, gone, after.links, after.folders)
-
-    def of_version(self, before: Manifest) -> Manifest:
+    def applied_to(self, before: Manifest) -> Manifest:
         """What it makes of the one that it begins at.
 
         Raises:

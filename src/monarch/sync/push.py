@@ -151,8 +151,7 @@ class _Push:
         """What has changed since a version that hosts may have, with its contents and their sizes, if that is little."""
         found = scanner.change(manifest)
         if found is not None:
-            change, before = found
-            there = {file.digest for file in before.files}
+            change, there = found
             sizes = {file.digest: file.size for file in change.files if file.size and file.digest not in there}
             if len(change.files) + len(change.gone) <= _FILES and sum(sizes.values()) <= _LITTLE:
                 return sizes, change, next(self._pieces(list(sizes), sizes), None)

@@ -20,7 +20,7 @@ from typing import Any
 
 from .._namedtuple import NamedTuple
 from .ignore import QUIET, Rules, rules_above
-from .manifest import Change, File, Manifest, check, parse
+from .manifest import Change, File, Manifest, check
 from .progress import Progress
 from .workspace import Workspace
 
@@ -30,8 +30,8 @@ CHUNK = 1 << 20
 _FORMAT = 3
 _TICK = 50_000_000  # ns: what has changed so shortly before it was looked at may have changed again without a new time
 
-# The rules there; by name, a folder's with a slash: status and digest of a file, or why it is left out.
-_Folder = tuple[str, dict[str, Any]]
+# Its path in the workspace; the rules there; by name, a folder's with a slash: status and digest of a file, or why it is left out.
+_Folder = tuple[str, str, dict[str, Any]]
 
 
 class Scan(NamedTuple):
@@ -65,6 +65,8 @@ class Scanner:
         self._seen: dict[str, _Folder] | None = None
         self._taken = 0
         self._found_news = False
+        # files that are new, others or gone since what was sent: their paths, and digests then
+        self._touched: dict[str, str] = {}
 
     def scan(self, copied: Collection[str] = (), copies: str = "") -> Scan:
         """Look.
@@ -91,32 +93,28 @@ class Scanner:
         if len(self._workspace.dirs) > 1:
             check(manifest)
         if look.found_news or look.folders_seen.keys() != self._seen.keys():
+            look.find_gone()
+            self._touched = {**look.touched, **self._touched}
             self._seen, self._taken, self._found_news = look.folders_seen, taken, True
         return Scan(manifest, look.sources, sorted(look.skipped))
 
-    def change(self, manifest: Manifest) -> tuple[Change, Manifest] | None:
-        """What has changed since what was sent, and that; None where nothing was, or nothing has."""
+    def change(self, manifest: Manifest) -> tuple[Change, set[str]] | None:
+        """What has changed since what was sent, and digests of what was in it; None where nothing was, or nothing has."""
         if self.sent in ("", manifest.id):
             return None
-        try:
-            before = parse(self._version.read_bytes())
-        except (OSError, ValueError):
-            return None
-        return Change.of(before, manifest), before
+        touched = self._touched
+        now = [file for file in manifest.files if file.path in touched]
+        gone = touched.keys() - {file.path for file in now}
+        there = {file.digest for file in manifest.files if file.path not in touched} | {*touched.values()}
+        return Change(self.sent, now, sorted(gone), manifest.links, manifest.folders), there
 
     def keep(self, manifest: Manifest) -> None:
         """Remember what was seen, and what is sent: the next scan, of this program or another one, begins with it."""
         if self._found_news or self.sent != manifest.id:
             self.sent, self._found_news = manifest.id, False
+            self._touched.clear()
             with suppress(OSError):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                _write(self._version, manifest.encoded)
-                content = (_FORMAT, self._taken, self.sent, self._seen)
-                _write(self._path, json.dumps(content, separators=(",", ":")).encode("ascii"))
-
-    @property
-    def _version(self) -> Path:
-        return self._path.with_suffix(".version")
+                self._save()
 
     def _load(self) -> None:
         self._seen = {}
@@ -124,6 +122,18 @@ class Scanner:
             form, taken, sent, seen = json.loads(self._path.read_bytes())
             if form == _FORMAT:
                 self._seen, self._taken, self.sent = seen, taken, sent
+
+    def _save(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        content = json.dumps((_FORMAT, self._taken, self.sent, self._seen), separators=(",", ":"))
+        fd, temporary = tempfile.mkstemp(dir=self._path.parent)
+        try:
+            with open(fd, "w", encoding="ascii") as file:
+                file.write(content)
+            os.replace(temporary, self._path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
 
 
 class _Look:
@@ -141,7 +151,16 @@ class _Look:
         self.sources: dict[str, str] = {}
         self.skipped: list[tuple[str, str]] = []
         self.folders_seen: dict[str, _Folder] = {}
+        self.touched: dict[str, str] = {}
         self.found_news = False
+
+    def find_gone(self) -> None:
+        """Find files that were seen before, and are no more."""
+        for folder, (place, _, names) in self._seen.items():
+            now = self.folders_seen[folder][2] if folder in self.folders_seen else {}
+            for name, row in names.items():
+                if type(row) is list and type(now.get(name)) is not list:
+                    self.touched[place + name] = row[4]
 
     def add_place(self, place: str) -> None:
         """Make the folders on the way to where something is put."""
@@ -163,7 +182,7 @@ class _Look:
             return
         rules = rules.below(folder, names)
         before = self._seen.get(folder)
-        known = before[1] if before is not None and before[0] == rules.fingerprint else {}
+        known = before[2] if before is not None and before[1] == rules.fingerprint else {}
         now: dict[str, Any] = {}
         for entry in entries:
             try:
@@ -175,7 +194,7 @@ class _Look:
                     self._entry(entry, place, rules, root, known, now)
             except FileNotFoundError:  # an editor's file, say, which is gone again
                 pass
-        self.folders_seen[folder] = (rules.fingerprint, now)
+        self.folders_seen[folder] = (place, rules.fingerprint, now)
         self.found_news |= known != now
 
     def _entry(
@@ -227,6 +246,7 @@ class _Look:
         else:
             digest, size = _hash(source, self._progress.advance)
             row = [size, mtime, ctime, inode, digest]
+            self.touched[path] = old[4] if old else ""
             self.found_news = True
         self.files.append(File(path, status.st_mode & 0o777, mtime, size, digest))
         self.sources[digest] = source
@@ -250,15 +270,3 @@ def _hash(path: str, advance: Callable[[int], None]) -> tuple[str, int]:
             size += len(chunk)
             advance(len(chunk))
     return digest.hexdigest(), size
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Have a file be there as a whole, or not at all."""
-    fd, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with open(fd, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

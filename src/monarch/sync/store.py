@@ -93,7 +93,7 @@ class Store:
         self._base = base
         self._folder = base / key
         self._versions = self._folder / "versions"
-        self._known: tuple[str, Manifest | None] = "", None  # that was in use last
+        self._known: dict[str, Manifest] = {}  # by version; what one consists of never changes
         self.current = self._folder / "current"
 
     def find(self, wanted: str) -> Manifest | None:
@@ -149,9 +149,15 @@ class Store:
     def in_use(self) -> tuple[str, Manifest | None]:
         """The folder of the version in use, and what it consists of; None if there is none, or that can't be read."""
         name = self._name_in_use()
-        if name != self._known[0]:  # what a version consists of never changes
-            self._known = name, _load(self._versions / f"{name}.json")
-        return self._known
+        return name, self._manifest_of(name)
+
+    def _manifest_of(self, name: str) -> Manifest | None:
+        if name not in self._known:
+            manifest = _load(self._versions / f"{name}.json")
+            if manifest is None:
+                return None
+            self._known[name] = manifest
+        return self._known[name]
 
     def _name_in_use(self) -> str:
         try:
@@ -186,7 +192,7 @@ class Store:
                 for path in (new, known, link):
                     path.unlink(missing_ok=True)
                 raise
-            self._known = version.name, manifest
+            self._known[version.name] = manifest
 
     def _recycle(self, path: Path) -> Manifest | None:
         """Have a version that nobody needs become the folder of another one: most of it is the same.
@@ -195,7 +201,7 @@ class Store:
             What it consists of; nothing else is in it. None if there is none: the folder is a new one.
         """
         for old in reversed(self._complete()[:-_NEEDED]):
-            manifest = _load(Path(f"{old}.json"))
+            manifest = self._manifest_of(old.name)
             if old.name != self._name_in_use() and manifest is not None and holds_only(str(old), manifest):
                 os.rename(old, path)
                 Path(f"{old}.json").unlink()
@@ -222,9 +228,10 @@ class Store:
                 if path not in complete:
                     _remove_unlocked(path)
                 elif path.name not in wanted:
-                    manifest = _load(Path(f"{path}.json"))
+                    manifest = self._manifest_of(path.name)
                     if manifest is not None and not remove_unchanged(path, manifest):
                         stay.append(str(path))
+            self._known = {path.name: self._known[path.name] for path in complete if path.name in self._known}
         return stay
 
 
