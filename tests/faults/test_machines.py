@@ -5,6 +5,8 @@ Cables are pulled, networks fall silent, lose and delay: for less than `channel_
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from helpers.netns import why_no_netem, why_not
@@ -176,4 +178,46 @@ def test_a_network_that_delays_loses_and_reorders_costs_nothing_but_time() -> No
         both_ways(members, 3)
         assert len(faults) == 0, faults.reports()
     """
+    )
+
+
+def test_what_is_synced_to_machines_runs_at_the_next_call_and_so_do_packages(tmp_path: Path) -> None:
+    """The machines reach nothing but each other: wheels come with the sync."""
+    run(
+        f"""
+        import asyncio
+        from pathlib import Path
+        from helpers.wheels import make_wheel
+        from monarch.actor import Actor, endpoint
+        from monarch.environments import in_environment
+
+        folder = Path({str(tmp_path)!r})
+        os.environ.update(MONARCH_SYNC_FOLDER=str(folder / "store"), XDG_CACHE_HOME=str(folder / "cache"))
+        project = folder / "project"
+
+        class Runner(Actor):
+            @endpoint
+            def value(self, module):
+                import importlib
+                return importlib.import_module(module).VALUE
+
+        def values(hosts, module, **files):
+            for name, text in files.items():
+                (project / name.replace("_", ".")).write_text(text)
+            result = asyncio.run(hosts.sync_workspace(project))
+            assert (result.hosts, result.behind) == (2, 2), result
+            if "requirements_txt" in files:
+                hosts = in_environment(hosts, "requirements.txt", wheels="wheels", offline=True)
+            with hosts.spawn_procs() as procs:
+                return procs.spawn("runner", Runner).value.call(module).get(timeout=60).values()
+
+        project.mkdir()
+        make_wheel(project / "wheels", "tiny_one", "1.0")
+        with machines(2, 0) as (network, w, hosts, _, _):
+            assert values(hosts, "edited", edited_py="VALUE = 1\\n") == [1, 1]
+            assert values(hosts, "edited", edited_py="VALUE = 22\\n") == [22, 22]
+            assert values(hosts, "tiny_one", requirements_txt="tiny_one\\n") == ["1.0", "1.0"]
+            make_wheel(project / "wheels", "tiny_two", "2.0")
+            assert values(hosts, "tiny_two", requirements_txt="tiny_one\\ntiny_two\\n") == ["2.0", "2.0"]
+        """
     )

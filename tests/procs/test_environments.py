@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from helpers.wheels import make_wheel
 from monarch.actor import Actor, endpoint
 from monarch.environments import in_environment
 from monarch.errors import EnvironmentFailed
@@ -23,19 +23,6 @@ class Importer(Actor):
         namespace: dict[str, object] = {}
         exec(f"from {module} import VALUE", namespace)
         return namespace["VALUE"], str(sys.modules[module].__file__), sys.prefix
-
-
-def make_wheel(folder: Path, name: str, version: str) -> None:
-    """A wheel with a module of one line."""
-    folder.mkdir(exist_ok=True)
-    info = f"{name}-{version}.dist-info"
-    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
-        wheel.writestr(f"{name}.py", f"VALUE = {version!r}\n")
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.wheels import make_wheel
+
 if TYPE_CHECKING:
     from helpers.jobs import Home
     from helpers.slurm import Slurm
@@ -27,20 +29,26 @@ PROGRAM = """
     import sys
     from cluster import job
     from monarch.actor import Actor, endpoint
+    from monarch.environments import in_environment
 
     class Runner(Actor):
         @endpoint
-        def value(self) -> tuple[int, str]:
+        def value(self, packages: list[str]) -> tuple[int, str, list[str]]:
+            import importlib
             import edited
-            return edited.VALUE, edited.__file__
+            return edited.VALUE, edited.__file__, [importlib.import_module(name).VALUE for name in packages]
 
     if __name__ == "__main__":
         hosts = job.state().hosts
+        packages = [each for each in sys.argv if each.startswith("tiny")]
+        if packages:
+            hosts = in_environment(hosts, "requirements.txt", wheels="wheels", offline=True)
         if "sync" in sys.argv:
             print(job.sync())
         procs = hosts.spawn_procs()
-        values = procs.spawn("runner", Runner).value.call().get(timeout=60).values()
-        print("VALUES", [value for value, _ in values], all("/current/edited.py" in path for _, path in values))
+        values = procs.spawn("runner", Runner).value.call(packages).get(timeout=60).values()
+        print("VALUES", [value for value, *_ in values], all("/current/edited.py" in path for _, path, _ in values))
+        print("PACKAGES", [found for *_, found in values])
         procs.stop().get(timeout=60)
 """
 
@@ -79,8 +87,11 @@ def _edit_and_run(home: Home, kind: str) -> None:
     describe(home, kind)
     assert "VALUES [1, 1] True" in home.run(PROGRAM, "sync")
     (home.folder / "edited.py").write_text("VALUE = 22\n")
-    assert "1 file, 11 bytes sent" in home.monarch("sync")
-    assert "VALUES [22, 22] True" in home.run(PROGRAM)
+    make_wheel(home.folder / "wheels", "tiny_one", "1.0")
+    (home.folder / "requirements.txt").write_text("tiny_one\n")
+    assert "3 files, " in home.monarch("sync")
+    said = home.run(PROGRAM, "tiny_one")
+    assert "VALUES [22, 22] True" in said and "PACKAGES [['1.0'], ['1.0']]" in said
     home.monarch("kill")
 
 
