@@ -19,7 +19,7 @@ from .tree import Tree
 from .view import MOST_AHEAD, STALE_SECONDS, View
 from .watch import Changes
 
-_BLOCKS = 256  # that stay in memory, about, of all sources together
+_BLOCKS = 128  # that stay in memory, about, of all sources together
 
 
 class Daemon(Actor):
