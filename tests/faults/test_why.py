@@ -258,13 +258,15 @@ def test_a_program_that_spends_its_time_in_collectives_is_not_stuck(tmp_path: Pa
 
 
 def test_a_host_that_does_not_answer_is_blamed(tmp_path: Path) -> None:
-    with workers(2) as attached:
+    # a host that is silent for so long is lost: whoever looks may need longer to start
+    patient = {"HYPERACTOR_CHANNEL_RECONNECT_TIMEOUT": "2m", "MONARCH_HEARTBEAT_TIMEOUT": "2m"}
+    with workers(2, env=patient) as attached:
         source = PROGRAM.replace(
             'this_host().spawn_procs({"gpus": 3}',
             f'attach_to_workers(workers={attached.addresses!r}).spawn_procs({{"gpus": 2}}',
         ).replace("for rank in range(3)", "for rank in (0, 1, 1)")
         source = source.replace("{what}", "trainers.slice(hosts=1, gpus=0).compute.call_one().get()")
-        with running(source, tmp_path, {"MONARCH_SECRET": SECRET, "MONARCH_HEARTBEAT_TIMEOUT": "60s"}) as program:
+        with running(source, tmp_path, {"MONARCH_SECRET": SECRET, **patient}) as program:
             program.wait_for("go")
             until(program, says(0, "Fine: 1 rank works, 3 ranks wait for a message"))
             os.kill(attached.agent(1), signal.SIGSTOP)
