@@ -217,7 +217,9 @@ def test_a_client_that_holds_the_gil_is_seen_by_its_agent(tmp_path: Path) -> Non
 
 
 def test_stacks_of_attached_hosts_come_through_the_program_and_a_silent_host_is_named(tmp_path: Path) -> None:
-    with workers(2) as attached:
+    # a host that is silent for so long is lost: whoever looks may need longer to start
+    patient = {"HYPERACTOR_CHANNEL_RECONNECT_TIMEOUT": "2m", "MONARCH_HEARTBEAT_TIMEOUT": "2m"}
+    with workers(2, env=patient) as attached:
         source = (
             ACTORS
             + f"""
@@ -230,7 +232,7 @@ def test_stacks_of_attached_hosts_come_through_the_program_and_a_silent_host_is_
         trainers.slice(hosts=0).pid.call().get()
     """
         )
-        with running(source, tmp_path, {"MONARCH_SECRET": SECRET}) as program:
+        with running(source, tmp_path, {"MONARCH_SECRET": SECRET, **patient}) as program:
             program.wait_for("go")
             until(
                 program,
