@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch.admin.picture import COLUMNS, RANK_STATES, TABLES, delta, picture
+from monarch.admin.program import Shared
 from monarch.telemetry import TABLES as ALL_TABLES
 from monarch.telemetry import Collected
 from monarch.telemetry.ids import mesh_id
@@ -74,6 +78,39 @@ def test_each_rank_has_a_place_in_the_columns_of_its_mesh() -> None:
     assert [shown["hosts"][each] for each in mesh["columns"]["host"]] == ["node1"] * 3
     assert shown["verdict"]["sentence"] == STUCK.sentence and shown["verdict"]["blamed"][0]["ranks"] == [1]
     assert json.loads(json.dumps(shown)) == shown
+
+
+def test_before_there_is_a_verdict_all_ranks_are_shown_and_the_verdict_follows_at_once() -> None:
+    pytest.importorskip("starlette")
+    from monarch.admin.more import _Now
+
+    found = collected([proc(0), proc(1), proc(2, state="ended", signal=9)], hosts=HOSTS, meshes=MESHES)
+    program: Any = SimpleNamespace(collect=lambda *tables: found, verdict=Shared(lambda: STUCK))
+    source = _Now(program)
+    assert list(source.look()) == [] and source.hurries
+    first = source.state()
+    assert first is not None and first.data["verdict"]["status"] == "looking"
+    states = first.data["meshes"]["7"]["columns"]["state"]
+    assert [state if state is None else first.data["states"][state] for state in states] == [None, None, "failed"]
+    (event,) = source.look()
+    assert not source.hurries
+    assert event.name == "delta" and event.data["verdict"]["sentence"] == STUCK.sentence
+    last = source.state()
+    assert last is not None and last.data == picture(found, STUCK)
+
+
+def test_the_columns_of_a_mesh_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules[picture.__module__]
+    made: list[str] = []
+    whole = module.new_mesh
+
+    def counted(name: str, *more: Any) -> Any:
+        made.append(name)
+        return whole(name, *more)
+
+    monkeypatch.setattr(module, "new_mesh", counted)
+    picture(collected([proc(0), proc(1), proc(2)], hosts=HOSTS, meshes=MESHES), STUCK)
+    assert made == ["trainers"]
 
 
 def test_a_rank_that_does_not_answer_and_one_that_has_not_started_say_so() -> None:

@@ -42,7 +42,13 @@ class Event(NamedTuple):
 
 
 class Source:
-    """Something that changes. It is made, used and closed on the thread of its feed."""
+    """Something that changes. It is made, used and closed on the thread of its feed.
+
+    Attributes:
+        hurries: Whether the last look was a glance, and the next one comes at once.
+    """
+
+    hurries = False
 
     def look(self) -> Iterable[Event]:
         """What has happened since the look before."""
@@ -116,7 +122,8 @@ class Feed:
                     elif not error or reader.told != error:
                         reader.put(texts)  # it lacks the state again if it has lost some
                     reader.told = error
-                self._ended.wait(self._interval)
+                if error or source is None or not source.hurries:
+                    self._ended.wait(self._interval)
         finally:
             if source is not None:
                 source.close()

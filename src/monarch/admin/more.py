@@ -7,6 +7,7 @@ import queue
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -254,19 +255,27 @@ def _owned(call: Call) -> tuple[str, ProcAddress]:
 
 
 def _picture(program: Watched) -> dict[str, Any]:
-    verdict = program.verdict.get()
-    return picture.picture(program.collect(*picture.TABLES), verdict)
+    with ThreadPoolExecutor(1) as other:  # rows come while the verdict waits between its looks
+        rows = other.submit(program.collect, *picture.TABLES)
+        verdict = program.verdict.get()
+        return picture.picture(rows.result(), verdict)
 
 
 class _Now(Source):
+    """The first look is a glance without a verdict, which takes a second and more: who opens the page sees all ranks at once."""
+
     def __init__(self, program: Watched) -> None:
         self._program = program
         self._shown: dict[str, Any] | None = None
 
     def look(self) -> Iterator[Event]:
-        before, self._shown = self._shown, _picture(self._program)
-        change = picture.delta(before, self._shown) if before is not None else {}
-        if change:
+        before = self._shown
+        self.hurries = before is None
+        if before is None:
+            self._shown = picture.picture(self._program.collect(*picture.TABLES), picture.LOOKING)
+            return
+        self._shown = _picture(self._program)
+        if change := picture.delta(before, self._shown):
             yield Event("delta", change)
 
     def state(self) -> Event | None:

@@ -64,9 +64,9 @@ def as_of(program: Watched, at: float) -> dict[str, Any]:
     numbers = {host: number for number, host in enumerate(hosts)}
     meshes: dict[str, dict[str, Any]] = {}
     for row in found.rows:
-        mesh = meshes.setdefault(
-            row["uid"], new_mesh(row["mesh"], row["size"], json.loads(row["shape"] or "{}"), COLUMNS)
-        )
+        if row["uid"] not in meshes:
+            meshes[row["uid"]] = new_mesh(row["mesh"], row["size"], json.loads(row["shape"] or "{}"), COLUMNS)
+        mesh = meshes[row["uid"]]
         state = _state(row)
         values = {
             "state": RANK_STATES.index(state) if state else None,

@@ -19,8 +19,13 @@ TABLES = ("procs", "actors", "meshes", "hosts", "actor_failures")
 """What a picture is made of."""
 
 IDLE, ENDED, FAILED, STARTS, SILENT = "idle", "ended", "failed", "starts", "silent"
+LOOKING = Verdict("looking", "All ranks are looked at twice, a second apart.")
+"""In place of a verdict that is not there yet."""
+
 RANK_STATES = [IDLE, *STATES, ENDED, FAILED, STARTS, SILENT]
 """What the numbers in the column `state` mean."""
+
+_POSITIONS = {name: position for position, name in enumerate(RANK_STATES)}
 
 COLUMNS = {
     "state": "position in `states`",
@@ -41,7 +46,7 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
 
     Args:
         found: The rows of `TABLES`.
-        verdict: On the program, at about the same time.
+        verdict: On the program, at about the same time; `LOOKING` if there is none yet: then states are not known.
     """
     hosts = {row["id"]: row["machine"] for row in found.rows("hosts")}
     numbers = {host: number for number, host in enumerate(hosts)}
@@ -55,14 +60,17 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
     silent = " ".join(found.silent)
     meshes: dict[str, dict[str, Any]] = {}
     for row in sorted(found.rows("procs"), key=_order):
-        shape = json.loads(shapes.get(row["mesh_id"], "{}"))
-        mesh = meshes.setdefault(str(row["mesh_id"]), new_mesh(row["mesh"], row["size"], shape, COLUMNS))
+        uid = str(row["mesh_id"])
+        if uid not in meshes:
+            meshes[uid] = new_mesh(row["mesh"], row["size"], json.loads(shapes.get(row["mesh_id"], "{}")), COLUMNS)
+        mesh = meshes[uid]
         if row["rank"] >= mesh["size"]:
             continue
         standing = stands.get((row["mesh"], row["rank"])) or stands.get((row["mesh_id"], row["rank"]))
         waiting, handled = queues.get(row["id"], (0, 0))
+        state = _state(row, standing.state if standing else "" if verdict is LOOKING else IDLE, silent)
         values = {
-            "state": RANK_STATES.index(_state(row, standing.state if standing else IDLE, silent)),
+            "state": _POSITIONS.get(state),
             "blamed": int(standing.blamed) if standing else 0,
             "seconds": round(standing.seconds, 1) if standing and standing.seconds is not None else None,
             "queue": waiting,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from .._namedtuple import NamedTuple
 from .model import Frame, ProcStacks, ThreadStack
@@ -131,14 +132,19 @@ def _everything(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
 
 def essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
     """The endpoint that a thread runs, if that can be told, and what it runs for the program, without that which runs it."""
-    lines = [Line(kind_of(frame), frame) for frame in thread.frames]
+    return _essence(thread.frames, thread.endpoint)
+
+
+@lru_cache(4096)  # most of ten thousand ranks stand at the same place
+def _essence(frames: tuple[Frame, ...], running: str) -> tuple[str, tuple[Line, ...]]:
+    lines = [Line(kind_of(frame), frame) for frame in frames]
     outer = len(lines)
-    if outer > 1 and thread.frames[-1].file == "<string>" and lines[-2].kind == ENGINE:  # the program of the host agent
+    if outer > 1 and frames[-1].file == "<string>" and lines[-2].kind == ENGINE:  # the program of the host agent
         outer -= 1
     while outer and lines[outer - 1].kind in (ENGINE, STANDARD, NATIVE):
         outer -= 1
     runs_endpoint = any(line.kind == ENGINE for line in lines[outer:])
-    if not outer and thread.endpoint:  # it reads the arguments of a call, or sends the answer
+    if not outer and running:  # it reads the arguments of a call, or sends the answer
         outer = 1
     kept: list[Line] = []
     for line in lines[:outer]:
@@ -147,7 +153,7 @@ def essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
         else:
             kept.append(line)
     endpoint = kept[-1].frame.function if kept and runs_endpoint else ""
-    return thread.endpoint or endpoint, tuple(_without_insides(kept))
+    return running or endpoint, tuple(_without_insides(kept))
 
 
 def _without_insides(lines: list[Line]) -> list[Line]:

@@ -174,7 +174,7 @@ export class Asked<T> {
     this.#asking?.abort();
     const asking = (this.#asking = new AbortController());
     this.busy = true;
-    wait();
+    untrack(wait); // who asks in an effect depends on nothing of this
     try {
       const value = await question(asking.signal);
       if (asking.signal.aborted) return false;

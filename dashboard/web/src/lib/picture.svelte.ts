@@ -15,7 +15,8 @@ export interface Blamed {
 }
 
 export interface Verdict {
-  status: "fine" | "slow" | "stuck" | "unknown";
+  /** `looking`: there is none yet. */
+  status: "looking" | "fine" | "slow" | "stuck" | "unknown";
   sentence: string;
   seconds: number | null;
   full: string[];

@@ -1,0 +1,152 @@
+"""How soon the dashboard shows something, and what it costs to leave it open: `python -m benchmarks.dashboard`.
+
+The page Now of `monarch demo`, in chromium. Needs the extras `admin` and `telemetry`, playwright, and /usr/bin/chromium. For each
+number of ranks:
+
+    cold      from the link to the map of all ranks, while the helper starts; then to the verdict, which takes two looks a second apart
+    warm      the same, of the page loaded again, with a helper that runs; and for how many seconds that computes
+    cpu       of the browser's tab, of the whole browser, and of the helper, in per cent of a core, while one looks
+    memory    of the helper, and what the page's scripts have in use
+
+Times of the clock are those of a machine and an hour; on a busy one, compare processor time. Of the helper that is also what simulating all
+ranks takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+]
+PATIENCE = 120_000  # milliseconds
+MAP, VERDICT = "article[aria-label='Mesh trainers'] canvas", ".verdict"
+COLUMNS = (
+    "ranks",
+    "cold s",
+    "verdict s",
+    "warm s",
+    "verdict s",
+    "map cpu s",
+    "verdict cpu s",
+    "tab %",
+    "browser %",
+    "helper %",
+    "helper MB",
+    "page MB",
+)
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def below(pid: int) -> list[int]:
+    """A process and all that it has started."""
+    children = [each for thread in Path(f"/proc/{pid}/task").glob("*/children") for each in thread.read_text().split()]
+    return [pid, *(each for child in children for each in below(int(child)))]
+
+
+def cpu(pids: list[int]) -> float:
+    """Seconds that processes have computed."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICK
+
+
+def resident(pid: int) -> float:
+    """Megabytes of memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+@contextmanager
+def demo(ranks: int) -> Iterator[tuple[int, str]]:
+    """The process of one, and the link that lets in."""
+    command = [sys.executable, "-m", "monarch.tools", "demo", "--json", "--ranks", str(ranks)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.pid, json.loads(process.stdout.readline())["link"]
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def measured(browser: Any, browser_pid: int, ranks: int, seconds: float) -> list[float]:
+    """A row of the table."""
+    with demo(ranks) as (program, link):
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(PATIENCE)
+        row = [took for took, _ in shown(page, link, program)]
+        (helper,) = below(program)[1:]
+        page.goto("about:blank")
+        time.sleep(5)  # until what was found for the first page is too old for the second
+        again = shown(page, link.partition("/login")[0], helper)
+        row += [took for took, _ in again] + [computed for _, computed in again]
+        metrics = page.context.new_cdp_session(page)
+        metrics.send("Performance.enable")
+        before = task(metrics), cpu(below(browser_pid)), cpu([helper])
+        time.sleep(seconds)
+        after = task(metrics), cpu(below(browser_pid)), cpu([helper])
+        row += [100 * (late - early) / seconds for early, late in zip(before, after, strict=True)]
+        row += [resident(helper), metric(metrics, "JSHeapUsedSize") / 1e6]
+        page.close()
+        return row
+
+
+def shown(page: Any, url: str, pid: int) -> list[tuple[float, float]]:
+    """After how many seconds the map is there, and the verdict; and for how many a process has computed by then."""
+    begun, computed, found = time.monotonic(), cpu([pid]), []
+    page.goto(url)
+    for selector in (MAP, VERDICT):
+        page.locator(selector).first.wait_for()
+        found.append((time.monotonic() - begun, cpu([pid]) - computed))
+    return found
+
+
+def metric(session: Any, name: str) -> float:
+    """One of chromium's own."""
+    return float(
+        next(each["value"] for each in session.send("Performance.getMetrics")["metrics"] if each["name"] == name)
+    )
+
+
+def task(session: Any) -> float:
+    """Seconds that the tab's main thread has worked."""
+    return metric(session, "TaskDuration")
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1000, 10_000])
+    parser.add_argument("--seconds", type=float, default=30.0, help="for which the page is left open")
+    options = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    print("| " + " | ".join(COLUMNS) + " |\n|" + " ---: |" * len(COLUMNS))
+    with sync_playwright() as driver:
+        own = set(below(os.getpid()))
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser_pid = next(pid for pid in below(os.getpid()) if pid not in own)
+        for ranks in options.ranks:
+            row = measured(browser, browser_pid, ranks, options.seconds)
+            print(f"| {ranks:,} | " + " | ".join(f"{value:.1f}" for value in row) + " |", flush=True)
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

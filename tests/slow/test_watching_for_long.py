@@ -1,0 +1,78 @@
+"""Somebody leaves the dashboard open: neither the page nor the server grows.
+
+A minute here, some seconds where the variable CI is set; `SOAK_SECONDS=3600` watches for an hour.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.browsers import Tab, chromium
+from helpers.demo import Demo, demo
+from helpers.leaks import descendants
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("duckdb")
+pytest.importorskip("arro3.core")
+
+SECONDS = float(os.environ.get("SOAK_SECONDS", 5 if "CI" in os.environ else 60))
+ROUNDS = 3
+VIEWS = ("now?by=rate", "logs?mesh=trainers&follow=true", "hosts", "messages", "waits")
+MEGABYTE = 1 << 20
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 + 4 * SECONDS)]
+
+
+@pytest.fixture
+def watched() -> Iterator[tuple[Demo, Tab]]:
+    with chromium() as browser, demo(200, "slow-loader") as program:
+        context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {program.token}"})
+        yield program, Tab(context, program.url)
+        context.close()
+
+
+def in_use(tab: Tab, session: Any) -> int:
+    """Bytes that scripts of the page have, without garbage."""
+    session.send("HeapProfiler.collectGarbage")
+    return int(session.send("Runtime.getHeapUsage")["usedSize"])
+
+
+def resident(program: Demo) -> int:
+    """Bytes of memory of the helper."""
+    (helper,) = descendants(program.process.pid)
+    return int(Path(f"/proc/{helper}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def watch(tab: Tab, seconds: float) -> None:
+    """Look at each page for a part of the time, and see it change."""
+    for view in VIEWS:
+        tab.open(view)
+        tab.wait_for("[role=status]", "live")
+        end = time.monotonic() + seconds / len(VIEWS)
+        while time.monotonic() < end:
+            tab.page.wait_for_timeout(100)
+
+
+def test_a_page_that_stays_open_and_its_server_do_not_grow(watched: tuple[Demo, Tab]) -> None:
+    program, tab = watched
+    session = tab.page.context.new_cdp_session(tab.page)
+    watch(tab, SECONDS / ROUNDS)  # all that is made once is there
+    page, helper = [], []
+    for _ in range(ROUNDS - 1):
+        watch(tab, SECONDS / ROUNDS)
+        tab.open("now")
+        tab.wait_for(".verdict")
+        page.append(in_use(tab, session))
+        helper.append(resident(program))
+    print(f"page {[each // 1024 for each in page]} KiB, helper {[each // 1024 for each in helper]} KiB")
+    assert page[-1] - page[0] < 2 * MEGABYTE
+    assert helper[-1] - helper[0] < 30 * MEGABYTE  # the database of a question comes and goes
+    assert helper[-1] < 150 * MEGABYTE
+    assert tab.complaints == []
