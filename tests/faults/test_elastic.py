@@ -210,7 +210,7 @@ def test_a_rank_that_raises_ends_the_training_of_all_with_its_error(hosts: HostM
 def test_a_group_that_keeps_dying_gives_up_and_says_why(hosts: HostMesh, tmp_path: Path) -> None:
     deaths = Deaths(tmp_path, {"step 1": range(100)})
     group = ElasticGroup(hosts, partial(Regression, deaths), ranks=2, min_ranks=2, max_losses=1)
-    with pytest.raises(ElasticError, match=r"were lost with no step done"):
+    with pytest.raises(ElasticError, match=r"were lost with no step done .* the last: killed, signal 9"):
         list(group.run())
 
 
@@ -261,7 +261,7 @@ def test_a_group_grows_and_shrinks_between_two_steps(hosts: HostMesh) -> None:
     assert told == [(step, rank, size) for step, size in sizes.items() for rank in range(size)], "a step was cut in two"
 
 
-def test_what_makes_no_sense_is_refused_at_the_call(hosts: HostMesh) -> None:
+def test_a_loop_that_is_left_early_ends_the_ranks_and_what_makes_no_sense_is_refused(hosts: HostMesh) -> None:
     with pytest.raises(ValueError, match="min_ranks=3: expected 1 to ranks=2"):
         ElasticGroup(hosts, Regression, ranks=2, min_ranks=3)
     with pytest.raises(TypeError, match="expected a HostMesh"):
@@ -269,3 +269,17 @@ def test_what_makes_no_sense_is_refused_at_the_call(hosts: HostMesh) -> None:
     group = ElasticGroup(hosts, Regression, ranks=2)
     with pytest.raises(RuntimeError, match=r"run\(\) comes first"):
         group.resize(3)
+    reports = group.run()
+    next(reports)
+    with pytest.raises(RuntimeError, match="runs once"):
+        group.run()
+    reports.close()  # as a `break` does; that nothing is left is checked for each test
+
+
+def test_a_constructor_that_raises_is_told_at_once(hosts: HostMesh) -> None:
+    class Broken(Regression):
+        def __init__(self) -> None:
+            raise FileNotFoundError("data.bin")
+
+    with pytest.raises(FileNotFoundError, match=r"data\.bin"):
+        list(ElasticGroup(hosts, Broken, ranks=2).run())

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
+from .._core.plane import notice, subscribe
 from .._lazy import lazy_logger
 from ..actor import Actor, Future, HostMesh, MeshFailure, Port, ProcMesh, SupervisionError, concurrent_endpoint
 from ..errors import ElasticError
@@ -65,8 +66,10 @@ class Coordinator(Actor):
         self._lost_hosts: set[int] = set()
         self._losses = 0  # since a step was done
         self._why: BaseException | None = None  # the last one
+        self._error: BaseException | None = None  # of a constructor, before the first world: no bad luck
         self._best = Progress(-1, False)
-        self._number = 0
+        self._number = 0  # of the world
+        self._broken_off = 0  # the last world that was
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -79,18 +82,16 @@ class Coordinator(Actor):
 
         Args:
             myself: This actor, as ranks reach it.
-            reports: Where their reports go; None comes last.
+            reports: Where their reports go; None comes when all are done.
 
         Raises:
             ElasticError: Too few ranks are left, and no more are to be had.
         """
         self._reports = reports
-        try:
-            self._hire()
-            while not await self._train(await self._assembled(), myself):
-                pass
-        finally:
-            reports.send(None)
+        self._hire()
+        while not await self._train(await self._assembled(), myself):
+            pass
+        reports.send(None)
 
     @concurrent_endpoint
     async def report(self, report: Report) -> None:
@@ -127,13 +128,14 @@ class Coordinator(Actor):
             self._begin(self._prepare(self._ranks[-1]))
 
     async def _prepare(self, rank: _Rank) -> None:
-        try:
-            await rank.actor.make.call_one()
-        except Exception as error:  # its end, or what the constructor has raised
+        error = await _answer(rank.actor.make.call_one())
+        if error is not None:  # its end, or what the constructor has raised
+            if not self._number and not isinstance(error, SupervisionError):
+                self._error = error
             self._lose(rank, error)
-        else:
-            rank.ready = True
-            self._changed.set()
+            return
+        rank.ready = True
+        self._changed.set()
 
     def _lose(self, rank: _Rank, error: BaseException) -> None:
         if rank not in self._ranks:
@@ -164,13 +166,15 @@ class Coordinator(Actor):
     async def _assembled(self) -> list[_Rank]:
         """The ranks of the next world, once there are enough; for the first one that is all."""
         while True:
+            if self._error is not None:
+                raise self._error
             chosen = self._chosen()
             fewest = min(self._plan.min_ranks if self._number else self._wanted, self._wanted)
             if len(chosen) < fewest:
                 raise ElasticError(
                     f"{len(chosen)} ranks are left, {fewest} are needed, and no more are started: {self._losses} were lost with "
                     f"no step done in between, of {self._plan.max_losses} that may; {len(self._lost_hosts)} of "
-                    f"{len(self._hosts)} hosts are lost"
+                    f"{len(self._hosts)} hosts are lost; the last: {_reason(self._why) if self._why else 'none'}"
                 ) from self._why
             ready = [rank for rank in chosen if rank.ready]
             if len(ready) >= fewest:
@@ -189,18 +193,17 @@ class Coordinator(Actor):
             places = await self._formed(ranks)
         except _Lost:
             return False
-        losses = self._losses
         runs = [self._run(rank, place, ranks, myself) for rank, place in zip(ranks, places, strict=True)]
         admission = asyncio.ensure_future(self._admit(ranks, self._number))
         try:
             ends = await asyncio.gather(*runs)
         finally:
             admission.cancel()
-        if self._losses > losses:
+        if any(isinstance(end, SupervisionError) for end in ends):  # what others have raised comes of that
             return False
         errors = [end for end in ends if isinstance(end, Exception)]
         for error in errors:
-            if not isinstance(error, NotConnectedError) or self._losses == self._plan.max_losses:
+            if not isinstance(error, NotConnectedError) or self._losses >= self._plan.max_losses:
                 raise error
         self._losses += bool(errors)
         return all(end is End.DONE for end in ends)
@@ -253,10 +256,10 @@ class Coordinator(Actor):
         end: End | Exception = await _answer(rank.actor.run.call_one(place, myself))
         if isinstance(end, SupervisionError):
             self._lose(rank, end)
-        if end is not End.DONE:
-            for other in ranks:
-                if other is not rank:
-                    _tell(other.actor.leave, place.number)
+        if end not in (End.DONE, End.AGREED) and self._broken_off != place.number:
+            self._broken_off = place.number
+            for each in ranks:
+                _tell(each.actor.leave, place.number)
         return end
 
     async def _admit(self, ranks: Sequence[_Rank], number: int) -> None:
@@ -280,6 +283,7 @@ def _reason(error: BaseException) -> str:
 
 
 async def _answer(call: Future[Any]) -> Any:
+    subscribe(call, lambda: notice(call))  # if the program ends the training, nobody is left to read what comes of it
     try:
         return await call
     except Exception as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
 from ..actor import ActorError, Channel, HostMesh, this_proc
@@ -57,7 +57,7 @@ class ElasticGroup:
         self._plan = Plan(hosts, make, ranks, min_ranks, max_losses, timeout)
         self._coordinator: Any = None
 
-    def run(self) -> Iterator[Report]:
+    def run(self) -> Generator[Report, None, None]:
         """Train, to the end of `Trainer.train` on all ranks; gives what they report, as it comes.
 
         Leaving the loop early ends the training.
@@ -72,13 +72,12 @@ class ElasticGroup:
         self._coordinator = this_proc().spawn("elastic", Coordinator, self._plan)
         return self._reports()
 
-    def _reports(self) -> Iterator[Report]:
+    def _reports(self) -> Generator[Report, None, None]:
         port, receiver = Channel[Report | None].open()
-        running = self._coordinator.run.call_one(self._coordinator, port)
+        reports = receiver.tied_to(self._coordinator.run.call_one(self._coordinator, port))
         try:
-            while (report := receiver.recv().get()) is not None:
+            while (report := reports.recv().get()) is not None:
                 yield report
-            running.get()
         except ActorError as error:
             raise error.exception from None  # no trace of the coordinator is of use
         finally:

@@ -43,7 +43,8 @@ class End(Enum):
     """How a world has ended for a rank."""
 
     DONE = "train() has returned"
-    LEFT = "the rank has left it"
+    AGREED = "all ranks stop before the same step"
+    BROKEN_OFF = "the rank was told to leave"
 
 
 class NotConnectedError(Exception):
@@ -143,10 +144,10 @@ class Member(Actor):
             world.flush()
             return End.DONE
         except WorldChanged:
-            return End.LEFT
+            return End.BROKEN_OFF if world.over else End.AGREED
         except Exception:
             if world.over:  # a collective that was broken off
-                return End.LEFT
+                return End.BROKEN_OFF
             raise
 
     def _begun(self) -> None:
