@@ -193,5 +193,4 @@ def test_folders_are_shown_to_and_by_nodes_of_slurm(home: Home, slurm: Slurm) ->
 
 def test_machines_that_ssh_reaches_show_folders_and_one_that_dies_is_an_error(home: Home, ssh: Ssh) -> None:
     mount_and_read(home, "ssh", 2)
-    for name in ssh.daemons:
-        wait_until(lambda name=name: not ssh.mounts(name), what=f"the end of all mounts of {name}")
+    wait_until(lambda: not any(map(ssh.mounts, ssh.daemons)), what="the end of all mounts")
