@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.waiting import wait_until
-from monarch.actor import Actor, SupervisionError, current_rank, endpoint, this_host
+from monarch.actor import Actor, DeadlockError, SupervisionError, current_rank, endpoint, this_host
 from monarch.service import Service
+from monarch.why import why
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -69,6 +70,11 @@ class Owner(Actor):
     @endpoint
     def hold(self, service: Service[Sleeper], begun: str) -> None:
         self.held = [service.sleep.call_one(begun) for _ in range(2)]
+
+    @endpoint
+    def ask(self, service: Service[Replica]) -> int:
+        pid: int = service.pid.call_one().get()
+        return pid
 
     @endpoint
     def die(self) -> None:
@@ -219,3 +225,33 @@ def test_a_drain_takes_no_longer_than_it_may(tmp_path: Path) -> None:
         service.stop(drain=0.05).get(timeout=LIMIT)
         with pytest.raises(SupervisionError, match="the service has become smaller"):
             held.get(timeout=LIMIT)
+
+
+def test_why_says_that_a_call_has_no_replica(spawn: Spawn, tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    asker = spawn().spawn("asker", Owner)
+    with Service(this_host(), Replica, (str(tmp_path),), name="absent", max_restarts=1000) as service:
+        asked = asker.ask.call_one(service)
+
+        def says_so() -> bool:
+            classes = why(seconds=0.1).classes
+            return any(
+                each.mesh == "asker" and "absent.pid(), which waits for a replica" in each.reason for each in classes
+            )
+
+        wait_until(says_so, what="the verdict")
+    with pytest.raises(SupervisionError, match="absent.pid.* has no replica"):
+        asked.get(timeout=LIMIT)
+
+
+class Circular(Actor):
+    @endpoint
+    def ask(self, service: Service[Circular], others: int) -> None:
+        if others:
+            service.ask.call_one(service, others - 1).get()
+
+
+def test_a_replica_that_waits_for_itself_is_told() -> None:
+    with Service(this_host(), Circular, name="circle") as service:
+        with pytest.raises(DeadlockError, match="circle-0"):
+            service.ask.call_one(service, 1).get(timeout=LIMIT)

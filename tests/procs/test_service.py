@@ -94,7 +94,7 @@ class Caller(Actor):
 @pytest.fixture(scope="module")
 def pair(_booted: None) -> Iterator[Service[Replica]]:
     """Two replicas that tests share, which leave them as they are."""
-    with Service(this_host(), Replica, ("hi",), replicas=2, name="pair") as service:
+    with Service(this_host(), Replica, ("hi",), replicas=2, name="pair", in_flight=1) as service:
         service.scale(2).get(timeout=LIMIT)
         yield service
 
@@ -124,6 +124,17 @@ def test_a_replica_that_is_busy_gets_less(pair: Service[Replica], tmp_path: Path
     finally:
         door.touch()
     assert others.isdisjoint({held.get(timeout=LIMIT)}) and len(others) == 1
+
+
+def test_calls_wait_for_whichever_replica_is_done_first(pair: Service[Replica], tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    held = pair.wait_for.call_one(str(door))
+    try:
+        others = [pair.pid.call_one() for _ in range(20)]  # one at a time: `in_flight` of this service
+        pids = {each.get(timeout=LIMIT) for each in others}
+    finally:
+        door.touch()
+    assert len(pids) == 1 and held.get(timeout=LIMIT) not in pids
 
 
 def test_calls_of_a_session_go_to_one_replica_whoever_makes_them(pair: Service[Replica], spawn: Spawn) -> None:

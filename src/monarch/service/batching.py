@@ -121,7 +121,7 @@ def batched(*, max_size: int, max_wait: float = 0.0) -> Callable[[_Method], Any]
                 setattr(self, attribute, batches)
             return await batches.add(item)
 
-        collect.batches = True  # type: ignore[attr-defined]  # the mark
+        collect.batches = max_size  # type: ignore[attr-defined]  # the mark
         return concurrent_endpoint(collect)
 
     return decorate

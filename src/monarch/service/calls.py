@@ -151,22 +151,20 @@ class Call(PendingOperation, Promise[Any]):
         router: Knows the replicas.
         message: What is sent.
         session: As of `ServiceEndpoint.options`, and so are `timeout` and `retries`.
-        safe: Whether it may be done twice.
     """
 
-    __slots__ = ("_attempt", "_made", "_retries", "_router", "_safe", "_timeout", "message", "name", "session", "until")
+    __slots__ = ("_attempt", "_made", "_retries", "_router", "_timeout", "message", "name", "session", "since")
 
     def __init__(
-        self, router: Router, message: Message, session: str | None, timeout: float | None, retries: int, safe: bool
+        self, router: Router, message: Message, session: str | None, timeout: float | None, retries: int
     ) -> None:
         self.name = message.name
         self.message = message
         self.session = session
-        self.until = 0.0  # when waiting for a replica ends
+        self.since = 0.0  # when it began to wait for a replica
         self._router = router
         self._timeout = timeout
         self._retries = retries
-        self._safe = safe
         self._made = 0
         self._attempt: Attempt | None = None
         Promise.__init__(self, self)
@@ -179,7 +177,6 @@ class Call(PendingOperation, Promise[Any]):
     def send(self, replica: Replica) -> None:
         """Ask this replica, which counts it as outstanding already. For errors see `Attempt.send`."""
         self._made += 1
-        self.until = 0.0
         self._attempt = attempt = Attempt(self, replica)
         attempt.send(self.message)
         if self._timeout is not None:
@@ -205,14 +202,13 @@ class Call(PendingOperation, Promise[Any]):
 
     def _again(self) -> bool:
         """Whether another replica is going to be asked."""
-        if not self._safe or self._made > self._retries or self.future.done() or self._router.hub.end is not None:
+        if self._made > self._retries or self.future.done() or self._router.hub.end is not None:
             return False
-        self._router.retried += 1
-        self._router.wait(self)
+        self._router.again(self)
         return True
 
     def _why_not_again(self) -> str:
-        if self._safe:
+        if self._retries:
             return f"Attempts made: {self._made}."
         return (
             "Whether that replica has done it, or a part of it, is not known. It is not asked for again, as the service does "
@@ -234,7 +230,7 @@ class Call(PendingOperation, Promise[Any]):
 
     def connection(self) -> Any:
         attempt = self._attempt
-        if attempt is None or self._safe or attempt.replica.size > 1:
+        if attempt is None or self._retries or attempt.replica.size > 1:
             return None  # the poller's thread reads
         peer = self._router.hub.peers.get(attempt.replica.target.procs[0])
         return peer.connection if peer is not None else None

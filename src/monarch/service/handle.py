@@ -28,6 +28,7 @@ from .router import Router, forget, router_of
 A = TypeVar("A", bound=Actor)
 _getframe = sys._getframe
 _RETRIES = 3
+_IN_FLIGHT = 16
 
 
 class Service(Generic[A]):
@@ -45,6 +46,9 @@ class Service(Generic[A]):
         name: For people. None: the name of the class, in lower case.
         route: ``"least loaded"``: to the replica at which this process has the fewest calls outstanding; or ``"round robin"``.
         idempotent: Which endpoints may be done twice: all, or these. A call that loses its replica is then repeated elsewhere.
+        in_flight: How many calls of one process a replica is given at a time; others wait in the caller, for whichever replica is done
+            first. None: 16; twice what a batch holds, or `concurrency` allows, if that is more; any number where endpoints are
+            concurrent without a bound. Calls of sessions do not wait.
         patience: Seconds that a call waits while no replica is ready.
         max_restarts: How often in a row a replica may be replaced that was not ready for a minute. Then its place is given up.
         health: An endpoint without arguments. A replica at which it raises, returns False, or takes more than `health_timeout` is replaced.
@@ -70,6 +74,7 @@ class Service(Generic[A]):
         name: str | None = None,
         route: str = LEAST_LOADED,
         idempotent: bool | Collection[str] = False,
+        in_flight: int | None = None,
         patience: float = 60.0,
         max_restarts: int = 5,
         health: str | None = None,
@@ -90,6 +95,8 @@ class Service(Generic[A]):
         if route not in (LEAST_LOADED, ROUND_ROBIN):
             raise ValueError(f"route is {LEAST_LOADED!r} or {ROUND_ROBIN!r}, got {route!r}")
         _check_number("replicas", replicas, 1)
+        if in_flight is not None:
+            _check_number("in_flight", in_flight, 1)
         _check_number("max_restarts", max_restarts, 0)
         for label, seconds in (
             ("patience", patience),
@@ -107,7 +114,13 @@ class Service(Generic[A]):
             health_interval, health_timeout,
         )  # fmt: skip
         self._keeper = this_proc().spawn(f"service {name}", Keeper, spec)
-        self._set(cls, uid, name, Extent(list(procs), list(procs.values())), Way(route, _RETRIES, safe, patience))
+        self._set(
+            cls,
+            uid,
+            name,
+            Extent(list(procs), list(procs.values())),
+            Way(route, _RETRIES, safe, patience, in_flight or _room(cls)),
+        )
         self._owned = True
         self._router()
 
@@ -241,7 +254,7 @@ class ServiceEndpoint(Generic[R]):
         """
         message = self._message(args, kwargs, bool(self._retries))
         router = self._service._router()
-        call = Call(router, message, self._session, self._timeout, self._retries, self._retries > 0)
+        call = Call(router, message, self._session, self._timeout, self._retries)
         router.begin(call)
         return call.future
 
@@ -321,6 +334,16 @@ class ServiceEndpoint(Generic[R]):
 
     def __reduce__(self) -> Any:
         return ServiceEndpoint, (self._service, self._method, self._retries, self._timeout, self._session)
+
+
+def _room(cls: type) -> float:
+    """How many calls of one process a replica of this class is given at a time, so that it need not wait for them."""
+    room: float = _IN_FLIGHT
+    for definition in describe_class(cls).endpoints.values():
+        overlap: int | None = getattr(definition.method, "batches", definition.concurrency)
+        if definition.concurrent:
+            room = max(room, math.inf if overlap is None else 2 * overlap)
+    return room
 
 
 def _check_class(cls: type, procs: Mapping[str, int]) -> None:

@@ -40,6 +40,7 @@ class Way(NamedTuple):
     retries: int
     idempotent: frozenset[str] | bool
     patience: float
+    in_flight: float
 
 
 class Members(NamedTuple):

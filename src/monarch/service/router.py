@@ -1,7 +1,9 @@
 """Which replica takes a call: the view that one process has of one service.
 
-The keeper tells it which replicas take calls (`Members`); it counts what this process has outstanding at each. What ends the wait of a
-call for a replica: one that is ready; `patience`; the keeper, which says that there will be none, or has ended.
+The keeper tells it which replicas take calls (`Members`); it counts what this process has outstanding at each. Calls beyond what a
+replica is given at a time wait here, in order, so that they go to whichever is done first. What ends the wait of a call: a replica that
+has room; where there is no replica, `patience`, or the keeper, which says that there will be none, or has ended; the end of this
+process's part in the program, of which the router hears as a request of the hub.
 """
 
 from __future__ import annotations
@@ -65,7 +67,7 @@ class Replica:
         """One attempt is over. On any thread."""
         with self.lock:
             self.outstanding -= 1
-            told = () if self.outstanding or self.takes_calls else self._router.drained()
+            told = self._router.released(self)
         for request in told:
             request.answer()
 
@@ -92,12 +94,15 @@ class Router:
         self._keeper = keeper
         self._in_turn = way.route == ROUND_ROBIN
         self._patience = way.patience
+        self._room = way.in_flight
         self._replicas: deque[Replica] = deque()
         self._leaving: list[Replica] = []
         self._drains: list[ControlRequest] = []
         self._version = 0
         self._hopeless = ""
         self._waiting: deque[Call] = deque()
+        self._sending = False  # whether the poller is about to
+        self._empty_since = time.monotonic()
         self._standing = 0  # the number of the request that hears of this process's end, while something waits
         self._asking: Future[Members] | None = None
         self.ask()
@@ -105,34 +110,51 @@ class Router:
     # picking
 
     def begin(self, call: Call) -> None:
-        """Send a call to a replica, now or when there is one. For errors see `Attempt.send`."""
+        """Send a call to a replica, now or when one has room. For errors see `Attempt.send`."""
         self.calls += 1
-        replica = self._pick(call)
-        if replica is None:
-            self.wait(call)
-        else:
+        with self.lock:
+            replica = None if self._waiting and call.session is None else self._pick(call)
+            if replica is None:
+                self._queue(call, first=False)
+        if replica is not None:
             call.send(replica)
+            return
+        if not self._replicas:
+            self.hub.poller.call_soon(self.ask)  # the keeper may have ended
+        if self.hub.end is not None:
+            self._end(self.hub.end)
+
+    def again(self, call: Call) -> None:
+        """Send a call that has lost its replica to another one, before those that wait. On any thread."""
+        self.retried += 1
+        with self.lock:
+            self._queue(call, first=True)
+        self.hub.poller.call_soon(self._send_waiting)
+        if self.hub.end is not None:
+            self._end(self.hub.end)
 
     def all(self) -> list[Replica]:
         """Every replica that takes calls, by place; each counts one more outstanding."""
+        self.calls += 1
         with self.lock:
-            self._drop_dead()
+            for gone in [each for each in self._replicas if each.target.known_failure(self.hub) is not None]:
+                self._leave(gone)
             found = sorted(self._replicas, key=attrgetter("place"))
             for replica in found:
                 replica.outstanding += 1
-        self.calls += 1
         return found
 
     def _pick(self, call: Call) -> Replica | None:
-        """A replica that counts the call as outstanding from now on."""
-        replicas = self._replicas
-        with self.lock:
-            while replicas:
-                replica = self._prefer(call)
-                if replica.target.known_failure(self.hub) is None:
-                    replica.outstanding += 1
-                    return replica
+        """A replica that has room, and counts the call as outstanding from now on. Called with the lock."""
+        while self._replicas:
+            replica = self._prefer(call)
+            if replica.target.known_failure(self.hub) is not None:
                 self._leave(replica)  # it is gone: the keeper will say so
+            elif replica.outstanding >= self._room and call.session is None:
+                return None
+            else:
+                replica.outstanding += 1
+                return replica
         return None
 
     def _prefer(self, call: Call) -> Replica:
@@ -144,65 +166,82 @@ class Router:
         replicas.rotate(-1)  # the next one, among equals
         if last is not None:
             return min(replicas, key=lambda each: (each is last, each.outstanding))
-        return replicas[0] if self._in_turn else min(replicas, key=_outstanding)
-
-    def _drop_dead(self) -> None:
-        for replica in [each for each in self._replicas if each.target.known_failure(self.hub) is not None]:
-            self._leave(replica)
+        if self._in_turn:
+            return next((each for each in replicas if each.outstanding < self._room), replicas[0])
+        return min(replicas, key=_outstanding)
 
     def _leave(self, replica: Replica) -> None:
         self._replicas.remove(replica)
         replica.takes_calls = False
         if replica.outstanding:
             self._leaving.append(replica)
+        if not self._replicas:
+            self._empty_since = time.monotonic()
 
-    def drained(self) -> Iterable[ControlRequest]:
-        """Those who wait for this process to have nothing outstanding at replicas that take no more calls, if it hasn't. Called with the
-        lock."""
+    def released(self, replica: Replica) -> Iterable[ControlRequest]:
+        """A replica has less to do. Called with the lock. Returns those to answer who wait for this process to have nothing outstanding
+        at replicas that take no more calls."""
+        if self._waiting and not self._sending:
+            self._sending = True
+            self.hub.poller.call_soon(self._send_waiting)
+        if replica.takes_calls or replica.outstanding:
+            return ()
+        return self._drained()
+
+    def _drained(self) -> Iterable[ControlRequest]:
         self._leaving = [each for each in self._leaving if each.outstanding]
         if self._leaving:
             return ()
         drains, self._drains = self._drains, []
         return drains
 
-    # waiting for a replica
+    # waiting for a replica that has room
 
-    def wait(self, call: Call) -> None:
-        """Send a call later: soon, if a replica is there. On any thread."""
-        if not call.until:
-            call.until = time.monotonic() + self._patience
-        with self.lock:
+    def _queue(self, call: Call, first: bool) -> None:
+        """Called with the lock. What ends the wait: see above."""
+        call.since = time.monotonic()
+        if first:
+            self._waiting.appendleft(call)
+        else:
             self._waiting.append(call)
-            if not self._standing:
-                self._standing = next(self.hub.request_ids)
-                self.hub.requests[self._standing] = self
-                self.hub.poller.call_later(_TICK, self._tick)
-        self.hub.poller.call_soon(self._send_waiting)
-        if not self._replicas:
-            self.hub.poller.call_soon(self.ask)  # the keeper may have ended
-        if self.hub.end is not None:
-            self._end(SupervisionError(f"{self.name}: this process has left the program", self.name))
+        if not self._standing:
+            self._standing = next(self.hub.request_ids)
+            self.hub.requests[self._standing] = self
+            self.hub.poller.call_later(_TICK, self._tick)
 
     def _send_waiting(self) -> None:
-        """On the poller's thread, where sending never waits for room."""
-        now = time.monotonic()
-        for _ in range(len(self._waiting)):
-            try:
+        """On the poller's thread, where sending never waits for room in a mailbox."""
+        with self.lock:
+            self._sending = False
+        while True:
+            with self.lock:
+                while self._waiting and self._waiting[0].future.done():  # its time was up, or it was answered late
+                    self._waiting.popleft()
+                replica = self._pick(self._waiting[0]) if self._waiting else None
+                if replica is None:
+                    break
                 call = self._waiting.popleft()
-            except IndexError:
-                break
-            if call.future.done():
-                continue
-            replica = self._pick(call)
-            if replica is not None:
-                try:
-                    call.send(replica)
-                except Exception as error:  # who waits must hear of it
-                    call.reject(error)
-            elif self._hopeless or now >= call.until:
-                self._give_up(call)
-            else:
-                self._waiting.append(call)
+            try:
+                call.send(replica)
+            except Exception as error:  # who waits must hear of it
+                call.reject(error)
+        if not self._replicas:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Refuse what has waited for too long for a replica, or in vain."""
+        now = time.monotonic()
+        while self._waiting:
+            with self.lock:
+                if not self._waiting or self._replicas:
+                    return
+                first = self._waiting[0]
+                if not self._hopeless and now < max(first.since, self._empty_since) + self._patience:
+                    return
+                self._waiting.popleft()
+            self.lost += 1
+            why = self._hopeless or f"none was ready within {self._patience:g}s. Service.status() says why"
+            first.reject(SupervisionError(f"{first.name} has no replica: {why}", first.name))
 
     def _tick(self) -> None:
         """Look after what waits, on the poller's thread; and at the keeper, which may have ended."""
@@ -213,23 +252,17 @@ class Router:
                 self._standing = 0
                 return
         self.hub.poller.call_later(_TICK, self._tick)
-        self.ask()
+        if not self._replicas:
+            self.ask()
 
-    def _give_up(self, call: Call) -> None:
-        self.lost += 1
-        why = self._hopeless or f"none was ready within {self._patience:g}s. Service.status() says why"
-        call.reject(SupervisionError(f"{call.name} has no replica: {why}", call.name))
-
-    def _end(self, error: BaseException) -> None:
+    def _end(self, failure: Failure) -> None:
+        """This process leaves the program."""
         while self._waiting:
-            try:
-                self._waiting.popleft().reject(error)
-            except IndexError:
-                return
+            self._waiting.popleft().reject(SupervisionError(f"{self.name}: {failure.reason}", self.name))
 
     def describe(self) -> str:
         """What a call waits for that has no replica."""
-        return f"a replica of {self.name}: none is ready"
+        return f"which waits for a replica: {'all are busy' if self._replicas else 'none is ready'}"
 
     # the request that stands for what waits
 
@@ -239,7 +272,7 @@ class Router:
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if self.hub.end is None:
             return False
-        self._end(SupervisionError(f"{self.name}: {failure.reason}", self.name))
+        self._end(failure)
         return True
 
     # what the keeper says
@@ -272,7 +305,7 @@ class Router:
                 self._take(members)
             if request is not None:
                 self._drains.append(request)
-            told = self.drained()
+            told = self._drained()
         for each in told:
             each.answer()
         if self._waiting:
