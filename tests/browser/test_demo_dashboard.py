@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -204,7 +205,28 @@ def test_a_confirmation_names_what_it_hits_and_nothing_happens_without_it(tab: T
     assert page.get_by_role("button", name="Stop trainers").count() == 1
 
 
-def test_actions_save_files_and_start_again_a_mesh_whose_rank_has_stopped(browser: Any) -> None:
+def runs_lead_to_dashboards_of_their_own(tab: Tab) -> None:
+    page = tab.open("runs")
+    tab.wait_for("article[aria-label='Run snapshot.duckdb']", "19 ranks on 3 hosts")
+    assert tab.violations() == []
+    tab.picture("runs")
+    page.get_by_role("link", name="snapshot.duckdb").click()
+    page.wait_for_url(re.compile("/runs/[0-9a-f]{16}/"))
+    tab.wait_for(".verdict")
+    tab.wait_for("header [role=status]", "saved run")
+    page.get_by_role("link", name="Timeline").click()
+    tab.wait_for("canvas[aria-label=Tracks][aria-valuetext*=step]")
+    page.get_by_role("link", name="Runs").click()
+    tab.wait_for("article", "this one")
+    page.get_by_role("link", name="Back to where it was opened").click()
+    page.wait_for_url(lambda url: "/runs/" not in url)
+    tab.wait_for("header [role=status]", "live")
+
+
+def test_actions_save_files_and_start_again_a_mesh_whose_rank_has_stopped(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the demo looks for saved runs
     with demo(16, "breakpoint") as program:
         context = browser.new_context()
         tab = Tab(context, program.url)
@@ -222,6 +244,9 @@ def test_actions_save_files_and_start_again_a_mesh_whose_rank_has_stopped(browse
                 page.get_by_role("dialog").get_by_role("button", name=action).click()
             assert len(saved.value.path().read_bytes()) > 1000
             tab.wait_for("[role=status]", "Done:")
+        saved.value.save_as(tmp_path / "snapshot.duckdb")
+        runs_lead_to_dashboards_of_their_own(tab)
+        tab.open("actions")
         page.get_by_role("button", name="Restart metrics").click()
         page.get_by_role("dialog").get_by_role("button", name="Restart metrics").click()
         tab.wait_for("[role=alert]", "has no restart policy")

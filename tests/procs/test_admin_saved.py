@@ -36,12 +36,29 @@ def enter(link: str) -> tuple[Asker, dict[str, str]]:
         return asker, {"Cookie": str(answer.headers["Set-Cookie"]).partition(";")[0]}
 
 
-def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path) -> None:
+def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     with demo(16, "dead-rank") as program:
         status, content = program.asker.raw("POST", "/v1/snapshot")
         assert status == 200
         counts = {mesh["name"]: mesh["size"] for mesh in program.asker.get("/v1/now")["meshes"].values()}
-    (tmp_path / "kept.duckdb").write_bytes(content)
+        (tmp_path / "kept.duckdb").write_bytes(content)
+        (tmp_path / "text.duckdb").write_text("this is no database")
+        listed = {Path(each["path"]).name: each for each in program.asker.get("/v1/runs")["runs"]}
+        run = listed["kept.duckdb"]
+        assert (
+            run["ranks"] == 19
+            and run["status"] == "stuck"
+            and "has ended" in run["sentence"]
+            and run["begun"] < run["ended"]
+        )
+        assert "is no file of a run" in listed["text.duckdb"]["error"]
+        then = program.asker.get(f"/runs/{run['id']}/v1/now")  # the same routes, over the file
+        assert {mesh["name"]: mesh["size"] for mesh in then["meshes"].values()} == counts
+        assert program.asker.get(f"/runs/{run['id']}/v1/time") == {"now": run["ended"], "runs": False}
+        status, said = program.asker.raw("GET", f"/runs/{run['id'][::-1]}/v1/now")
+        assert status == 404 and b"no run" in said
+        assert Asker(program.url).error("GET", f"/runs/{run['id']}/v1/now")[0] == 401
     kept, stacks = SavedRun(str(tmp_path / "kept.duckdb")), "SELECT count(*) AS n FROM stacks"
     assert kept.query(stacks, ACT).rows[0]["n"] > 0
     with pytest.raises(QueryError, match="stacks"):

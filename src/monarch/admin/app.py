@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from ..errors import MonarchError, QueryError, SupervisionError
-from . import guard, routes
+from . import guard, routes, runs
 from .feeds import Reader
 from .guard import Guard
 from .keys import may
@@ -89,7 +89,7 @@ class App:
     async def _answer(self, request: Request) -> Response:
         headers, method = dict(request.headers), request.method
         self._guard.check_sender(method, headers)
-        path = _path(request)
+        run, path = runs.split(_path(request))
         found, names = routes.find(path)
         wanted = "GET" if method == "HEAD" else method
         chosen = next((each for each in found if each.method == wanted), None)
@@ -106,8 +106,12 @@ class App:
             body = await asyncio.wait_for(_body(request), _BODY_LIMIT) if method == "POST" else {}
         except asyncio.TimeoutError:
             raise ApiError("bad_request", f"the body did not come within {_BODY_LIMIT:g} s") from None
+        program, base = self._program, str(request.base_url).rstrip("/")
+        if run and not is_open:
+            opening = asyncio.get_running_loop().run_in_executor(self._pool, runs.opened, self._program.folder, run)
+            program, base = await opening, f"{base}/runs/{run}"
         call = Call(
-            self._program, names, dict(request.query_params), body, str(request.base_url).rstrip("/"), role,
+            program, names, dict(request.query_params), body, base, role,
             headers.get("accept", ""), headers.get("last-event-id", ""),
         )  # fmt: skip
         stranger = next((name for name in call.query if name not in chosen.fields), None)

@@ -20,7 +20,7 @@ import uvicorn
 
 from .. import config
 from ..programs import connect
-from . import api, front, logs, more, v1
+from . import api, front, logs, more, runs, v1
 from . import connection as http
 from .app import App
 from .door import PROGRAM_ENDED
@@ -28,7 +28,7 @@ from .guard import Guard
 from .keys import Keys
 from .program import Watched
 
-TABLES = (api, front, logs, more, v1)
+TABLES = (api, front, logs, more, runs, v1)
 """The modules with routes; those of the first win."""
 
 _PR_SET_PDEATHSIG = 1

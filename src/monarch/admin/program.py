@@ -92,6 +92,16 @@ class Watched:
         self._lock = threading.Lock()
         self._shared: dict[str, Shared[Any]] = {}
 
+    @property
+    def folder(self) -> str:
+        """Where files of its runs are."""
+        return self.connection.program.folder
+
+    @property
+    def pid(self) -> int | None:
+        """Of its client; None if it has ended."""
+        return self.connection.program.pid
+
     def time(self) -> dict[str, Any]:
         """What time it is there, and whether it goes on."""
         return {"now": time.time(), "runs": True}

@@ -1,10 +1,10 @@
-"""The helper process for the file of a run: the admin interface's own, over tables that are kept. What needs a running program says so."""
+"""The file of a run, as the routes see a program: over tables that are kept. What needs a running program says so."""
 
 from __future__ import annotations
 
 import math
+import os
 import threading
-from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NoReturn, cast
 
@@ -16,7 +16,6 @@ from ..telemetry.query import Source as Tables
 from ..telemetry.run_file import RunFile
 from ..telemetry.tables import TABLES
 from ..why.run import of_run
-from . import helper
 from .keys import ACT
 from .logs import matching
 from .program import OF_ACT, Shared, Watched
@@ -39,6 +38,14 @@ class SavedRun(Watched):
         self._path = path
         self._kept: dict[str, Shared[Collected]] = {}
         self.verdict = Shared(lambda: of_run(path), math.inf)
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self._path)
+
+    @property
+    def pid(self) -> None:
+        return None
 
     def time(self) -> dict[str, Any]:
         made = self.query("SELECT max(timestamp_us) / 1e6 AS now FROM hosts", seconds=_READ).rows[0]["now"]
@@ -89,13 +96,3 @@ class _Viewed(RunFile):
     @cached_property
     def schema(self) -> Schema:
         return {name: columns for name, columns in super().schema.items() if name not in OF_ACT}
-
-
-def reach(told: Mapping[str, Any]) -> SavedRun:
-    """The run that the command line names."""
-    return SavedRun(told["run"])
-
-
-def main() -> None:
-    """See `admin.helper`."""
-    helper.main(reach)

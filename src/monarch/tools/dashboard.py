@@ -62,7 +62,7 @@ def dashboard(
         _ = RunFile(what).schema  # what is no file of a run is told here
         run = {"run": os.path.abspath(what)}
         door = Door(
-            os.getpid(), addr, names=host_name or (), root_path=root_path, helper="monarch.admin.saved", more=run
+            os.getpid(), addr, names=host_name or (), root_path=root_path, helper="monarch.admin.saved_helper", more=run
         )
         serve(door, role, show, f"serving {what} at {door.url}; Ctrl-C ends it")
     else:
